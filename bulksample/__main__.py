@@ -1,0 +1,5 @@
+"""`python -m bulksample` is the command `bulksample`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,111 @@
+"""The one seam between samplers and the graph: `Adjacency`.
+
+A sampler multiplies, draws and restricts; whether A lies in this process or in block rows over many ranks is
+the business of whoever implements these four methods.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal, Protocol
+
+import numpy as np
+
+from .backends.base import Backend, Picks, Restriction, check_fanout
+from .rng import Draw
+from .selection import Selection
+from .sparse import CSR, frozen
+
+Entries = Literal["ones", "weights", "squares"]
+
+
+class Adjacency(Protocol):
+    """A, n x n; row v lists the in-neighbours that v aggregates from."""
+
+    n: int
+    weighted: bool
+    backend: Backend
+
+    def left_multiply(self, q: Selection, entries: Entries) -> CSR:
+        """Q A with one row of Q per minibatch: int64, shape (k, n).
+
+        `entries` says what stands at (u, v): 1; the fixed-point weight; or the square of the row-normalised weight,
+        (w_uv / sum_j w_uj)**2, in fixed point.
+        """
+
+    def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
+        """SAMPLE(NORM(Q A), s) with one row of Q per (minibatch, vertex), fused; see `Backend.sample_rows`."""
+
+    def restrict(self, rows: Selection, columns: Selection) -> Restriction:
+        """Q_R A Q_C per minibatch; see `Backend.restrict`."""
+
+    def row_normalised(self, rows: Selection, restriction: Restriction) -> np.ndarray:
+        """w_uv / sum_j w_uj of each restricted entry: float64, shape (E,); 1 / degree where A holds ones."""
+
+
+class LocalAdjacency:
+    """A that lies in this process.
+
+    Parameters
+    ----------
+    matrix : CSR, shape (n, n), canonical; int64 fixed-point weights or ones
+    backend : Backend
+    """
+
+    def __init__(self, matrix: CSR, backend: Backend) -> None:
+        self.matrix = matrix
+        self.backend = backend
+        self.n = matrix.shape[0]
+        self.weighted = matrix.values is not None
+
+    def left_multiply(self, q: Selection, entries: Entries) -> CSR:
+        if entries == "ones":
+            return self.backend.spgemm(q.per_minibatch(), self._pattern)
+        if entries == "weights":
+            return self.backend.spgemm(q.per_minibatch(), self.matrix)
+        if self.weighted:
+            return self.backend.spgemm(q.per_minibatch(), self._squares)
+        # every entry of row u is 1 / d_u**2, so the square is a scaling of Q: (Q D^-2) A
+        return self.backend.spgemm(q.per_minibatch(self._inverse_squares[q.vertices]), self._pattern)
+
+    def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
+        return self.backend.sample_rows(self.matrix, q, check_fanout(fanout), draw)
+
+    def restrict(self, rows: Selection, columns: Selection) -> Restriction:
+        return self.backend.restrict(self._pattern, rows, columns)
+
+    def row_normalised(self, rows: Selection, restriction: Restriction) -> np.ndarray:
+        sums = np.repeat(self._row_sums[rows.vertices], np.diff(restriction.pointers))
+        if self.matrix.values is None:
+            return 1.0 / sums
+        return self.matrix.values[restriction.entries] / sums
+
+    @cached_property
+    def _pattern(self) -> CSR:
+        return self.matrix.with_values(None)
+
+    @cached_property
+    def _row_sums(self) -> np.ndarray:
+        """Exact sums, as float64: the weights are integers below 2**62 by construction."""
+        if self.matrix.values is None:
+            return self.matrix.degrees.astype(np.float64)
+        running = np.concatenate([[0], np.cumsum(self.matrix.values.astype(np.uint64), dtype=np.uint64)])
+        return (running[self.matrix.indptr[1:]] - running[self.matrix.indptr[:-1]]).astype(np.float64)  # exact modulo 2**64
+
+    @cached_property
+    def _square_bits(self) -> int:
+        """Fractional bits of a square: a column sum is at most its longest column, and stays below 2**62."""
+        longest = int(np.bincount(self.matrix.indices, minlength=1).max(initial=1))
+        return min(60, 61 - longest.bit_length())
+
+    @cached_property
+    def _inverse_squares(self) -> np.ndarray:
+        inverse = 1.0 / np.maximum(self._row_sums, 1.0)
+        return frozen(np.rint(np.ldexp(inverse * inverse, self._square_bits)).astype(np.int64))
+
+    @cached_property
+    def _squares(self) -> CSR:
+        values = self.matrix.values
+        assert values is not None
+        share = values / np.repeat(np.maximum(self._row_sums, 1.0), self.matrix.degrees)
+        return self.matrix.with_values(np.rint(np.ldexp(share * share, self._square_bits)).astype(np.int64))

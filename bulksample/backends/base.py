@@ -1,0 +1,205 @@
+"""The contract of a back end: what each primitive means, once.
+
+`reference` is this page in numpy; `native` and `cuda` are the same thing made fast. Every primitive is a
+function of its arguments alone, and every back end returns the same bits. Arguments are canonical and in
+range (`CSR.validate`, `Selection.of`); back ends do not check them again.
+
+Letters: A is n x n, Q selects R vertices in k minibatches, s is the fanout, E counts what was drawn.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from ..errors import UsageError
+from ..rng import Draw
+from ..selection import Selection
+from ..sparse import CSR
+
+MAX_FANOUT = 2**20 - 1
+
+
+class Picks(NamedTuple):
+    """What was drawn from each row: row r drew ``columns[pointers[r]:pointers[r + 1]]``, in ascending order."""
+
+    pointers: np.ndarray  # int64, shape (rows + 1,)
+    columns: np.ndarray  # int32, shape (E,): global vertices
+
+
+class LayerPicks(NamedTuple):
+    """What was drawn from each weighted row, and how likely that was."""
+
+    pointers: np.ndarray  # int64, shape (rows + 1,)
+    columns: np.ndarray  # int32, shape (E,), ascending within a row
+    inclusion: np.ndarray  # float64, shape (E,): probability of the draw, given the other keys of the row
+
+
+class Restriction(NamedTuple):
+    """Q_R A Q_C, kept per minibatch."""
+
+    pointers: np.ndarray  # int64, shape (R + 1,)
+    columns: np.ndarray  # int32, shape (E,): positions in the minibatch's part of Q_C, ascending by global vertex
+    entries: np.ndarray  # int64, shape (E,): positions in A.indices
+
+
+class Backend(ABC):
+    """The primitives of matrix-based sampling."""
+
+    name: ClassVar[str]
+    threads: int = 1
+
+    @abstractmethod
+    def random_words(self, seed: int, tag: int, first: int, count: int, vertex: int = 0, minibatch: int = 0) -> np.ndarray:
+        """Philox words of the counters ``index = first .. first + count - 1``: uint32, shape (count, 4).
+
+        All other counter words are held fixed; see `bulksample.rng`. ``first + count`` is at most 2**32.
+        """
+
+    @abstractmethod
+    def spgemm(self, a: CSR, b: CSR) -> CSR:
+        """Multiply two sparse integer matrices, C = A B.
+
+        Parameters
+        ----------
+        a : CSR, shape (m, n), int64 values or ones
+        b : CSR, shape (n, q), int64 values or ones
+
+        Returns
+        -------
+        CSR, shape (m, q), int64 values: columns ascend within a row, no duplicates, no stored zeros.
+
+        Raises
+        ------
+        UsageError
+            If ``a.shape[1] != b.shape[0]``, or a matrix holds real values.
+        OverflowError
+            If a row sum of products could exceed int64.
+
+        Notes
+        -----
+        Work is the number of products, sum over (i, j) in A of nnz(B[j, :]); extra memory is one hash table per
+        row in flight. Sums are exact, so the order of products does not matter.
+
+        References
+        ----------
+        Bank and Douglas, "Sparse matrix multiplication package (SMMP)", 1993: a count pass, then a fill pass.
+        """
+
+    @abstractmethod
+    def extract_rows(self, a: CSR, rows: np.ndarray) -> CSR:
+        """Q A for a Q with one 1 in each row: row r of the result is row ``rows[r]`` of A.
+
+        `rows` is int32 of shape (R,) and may repeat. Work is what is copied; no product is formed.
+        """
+
+    @abstractmethod
+    def sample_rows(self, a: CSR, q: Selection, fanout: int, draw: Draw) -> Picks:
+        """SAMPLE(NORM(Q A), s) with one row of Q per (minibatch, vertex); Q A is never stored.
+
+        Row r draws from row v = ``q.vertices[r]`` of A, of degree d, and is called ``q.names[r]`` (v itself, as a rule)
+        in the counters. ``fanout = -1`` takes all d neighbours.
+
+        ========== =========================================================================================
+        law        the picks
+        ========== =========================================================================================
+        UNIFORM    all d where d <= s; else Floyd's s draws: for t = 0 .. s - 1, with j = d - s + t, a position
+                   uniform in 0 .. j, or j itself where that position is taken
+        REPLACEMENT s independent positions, kept in ascending order, repetitions and all; none where d = 0
+        RACE       the s smallest keys -log(u) / w among the neighbours of positive weight, ties to the smaller
+                   column; u names (minibatch, row, neighbour)
+        LABOR      the same, u names (minibatch, neighbour)
+        ========== =========================================================================================
+
+        Position t is made from word t mod 4 of block t div 4 by multiply-shift, exactly uniform by rejection
+        (Lemire 2019); the i-th retry of draw t is word 0 of block ``2**31 + i * 2**20 + t``. Keys are those of
+        `smallest_keys`. Matrices of ones weigh every neighbour alike.
+
+        References
+        ----------
+        Bentley and Floyd, "A sample of brilliance", 1987. Efraimidis and Spirakis, "Weighted random sampling
+        with a reservoir", 2006. Balin and Catalyurek, "Layer-neighbor sampling", NeurIPS 2023.
+        """
+
+    @abstractmethod
+    def smallest_keys(
+        self, pointers: np.ndarray, columns: np.ndarray, weights: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw
+    ) -> LayerPicks:
+        """Draw s columns of each row without replacement, with probability by weight.
+
+        Parameters
+        ----------
+        pointers, columns : int64 (k + 1,), int32 (nnz,)
+            One row per minibatch, columns ascending; or a single row, ``len(pointers) == 2``, that all share.
+        weights : float64, shape (nnz,)
+            Finite and not negative; zero is never drawn.
+        fanout : int
+            s; -1 takes every column of positive weight.
+        minibatches : int64, shape (k,)
+
+        Returns
+        -------
+        LayerPicks of k rows: the s smallest keys E / w, ties to the smaller column, in ascending column order.
+
+        Notes
+        -----
+        E is -log2(u / 2**64) in fixed point with 57 fractional bits, of a 64-bit u from the counter (column, 0,
+        minibatch, tag), by integer arithmetic alone; E / w is one IEEE division, so every device orders keys alike.
+        With tau the smallest key that was left out, a column of weight w had its key below tau with probability
+        1 - 2**(-w tau): the inclusion probability, 1 where nothing was left out. A sum over the draws in which each
+        term is divided by it is unbiased; where s p is small it tends to s p, the correction of the with-replacement law.
+
+        References
+        ----------
+        Efraimidis and Spirakis 2006 for the keys; Cohen and Kaplan, "Summarizing data using bottom-k sketches",
+        PODC 2007, for the rank-conditioned probability.
+        """
+
+    @abstractmethod
+    def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
+        """Q_R A Q_C for each minibatch: the entries of A whose row and column it both selected.
+
+        Work is the degrees of the rows, or less where few columns are selected; memory is per minibatch, never n words.
+        """
+
+    @abstractmethod
+    def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
+        """Number the distinct vertices of each minibatch.
+
+        Parameters
+        ----------
+        known : Selection
+            Vertices that each minibatch holds already, distinct; they keep their positions.
+        pointers, columns : int64 (k + 1,), int32 (E,)
+            What each minibatch found, in order.
+
+        Returns
+        -------
+        extended : Selection
+            The known vertices followed by the new ones in order of first occurrence.
+        local : int32, shape (E,)
+            The position of each found vertex in its minibatch's part of `extended`.
+        """
+
+    def check_product(self, a: CSR, b: CSR) -> None:
+        """Raise what `spgemm` promises to raise; nothing is computed before."""
+        if a.shape[1] != b.shape[0]:
+            raise UsageError(f"A B needs as many columns in A as rows in B: got {a.shape} and {b.shape}")
+        for name, matrix in (("A", a), ("B", b)):
+            if matrix.values is not None and matrix.values.dtype != np.int64:
+                raise UsageError(f"spgemm multiplies integers: {name} holds {matrix.values.dtype}; fixed_point makes int64 of real weights")
+        longest = int(a.degrees.max(initial=0))
+        if longest * a.value_bound * b.value_bound > 2**63 - 1:
+            raise OverflowError(
+                f"a row sum of products could exceed int64: {longest} products of up to {a.value_bound} * {b.value_bound}; "
+                "weights of a coarser fixed point would fit"
+            )
+
+
+def check_fanout(fanout: int) -> int:
+    """The fanout, if it is -1 (all neighbours) or 0 .. 2**20 - 1; raises `UsageError` otherwise."""
+    if fanout != -1 and not 0 <= fanout <= MAX_FANOUT:
+        raise UsageError(f"fanout must be -1 (all neighbours) or in 0 .. {MAX_FANOUT}; got {fanout}")
+    return fanout

@@ -1,0 +1,100 @@
+"""The CPU back end in C++: csrc/ through pybind11, the GIL released, one block of rows or one minibatch per thread.
+
+Results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import UsageError
+from ..rng import Draw
+from ..selection import Selection
+from ..sparse import CSR
+from .base import Backend, LayerPicks, Picks, Restriction
+
+
+@cache
+def unavailable_because() -> str | None:
+    """Why the extension cannot be used here, or None where it can."""
+    try:
+        importlib.import_module("bulksample._native")
+    except ImportError as error:
+        note = Path(__file__).parents[1] / "native_missing.txt"
+        return note.read_text().strip() if note.exists() else f"the extension bulksample._native cannot be imported ({error})"
+    return None
+
+
+def processors() -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Native(Backend):
+    """The primitives of `Backend` in C++17 and OpenMP.
+
+    Parameters
+    ----------
+    threads : int, optional
+        ``OMP_NUM_THREADS`` where it is set, else the processors this process may run on.
+    """
+
+    name = "native"
+
+    def __init__(self, threads: int | None = None) -> None:
+        if threads is None:
+            threads = int(os.environ.get("OMP_NUM_THREADS", "0").split(",")[0] or 0) or processors()
+        if threads < 1:
+            raise UsageError(f"threads must be positive; got {threads}")
+        self.threads = threads
+        self._kernels: Any = importlib.import_module("bulksample._native")
+
+    def random_words(self, seed: int, tag: int, first: int, count: int, vertex: int = 0, minibatch: int = 0) -> np.ndarray:
+        return self._kernels.random_words(seed, tag, first, count, vertex, minibatch, self.threads)
+
+    def spgemm(self, a: CSR, b: CSR) -> CSR:
+        self.check_product(a, b)
+        parts = self._kernels.spgemm(a.indptr, a.indices, a.values, b.indptr, b.indices, b.values, b.shape[1], self.threads)
+        return CSR(parts[0], parts[1], parts[2], (a.shape[0], b.shape[1]))
+
+    def extract_rows(self, a: CSR, rows: np.ndarray) -> CSR:
+        parts = self._kernels.extract_rows(a.indptr, a.indices, a.values, rows, self.threads)
+        return CSR(parts[0], parts[1], parts[2], (len(rows), a.shape[1]))
+
+    def sample_rows(self, a: CSR, q: Selection, fanout: int, draw: Draw) -> Picks:
+        return Picks(
+            *self._kernels.sample_rows(
+                a.indptr,
+                a.indices,
+                a.values,
+                q.vertices,
+                q.names,
+                q.pointers,
+                q.minibatches,
+                fanout,
+                int(draw.law),
+                draw.seed,
+                draw.tag,
+                self.threads,
+            )
+        )
+
+    def smallest_keys(
+        self, pointers: np.ndarray, columns: np.ndarray, weights: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw
+    ) -> LayerPicks:
+        return LayerPicks(*self._kernels.smallest_keys(pointers, columns, weights, fanout, minibatches, draw.seed, draw.tag, self.threads))
+
+    def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
+        return Restriction(
+            *self._kernels.restrict(a.indptr, a.indices, rows.pointers, rows.vertices, columns.pointers, columns.vertices, self.threads)
+        )
+
+    def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
+        ends, vertices, local = self._kernels.relabel(known.pointers, known.vertices, pointers, columns, self.threads)
+        return Selection(known.minibatches, ends, vertices, known.n), local

@@ -1,0 +1,221 @@
+"""The definition of every primitive in numpy and scipy: always there, and the oracle of the others."""
+
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+from functools import cache
+
+import numpy as np
+
+from ..rng import Draw, Law, as_u64, counters, philox
+from ..selection import Selection
+from ..sparse import CSR
+from .base import Backend, LayerPicks, Picks, Restriction
+
+_LOW = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+
+
+class Reference(Backend):
+    """The primitives of `Backend` as they are defined."""
+
+    name = "reference"
+
+    def random_words(self, seed: int, tag: int, first: int, count: int, vertex: int = 0, minibatch: int = 0) -> np.ndarray:
+        return philox(counters(np.arange(first, first + count), vertex, minibatch, tag), seed)
+
+    def spgemm(self, a: CSR, b: CSR) -> CSR:
+        self.check_product(a, b)
+        product = CSR.from_scipy(a.to_scipy() @ b.to_scipy())
+        return product if product.values is not None else product.with_values(np.ones(product.nnz, np.int64))
+
+    def extract_rows(self, a: CSR, rows: np.ndarray) -> CSR:
+        indptr, entries = _row_entries(a, rows)
+        return CSR(indptr, a.indices[entries], None if a.values is None else a.values[entries], (len(rows), a.shape[1]))
+
+    def sample_rows(self, a: CSR, q: Selection, fanout: int, draw: Draw) -> Picks:
+        if fanout == -1:
+            everything = self.extract_rows(a, q.vertices)
+            return Picks(everything.indptr, everything.indices)
+        minibatch = q.minibatches[q.minibatch_of_row()]
+        if draw.law in (Law.RACE, Law.LABOR):
+            return _race_rows(self.extract_rows(a, q.vertices), q.names, minibatch, fanout, draw)
+        degree = a.degrees[q.vertices]
+        drawn = np.minimum(degree, fanout) if draw.law is Law.UNIFORM else np.where(degree > 0, fanout, 0)
+        pointers = _pointers(drawn)
+        position = np.arange(pointers[-1]) - np.repeat(pointers[:-1], drawn)  # where all are taken
+        choose = np.flatnonzero((degree > fanout) if draw.law is Law.UNIFORM else drawn > 0)
+        law = _floyd if draw.law is Law.UNIFORM else _independent
+        chosen = law(degree[choose], fanout, minibatch[choose], q.names[choose], draw)
+        position[pointers[choose][:, None] + np.arange(fanout)] = np.sort(chosen, axis=1)
+        return Picks(pointers, a.indices[np.repeat(a.indptr[q.vertices], drawn) + position])
+
+    def smallest_keys(
+        self, pointers: np.ndarray, columns: np.ndarray, weights: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw
+    ) -> LayerPicks:
+        picks, inclusion = [], []
+        for j, minibatch in enumerate(minibatches):
+            row = slice(pointers[0], pointers[1]) if len(pointers) == 2 else slice(pointers[j], pointers[j + 1])
+            column, weight = columns[row][weights[row] > 0], weights[row][weights[row] > 0]
+            key = keys(column, 0, minibatch, weight, draw)
+            order = np.lexsort((column, key))
+            s = len(order) if fanout == -1 else fanout
+            tau = key[order[s]] if s < len(order) else np.inf
+            kept = np.sort(order[:s])  # columns ascend, so positions do
+            picks.append(column[kept])
+            inclusion.append(inclusion_probability(weight[kept], tau))
+        ends = _pointers(np.array([len(part) for part in picks], np.int64))
+        return LayerPicks(ends, _stack(picks, np.int32), _stack(inclusion, np.float64))
+
+    def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
+        place = np.full(a.shape[1], -1, np.int32)
+        counts, found, entries = [], [], []
+        for j in range(len(rows)):
+            selected = columns.part(j)
+            place[selected] = np.arange(len(selected), dtype=np.int32)
+            indptr, candidates = _row_entries(a, rows.part(j))
+            local = place[a.indices[candidates]]
+            counts.append(np.add.reduceat(np.append(local >= 0, 0), indptr[:-1]) * (np.diff(indptr) > 0))
+            found.append(local[local >= 0])
+            entries.append(candidates[local >= 0])
+            place[selected] = -1
+        return Restriction(_pointers(_stack(counts, np.int64)), _stack(found, np.int32), _stack(entries, np.int64))
+
+    def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
+        vertices, local = [], []
+        for j in range(len(known)):
+            both = np.concatenate([known.part(j), columns[pointers[j] : pointers[j + 1]]])
+            distinct, first, inverse = np.unique(both, return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            number = np.empty_like(order)
+            number[order] = np.arange(len(order))
+            vertices.append(distinct[order])
+            local.append(number[inverse][len(known.part(j)) :])
+        ends = _pointers(np.array([len(part) for part in vertices], np.int64))
+        return Selection(known.minibatches, ends, _stack(vertices, np.int32), known.n), _stack(local, np.int32)
+
+
+def keys(column: np.ndarray, vertex: np.ndarray | int, minibatch: np.ndarray | int, weight: np.ndarray | float, draw: Draw) -> np.ndarray:
+    """E / w of each candidate: float64."""
+    u = as_u64(philox(counters(column, vertex, minibatch, draw.tag), draw.seed))
+    return neg_log2(u).astype(np.float64) / weight
+
+
+def neg_log2(u: np.ndarray) -> np.ndarray:
+    """-log2(u / 2**64) with 57 fractional bits: uint64. u = 0 counts as 1; csrc/race_row.h derives the series."""
+    u = np.maximum(np.asarray(u, np.uint64), np.uint64(1))
+    reciprocal, table, series = _log_tables()
+    e = np.uint64(63) - _log2_floor(u)
+    m = u << e
+    i = ((m >> np.uint64(56)) & np.uint64(127)).astype(np.int64)
+    z = (np.uint64(1 << 62) - _mulhi(m, reciprocal[i] << np.uint64(47))) << np.uint64(2)
+    total = np.full_like(z, series[7])
+    for k in range(6, -1, -1):
+        total = series[k] + _mulhi(z, total)
+    return (e << np.uint64(57)) + ((table[i] + _mulhi(z, total)) >> np.uint64(5))
+
+
+def inclusion_probability(weight: np.ndarray, tau: float) -> np.ndarray:
+    """P(key < tau) = 1 - 2**-(w tau), keys in 57 fractional bits: float64; csrc/race_row.h derives the series."""
+    product = np.asarray(weight, np.float64) * tau
+    sure = ~(product < 2.0**63)
+    x = np.maximum(np.where(sure, 1.0, product), 1.0).astype(np.uint64)
+    one, e = np.uint64(1 << 63), x >> np.uint64(57)
+    with localcontext() as context:
+        context.prec = 40
+        ln2 = np.uint64(int((Decimal(2).ln() * 2**64).to_integral_value()))
+    a = _mulhi(x << np.uint64(7), np.full_like(x, ln2))
+    series = np.full_like(x, one)
+    for k in range(20, 1, -1):
+        series = one - _mulhi(a, series) // np.uint64(k)
+    return np.where(sure, 1.0, (one - (one >> e) + (_mulhi(a, series) >> e)).astype(np.float64) * 2.0**-63)
+
+
+@cache
+def _log_tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """r_i, log2(r_i / 2**15) and 1 / (k ln 2), as csrc/race_row.h holds them."""
+    reciprocal = [2**15 * 256 // (129 + i) for i in range(128)]
+    with localcontext() as context:
+        context.prec = 40
+        ln2 = Decimal(2).ln()
+        table = [int(((Decimal(r) / 2**15).ln() / ln2 * 2**62).to_integral_value()) for r in reciprocal]
+        series = [int((2**62 / (k * ln2)).to_integral_value()) for k in range(1, 9)]
+    return np.array(reciprocal, np.uint64), np.array(table, np.uint64), np.array(series, np.uint64)
+
+
+def _mulhi(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The upper half of the 128-bit products of two uint64 arrays."""
+    a0, a1, b0, b1 = a & _LOW, a >> _32, b & _LOW, b >> _32
+    middle = a1 * b0 + (a0 * b0 >> _32)
+    return a1 * b1 + (middle >> _32) + ((a0 * b1 + (middle & _LOW)) >> _32)
+
+
+def _log2_floor(u: np.ndarray) -> np.ndarray:
+    """The position of the highest bit set: uint64."""
+    position, rest = np.zeros_like(u), u.copy()
+    for step in (32, 16, 8, 4, 2, 1):
+        high = (rest >> np.uint64(step)) > 0
+        position += np.where(high, np.uint64(step), np.uint64(0))
+        rest = np.where(high, rest >> np.uint64(step), rest)
+    return position
+
+
+def _draw_below(ranges: np.ndarray, t: int, minibatch: np.ndarray, name: np.ndarray, draw: Draw) -> np.ndarray:
+    """Draw t of each row, uniform in 0 .. range - 1: multiply-shift, with rejection of the uneven words."""
+
+    def word(index: np.ndarray | int, position: int, rows: np.ndarray) -> np.ndarray:
+        return philox(counters(index, name[rows], minibatch[rows], draw.tag), draw.seed)[:, position].astype(np.uint64)
+
+    ranges = ranges.astype(np.uint64)
+    uneven = (np.uint64(1 << 32) - ranges) % ranges
+    product = word(t >> 2, t & 3, np.arange(len(ranges))) * ranges
+    retry = 0
+    while len(rejected := np.flatnonzero((product & _LOW) < uneven)):
+        product[rejected] = word(2**31 + (retry << 20) + t, 0, rejected) * ranges[rejected]
+        retry += 1
+    return (product >> _32).astype(np.int64)
+
+
+def _floyd(degree: np.ndarray, s: int, minibatch: np.ndarray, name: np.ndarray, draw: Draw) -> np.ndarray:
+    """Floyd's s distinct positions of each row: int64, shape (rows, s)."""
+    picks = np.empty((len(degree), s), np.int64)
+    for t in range(s):
+        j = degree - s + t
+        pick = _draw_below(j + 1, t, minibatch, name, draw)
+        taken = (picks[:, :t] == pick[:, None]).any(axis=1)
+        picks[:, t] = np.where(taken, j, pick)
+    return picks
+
+
+def _independent(degree: np.ndarray, s: int, minibatch: np.ndarray, name: np.ndarray, draw: Draw) -> np.ndarray:
+    """s independent positions of each row: int64, shape (rows, s)."""
+    picks = [_draw_below(degree, t, minibatch, name, draw) for t in range(s)]
+    return np.stack(picks, axis=1) if s else np.empty((len(degree), 0), np.int64)
+
+
+def _race_rows(neighbours: CSR, names: np.ndarray, minibatch: np.ndarray, s: int, draw: Draw) -> Picks:
+    """The s smallest keys of each row, in ascending column order."""
+    row = neighbours.row_of_entry()
+    weight = np.ones(neighbours.nnz) if neighbours.values is None else neighbours.values.astype(np.float64)
+    row, column, weight = row[weight > 0], neighbours.indices[weight > 0], weight[weight > 0]
+    key = keys(column, names[row] if draw.law is Law.RACE else 0, minibatch[row], weight, draw)
+    order = np.lexsort((column, key, row))
+    candidates = np.bincount(row, minlength=len(names))
+    rank = np.arange(len(order)) - np.repeat(_pointers(candidates)[:-1], candidates)
+    kept = np.sort(order[rank < s])  # entries ascend by row, then column
+    return Picks(_pointers(np.minimum(candidates, s)), column[kept])
+
+
+def _row_entries(a: CSR, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Row pointers of Q A and the positions in A of its entries."""
+    degree = a.degrees[rows]
+    indptr = _pointers(degree)
+    return indptr, np.arange(indptr[-1]) + np.repeat(a.indptr[rows] - indptr[:-1], degree)
+
+
+def _pointers(counts: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _stack(parts: list[np.ndarray], dtype: type) -> np.ndarray:
+    return np.concatenate(parts).astype(dtype) if parts else np.empty(0, dtype)

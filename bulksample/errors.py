@@ -1,0 +1,24 @@
+"""The errors a user may meet, each with the exit code the command line gives it.
+
+Every message says what was asked, what was found, and what would fit.
+"""
+
+EXIT_BAD_USE = 2
+EXIT_BAD_DATA = 65
+EXIT_PEER_LOST = 75
+
+
+class DataError(ValueError):
+    """A graph, a store or a file does not hold what its format promises (exit code 65)."""
+
+
+class UsageError(ValueError):
+    """The request itself cannot be met: an option out of range, a combination that has no meaning (exit code 2)."""
+
+
+class BackendUnavailable(RuntimeError):
+    """A back end was asked for by name and cannot run here (exit code 2)."""
+
+
+class PeerLost(RuntimeError):
+    """Another rank died, left or fell silent past the deadline (exit code 75)."""

@@ -1,0 +1,154 @@
+"""A graph with everything that training needs: structure, features, labels, splits.
+
+The structure is separable from the rest, so a graph can be sampled whose features were never loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .errors import DataError, UsageError
+from .sparse import CSR
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A directed graph; row v of the adjacency lists the in-neighbours that v aggregates from.
+
+    Parameters
+    ----------
+    adjacency : CSR, shape (n, n)
+        Ones, or int64 fixed-point weights (`bulksample.sparse.fixed_point`).
+    weight_unit : float
+        The real weight that the integer 1 stands for.
+    features : float32 or float16 of shape (n, f), or a float32 CSR of that shape, optional
+    labels : int64, shape (n,), optional
+        Classes 0 .. num_classes - 1; -1 where there is none.
+    num_classes : int
+    masks : dict of bool arrays of shape (n,)
+        Any of ``train``, ``val``, ``test``; disjoint, and only on labelled vertices.
+    extra : dict of arrays of shape (n, ...)
+        Further columns of the data set, such as other labels.
+    name : str
+    """
+
+    adjacency: CSR
+    weight_unit: float = 1.0
+    features: np.ndarray | CSR | None = None
+    labels: np.ndarray | None = None
+    num_classes: int = 0
+    masks: dict[str, np.ndarray] = field(default_factory=dict)
+    extra: dict[str, np.ndarray] = field(default_factory=dict)
+    name: str = "graph"
+
+    @property
+    def n(self) -> int:
+        """Number of vertices."""
+        return self.adjacency.shape[0]
+
+    @property
+    def num_features(self) -> int:
+        return 0 if self.features is None else int(self.features.shape[1])
+
+    def seeds(self, split: str) -> np.ndarray:
+        """The vertices of a split, ascending: int32. ``all`` is every vertex.
+
+        Raises
+        ------
+        UsageError
+            If the graph has no such split.
+        """
+        if split == "all":
+            return np.arange(self.n, dtype=np.int32)
+        if split not in self.masks:
+            raise UsageError(f"graph {self.name!r} has no {split!r} split; it has {', '.join([*self.masks, 'all'])}")
+        return np.flatnonzero(self.masks[split]).astype(np.int32)
+
+    def default_seeds(self) -> np.ndarray:
+        """The training vertices, or every vertex where there is no training mask (or an empty one)."""
+        train = self.masks.get("train")
+        return self.seeds("train" if train is not None and train.any() else "all")
+
+    def with_label(self, name: str) -> Graph:
+        """The same graph with another of its columns as the label; the splits keep their labelled vertices.
+
+        Raises
+        ------
+        UsageError
+            If there is no such integer column.
+        """
+        column = self.extra.get(name)
+        if column is None or column.ndim != 1 or column.dtype.kind not in "iu":
+            fit = [k for k, v in self.extra.items() if v.ndim == 1 and v.dtype.kind in "iu"]
+            raise UsageError(f"graph {self.name!r} has no label {name!r}; {', '.join(fit) or 'none'} would fit")
+        labels = column.astype(np.int64)
+        masks = {split: mask & (labels >= 0) for split, mask in self.masks.items()}
+        return replace(self, labels=labels, num_classes=int(labels.max(initial=-1)) + 1, masks=masks)
+
+    def validate(self) -> Graph:
+        """Check everything the class promises and return self; raises `DataError` naming the array and the row."""
+        if self.adjacency.shape[0] != self.adjacency.shape[1]:
+            raise DataError(f"the adjacency must be square; its shape is {self.adjacency.shape}")
+        self.adjacency.validate("adjacency")
+        self._check_weights()
+        self._check_features()
+        self._check_labels()
+        for name, column in self.extra.items():
+            if len(column) != self.n:
+                raise DataError(f"{name} must have {self.n} rows; it has {len(column)}")
+        return self
+
+    def _check_weights(self) -> None:
+        weights = self.adjacency.values
+        if weights is None:
+            return
+        if weights.dtype != np.int64:
+            raise DataError(f"weights must be int64 fixed point; got {weights.dtype}")
+        if not (np.isfinite(self.weight_unit) and self.weight_unit > 0):
+            raise DataError(f"weight_unit must be finite and positive; got {self.weight_unit}")
+        negative = np.flatnonzero(weights < 0)
+        if len(negative):
+            raise DataError(f"weights: row {self.adjacency.row_at(negative[0])} holds {weights[negative[0]]}; weights must not be negative")
+
+    def _check_features(self) -> None:
+        x = self.features
+        if x is None:
+            return
+        if x.shape[0] != self.n:
+            raise DataError(f"features must have {self.n} rows; they have {x.shape[0]}")
+        if isinstance(x, CSR):
+            if x.values is None or x.values.dtype != np.float32:
+                raise DataError("sparse features must hold float32 values")
+            x.validate("features")
+            return
+        if x.ndim != 2 or x.dtype not in (np.float32, np.float16):
+            raise DataError(f"features must be float32 or float16 of shape (n, f); got {x.dtype} of shape {x.shape}")
+        step = max(1, 2**24 // max(1, x.shape[1]))  # in pieces: features may be a memmap larger than memory
+        for start in range(0, self.n, step):
+            bad = np.flatnonzero(~np.isfinite(x[start : start + step]).all(axis=1))
+            if len(bad):
+                raise DataError(f"features: row {start + bad[0]} is not finite")
+
+    def _check_labels(self) -> None:
+        y = self.labels
+        if y is not None:
+            if y.shape != (self.n,) or y.dtype != np.int64:
+                raise DataError(f"labels must be int64 of shape ({self.n},); got {y.dtype} of shape {y.shape}")
+            bad = np.flatnonzero((y < -1) | (y >= self.num_classes))
+            if len(bad):
+                raise DataError(f"labels: row {bad[0]} holds {y[bad[0]]}; classes run from 0 to {self.num_classes - 1}, and -1 is none")
+        taken = np.zeros(self.n, bool)
+        unlabelled = taken if y is None else y < 0
+        for name, mask in self.masks.items():
+            if name not in SPLITS:
+                raise DataError(f"mask {name!r} is not a split; {', '.join(SPLITS)} would fit")
+            if mask.shape != (self.n,) or mask.dtype != np.bool_:
+                raise DataError(f"{name} mask must be bool of shape ({self.n},); got {mask.dtype} of shape {mask.shape}")
+            wrong = np.flatnonzero(mask & (taken | unlabelled))
+            if len(wrong):
+                raise DataError(f"{name} mask: row {wrong[0]} is in another split too, or has no label")
+            taken = taken | mask

@@ -1,0 +1,196 @@
+"""The loader: seeds in an order that the stream decides, cut into minibatches, sampled k at a time ahead of use.
+
+Which vertices a minibatch holds depends on its id and the epoch, never on k, on the rank that samples it or on
+how far the loader has run, so a run can stop after any minibatch and go on elsewhere with the same ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+import numpy as np
+
+from .adjacency import Adjacency
+from .errors import UsageError
+from .minibatch import MiniBatch
+from .rng import Stream
+from .samplers import Sampler
+from .selection import Selection
+
+AUTO_LIMIT = 32  # minibatches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
+_COPIES = 4  # two bulks are alive, one in use and one in the making, which takes up to twice its size
+
+
+class BulkLoader:
+    """Iterates over the minibatches of one epoch after another.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+    sampler : Sampler
+    seeds : integer, shape (m,)
+        Vertices to make minibatches of; repetitions are legal.
+    batch_size : int
+        b; the last minibatch of an epoch may hold fewer.
+    bulk_size : int or "auto"
+        k minibatches are sampled in one call. ``auto`` samples one, and takes as many as fit `memory_budget`, at most 32.
+    seed : int
+    shuffle : bool
+        Permute the seeds anew in each epoch.
+    drop_last : bool
+        Leave out a last minibatch of fewer than b seeds.
+    rank, ranks : int
+        At step t this loader yields minibatch ``t * ranks + rank``; None where the epoch has no such minibatch, so that all
+        ranks make the same number of steps.
+    memory_budget : int, optional
+        Bytes for sampled minibatches; a quarter of the free memory unless given.
+    prefetch : bool
+        Sample the next bulk on a thread while the present one is consumed.
+
+    Raises
+    ------
+    UsageError
+        If a seed is not a vertex, or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        adjacency: Adjacency,
+        sampler: Sampler,
+        seeds: np.ndarray,
+        *,
+        batch_size: int,
+        bulk_size: int | Literal["auto"] = "auto",
+        seed: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        rank: int = 0,
+        ranks: int = 1,
+        memory_budget: int | None = None,
+        prefetch: bool = True,
+    ) -> None:
+        if batch_size < 1:
+            raise UsageError(f"batch_size must be positive; got {batch_size}")
+        if not 0 <= rank < ranks:
+            raise UsageError(f"rank must be in 0 .. {ranks - 1}; got {rank}")
+        if bulk_size != "auto" and bulk_size < 1:
+            raise UsageError(f"bulk_size must be 'auto' or positive; got {bulk_size}")
+        sampler.check(adjacency)
+        self._adjacency, self._sampler = adjacency, sampler
+        self._seeds = Selection.of([np.asarray(seeds)], adjacency.n).vertices
+        self._stream, self._shuffle = Stream(seed), shuffle
+        self._batch_size, self._rank, self._ranks = batch_size, rank, ranks
+        self._prefetch = prefetch
+        self._minibatches = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size)
+        self.epoch = 0
+        self._step = 0
+        self.wait_seconds = 0.0  # spent waiting for samples
+        self.bytes_per_minibatch = 0 if bulk_size != "auto" else self._probe()
+        self.bulk_size = bulk_size if bulk_size != "auto" else self._fitting(memory_budget)
+
+    def __len__(self) -> int:
+        """Minibatches of an epoch, over all ranks."""
+        return self._minibatches
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch, alike on every rank."""
+        return -(-self._minibatches // self._ranks)
+
+    @property
+    def predicted_bytes(self) -> int:
+        """Memory that sampled minibatches are expected to take at the most; 0 where `bulk_size` was given and nothing was measured."""
+        return _COPIES * self.bulk_size * self.bytes_per_minibatch
+
+    def __iter__(self) -> Iterator[MiniBatch | None]:
+        """The remaining steps of the present epoch; afterwards the loader stands at the start of the next."""
+        epoch = self.epoch
+        bulks = self._bulks(self._order())
+        while True:
+            began = time.perf_counter()
+            start, bulk = next(bulks, (0, None))
+            self.wait_seconds += time.perf_counter() - began
+            if bulk is None:
+                break
+            for offset, minibatch in enumerate(bulk):
+                self._step = start + offset + 1
+                yield minibatch
+        self.epoch, self._step = epoch + 1, 0
+
+    def _bulks(self, order: np.ndarray) -> Iterator[tuple[int, list[MiniBatch | None]]]:
+        """The first step of each remaining bulk, and its minibatches."""
+        starts = range(self._step, self.steps, self.bulk_size)
+        if not self._prefetch:
+            for start in starts:
+                yield start, self._sample(order, self.epoch, start)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="sampler") as thread:
+            waiting = [thread.submit(self._sample, order, self.epoch, start) for start in starts[:1]]
+            for i, start in enumerate(starts):
+                bulk = waiting.pop().result()
+                waiting += [thread.submit(self._sample, order, self.epoch, following) for following in starts[i + 1 : i + 2]]
+                yield start, bulk
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: the minibatch that was yielded last counts as consumed. JSON-able."""
+        return {"epoch": self.epoch, "step": self._step, **self._identity()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state.
+
+        Raises
+        ------
+        UsageError
+            If the state is of other seeds, another batch size, random seed or number of ranks: the minibatches would differ.
+        """
+        for key, own in self._identity().items():
+            if state.get(key) != own:
+                raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {own!r} now")
+        self.epoch, self._step = int(state["epoch"]), int(state["step"])
+
+    def _identity(self) -> dict[str, Any]:
+        sampler = f"{type(self._sampler).__name__}{sorted(vars(self._sampler).items())}"
+        return {
+            "seeds": hashlib.sha256(self._seeds.tobytes()).hexdigest(),
+            "sampler": sampler,
+            "batch_size": self._batch_size,
+            "ranks": self._ranks,
+            "random_seed": self._stream.seed,
+            "shuffle": self._shuffle,
+            "minibatches": self._minibatches,
+        }
+
+    def _order(self) -> np.ndarray:
+        return self._seeds[self._stream.permutation(len(self._seeds), self.epoch)] if self._shuffle else self._seeds
+
+    def _sample(self, order: np.ndarray, epoch: int, start: int) -> list[MiniBatch | None]:
+        """This rank's minibatches of steps start .. start + k - 1."""
+        steps = range(start, min(start + self.bulk_size, self.steps))
+        ids = [t * self._ranks + self._rank for t in steps]
+        own = [i for i in ids if i < self._minibatches]
+        lists = [order[i * self._batch_size : (i + 1) * self._batch_size] for i in own]
+        seeds = Selection.of(lists, self._adjacency.n, np.array(own, np.int64))
+        sampled = self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch)
+        return [*sampled, *[None] * (len(ids) - len(own))]
+
+    def _probe(self) -> int:
+        """Bytes of this rank's first minibatch, 0 where it has none."""
+        self.bulk_size = 1
+        first = self._sample(self._order(), 0, 0) if self.steps else []
+        return sum(minibatch.nbytes() for minibatch in first if minibatch is not None)
+
+    def _fitting(self, budget: int | None) -> int:
+        if budget is None:
+            budget = free_memory() // 4
+        fit = budget // max(1, _COPIES * self.bytes_per_minibatch)
+        return int(max(1, min(fit, AUTO_LIMIT, self.steps)))
+
+
+def free_memory() -> int:
+    """Bytes of memory that are free now."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

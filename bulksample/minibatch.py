@@ -1,0 +1,123 @@
+"""What a sampler returns: a minibatch of nested blocks, and its digest.
+
+The vertices of a minibatch are one list. The seeds come first, and each layer appends what it found, so
+the destinations of every block are a prefix of its sources, and the self term needs no look-up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .sparse import frozen
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The sampled adjacency of one layer of one minibatch: destinations x sources.
+
+    Parameters
+    ----------
+    indptr : int64, shape (destinations + 1,)
+    indices : int32, shape (edges,)
+        Local sources: positions in the minibatch's list of vertices. Within a row they stand in ascending order of
+        the global vertex; a row drawn with replacement may repeat one.
+    weights : float32, shape (edges,), optional
+        Weight of each edge in the aggregation; ``None`` stands for the mean over the row.
+    num_sources : int
+        Sources are the first `num_sources` vertices of the minibatch, destinations the first ``len(indptr) - 1``.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    weights: np.ndarray | None
+    num_sources: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "indptr", frozen(self.indptr, np.int64))
+        object.__setattr__(self, "indices", frozen(self.indices, np.int32))
+        if self.weights is not None:
+            object.__setattr__(self, "weights", frozen(self.weights, np.float32))
+
+    @property
+    def num_destinations(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.indices)
+
+    def nbytes(self) -> int:
+        return self.indptr.nbytes + self.indices.nbytes + (0 if self.weights is None else self.weights.nbytes)
+
+
+@dataclass(frozen=True, eq=False)
+class MiniBatch:
+    """One sampled minibatch.
+
+    Parameters
+    ----------
+    id, epoch : int
+        Together with the seed of the stream they determine everything below.
+    seeds : int32, shape (b,)
+        As they were asked for, repetitions included.
+    seed_rows : int32, shape (b,)
+        Where each seed stands in `vertices`; 0 .. b - 1 when no seed repeats.
+    vertices : int32, shape (N,)
+        Global ids. The distinct seeds come first, then what each layer found, in the order it was found.
+    blocks : tuple of Block
+        From the input layer to the output layer: ``blocks[0]`` has N sources, ``blocks[-1]`` the seeds as destinations.
+    nested : bool
+        Whether each block is contained in the one before it (the frontier rule ``new``, induced subgraphs), rather
+        than drawn afresh.
+    """
+
+    id: int
+    epoch: int
+    seeds: np.ndarray
+    seed_rows: np.ndarray
+    vertices: np.ndarray
+    blocks: tuple[Block, ...]
+    nested: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "seed_rows", "vertices"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.int32))
+
+    @property
+    def num_edges(self) -> int:
+        """Sampled edges, each draw once."""
+        return sum(block.num_edges for block in self._distinct_blocks())
+
+    def nbytes(self) -> int:
+        """Memory of the arrays."""
+        return self.seeds.nbytes + self.seed_rows.nbytes + self.vertices.nbytes + sum(block.nbytes() for block in self._distinct_blocks())
+
+    def _distinct_blocks(self) -> tuple[Block, ...]:
+        return self.blocks[:1] if self.nested else self.blocks
+
+    def digest(self) -> str:
+        """SHA-256 over every array with its name, dtype and shape: equal minibatches, equal digest, on any machine."""
+        sha = hashlib.sha256(f"minibatch {self.id} of epoch {self.epoch}".encode())
+        parts = [("seeds", self.seeds), ("seed_rows", self.seed_rows), ("vertices", self.vertices)]
+        for layer, block in enumerate(self.blocks):
+            parts += [(f"{layer} indptr", block.indptr), (f"{layer} indices", block.indices)]
+            parts += [] if block.weights is None else [(f"{layer} weights", block.weights)]
+            sha.update(f"{layer} sources {block.num_sources}".encode())
+        for name, array in parts:
+            little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+            sha.update(f"{name} {little.dtype.str} {little.shape}".encode())
+            sha.update(little.data)
+        return sha.hexdigest()
+
+
+def digest(minibatches: Iterable[MiniBatch] | Iterable[tuple[int, int, str]]) -> str:
+    """One SHA-256 for many minibatches, whatever order they come in.
+
+    Takes minibatches, or triples (epoch, id, digest) where the minibatches themselves are gone.
+    """
+    named = [(m.epoch, m.id, m.digest()) if isinstance(m, MiniBatch) else m for m in minibatches]
+    return hashlib.sha256("\n".join(f"{epoch} {id} {text}" for epoch, id, text in sorted(named)).encode()).hexdigest()

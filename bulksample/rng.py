@@ -1,0 +1,158 @@
+"""Counter-based randomness: what is drawn names its own random number.
+
+Philox4x32-10 turns a 128-bit counter and a 64-bit key into four 32-bit words. The key is the user's seed;
+the counter spells out the thing that is drawn, so no two draws ever share a word and no word depends on a
+rank, a thread, a launch shape or a position within a bulk::
+
+    word 0   index      the block of four draws of a row, or the id of a neighbour
+    word 1   vertex     the row; 0 where the law leaves it out (LABOR, layer-wise)
+    word 2   minibatch  the id of the minibatch within its epoch
+    word 3   tag        purpose (4 bits) | layer (8 bits) | epoch (20 bits)
+
+References
+----------
+Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from .errors import UsageError
+
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+
+MAX_EPOCHS, MAX_LAYERS, MAX_MINIBATCHES = 2**20, 2**8, 2**32
+
+
+class Purpose(IntEnum):
+    """What a random word is for; part of the counter, so that no two uses meet."""
+
+    SEEDS = 0  # the order of the seeds in an epoch
+    UNIFORM = 1  # node-wise draws: positions in a row
+    RACE = 2  # weighted node-wise draws: a key per (row, neighbour)
+    LABOR = 3  # the same with the row left out
+    LAYER = 4  # layer-wise draws: a key per (minibatch, vertex)
+    GENERATE = 5  # synthetic graphs
+    TRAIN = 6  # initial weights and dropout of a step
+
+
+class Law(IntEnum):
+    """How s of a row's neighbours are drawn."""
+
+    UNIFORM = 0  # s distinct ones, every subset equally likely (Floyd)
+    REPLACEMENT = 1  # s independent ones
+    RACE = 2  # s distinct ones, by weight: the s smallest of -log(u) / w
+    LABOR = 3  # the same, u shared by all rows that see the neighbour
+
+
+def philox(counter: np.ndarray, key: int) -> np.ndarray:
+    """Philox4x32-10 of many counters.
+
+    Parameters
+    ----------
+    counter : uint32, shape (..., 4)
+    key : int
+        64 bits.
+
+    Returns
+    -------
+    uint32, shape (..., 4)
+    """
+    c = [np.ascontiguousarray(counter[..., i]).astype(np.uint64) for i in range(4)]
+    k0, k1 = key & 0xFFFFFFFF, key >> 32
+    for _ in range(10):
+        p0, p1 = _MULTIPLIERS[0] * c[0], _MULTIPLIERS[1] * c[2]
+        c = [(p1 >> _32) ^ c[1] ^ np.uint64(k0), p1 & _LOW, (p0 >> _32) ^ c[3] ^ np.uint64(k1), p0 & _LOW]
+        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
+    return np.stack(c, axis=-1).astype(np.uint32)
+
+
+def counters(index: np.ndarray | int, vertex: np.ndarray | int, minibatch: np.ndarray | int, tag: int) -> np.ndarray:
+    """The counters of many draws, broadcast together: uint32, shape (..., 4)."""
+    parts = np.broadcast_arrays(index, vertex, minibatch, tag)
+    return np.stack([np.asarray(part).astype(np.uint32) for part in parts], axis=-1)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """All randomness of a run: a function of the seed and of the name of what is drawn.
+
+    Parameters
+    ----------
+    seed : int
+        0 to 2**64 - 1.
+    """
+
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**64:
+            raise UsageError(f"seed must be a 64-bit number: got {self.seed}; 0 to {2**64 - 1} would fit")
+
+    def draw(self, law: Law, *, epoch: int = 0, layer: int = 0) -> Draw:
+        """The law and the counter prefix of one layer's node-wise draws."""
+        purpose = {Law.RACE: Purpose.RACE, Law.LABOR: Purpose.LABOR}.get(law, Purpose.UNIFORM)
+        return Draw(law, self.seed, tag(purpose, layer, epoch))
+
+    def layer_draw(self, *, epoch: int = 0, layer: int = 0) -> Draw:
+        """The counter prefix of one layer's layer-wise draws: a race in which a key names (minibatch, vertex)."""
+        return Draw(Law.LABOR, self.seed, tag(Purpose.LAYER, layer, epoch))
+
+    def words(
+        self,
+        purpose: Purpose,
+        index: np.ndarray | int,
+        *,
+        vertex: np.ndarray | int = 0,
+        minibatch: np.ndarray | int = 0,
+        layer: int = 0,
+        epoch: int = 0,
+    ) -> np.ndarray:
+        """Four 32-bit words for every index: uint32, shape (..., 4)."""
+        return philox(counters(np.asarray(index), vertex, minibatch, tag(purpose, layer, epoch)), self.seed)
+
+    def permutation(self, n: int, epoch: int = 0) -> np.ndarray:
+        """A permutation of 0 .. n - 1 for one epoch: int64, shape (n,).
+
+        Positions are sorted by 64-bit random keys; equal keys keep their order.
+        """
+        return np.argsort(as_u64(self.words(Purpose.SEEDS, np.arange(n), epoch=epoch)), kind="stable")
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A sampling law together with the part of the counter that one call holds fixed.
+
+    ``law`` decides which counter words vary: UNIFORM and REPLACEMENT name (minibatch, row, draw), RACE names
+    (minibatch, row, neighbour), LABOR names (minibatch, neighbour).
+    """
+
+    law: Law
+    seed: int
+    tag: int
+
+
+def tag(purpose: Purpose, layer: int, epoch: int) -> int:
+    """Word 3 of the counter; raises `UsageError` where a part does not fit its bits."""
+    if not 0 <= layer < MAX_LAYERS:
+        raise UsageError(f"layer {layer} is out of range: at most {MAX_LAYERS} layers")
+    if not 0 <= epoch < MAX_EPOCHS:
+        raise UsageError(f"epoch {epoch} is out of range: at most {MAX_EPOCHS} epochs")
+    return (int(purpose) << 28) | (layer << 20) | epoch
+
+
+def as_u64(words: np.ndarray) -> np.ndarray:
+    """Words 0 and 1 of each block as one 64-bit integer: uint64, shape (...)."""
+    return words[..., 0].astype(np.uint64) | (words[..., 1].astype(np.uint64) << _32)
+
+
+def as_unit(words: np.ndarray) -> np.ndarray:
+    """The upper 53 of words 0 and 1 as a float64 in [0, 1)."""
+    return (as_u64(words) >> np.uint64(11)).astype(np.float64) * 2.0**-53

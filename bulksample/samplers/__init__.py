@@ -1,0 +1,41 @@
+"""Samplers: each a formula in a file of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import UsageError
+from .base import LayerWise, NodeWise, Sampler
+from .fastgcn import FastGcn
+from .full import Full
+from .labor import Labor
+from .ladies import Ladies
+from .sage import Sage
+from .saint import Saint
+from .shadow import Shadow
+
+SAMPLERS: dict[str, type[Sampler]] = {s.name: s for s in (Sage, Ladies, FastGcn, Labor, Full, Shadow, Saint)}
+
+__all__ = ["SAMPLERS", "FastGcn", "Full", "Labor", "Ladies", "LayerWise", "NodeWise", "Sage", "Saint", "Sampler", "Shadow", "make"]
+
+
+def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
+    """The sampler of that name.
+
+    Raises
+    ------
+    UsageError
+        If the name or an option is unknown, with the nearest that exists; or if a value is out of range.
+    """
+    if name not in SAMPLERS:
+        raise UsageError(f"there is no sampler {name!r}; {', '.join(SAMPLERS)} would fit")
+    known = {field.name for field in dataclasses.fields(SAMPLERS[name])} - {"fanouts"}
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"{', '.join(sorted(known))} would fit"
+            raise UsageError(f"sampler {name!r} has no option {option!r}; {hint}")
+    return SAMPLERS[name](tuple(fanouts), **options)

@@ -1,0 +1,35 @@
+"""LABOR: neighbour sampling in which all vertices of a frontier share one random number per neighbour.
+
+    SAMPLE: the s smallest keys -log(u_t) / w_vt of row v, where u_t names (minibatch, layer, t) but not v
+
+Each row on its own draws as GraphSAGE does; together the rows agree on what they like, so a minibatch touches
+fewer vertices. Leaving the layer out as well makes the layers agree with each other.
+
+Balin and Catalyurek, "Layer-neighbor sampling: defusing neighborhood explosion in GNNs", NeurIPS 2023: LABOR-0 with
+an exact fanout (section 3.2, sequential Poisson sampling), and the layer-dependent variant of its appendix A.8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..rng import Draw, Law, Stream
+from .base import NodeWise
+
+
+@dataclass(frozen=True)
+class Labor(NodeWise):
+    """LABOR-0.
+
+    Parameters
+    ----------
+    layer_dependent : bool
+        Use the same random number of a vertex in every layer of a minibatch.
+    """
+
+    name: ClassVar[str] = "labor"
+    layer_dependent: bool = False
+
+    def draw(self, stream: Stream, hop: int, epoch: int) -> Draw:
+        return stream.draw(Law.LABOR, layer=0 if self.layer_dependent else hop, epoch=epoch)

@@ -1,0 +1,68 @@
+"""GraphSAINT with random walks: the vertices that short walks from the seeds visit, and all edges among them.
+
+    x_0 = seeds;   x_{h+1} = SAMPLE(NORM(Q_h A), 1), one row of Q per walker;   B = Q_V A Q_V, V = all that was visited
+
+A walker at an isolated vertex stays. The loss runs over every vertex of the subgraph, so all of them are seeds of the
+minibatch; the coefficients that undo the sampling bias are left out, as in common libraries unless asked for.
+
+Zeng, Zhou, Srivastava, Kannan, Prasanna, "GraphSAINT: graph sampling based inductive learning method", ICLR 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..adjacency import Adjacency
+from ..errors import UsageError
+from ..minibatch import MiniBatch
+from ..rng import Draw, Law, Stream
+from ..selection import Selection
+from .base import NodeWise
+from .subgraph import induced, square
+
+
+@dataclass(frozen=True)
+class Saint(NodeWise):
+    """Random-walk subgraphs; one block for each entry of `fanouts`, whose values are not used.
+
+    Parameters
+    ----------
+    walk_length : int
+        Steps of each walk.
+    """
+
+    name: ClassVar[str] = "saint"
+    walk_length: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.walk_length < 256:
+            raise UsageError(f"walk_length must be in 1 .. 255; got {self.walk_length}")
+
+    def draw(self, stream: Stream, hop: int, epoch: int) -> Draw:
+        return stream.draw(Law.REPLACEMENT, layer=hop, epoch=epoch)
+
+    def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
+        walker = np.arange(len(seeds.vertices)) - np.repeat(seeds.pointers[:-1], seeds.sizes)
+        places = [seeds.vertices]
+        for step in range(self.walk_length):
+            at = Selection(seeds.minibatches, seeds.pointers, places[-1], seeds.n, walker)
+            picks = adjacency.sample_rows(at, 1, self.draw(stream, step, epoch))
+            moved = np.diff(picks.pointers) > 0
+            there = places[-1].copy()
+            there[moved] = picks.columns
+            places.append(there)
+        visited = np.concatenate([step[seeds.pointers[j] : seeds.pointers[j + 1]] for j in range(len(seeds)) for step in places] or places)
+        held, _ = adjacency.backend.relabel(seeds.none_of(), seeds.pointers * len(places), visited)
+        pointers, columns = induced(adjacency, held)
+        minibatches = []
+        for j, name in enumerate(seeds.minibatches):
+            rows = pointers[held.pointers[j] : held.pointers[j + 1] + 1]
+            block = square(rows, columns[rows[0] : rows[-1]])
+            blocks = (block,) * len(self.fanouts)
+            vertices = held.part(j)
+            minibatches.append(MiniBatch(int(name), epoch, vertices, np.arange(len(vertices)), vertices, blocks, nested=True))
+        return minibatches

@@ -1,0 +1,81 @@
+"""ShaDow: each seed gets a small subgraph of its own, and the model may be as deep as it likes inside it.
+
+    V_r = k hops of draws from root r;   B_r = Q_V A Q_V;   the minibatch is the block diagonal of its B_r
+
+Roots of one minibatch share their draws, so subgraphs that meet a vertex on the same hop see the same neighbours of it.
+
+Zeng, Zhang, Xia, Srivastava, Malevich, Kannan, Prasanna, Jin, Chen, "Decoupling the depth and scope of graph neural
+networks", NeurIPS 2021.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..adjacency import Adjacency
+from ..errors import UsageError
+from ..minibatch import MiniBatch
+from ..rng import Stream
+from ..selection import Selection
+from .sage import Sage
+from .subgraph import induced, square
+
+
+@dataclass(frozen=True)
+class Shadow(Sage):
+    """k-hop subgraphs, one per seed.
+
+    The fanouts are the scope: hops and draws of each subgraph. A vertex is expanded once. Repeated seeds get a subgraph each.
+
+    Parameters
+    ----------
+    layers : int, optional
+        Layers of the model that will run on the subgraphs; as many as there are fanouts unless given.
+    """
+
+    name: ClassVar[str] = "shadow"
+    layers: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layers < 0:
+            raise UsageError(f"layers must not be negative; got {self.layers}")
+
+    def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
+        self.check(adjacency)
+        roots = len(seeds.vertices)
+        minibatch = seeds.minibatch_of_row()
+        held = frontier = Selection(seeds.minibatches[minibatch], np.arange(roots + 1), seeds.vertices, seeds.n)
+        for hop in range(len(self.fanouts)):
+            layer = self.sample_layer(adjacency, frontier, hop, stream, epoch)
+            grown, _ = adjacency.backend.relabel(held, layer.pointers[frontier.pointers], layer.columns)
+            frontier, held = grown.added_since(held), grown
+        pointers, columns = induced(adjacency, held)
+        place, order = self._roots_first(seeds, held)
+        edges = np.diff(pointers)
+        stacked = np.concatenate([[0], np.cumsum(edges[order])])
+        entry = np.arange(stacked[-1]) + np.repeat(pointers[order] - stacked[:-1], edges[order])
+        local = place[(np.repeat(held.pointers[held.minibatch_of_row()], edges) + columns)[entry]]
+        vertices, ends = held.vertices[order], held.pointers[seeds.pointers]
+        minibatches = []
+        for j, name in enumerate(seeds.minibatches):
+            rows = stacked[ends[j] : ends[j + 1] + 1]
+            block = square(rows, local[rows[0] : rows[-1]])
+            blocks = (block,) * (self.layers or len(self.fanouts))
+            asked, found = seeds.part(j), vertices[ends[j] : ends[j + 1]]
+            minibatches.append(MiniBatch(int(name), epoch, asked, np.arange(len(asked)), found, blocks, nested=True))
+        return minibatches
+
+    @staticmethod
+    def _roots_first(seeds: Selection, held: Selection) -> tuple[np.ndarray, np.ndarray]:
+        """The place of each held vertex within its minibatch when all roots come first, and the order that puts them there."""
+        minibatch = seeds.minibatch_of_row()[held.minibatch_of_row()]
+        other = np.ones(len(held.vertices), bool)
+        other[held.pointers[:-1]] = False
+        order = np.lexsort((other, minibatch))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return place - held.pointers[seeds.pointers[minibatch]], order

@@ -1,0 +1,25 @@
+"""What subgraph samplers share: find vertices first, then keep every edge among them.
+
+    B = Q_V A Q_V
+
+The model runs all its layers on the one square block.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..adjacency import Adjacency
+from ..minibatch import Block
+from ..selection import Selection
+
+
+def induced(adjacency: Adjacency, vertices: Selection) -> tuple[np.ndarray, np.ndarray]:
+    """Row pointers (R + 1) and local columns (E) of the induced subgraphs, stacked."""
+    kept = adjacency.restrict(vertices, vertices)
+    return kept.pointers, kept.columns
+
+
+def square(pointers: np.ndarray, columns: np.ndarray) -> Block:
+    """One subgraph as a block whose destinations are its sources."""
+    return Block(pointers - pointers[0], columns, None, len(pointers) - 1)

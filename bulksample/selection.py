@@ -1,0 +1,116 @@
+"""Q, the selection matrix: which vertices each of k minibatches holds.
+
+Node-wise samplers read Q with one row per (minibatch, vertex), layer-wise samplers with one row per
+minibatch. Both are the same list of vertices, so both are views of one object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import UsageError
+from .rng import MAX_MINIBATCHES
+from .sparse import CSR, frozen
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The vertices of k minibatches, stacked.
+
+    Parameters
+    ----------
+    minibatches : int64, shape (k,)
+        Ids of the minibatches within their epoch; they name the random numbers.
+    pointers : int64, shape (k + 1,)
+        Minibatch j holds ``vertices[pointers[j]:pointers[j + 1]]``.
+    vertices : int32, shape (R,)
+        In the order in which they were found. Distinct within a minibatch, except in a selection of seeds
+        as the user gave them.
+    n : int
+        Number of vertices of the graph.
+    names : int32, shape (R,), optional
+        What a row is called in the counter of its random numbers: the vertex itself, unless several rows of a
+        minibatch stand at one vertex and must draw apart (random walks name the walker).
+    """
+
+    minibatches: np.ndarray
+    pointers: np.ndarray
+    vertices: np.ndarray
+    n: int
+    names: np.ndarray = None  # type: ignore[assignment]  # the vertices, from __post_init__ on
+
+    def __post_init__(self) -> None:
+        if self.names is None:
+            object.__setattr__(self, "names", self.vertices)
+        for name, dtype in (("minibatches", np.int64), ("pointers", np.int64), ("vertices", np.int32), ("names", np.int32)):
+            object.__setattr__(self, name, frozen(getattr(self, name), dtype))
+        if len(self.pointers) != len(self.minibatches) + 1 or self.pointers[-1] != len(self.vertices):
+            raise UsageError(
+                f"a selection of {len(self.minibatches)} minibatches needs {len(self.minibatches) + 1} pointers "
+                f"that end at {len(self.vertices)}; got {len(self.pointers)} that end at {self.pointers[-1]}"
+            )
+
+    @staticmethod
+    def of(lists: list[np.ndarray], n: int, minibatches: np.ndarray | None = None) -> Selection:
+        """Stack lists of vertices; the ids are 0 .. k - 1 unless given.
+
+        Raises
+        ------
+        UsageError
+            If a vertex is not in 0 .. n - 1, or a minibatch id does not fit 32 bits.
+        """
+        ids = np.arange(len(lists)) if minibatches is None else np.asarray(minibatches, np.int64)
+        if len(ids) and not 0 <= ids.min() <= ids.max() < MAX_MINIBATCHES:
+            raise UsageError(f"minibatch ids must be in 0 .. {MAX_MINIBATCHES - 1}; got {ids.min()} .. {ids.max()}")
+        pointers = np.concatenate([[0], np.cumsum([len(part) for part in lists])]).astype(np.int64)
+        vertices = np.concatenate([np.asarray(part, np.int64) for part in lists]) if lists else np.empty(0, np.int64)
+        bad = np.flatnonzero((vertices < 0) | (vertices >= n))
+        if len(bad):
+            at = int(np.searchsorted(pointers, bad[0], side="right")) - 1
+            raise UsageError(f"minibatch {ids[at]} names vertex {vertices[bad[0]]}; vertices run from 0 to {n - 1}")
+        return Selection(ids, pointers, vertices, n)
+
+    @staticmethod
+    def everything(n: int) -> Selection:
+        """One minibatch that holds every vertex: the row of ones."""
+        return Selection(np.zeros(1), np.array([0, n]), np.arange(n), n)
+
+    def __len__(self) -> int:
+        return len(self.minibatches)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Vertices per minibatch: int64, shape (k,)."""
+        return np.diff(self.pointers)
+
+    def minibatch_of_row(self) -> np.ndarray:
+        """The position in the bulk, 0 .. k - 1, of the minibatch that each vertex belongs to: int64, shape (R,)."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def none_of(self) -> Selection:
+        """The same minibatches, holding nothing."""
+        return Selection(self.minibatches, np.zeros_like(self.pointers), self.vertices[:0], self.n)
+
+    def part(self, j: int) -> np.ndarray:
+        """The vertices of the j-th minibatch."""
+        return self.vertices[self.pointers[j] : self.pointers[j + 1]]
+
+    def added_since(self, earlier: Selection) -> Selection:
+        """The vertices that each minibatch holds beyond those of `earlier`, which are a prefix of its own."""
+        keep = np.ones(len(self.vertices), bool)
+        starts = np.repeat(self.pointers[:-1] - earlier.pointers[:-1], earlier.sizes)
+        keep[starts + np.arange(len(earlier.vertices))] = False
+        sizes = self.sizes - earlier.sizes
+        return Selection(self.minibatches, np.concatenate([[0], np.cumsum(sizes)]), self.vertices[keep], self.n)
+
+    def per_vertex(self) -> CSR:
+        """Q with one row per (minibatch, vertex): shape (R, n), one 1 in each row."""
+        return CSR(np.arange(len(self.vertices) + 1, dtype=np.int64), self.vertices, None, (len(self.vertices), self.n))
+
+    def per_minibatch(self, values: np.ndarray | None = None) -> CSR:
+        """Q with one row per minibatch: shape (k, n), its entries ones or the given int64 of shape (R,)."""
+        order = np.lexsort((self.vertices, self.minibatch_of_row()))
+        entries = None if values is None else np.asarray(values, np.int64)[order]
+        return CSR(self.pointers, self.vertices[order], entries, (len(self), self.n))

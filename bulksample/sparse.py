@@ -1,0 +1,237 @@
+"""Sparse matrices in compressed rows: the one matrix format of the package.
+
+A `CSR` is frozen and canonical, so two equal matrices are equal arrays and a digest of the arrays is a
+digest of the matrix. `fixed_point` makes the integers that stand for real weights, so that every sum of
+products is exact and may be taken in any order, on any device, by any number of ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import DataError
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+MAX_VERTICES = 2**31 - 1  # columns are int32
+_VALUE_TYPES = (np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.float64))
+
+
+def frozen(array: Any, dtype: Any = None) -> np.ndarray:
+    """A read-only C-contiguous view of `array`, converted to `dtype` only where it differs."""
+    view = np.ascontiguousarray(array, dtype=dtype).view()
+    view.flags.writeable = False
+    return view
+
+
+@dataclass(frozen=True, eq=False)
+class CSR:
+    """A sparse m x n matrix in canonical compressed rows.
+
+    Parameters
+    ----------
+    indptr : int64, shape (m + 1,)
+        Row pointers; row i is the slice ``indptr[i]:indptr[i + 1]``.
+    indices : int32, shape (nnz,)
+        Columns; they ascend strictly within a row.
+    values : int64, float32 or float64, shape (nnz,), optional
+        Entries; ``None`` stands for ones.
+    shape : (m, n)
+
+    Raises
+    ------
+    DataError
+        If lengths or dtypes do not fit. The O(nnz) part of the promise is checked by `validate`.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray | None
+    shape: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        m, n = (int(side) for side in self.shape)
+        if not (0 <= m <= MAX_VERTICES and 0 <= n <= MAX_VERTICES):
+            raise DataError(f"a side of the matrix does not fit int32: shape is ({m}, {n}), at most {MAX_VERTICES} would fit")
+        object.__setattr__(self, "shape", (m, n))
+        for name, expected in (("indptr", np.int64), ("indices", np.int32)):
+            array = np.asarray(getattr(self, name))
+            if array.ndim != 1 or array.dtype != expected:
+                raise DataError(f"{name} must be one-dimensional {np.dtype(expected)}; got {array.dtype} of shape {array.shape}")
+            object.__setattr__(self, name, frozen(array))
+        if len(self.indptr) != m + 1:
+            raise DataError(f"indptr must have {m + 1} entries for {m} rows; it has {len(self.indptr)}")
+        if self.indptr[0] != 0 or self.indptr[-1] != len(self.indices):
+            raise DataError(
+                f"indptr must run from 0 to the number of entries, {len(self.indices)}; it runs from {self.indptr[0]} to {self.indptr[-1]}"
+            )
+        if self.values is not None:
+            values = np.asarray(self.values)
+            if values.dtype not in _VALUE_TYPES or values.shape != self.indices.shape:
+                raise DataError(
+                    f"values must be int64, float32 or float64 of shape {self.indices.shape}; got {values.dtype} of shape {values.shape}"
+                )
+            object.__setattr__(self, "values", frozen(values))
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries."""
+        return len(self.indices)
+
+    @cached_property
+    def degrees(self) -> np.ndarray:
+        """Entries per row, int64 of shape (m,)."""
+        return frozen(np.diff(self.indptr))
+
+    @cached_property
+    def value_bound(self) -> int:
+        """The largest absolute value of an integer matrix, 1 where values are ones, 0 where there is none."""
+        if self.values is None or not len(self.values):
+            return int(self.nnz > 0)
+        return max(abs(int(self.values.min())), abs(int(self.values.max())))
+
+    def entries(self) -> np.ndarray:
+        """The values, ones spelled out as int64: shape (nnz,)."""
+        return np.ones(self.nnz, np.int64) if self.values is None else self.values
+
+    def row_of_entry(self) -> np.ndarray:
+        """The row of each entry, int64 of shape (nnz,)."""
+        return np.repeat(np.arange(self.shape[0], dtype=np.int64), self.degrees)
+
+    def with_values(self, values: np.ndarray | None) -> CSR:
+        """The same pattern with other entries."""
+        return CSR(self.indptr, self.indices, values, self.shape)
+
+    def validate(self, what: str = "matrix") -> CSR:
+        """Check every promise of the format and return self.
+
+        Raises
+        ------
+        DataError
+            Naming `what` and the first row where row pointers fall, a column is out of range, columns do not
+            ascend strictly, or a value is not finite.
+        """
+        falling = np.flatnonzero(np.diff(self.indptr) < 0)
+        if len(falling):
+            i = int(falling[0])
+            raise DataError(f"{what}: row pointers must not fall: row {i} runs from {self.indptr[i]} to {self.indptr[i + 1]}")
+        columns = self.indices
+        if len(columns):
+            bad = np.flatnonzero((columns < 0) | (columns >= self.shape[1]))
+            if len(bad):
+                row, column = self.row_at(bad[0]), columns[bad[0]]
+                raise DataError(f"{what}: row {row} names column {column}; columns run from 0 to {self.shape[1] - 1}")
+            falls = columns[1:] <= columns[:-1]
+            starts = self.indptr[1:-1]
+            falls[starts[(starts > 0) & (starts < len(columns))] - 1] = False  # a new row may start lower
+            bad = np.flatnonzero(falls)
+            if len(bad):
+                at = int(bad[0])
+                word = "repeats" if columns[at + 1] == columns[at] else "does not ascend"
+                raise DataError(f"{what}: row {self.row_at(at)} {word}: column {columns[at]} is followed by {columns[at + 1]}")
+        if self.values is not None and self.values.dtype.kind == "f":
+            bad = np.flatnonzero(~np.isfinite(self.values))
+            if len(bad):
+                raise DataError(f"{what}: row {self.row_at(bad[0])} holds {self.values[bad[0]]}; values must be finite")
+        return self
+
+    def row_at(self, entry: int) -> int:
+        """The row that holds an entry."""
+        return int(np.searchsorted(self.indptr, entry, side="right")) - 1
+
+    def transpose(self) -> CSR:
+        """The transposed matrix, canonical."""
+        order = np.argsort(self.indices, kind="stable")  # rows ascend already, so a stable sort keeps them ascending
+        counts = np.bincount(self.indices, minlength=self.shape[1])
+        indptr = np.zeros(self.shape[1] + 1, np.int64)
+        np.cumsum(counts, out=indptr[1:])
+        values = None if self.values is None else self.values[order]
+        return CSR(indptr, self.row_of_entry()[order].astype(np.int32), values, self.shape[::-1])
+
+    def to_scipy(self) -> scipy.sparse.csr_array:
+        """The same matrix as a `scipy.sparse.csr_array`; ones become int64."""
+        import scipy.sparse
+
+        return scipy.sparse.csr_array((self.entries(), self.indices, self.indptr), shape=self.shape)
+
+    @staticmethod
+    def from_scipy(matrix: Any) -> CSR:
+        """Canonical copy of a scipy sparse matrix: sorted, duplicates summed, zeros dropped."""
+        import scipy.sparse
+
+        matrix = scipy.sparse.csr_array(matrix)
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        return CSR(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, matrix.shape)
+
+    @staticmethod
+    def from_edges(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int], values: np.ndarray | None = None) -> CSR:
+        """Canonical matrix from entries in any order.
+
+        Parameters
+        ----------
+        rows, columns : integer, shape (e,)
+        values : shape (e,), optional
+            Entries that name one place twice are summed; without values they are kept once.
+
+        Raises
+        ------
+        DataError
+            If an entry lies outside the shape; the message names its position.
+        """
+        rows, columns = np.asarray(rows), np.asarray(columns)
+        for name, array, size in (("row", rows, shape[0]), ("column", columns, shape[1])):
+            bad = np.flatnonzero((array < 0) | (array >= size))
+            if len(bad):
+                raise DataError(f"entry {bad[0]} names {name} {array[bad[0]]}; {name}s run from 0 to {size - 1}")
+        place = rows.astype(np.int64) * shape[1] + columns
+        if values is None:
+            place = np.unique(place)
+        else:
+            order = np.argsort(place, kind="stable")
+            place, values = place[order], np.asarray(values)[order]
+            first = np.flatnonzero(np.diff(place, prepend=-1))
+            if len(first) < len(place):
+                place, values = place[first], np.add.reduceat(values, first)
+        indptr = np.zeros(shape[0] + 1, np.int64)
+        np.cumsum(np.bincount(place // max(shape[1], 1), minlength=shape[0]), out=indptr[1:])
+        return CSR(indptr, (place % max(shape[1], 1)).astype(np.int32), values, shape)
+
+
+def fixed_point(weights: np.ndarray, most_summed: int) -> tuple[np.ndarray, float]:
+    """Integers that stand for real weights: w is close to ``integer * unit``.
+
+    Parameters
+    ----------
+    weights : float, shape (m,)
+        Finite and not negative.
+    most_summed : int
+        The largest number of them that is ever added up (the longest row or column of the matrix).
+
+    Returns
+    -------
+    integers : int64, shape (m,)
+        Zero exactly where the weight is zero. Any `most_summed` of them add up to less than 2**62, so no sum overflows.
+    unit : float
+        A power of two times the largest weight; the step is at most 2**-40 of the largest weight
+        where `most_summed` is at most 2**21.
+
+    Raises
+    ------
+    DataError
+        If a weight is negative, infinite or not a number; the message names its position.
+    """
+    weights = np.asarray(weights, np.float64)
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        raise DataError(f"weight {bad[0]} is {weights[bad[0]]}; weights must be finite and not negative")
+    bits = min(52, 61 - int(most_summed).bit_length())
+    largest = float(weights.max(initial=0.0)) or 1.0
+    integers = np.rint(np.ldexp(weights / largest, bits)).astype(np.int64)
+    np.maximum(integers, weights > 0, out=integers)  # a positive weight stays drawable
+    return integers, float(np.ldexp(largest, -bits))

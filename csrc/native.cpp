@@ -1,0 +1,9 @@
+// bulksample._native: the CPU back end. Each kernel walks over rows with threads, the GIL released; what
+// happens in a row is decided by the *_row.h headers, which the CUDA kernels include too.
+#include "native.h"
+
+PYBIND11_MODULE(_native, m) {
+  bind_draws(m);
+  bind_matrices(m);
+  bind_aggregation(m);
+}
