@@ -89,14 +89,14 @@ class LocalAdjacency:
         """Exact sums, as float64: the weights are integers below 2**62 by construction."""
         if self.matrix.values is None:
             return self.matrix.degrees.astype(np.float64)
-        running = np.concatenate([[0], np.cumsum(self.matrix.values.astype(np.uint64), dtype=np.uint64)])
-        return (running[self.matrix.indptr[1:]] - running[self.matrix.indptr[:-1]]).astype(np.float64)  # exact modulo 2**64
+        running = np.zeros(self.matrix.nnz + 1, np.uint64)
+        np.cumsum(self.matrix.values.astype(np.uint64), out=running[1:])  # exact modulo 2**64, and a row sum is below that
+        return (running[self.matrix.indptr[1:]] - running[self.matrix.indptr[:-1]]).astype(np.float64)
 
     @cached_property
     def _square_bits(self) -> int:
-        """Fractional bits of a square: a column sum is at most its longest column, and stays below 2**62."""
-        longest = int(np.bincount(self.matrix.indices, minlength=1).max(initial=1))
-        return min(60, 61 - longest.bit_length())
+        """Fractional bits of a square: a column sum is at most its longest column, and stays within 2**62."""
+        return min(60, 62 - max(self.matrix.longest_column - 1, 0).bit_length())
 
     @cached_property
     def _inverse_squares(self) -> np.ndarray:

@@ -95,6 +95,11 @@ class CSR:
             return int(self.nnz > 0)
         return max(abs(int(self.values.min())), abs(int(self.values.max())))
 
+    @cached_property
+    def longest_column(self) -> int:
+        """The largest number of entries in a column."""
+        return int(np.bincount(self.indices, minlength=1).max(initial=0))
+
     def entries(self) -> np.ndarray:
         """The values, ones spelled out as int64: shape (nnz,)."""
         return np.ones(self.nnz, np.int64) if self.values is None else self.values
@@ -216,10 +221,10 @@ def fixed_point(weights: np.ndarray, most_summed: int) -> tuple[np.ndarray, floa
     Returns
     -------
     integers : int64, shape (m,)
-        Zero exactly where the weight is zero. Any `most_summed` of them add up to less than 2**62, so no sum overflows.
+        Zero exactly where the weight is zero. Any `most_summed` of them add up to at most 2**62, so no sum overflows.
     unit : float
         A power of two times the largest weight; the step is at most 2**-40 of the largest weight
-        where `most_summed` is at most 2**21.
+        where `most_summed` is at most 2**22.
 
     Raises
     ------
@@ -230,7 +235,7 @@ def fixed_point(weights: np.ndarray, most_summed: int) -> tuple[np.ndarray, floa
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):
         raise DataError(f"weight {bad[0]} is {weights[bad[0]]}; weights must be finite and not negative")
-    bits = min(52, 61 - int(most_summed).bit_length())
+    bits = min(52, 62 - max(int(most_summed) - 1, 0).bit_length())
     largest = float(weights.max(initial=0.0)) or 1.0
     integers = np.rint(np.ldexp(weights / largest, bits)).astype(np.int64)
     np.maximum(integers, weights > 0, out=integers)  # a positive weight stays drawable

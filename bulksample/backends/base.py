@@ -190,10 +190,12 @@ class Backend(ABC):
         for name, matrix in (("A", a), ("B", b)):
             if matrix.values is not None and matrix.values.dtype != np.int64:
                 raise UsageError(f"spgemm multiplies integers: {name} holds {matrix.values.dtype}; fixed_point makes int64 of real weights")
-        longest = int(a.degrees.max(initial=0))
-        if longest * a.value_bound * b.value_bound > 2**63 - 1:
+        summed, largest = int(a.degrees.max(initial=0)), a.value_bound * b.value_bound
+        if summed * largest > 2**63 - 1:
+            summed = min(summed, b.longest_column)  # a sum meets each entry of a column of B once at the most
+        if summed * largest > 2**63 - 1:
             raise OverflowError(
-                f"a row sum of products could exceed int64: {longest} products of up to {a.value_bound} * {b.value_bound}; "
+                f"a row sum of products could exceed int64: {summed} products of up to {a.value_bound} * {b.value_bound}; "
                 "weights of a coarser fixed point would fit"
             )
 

@@ -1,0 +1,120 @@
+"""What a training run is asked to do: typed, bounded, and the same on every rank.
+
+No torch in here, so a bad option is refused before anything heavy is loaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from .errors import UsageError
+
+DEFAULT_FANOUTS = (15, 10, 5)
+
+# Fields that do not change what is computed, only how far, how fast or where: a resumed run may set them anew.
+FREE = frozenset({
+    "epochs", "patience", "bulk_size", "backend", "threads", "timeout", "checkpoint", "checkpoint_every", "resume",
+    "metrics", "quiet", "memory_budget",
+})  # fmt: skip
+
+
+class TrainConfig(BaseModel):
+    """One training run. `TrainConfig.of` raises `UsageError` where pydantic would raise its own error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str = "sync"
+    model: Literal["sage", "gcn", "gat"] = "sage"
+    layers: Annotated[int, Field(ge=1, le=64)] = 3
+    hidden: Annotated[int, Field(ge=2)] = 256
+    heads: Annotated[int, Field(ge=1)] = 4
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    input_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    batch_norm: bool = False
+
+    sampler: str = "sage"
+    fanouts: tuple[int, ...] = DEFAULT_FANOUTS
+    sampler_options: dict[str, bool | int | float | str] = {}
+    frontier: Literal["all", "new"] = "all"
+    batch_size: Annotated[int, Field(ge=1)] = 1024
+    bulk_size: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    memory_budget: Annotated[int, Field(ge=1)] | None = None
+    backend: str = "auto"
+
+    epochs: Annotated[int, Field(ge=0, lt=2**20)] = 10
+    lr: Annotated[float, Field(gt=0)] = 0.003
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
+    seeds: Literal["train", "val", "test", "all"] | None = None
+    label: str | None = None
+    feature_norm: Literal["none", "l1", "l2"] = "none"
+
+    metric: Literal["accuracy", "f1", "f1_macro", "f1_micro", "rocauc"] = "accuracy"
+    eval_every: Annotated[int, Field(ge=1)] = 1
+    patience: Annotated[int, Field(ge=0)] = 0
+
+    checkpoint: str | None = None
+    checkpoint_every: Annotated[int, Field(ge=0)] = 0
+    resume: str | None = None
+
+    timeout: Annotated[float, Field(gt=0)] = 300.0
+    threads: Annotated[int, Field(ge=1)] | None = None
+    metrics: str | None = None
+    quiet: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _depth(cls, given: Any) -> Any:
+        """Layers follow the fanouts, or the fanouts the layers, where only one of them is given."""
+        if not isinstance(given, dict):
+            return given
+        given = {key: value for key, value in given.items() if value is not None}
+        if "fanouts" in given and "layers" not in given:
+            given["layers"] = len(given["fanouts"])
+        if "layers" in given and "fanouts" not in given and isinstance(given["layers"], int):
+            given["fanouts"] = (DEFAULT_FANOUTS + DEFAULT_FANOUTS[-1:] * given["layers"])[: given["layers"]]
+        return given
+
+    @model_validator(mode="after")
+    def _together(self) -> TrainConfig:
+        if self.sampler != "shadow" and self.layers != len(self.fanouts):
+            raise ValueError(f"{self.layers} layers need as many fanouts; got {','.join(map(str, self.fanouts))}")
+        if self.resume and self.resume == "auto" and not self.checkpoint:
+            raise ValueError("resume auto looks for checkpoints where checkpoint says; give --checkpoint DIR")
+        if self.checkpoint_every and not self.checkpoint:
+            raise ValueError("checkpoint_every needs a place; give --checkpoint DIR")
+        return self
+
+    @staticmethod
+    def of(**values: Any) -> TrainConfig:
+        """A configuration from keyword arguments; None stands for the default.
+
+        Raises
+        ------
+        UsageError
+            If a key is unknown, with the nearest that exists, or a value is out of its range.
+        """
+        known = TrainConfig.model_fields
+        for key in values:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"{', '.join(known)} would fit"
+                raise UsageError(f"there is no option {key!r}; {hint}")
+        try:
+            return TrainConfig(**values)
+        except ValidationError as error:
+            raise UsageError("; ".join(_explain(item) for item in error.errors())) from None
+
+    def computed(self) -> dict[str, Any]:
+        """The part that decides what is computed: equal parts give equal runs."""
+        return {key: value for key, value in self.model_dump(mode="json").items() if key not in FREE}
+
+
+def _explain(item: Any) -> str:
+    """One pydantic error in one sentence, with the value found."""
+    place = ".".join(str(part) for part in item["loc"])
+    message = item["msg"].removeprefix("Value error, ")
+    return f"{place}: {message[0].lower()}{message[1:]}; got {item['input']!r}" if place else message

@@ -1,0 +1,134 @@
+"""Every primitive of every back end equals the reference, bit by bit; and what the contract says of each."""
+
+import numpy as np
+import pytest
+
+from bulksample import CSR, BackendUnavailable, Selection, Stream, UsageError, backends
+from bulksample.backends.base import check_fanout
+from bulksample.rng import Law
+from conftest import random_matrix
+from oracles import assert_identical
+
+FANOUTS = (-1, 0, 1, 2, 5, 15, 40, 255, 256, 300)
+
+
+def frontier(n, seed, k=7, most=60):
+    rng = np.random.default_rng(seed)
+    lists = [rng.permutation(n)[: rng.integers(0, min(n, most) + 1)] for _ in range(k)]
+    return Selection.of(lists, n, np.arange(k) * 1000 + 3)
+
+
+@pytest.fixture(params=[1, 2, 4])
+def native(request):
+    if "native" not in backends.available():
+        pytest.skip("no native back end")
+    return backends.make("native", request.param)
+
+
+@pytest.mark.parametrize("law", Law)
+def test_draws_equal_the_reference(native, reference, matrix, law):
+    q = frontier(matrix.shape[0], 5)
+    for s in FANOUTS:
+        draw = Stream(2**63 + 17).draw(law, layer=3, epoch=77)
+        assert_identical(native.sample_rows(matrix, q, s, draw), reference.sample_rows(matrix, q, s, draw), f"fanout {s}")
+
+
+def test_draws_of_a_hub_equal_the_reference(native, reference):
+    hub = CSR(np.array([0, 40_000, 40_000]), np.arange(40_000, dtype=np.int32), None, (2, 50_000))
+    q = Selection(np.arange(5), np.arange(6), np.zeros(5), 50_000)
+    for law in Law:
+        for s in (1, 10, 256, 5000, 39_999):
+            draw = Stream(9).draw(law)
+            if law is Law.UNIFORM and s > 5000:
+                continue  # the reference compares each draw with all before it
+            assert_identical(native.sample_rows(hub, q, s, draw), reference.sample_rows(hub, q, s, draw), f"{law.name} {s}")
+
+
+def test_smallest_keys_equal_the_reference(native, reference, matrix):
+    q = frontier(matrix.shape[0], 6)
+    p = reference.spgemm(q.per_minibatch(), matrix)
+    for weights in (p.values.astype(float), np.square(p.values.astype(float)), np.where(p.indices % 3 == 0, 0.0, 1.5)):
+        for s in (-1, 0, 1, 3, 64, 1000):
+            arguments = (p.indptr, p.indices, weights, s, q.minibatches, Stream(4).layer_draw(layer=1, epoch=2))
+            assert_identical(native.smallest_keys(*arguments), reference.smallest_keys(*arguments), f"s = {s}")
+
+
+def test_one_row_shared_by_all_minibatches(backend):
+    n, k = 500, 6
+    weights = np.random.default_rng(0).exponential(size=n)
+    columns = np.arange(n, dtype=np.int32)
+    draw = Stream(1).layer_draw()
+    shared = backend.smallest_keys(np.array([0, n]), columns, weights, 20, np.arange(k), draw)
+    repeated = backend.smallest_keys(np.arange(k + 1) * n, np.tile(columns, k), np.tile(weights, k), 20, np.arange(k), draw)
+    assert_identical(shared, repeated)
+
+
+def test_restriction_and_relabelling_equal_the_reference(native, reference, matrix):
+    n = matrix.shape[0]
+    pattern = matrix.with_values(None)
+    for seed in range(5):
+        rows, columns = frontier(n, seed), frontier(n, seed + 100, most=5 if seed % 2 else n)
+        assert_identical(native.restrict(pattern, rows, columns), reference.restrict(pattern, rows, columns), "restrict")
+        got, expected = (b.relabel(rows, columns.pointers, columns.vertices) for b in (native, reference))
+        assert_identical((got[0].pointers, got[0].vertices, got[1]), (expected[0].pointers, expected[0].vertices, expected[1]), "relabel")
+
+
+def test_restriction_is_the_product_with_both_selections(backend):
+    matrix = random_matrix(120, 2500, 8)
+    rows, columns = frontier(120, 1), frontier(120, 2)
+    kept = backend.restrict(matrix, rows, columns)
+    dense = matrix.to_scipy().toarray()
+    for j in range(len(rows)):
+        expected = dense[np.ix_(rows.part(j), columns.part(j))]
+        got = np.zeros_like(expected)
+        for i, r in enumerate(range(rows.pointers[j], rows.pointers[j + 1])):
+            entries = slice(kept.pointers[r], kept.pointers[r + 1])
+            got[i, kept.columns[entries]] = 1
+            assert np.array_equal(matrix.indices[kept.entries[entries]], columns.part(j)[kept.columns[entries]])
+            assert (np.diff(kept.entries[entries]) > 0).all()
+        assert np.array_equal(got, expected)
+
+
+def test_relabelling_follows_first_occurrence(backend):
+    known = Selection.of([[7, 3], []], 100)
+    held, local = backend.relabel(known, np.array([0, 5, 7]), np.array([9, 3, 8, 9, 0, 0, 0], np.int32))
+    assert held.part(0).tolist() == [7, 3, 9, 8, 0]
+    assert held.part(1).tolist() == [0]
+    assert local.tolist() == [2, 1, 3, 2, 4, 0, 0]
+
+
+def test_rows_are_extracted_in_order_with_repetitions(backend, matrix):
+    rows = np.random.default_rng(3).integers(0, matrix.shape[0], 50).astype(np.int32)
+    got = backend.extract_rows(matrix, rows).validate()
+    product = backend.spgemm(Selection(np.zeros(1), np.array([0, 50]), rows, matrix.shape[0]).per_vertex(), matrix)
+    nonzero = got.entries() != 0
+    assert_identical((got.indices[nonzero], got.entries()[nonzero]), (product.indices, product.values), "Q A")
+
+
+def test_a_large_relabelling_grows_its_table(native, reference):
+    rng = np.random.default_rng(4)
+    columns = rng.integers(0, 2**31 - 1, 300_000).astype(np.int32)
+    known = Selection.of([rng.permutation(1000)], 2**31 - 1)
+    got, expected = (b.relabel(known, np.array([0, len(columns)]), columns) for b in (native, reference))
+    assert_identical((got[0].vertices, got[1]), (expected[0].vertices, expected[1]))
+
+
+def test_a_wrong_dtype_is_refused_not_converted(native, matrix):
+    with pytest.raises(TypeError):
+        native._kernels.extract_rows(matrix.indptr.astype(np.int32), matrix.indices, None, np.zeros(1, np.int32), 1)
+
+
+@pytest.mark.parametrize("fanout", [-2, 2**20, 10**9])
+def test_fanouts_out_of_range_are_refused(fanout):
+    with pytest.raises(UsageError, match="fanout must be"):
+        check_fanout(fanout)
+
+
+def test_unknown_backends_are_refused_with_what_is_there():
+    with pytest.raises(BackendUnavailable, match="available here: reference"):
+        backends.make("quantum")
+
+
+def test_threads_must_be_positive():
+    with pytest.raises(UsageError, match="threads"):
+        backends.make("native", 0)

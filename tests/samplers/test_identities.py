@@ -1,0 +1,164 @@
+"""A minibatch is a function of its name alone: not of its bulk, its place in it, the back end, the threads or the process."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from battery import SETTINGS, make, needs_weights
+from bulksample import LocalAdjacency, Selection, Stream, backends, digest
+from bulksample.adjacency import Entries
+from conftest import ZOO, random_matrix
+from oracles import assert_identical
+
+K = 12
+
+
+def bulk_of_seeds(n, k=K, b=8, seed=0):
+    """k minibatches: repeated seeds, an empty one, one of vertex 0 alone, the last one short."""
+    rng = np.random.default_rng(seed)
+    lists = [rng.integers(0, n, b) for _ in range(k)]
+    lists[1], lists[2], lists[3], lists[-1] = np.zeros(0, int), np.zeros(1, int), np.repeat(lists[3][:2], 3), lists[-1][:3]
+    return Selection.of(lists, n, np.arange(k) * 37 + 5)
+
+
+def take(seeds, order):
+    return Selection.of([seeds.part(j) for j in order], seeds.n, seeds.minibatches[order])
+
+
+def assert_same_minibatches(got, expected):
+    for a, b in zip(got, expected, strict=True):
+        name = f"minibatch {b.id}"
+        assert (a.id, a.epoch, len(a.blocks)) == (b.id, b.epoch, len(b.blocks)), name
+        assert_identical((a.seeds, a.seed_rows, a.vertices), (b.seeds, b.seed_rows, b.vertices), name)
+        for layer, (x, y) in enumerate(zip(a.blocks, b.blocks, strict=True)):
+            assert_identical((x.indptr, x.indices, x.weights), (y.indptr, y.indices, y.weights), f"{name} block {layer}")
+            assert x.num_sources == y.num_sources
+        assert a.digest() == b.digest()
+
+
+@pytest.fixture(params=SETTINGS)
+def setting(request):
+    return request.param
+
+
+@pytest.fixture(params=["all", "new"])
+def sampler(request, setting, matrix):
+    if needs_weights(setting) and matrix.values is None:
+        pytest.skip("weighted sampling needs weights")
+    return make(setting, frontier=request.param)
+
+
+def test_the_bulk_does_not_change_a_minibatch(sampler, adjacency):
+    seeds = bulk_of_seeds(adjacency.n)
+    whole = sampler.sample_bulk(adjacency, seeds, Stream(11), epoch=4)
+    for size in (1, 2, 7):
+        pieces = [take(seeds, np.arange(K)[start : start + size]) for start in range(0, K, size)]
+        assert_same_minibatches([m for piece in pieces for m in sampler.sample_bulk(adjacency, piece, Stream(11), epoch=4)], whole)
+    order = np.random.default_rng(1).permutation(K)
+    shuffled = sampler.sample_bulk(adjacency, take(seeds, order), Stream(11), epoch=4)
+    assert_same_minibatches([shuffled[j] for j in np.argsort(order)], whole)
+    assert digest(shuffled) == digest(whole)
+
+
+def test_threads_and_back_ends_do_not_change_a_minibatch(sampler, matrix):
+    """10 graphs, 13 samplers, 2 rules, 12 minibatches: about 3,000 minibatches against the reference."""
+    seeds = bulk_of_seeds(matrix.shape[0])
+    expected = sampler.sample_bulk(LocalAdjacency(matrix, backends.make("reference")), seeds, Stream(7), epoch=1)
+    if "native" not in backends.available():
+        pytest.skip("no native back end")
+    for threads in (1, 2, 4):
+        got = sampler.sample_bulk(LocalAdjacency(matrix, backends.make("native", threads)), seeds, Stream(7), epoch=1)
+        assert_same_minibatches(got, expected)
+
+
+def test_blocks_fit_together(sampler, adjacency):
+    dense = adjacency.matrix.to_scipy().toarray()
+    for minibatch in sampler.sample_bulk(adjacency, bulk_of_seeds(adjacency.n), Stream(3)):
+        assert np.array_equal(minibatch.vertices[minibatch.seed_rows], minibatch.seeds)
+        assert minibatch.blocks[0].num_sources == len(minibatch.vertices)
+        for inner, outer in zip(minibatch.blocks, minibatch.blocks[1:], strict=False):
+            assert inner.num_destinations == outer.num_sources
+        for block in minibatch.blocks:
+            assert block.num_destinations <= block.num_sources
+            assert block.indptr[0] == 0 and block.indptr[-1] == block.num_edges and (np.diff(block.indptr) >= 0).all()
+            row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
+            assert not len(block.indices) or 0 <= block.indices.min() <= block.indices.max() < block.num_sources
+            edges = minibatch.vertices[row], minibatch.vertices[block.indices]
+            assert (dense[edges] != 0).all() or adjacency.weighted, "an edge that the graph does not have"
+            same_row = np.diff(row) == 0
+            assert (np.diff(edges[1])[same_row] >= 0).all() or sampler.name in ("shadow", "saint")
+            assert block.weights is None or np.isfinite(block.weights).all()
+
+
+def test_epochs_seeds_and_minibatches_draw_differently():
+    matrix = random_matrix(300, 12_000, 5, weighted=True)
+    adjacency = LocalAdjacency(matrix, backends.make())
+    seeds = Selection.of([np.arange(40)] * 3, 300)
+    for setting in SETTINGS:
+        if setting == "full":
+            continue
+        sampler = make(setting)
+        drawn = [
+            tuple(block.indices.tobytes() for block in minibatch.blocks) + (minibatch.vertices.tobytes(),)
+            for stream in (Stream(1), Stream(2)) for epoch in (0, 1)
+            for minibatch in sampler.sample_bulk(adjacency, seeds, stream, epoch)
+        ]
+        assert len(set(drawn)) == len(drawn) == 12, setting
+
+
+PROGRAM = """
+import sys
+sys.path[:0] = {path!r}
+from test_identities import everything
+print(everything({threads}))
+"""
+
+
+def everything(threads):
+    """One digest over all samplers on three graphs of the zoo."""
+    adjacency = [LocalAdjacency(ZOO[name], backends.make("auto", threads)) for name in ("random", "weighted", "star")]
+    return digest(
+        minibatch
+        for at in adjacency for setting in SETTINGS if at.weighted or not needs_weights(setting)
+        for minibatch in make(setting).sample_bulk(at, bulk_of_seeds(at.n), Stream(2026), epoch=9)
+    )
+
+
+def test_twenty_fresh_processes_give_one_digest():
+    here = everything(1)
+    path = [p for p in sys.path if p]
+    for start in range(0, 20, 4):
+        started = [
+            subprocess.Popen([sys.executable, "-c", PROGRAM.format(path=path, threads=(1, 2, 4)[i % 3])], stdout=subprocess.PIPE, text=True)
+            for i in range(start, start + 4)
+        ]
+        assert {process.communicate(timeout=120)[0].strip() for process in started} == {here}
+
+
+PINNED = "46a738e95a64d6543f0cd31e4844e5b731a0dc0bf42ad081787b3ddff2328271"
+
+
+def test_the_digest_is_the_one_that_was_published():
+    """It moves only with a change that says why; samples drawn by earlier versions are then no longer repeatable."""
+    assert everything(2) == PINNED
+
+
+def test_left_multiplication_is_the_product(adjacency):
+    n = adjacency.n
+    q = Selection.of([np.arange(0, n, 2), np.arange(n), np.zeros(0, int)], n)
+    dense = np.zeros((n, n))
+    dense[adjacency.matrix.row_of_entry(), adjacency.matrix.indices] = adjacency.matrix.entries()
+    indicator = np.array([[float(v in q.part(j)) for v in range(n)] for j in range(3)]).reshape(3, n)
+    sums = np.maximum(dense.sum(axis=1, keepdims=True), 1)
+    normalised = dense / sums
+    oracle = {"ones": indicator @ (dense != 0), "weights": indicator @ dense, "squares": indicator @ normalised**2}
+    for entries in Entries.__args__:
+        got = adjacency.left_multiply(q, entries).validate()
+        product = got.to_scipy().toarray().astype(float)
+        if entries == "squares":
+            product = np.ldexp(product, -adjacency._square_bits)
+        if entries == "ones" and adjacency.weighted:
+            continue  # stored zero weights are entries of the pattern
+        assert np.allclose(product, oracle[entries], rtol=1e-9, atol=n * 2.0**-40)

@@ -1,0 +1,228 @@
+"""What is drawn, and how often: existence, distinctness, uniformity, exact inclusion probabilities, unbiasedness.
+
+Bounds are four standard errors, or a p-value of 1e-4 after Bonferroni. Draws are functions of fixed seeds, so a test
+that passes once passes always.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample.rng import Law
+from bulksample.samplers import fastgcn
+from conftest import random_matrix, star
+from oracles import dense_block, row_mean, sequential_inclusion
+
+HUB, DRAWS = 40_000, 20
+
+
+def fast():
+    return backends.make("auto")
+
+
+def one_row(columns, weights=None):
+    """A graph in which vertex 0 has the given neighbours and nobody else has any."""
+    n = max(columns) + 1
+    return CSR(np.concatenate([[0], np.full(n, len(columns))]), np.array(columns, np.int32), weights, (n, n))
+
+
+def draw_many(matrix, fanout, law, minibatches, seed=1, backend=None):
+    """What vertex 0 draws in many minibatches."""
+    q = Selection(np.arange(minibatches), np.arange(minibatches + 1), np.zeros(minibatches), matrix.shape[0])
+    return (backend or fast()).sample_rows(matrix, q, fanout, Stream(seed).draw(law))
+
+
+def assert_frequencies(counts, trials, probability):
+    counts, probability = np.asarray(counts, float), np.asarray(probability, float)
+    error = np.sqrt(np.maximum(probability * (1 - probability), 1e-12) / trials)
+    worst = np.abs(counts / trials - probability) / error
+    assert worst.max() <= 4, f"frequency {counts[worst.argmax()] / trials} of {probability[worst.argmax()]}: {worst.max():.1f} standard errors"
+
+
+@pytest.mark.parametrize("law", [Law.UNIFORM, Law.RACE, Law.LABOR])
+def test_a_million_rows_draw_distinct_existing_neighbours(law):
+    n, s, k = 100_000, 7, 10
+    matrix = random_matrix(n, 1_000_000, 3, skew=2.0)
+    q = Selection.of([np.arange(n)] * k, n)
+    picks = fast().sample_rows(matrix, q, s, Stream(5).draw(law))
+    counts = np.diff(picks.pointers)
+    assert len(counts) == 1_000_000
+    assert np.array_equal(counts, np.minimum(np.tile(matrix.degrees, k), s))
+    row = np.repeat(np.arange(len(counts)), counts)
+    assert (np.diff(picks.columns)[np.diff(row) == 0] > 0).all(), "a neighbour was drawn twice, or out of order"
+    edges = matrix.row_of_entry() * n + matrix.indices
+    drawn = (row % n) * n + picks.columns
+    assert np.array_equal(edges[np.searchsorted(edges, drawn)], drawn), "an edge that the graph does not have"
+
+
+def test_every_slot_of_a_hub_is_drawn_alike():
+    """50 seeds, a hub of degree 40,000. Drawing positions from 16 random bits modulo the degree favours the low 25,536 slots."""
+    hub = one_row(range(HUB))
+    p_values = []
+    for seed in range(50):
+        picks = draw_many(hub, DRAWS, Law.UNIFORM, 2000, seed)
+        counts = np.bincount(picks.columns // 400, minlength=HUB // 400)
+        p_values.append(stats.chisquare(counts).pvalue)
+        low = (picks.columns < 2**16 - HUB).sum()
+        assert abs(low / len(picks.columns) - (2**16 - HUB) / HUB) < 4.5 * 0.5 / np.sqrt(len(picks.columns))
+    assert min(p_values) * len(p_values) > 1e-4
+    assert stats.kstest(p_values, "uniform").pvalue > 1e-4
+
+
+@pytest.mark.parametrize("law", [Law.UNIFORM, Law.RACE, Law.LABOR])
+@pytest.mark.parametrize(("degree", "s"), [(6, 3), (5, 1), (7, 6), (9, 2)])
+def test_every_subset_is_equally_likely(law, degree, s, backend):
+    trials = 8000
+    picks = draw_many(one_row(range(degree)), s, law, trials, seed=degree, backend=backend)
+    subsets = {subset: i for i, subset in enumerate(itertools.combinations(range(degree), s))}
+    seen = np.bincount([subsets[tuple(row)] for row in picks.columns.reshape(trials, s).tolist()], minlength=len(subsets))
+    assert stats.chisquare(seen).pvalue > 1e-4 / 24
+
+
+def test_draws_with_replacement_are_independent_and_uniform(backend):
+    degree, s, trials = 5, 3, 10_000
+    picks = draw_many(one_row(range(degree)), s, Law.REPLACEMENT, trials, backend=backend)
+    rows = np.sort(picks.columns.reshape(trials, s), axis=1)
+    seen = {combo: 0 for combo in itertools.combinations_with_replacement(range(degree), s)}
+    for row in rows.tolist():
+        seen[tuple(row)] += 1
+    orders = [len(set(itertools.permutations(combo))) for combo in seen]
+    assert stats.chisquare(list(seen.values()), np.array(orders) * trials / degree**s).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("law", [Law.RACE, Law.LABOR])
+@pytest.mark.parametrize("s", [1, 2, 3, 5])
+def test_weighted_draws_have_the_enumerated_inclusion_probabilities(law, s, backend):
+    weights = np.array([1, 2, 3, 4, 10, 0, 7], np.int64) * 2**40
+    trials = 12_000
+    picks = draw_many(one_row(range(7), weights), s, law, trials, seed=s, backend=backend)
+    expected = np.zeros(7)
+    expected[weights > 0] = sequential_inclusion(weights[weights > 0], s)
+    assert_frequencies(np.bincount(picks.columns, minlength=7), trials, expected)
+
+
+SMALL = CSR.from_edges([0, 0, 0, 1, 1, 2, 2, 2, 2, 3], [1, 2, 5, 0, 5, 1, 3, 4, 6, 6], (7, 7))
+FRONTIER = [0, 1, 2]
+
+
+def layer_frequencies(sampler, trials, s):
+    adjacency = LocalAdjacency(SMALL, fast())
+    frontier = Selection.of([FRONTIER] * trials, 7)
+    drawn = sampler.draw_layer(adjacency, frontier, s, Stream(3).layer_draw())
+    return np.bincount(drawn.columns, minlength=7)
+
+
+@pytest.mark.parametrize(("importance", "power"), [("sum_of_squares", 1), ("squared_sum", 2)])
+@pytest.mark.parametrize("s", [1, 2, 4])
+def test_ladies_draws_have_the_enumerated_inclusion_probabilities(importance, power, s):
+    dense = SMALL.to_scipy().toarray()[FRONTIER].astype(float)
+    weight = (dense / dense.sum(axis=1, keepdims=True)) ** 2 if power == 1 else dense
+    weight = weight.sum(axis=0) ** power
+    expected = np.zeros(7)
+    expected[weight > 0] = sequential_inclusion(weight[weight > 0], s)
+    trials = 20_000
+    sampler = samplers.make("ladies", (s,), importance=importance)
+    assert_frequencies(layer_frequencies(sampler, trials, s), trials, expected)
+
+
+@pytest.mark.parametrize("s", [1, 2, 4])
+def test_fastgcn_draws_have_the_enumerated_inclusion_probabilities(s):
+    dense = SMALL.to_scipy().toarray().astype(float)
+    weight = ((dense / np.maximum(dense.sum(axis=1, keepdims=True), 1)) ** 2).sum(axis=0)
+    expected = np.zeros(7)
+    expected[weight > 0] = sequential_inclusion(weight[weight > 0], s)
+    trials = 20_000
+    assert_frequencies(layer_frequencies(samplers.make("fastgcn", (s,)), trials, s), trials, expected)
+
+
+def test_fastgcn_and_ladies_differ_on_a_star():
+    """From one leaf, LADIES can only draw the centre; FastGCN draws the centre by its share and most leaves in vain."""
+    adjacency = LocalAdjacency(star(50), fast())
+    frontier = Selection.of([[7]] * 400, 51)
+    draw = Stream(1).layer_draw()
+    ladies = samplers.make("ladies", (1,)).draw_layer(adjacency, frontier, 1, draw)
+    assert (ladies.columns == 0).all()
+    fast_gcn = samplers.make("fastgcn", (3,)).draw_layer(adjacency, frontier, 3, draw)
+    assert (fast_gcn.columns != 0).mean() > 0.6
+    p = fastgcn.importance(adjacency).to_scipy().toarray()[0]
+    assert p[0] == pytest.approx(50 * 50**2 * p[1], rel=1e-6)  # 50 rows of weight 1, against one row of weight 1 / 50
+
+
+@pytest.mark.parametrize("name", ["sage", "labor", "ladies", "fastgcn"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_debiased_aggregation_is_unbiased(name, weighted):
+    """2,000 draws of one layer: their mean is the full aggregation, within four standard errors."""
+    if weighted and name in ("sage", "labor"):
+        pytest.skip("node-wise samplers take the plain mean of what they draw")
+    matrix = random_matrix(60, 900, 12, weighted=weighted)
+    x = np.random.default_rng(0).normal(size=(60, 4))
+    expected = row_mean(matrix, x)
+    options = {"renormalise": False} if name in ("ladies", "fastgcn") else {}
+    sampler = samplers.make(name, (6,), **options)
+    everyone, trials = np.arange(60), 2000
+    bulk = sampler.sample_bulk(LocalAdjacency(matrix, fast()), Selection.of([everyone] * trials, 60), Stream(8))
+    results = np.stack([dense_block(m.blocks[0]) @ x[m.vertices] for m in bulk])
+    error = results.std(axis=0, ddof=1) / np.sqrt(trials)
+    z = np.abs(results.mean(axis=0) - expected) / np.maximum(error, 1e-6)
+    assert z.max() <= 4.5  # 240 numbers: the largest of so many is above 4 once in 60 tests
+    assert (z <= 4).mean() > 0.99
+    assert results.std(axis=0).max() > 0.05, "nothing was random"
+
+
+def test_dividing_by_the_probability_is_what_removes_the_bias():
+    matrix = random_matrix(60, 900, 12)
+    x = np.random.default_rng(0).normal(size=(60, 4))
+    sampler = samplers.make("ladies", (6,), debias=False, renormalise=False)
+    bulk = sampler.sample_bulk(LocalAdjacency(matrix, fast()), Selection.of([np.arange(60)] * 500, 60), Stream(8))
+    results = np.stack([dense_block(m.blocks[0]) @ x[m.vertices] for m in bulk])
+    z = np.abs(results.mean(axis=0) - row_mean(matrix, x)) / np.maximum(results.std(axis=0) / np.sqrt(500), 1e-6)
+    assert z.max() > 10
+
+
+@pytest.mark.parametrize("name", ["sage", "labor", "ladies", "fastgcn"])
+@pytest.mark.parametrize("fanout", [1000, -1])
+def test_a_fanout_beyond_every_degree_is_the_full_neighbourhood(name, fanout, backend):
+    matrix = random_matrix(80, 900, 13)
+    adjacency, seeds = LocalAdjacency(matrix, backend), Selection.of([np.arange(80)], 80)
+    x = np.random.default_rng(1).normal(size=(80, 3))
+    for minibatch in samplers.make(name, (fanout, fanout)).sample_bulk(adjacency, seeds, Stream(1)):
+        for block in minibatch.blocks:
+            sources = minibatch.vertices[: block.num_sources]
+            expected = row_mean(matrix, x)[minibatch.vertices[: block.num_destinations]]
+            assert np.allclose(dense_block(block) @ x[sources], expected, atol=1e-6)
+
+
+def test_labor_rows_agree_on_their_neighbours():
+    columns = np.arange(10, 40)
+    rows = np.repeat(np.arange(5), len(columns))
+    matrix = CSR.from_edges(rows, np.tile(columns, 5), (40, 40))
+    adjacency = LocalAdjacency(matrix, fast())
+    seeds = Selection.of([np.arange(5)], 40)
+    together = samplers.make("labor", (4,)).sample_bulk(adjacency, seeds, Stream(1))[0]
+    apart = samplers.make("sage", (4,)).sample_bulk(adjacency, seeds, Stream(1))[0]
+    assert len(together.vertices) == 5 + 4
+    assert len(apart.vertices) > 5 + 8
+
+
+def test_layer_dependent_labor_repeats_itself_in_every_layer():
+    matrix = random_matrix(200, 8000, 4)
+    adjacency, seeds = LocalAdjacency(matrix, fast()), Selection.of([np.arange(30)], 200)
+    inner, outer = samplers.make("labor", (5, 5), layer_dependent=True).sample_bulk(adjacency, seeds, Stream(1))[0].blocks
+    rows = outer.num_destinations
+    assert np.array_equal(inner.indices[: inner.indptr[rows]], outer.indices)
+    inner, outer = samplers.make("labor", (5, 5)).sample_bulk(adjacency, seeds, Stream(1))[0].blocks
+    assert not np.array_equal(inner.indices[: inner.indptr[rows]], outer.indices)
+
+
+def test_the_inclusion_probability_is_the_frequency_given_the_other_keys():
+    """Rank conditioning: the mean of 1 / inclusion over the draws of a vertex estimates one per minibatch."""
+    weights = np.array([1.0, 2.0, 3.0, 4.0, 10.0])
+    trials = 30_000
+    drawn = fast().smallest_keys(np.array([0, 5]), np.arange(5, dtype=np.int32), weights, 2, np.arange(trials), Stream(6).layer_draw())
+    for column in range(5):
+        terms = np.zeros(trials)
+        terms[: (drawn.columns == column).sum()] = 1 / drawn.inclusion[drawn.columns == column]
+        assert abs(terms.mean() - 1) < 4 * terms.std() / np.sqrt(trials)

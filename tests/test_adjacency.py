@@ -1,0 +1,32 @@
+"""Exact sums of fixed-point weights, and the entries that importance is made of."""
+
+import numpy as np
+import pytest
+
+from bulksample import CSR, LocalAdjacency, Selection
+from conftest import random_matrix
+
+
+def test_row_sums_are_exact_where_their_running_total_wraps(backend):
+    """4,000 weights near 2**52 add up to more than 2**63 in total; no row may notice."""
+    matrix = CSR(np.arange(0, 4001, 4), np.tile(np.arange(4, dtype=np.int32), 1000), np.full(4000, 2**52 - 1), (1000, 1000))
+    assert (LocalAdjacency(matrix, backend)._row_sums == 4.0 * (2**52 - 1)).all()
+
+
+def test_squares_are_those_of_the_row_normalised_weights(backend):
+    matrix = random_matrix(300, 12_000, 5, weighted=True)
+    adjacency = LocalAdjacency(matrix, backend)
+    dense = matrix.to_scipy().toarray().astype(float)
+    normalised = dense / np.maximum(dense.sum(axis=1, keepdims=True), 1)
+    got = adjacency.left_multiply(Selection.everything(300), "squares").to_scipy().toarray()[0]
+    assert np.ldexp(got.astype(float), -adjacency._square_bits) == pytest.approx((normalised**2).sum(axis=0), rel=1e-9)
+
+
+def test_restricted_entries_are_shares_of_their_row(backend):
+    for weighted in (False, True):
+        matrix = random_matrix(100, 2000, 6, weighted=weighted)
+        adjacency = LocalAdjacency(matrix, backend)
+        everyone = Selection.everything(100)
+        kept = adjacency.restrict(everyone, everyone)
+        sums = np.bincount(matrix.row_of_entry(), adjacency.row_normalised(everyone, kept), 100)
+        assert sums == pytest.approx((matrix.degrees > 0).astype(float))
