@@ -1,0 +1,55 @@
+"""The row headers are one source for g++ and CUDA: NVRTC compiles them without a GPU, for every architecture we name."""
+
+import pytest
+
+from bulksample.backends.sources import kernel_directory
+
+nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="the cuda-bindings wheel is not installed")
+
+# One kernel that instantiates every row function, so that a header that only g++ accepts shows here.
+PROGRAM = """
+#include "uniform_row.h"
+#include "race_row.h"
+#include "hash_row.h"
+extern "C" __global__ void rows(bs_u64 seed, bs_u32 d, bs_u32 s, bs_u32* picks, bs_u64* bitmap, double* keys, BsSlot* table) {
+  const BsStream stream{seed, blockIdx.x, threadIdx.x, 0u};
+  bs_floyd_row(stream, d, s, picks);
+  bs_floyd_row_large(stream, d, s, picks, bitmap);
+  bs_replacement_row(stream, d, s, picks);
+  keys[0] = bs_key(stream, d, 2.0);
+  keys[1] = bs_inclusion(keys[0], 3.0);
+  keys[2] = bs_before(keys[0], 1, keys[1], 2);
+  picks[0] = bs_find_or_insert(table, 8, d, s) + bs_find(table, 8, d);
+}
+"""
+
+
+def check(result):
+    error, *values = result
+    assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS, error
+    return values[0] if values else None
+
+
+def compiled(source, arch):
+    headers = sorted(kernel_directory().glob("*.h"))
+    code = [path.read_bytes() for path in headers if path.name != "native.h"]
+    names = [path.name.encode() for path in headers if path.name != "native.h"]
+    program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"rows.cu", len(code), code, names))
+    options = [b"-std=c++17", f"--gpu-architecture=sm_{arch}".encode()]
+    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
+    check(nvrtc.nvrtcGetProgramLog(program, log))
+    assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
+    cubin = b" " * check(nvrtc.nvrtcGetCUBINSize(program))
+    check(nvrtc.nvrtcGetCUBIN(program, cubin))
+    return cubin
+
+
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_row_headers_compile_for_the_device(arch):
+    assert compiled(PROGRAM, arch).startswith(b"\x7fELF")
+
+
+def test_a_broken_kernel_would_show():
+    with pytest.raises(AssertionError, match="no_such_function"):
+        compiled(PROGRAM.replace("bs_inclusion", "no_such_function"), 90)

@@ -1,0 +1,155 @@
+"""OGB sets in both raw layouts, written here as OGB writes them, and read without `ogb`."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from bulksample import DataError, UsageError
+from bulksample.data import ogb
+from bulksample.data.edges import EdgeTally
+
+N = 6
+EDGES = np.array([[0, 1, 2, 4, 4], [1, 2, 0, 3, 3]])  # one edge twice, vertex 5 isolated
+FEATURES = np.array([[0.5, -1.25, 3e-7]] * N, np.float32) * np.arange(1, N + 1, dtype=np.float32)[:, None]
+LABELS = np.array([2, 0, 1, 2, 0, 1])
+SPLIT = {"train": [0, 3], "valid": [1], "test": [2, 4]}
+
+
+def gz(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(",".join(str(cell) for cell in np.atleast_1d(row)) + "\n" for row in rows)
+    path.write_bytes(gzip.compress(text.encode()))
+
+
+def write_csv(root, scheme="sales_ranking"):
+    """The layout of ogbn-products and ogbn-arxiv."""
+    raw = root / "raw"
+    gz(raw / "edge.csv.gz", EDGES.T)
+    gz(raw / "num-node-list.csv.gz", [N])
+    gz(raw / "num-edge-list.csv.gz", [EDGES.shape[1]])
+    gz(raw / "node-feat.csv.gz", FEATURES)
+    gz(raw / "node-label.csv.gz", LABELS)
+    gz(raw / "node_year.csv.gz", 2000 + np.arange(N))
+    write_split(root, scheme)
+    (root / "RELEASE_v1.txt").write_text("# Release note\n")
+    return root
+
+
+def write_split(root, scheme):
+    for name, members in SPLIT.items():
+        gz(root / "split" / scheme / f"{name}.csv.gz", members)
+
+
+def write_binary(root, **changes):
+    """The layout of ogbn-papers100M."""
+    (root / "raw").mkdir(parents=True)
+    arrays = {
+        "edge_index": EDGES, "num_nodes_list": np.array([N]), "num_edges_list": np.array([EDGES.shape[1]]),
+        "node_feat": FEATURES, "node_year": (2000 + np.arange(N)).reshape(-1, 1), "edge_reltype": np.zeros((5, 1), np.int64), **changes,
+    }  # fmt: skip
+    np.savez_compressed(root / "raw" / "data.npz", **arrays)
+    labels = LABELS.astype(np.float32).reshape(-1, 1)
+    labels[5] = np.nan
+    np.savez_compressed(root / "raw" / "node-label.npz", node_label=labels)
+    write_split(root, "time")
+    return root
+
+
+@pytest.mark.parametrize(("name", "both_ways"), [("ogbn_products", True), ("products", True), ("ogbn_arxiv", False), ("ogbn-arxiv", False)])
+def test_csv_layout_goes_both_ways_where_ogb_does(tmp_path, name, both_ways):
+    tally = EdgeTally()
+    graph = ogb.read(write_csv(tmp_path / name), tally=tally)
+    expected = np.zeros((N, N), int)
+    expected[EDGES[1], EDGES[0]] = 1  # row v holds u of the edge u -> v
+    if both_ways:
+        expected |= expected.T
+    np.testing.assert_array_equal(graph.adjacency.to_scipy().toarray(), expected)
+    np.testing.assert_array_equal(graph.features, FEATURES)
+    assert graph.features.dtype == np.float32
+    np.testing.assert_array_equal(graph.labels, LABELS)
+    assert graph.num_classes == 3
+    assert {split: np.flatnonzero(mask).tolist() for split, mask in graph.masks.items()} == {"train": [0, 3], "val": [1], "test": [2, 4]}
+    np.testing.assert_array_equal(graph.extra["node_year"], 2000 + np.arange(N))
+    assert graph.extra["node_year"].dtype == np.int64
+    assert (tally.edges_read, tally.duplicates) == (5, 1)
+
+
+def test_one_may_say_otherwise(tmp_path):
+    arxiv = write_csv(tmp_path / "ogbn_arxiv")
+    assert ogb.read(arxiv, undirected=True).adjacency.nnz == 8
+    assert ogb.read(arxiv, undirected=False).adjacency.nnz == 4
+
+
+def test_an_unknown_set_must_say(tmp_path):
+    root = write_csv(tmp_path / "ogbn_mine")
+    with pytest.raises(UsageError, match="--undirected or --directed would fit"):
+        ogb.read(root)
+    assert ogb.read(root, undirected=True).name == "ogbn-mine"
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_binary_layout(tmp_path, mapped, compressed):
+    root = write_binary(tmp_path / "ogbn_papers100M")
+    if not compressed:
+        with np.load(root / "raw" / "data.npz") as arrays:
+            loaded = dict(arrays)
+        np.savez(root / "raw" / "data.npz", **loaded)
+    tally = EdgeTally()
+    graph = ogb.read(root, tally=tally, mapped=mapped)
+    expected = np.zeros((N, N), int)
+    expected[EDGES[1], EDGES[0]] = 1
+    np.testing.assert_array_equal(graph.adjacency.to_scipy().toarray(), expected)
+    np.testing.assert_array_equal(graph.features, FEATURES)
+    assert graph.labels.tolist() == [2, 0, 1, 2, 0, -1], "no label is NaN there and -1 here"
+    assert graph.masks["test"].sum() == 2
+    np.testing.assert_array_equal(graph.extra["node_year"], 2000 + np.arange(N))
+    assert tally.ignored == "edge_reltype"
+
+
+def test_structure_alone(tmp_path):
+    for root in (write_binary(tmp_path / "ogbn_papers100M"), write_csv(tmp_path / "ogbn_arxiv")):
+        assert ogb.read(root, features=False).features is None
+
+
+def test_labels_may_be_missing_in_text_too(tmp_path):
+    root = write_csv(tmp_path / "ogbn_arxiv")
+    (root / "raw" / "node-label.csv.gz").write_bytes(gzip.compress(b"2\n0\n1\n2.0\nnan\n\n"))
+    gz(root / "split" / "sales_ranking" / "test.csv.gz", [2])
+    assert ogb.read(root).labels.tolist() == [2, 0, 1, 2, -1, -1]
+
+
+def test_many_tasks_are_kept_as_a_column(tmp_path):
+    root = write_csv(tmp_path / "ogbn_proteins", scheme="species")
+    gz(root / "raw" / "node-label.csv.gz", np.arange(N * 4).reshape(N, 4) % 2)
+    gz(root / "raw" / "edge-feat.csv.gz", np.ones((5, 8)))
+    tally = EdgeTally()
+    graph = ogb.read(root, tally=tally)
+    assert graph.labels is None
+    assert graph.extra["node_label"].shape == (N, 4)
+    assert tally.ignored == "edge-feat.csv.gz"
+
+
+def test_one_of_several_schemes(tmp_path):
+    root = write_csv(tmp_path / "ogbn_arxiv")
+    write_split(root, "time")
+    with pytest.raises(UsageError, match="sales_ranking, time"):
+        ogb.read(root)
+    assert ogb.read(root, scheme="time").masks["train"].sum() == 2
+    with pytest.raises(UsageError, match="no split scheme 'random'"):
+        ogb.read(root, scheme="random")
+
+
+def test_a_pickled_split_is_named_and_not_read(tmp_path):
+    root = write_csv(tmp_path / "ogbn_arxiv")
+    for file in (root / "split" / "sales_ranking").iterdir():
+        file.unlink()
+    (root / "split" / "sales_ranking" / "split_dict.pt").write_bytes(b"\x80\x04")
+    with pytest.raises(DataError, match=r"split_dict\.pt: is a pickle"):
+        ogb.read(root)
+
+
+def test_the_wrong_folder_is_named(tmp_path):
+    with pytest.raises(DataError, match="has no folder raw"):
+        ogb.read(tmp_path)

@@ -1,0 +1,133 @@
+"""The loader: which minibatches an epoch holds, in which order, and going on from a state."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bulksample import LocalAdjacency, UsageError, backends, digest, samplers
+from bulksample.loader import BulkLoader
+from conftest import random_matrix
+
+N = 200
+SEEDS = np.arange(3, 150)
+
+
+def loader(**options):
+    adjacency = LocalAdjacency(random_matrix(N, 3000, 1), backends.make())
+    settings = {"batch_size": 16, "bulk_size": 3, "seed": 5, **options}
+    seeds = settings.pop("seeds", SEEDS)
+    return BulkLoader(adjacency, samplers.make(settings.pop("sampler", "sage"), (4, 3)), seeds, **settings)
+
+
+def digests(minibatches):
+    return [m.digest() if m is not None else None for m in minibatches]
+
+
+def test_an_epoch_holds_every_seed_once():
+    for epoch in loader(), loader(shuffle=False), loader(seeds=SEEDS[:144]), loader(seeds=SEEDS[:1]):
+        seen = np.concatenate([m.seeds for m in epoch])
+        assert len(seen) == len(np.unique(seen))
+        assert epoch.epoch == 1
+
+
+def test_the_last_minibatch_is_short_or_dropped():
+    assert [len(m.seeds) for m in loader()] == [16] * 9 + [3]
+    assert [len(m.seeds) for m in loader(drop_last=True)] == [16] * 9
+    assert [len(m.seeds) for m in loader(drop_last=True, seeds=SEEDS[:144])] == [16] * 9
+    assert list(loader(drop_last=True, seeds=SEEDS[:5])) == []
+    assert list(loader(seeds=[])) == []
+
+
+@pytest.mark.parametrize("option", [{"bulk_size": 1}, {"bulk_size": 7}, {"bulk_size": 1000}, {"bulk_size": "auto"}, {"prefetch": False}])
+def test_bulks_and_prefetching_do_not_change_the_minibatches(option):
+    expected, got = loader(), loader(**option)
+    for _ in range(2):
+        assert digests(got) == digests(expected)
+
+
+def test_epochs_differ_and_repeat():
+    one, again = loader(), loader()
+    first, second = digests(one), digests(one)
+    assert first != second
+    again.epoch = 1
+    assert digests(again) == second
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7, 12])
+def test_ranks_share_the_minibatches_of_one_epoch(ranks):
+    whole = list(loader())
+    parts = [list(loader(rank=rank, ranks=ranks, bulk_size=2)) for rank in range(ranks)]
+    assert {len(part) for part in parts} == {loader(ranks=ranks).steps} == {-(-10 // ranks)}
+    dealt = [m for step in zip(*parts, strict=True) for m in step if m is not None]
+    assert digests(dealt) == digests(whole)
+
+
+@pytest.mark.parametrize("stop", [0, 1, 3, 5, 9, 10])
+def test_a_state_goes_on_mid_epoch_with_the_same_minibatches(stop):
+    first = loader()
+    taken, state = [], first.state_dict()
+    if stop:
+        for minibatch in first:
+            taken.append(minibatch)
+            state = first.state_dict()
+            if len(taken) == stop:
+                break
+    second = loader(bulk_size=4)
+    second.load_state_dict(json.loads(json.dumps(state)))
+    rest = list(second)
+    assert digests([*taken, *rest]) == digests(loader())
+    assert digests(second) == digests(following_epoch())
+
+
+def following_epoch():
+    later = loader()
+    later.epoch = 1
+    return later
+
+
+@pytest.mark.parametrize(("change", "named"), [
+    ({"batch_size": 8}, "batch_size"), ({"seed": 6}, "random_seed"), ({"seeds": SEEDS[1:]}, "seeds"), ({"ranks": 2}, "ranks"),
+    ({"sampler": "labor"}, "sampler"), ({"shuffle": False}, "shuffle"),
+])
+def test_a_state_of_another_run_is_refused(change, named):
+    with pytest.raises(UsageError, match=f"{named} was"):
+        loader(**change).load_state_dict(loader().state_dict())
+
+
+def test_auto_fits_the_budget_and_says_what_it_expects():
+    small, large = loader(bulk_size="auto", memory_budget=1), loader(bulk_size="auto", memory_budget=2**30)
+    assert small.bulk_size == 1
+    assert large.bulk_size == 10
+    assert large.predicted_bytes <= 2**30
+    middle = loader(bulk_size="auto", memory_budget=large.predicted_bytes // 2)
+    assert 1 < middle.bulk_size < 10
+    assert middle.predicted_bytes <= large.predicted_bytes // 2
+
+
+def test_the_prediction_covers_what_two_bulks_hold():
+    bulks = loader(bulk_size="auto")
+    held = sum(m.nbytes() for m in bulks)
+    assert held / 2 < bulks.predicted_bytes < 8 * held
+
+
+@pytest.mark.parametrize(("option", "message"), [
+    ({"batch_size": 0}, "batch_size"), ({"bulk_size": 0}, "bulk_size"), ({"rank": 2, "ranks": 2}, "rank must be"),
+    ({"seeds": [0, N]}, f"vertex {N}"), ({"seeds": [-1]}, "vertex -1"),
+])
+def test_what_has_no_meaning_is_refused(option, message):
+    with pytest.raises(UsageError, match=message):
+        loader(**option)
+
+
+def test_an_error_on_the_sampling_thread_reaches_the_consumer():
+    broken = loader()
+    broken._sampler = None
+    with pytest.raises(AttributeError):
+        next(iter(broken))
+
+
+def test_the_digest_of_an_epoch_does_not_depend_on_its_order():
+    epoch = list(loader())
+    assert digest(epoch) == digest(reversed(epoch)) == digest((m.epoch, m.id, m.digest()) for m in epoch)
+    assert digest(epoch[1:]) != digest(epoch)
