@@ -1,0 +1,46 @@
+# make demo      install into .venv and train GraphSAGE on 4 MPI ranks
+# make test      install what the tests need and run them
+# make test-all  the same with the long sweeps
+# make bench     the benchmarks that need no GPU; results are printed
+# make lint      ruff and mypy
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEMO := build/demo
+INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
+
+.PHONY: demo test test-all bench lint clean
+
+demo: $(VENV)/run.stamp
+	$(BIN)/bulksample data make dcsbm --preset reddit --vertices 20000 --degree 40 --seed 1 --overwrite -o $(DEMO)/graph
+	$(BIN)/mpirun -n 4 $(BIN)/bulksample train $(DEMO)/graph --model sage --fanouts 10,5 --hidden 64 --batch-size 256 \
+		--epochs 5 --lr 0.01 --seed 1 --json $(DEMO)/result.json
+
+test: $(VENV)/test.stamp
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -m "slow or not slow"
+
+bench: $(VENV)/run.stamp
+	for script in bench/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build bulksample/_native*.so bulksample/native_missing.txt
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run.stamp: $(VENV)/bin/python $(SOURCES)
+	$(INSTALL) '.[mpi,train]'
+	touch $@
+
+$(VENV)/test.stamp: $(VENV)/bin/python $(SOURCES)
+	$(INSTALL) '.[test]'
+	touch $@

@@ -1,0 +1,117 @@
+"""Sampled edges per second, deduplicated and relabelled: bulksample against the peers that are installed here.
+
+    python bench/bench_sampling.py [--scale 20] [--edges 30000000] [--threads 1] [--json FILE]
+
+All sample the same R-MAT graph from the same seeds, one minibatch per thread; features are not fetched. bulksample
+expands every vertex again in each layer, as DGL does; with ``--frontier new`` as torch_geometric does. Peers:
+torch_geometric's NeighborLoader sampler (on pyg-lib or torch-sparse, whichever it finds) and DGL's NeighborSampler with
+int32 ids; one that is not installed is left out. Quote ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from harness import alternate, machine, report, summary
+
+from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample.data.generate import rmat
+
+Work = Callable[[np.ndarray], int]  # samples one minibatch, returns its edges
+
+
+def ours(matrix: CSR, fanouts: list[int], threads: int, frontier: str, batches: list[np.ndarray]) -> Callable[[], float]:
+    adjacency = LocalAdjacency(matrix, backends.make("native", threads))
+    sampler = samplers.make("sage", fanouts, frontier=frontier)
+    seeds = Selection.of(batches, matrix.shape[0])
+
+    def run() -> float:
+        began = time.perf_counter()
+        bulk = sampler.sample_bulk(adjacency, seeds, Stream(1))
+        return sum(minibatch.num_edges for minibatch in bulk) / (time.perf_counter() - began) / 1e6
+
+    return run
+
+
+def timed(work: Work, batches: Iterable[np.ndarray], threads: int) -> Callable[[], float]:
+    def run() -> float:
+        began = time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            edges = sum(pool.map(work, batches))
+        return edges / (time.perf_counter() - began) / 1e6
+
+    return run
+
+
+def pyg(matrix: CSR, fanouts: list[int]) -> tuple[str, Work]:
+    import torch
+    from torch_geometric.data import Data
+    from torch_geometric.sampler import NeighborSampler, NodeSamplerInput
+    from torch_geometric.typing import WITH_PYG_LIB
+
+    torch.set_num_threads(1)
+    ends = np.stack([matrix.indices.astype(np.int64), matrix.row_of_entry()])  # source -> target
+    data = Data(edge_index=torch.from_numpy(ends), num_nodes=matrix.shape[0])
+    sampler = NeighborSampler(data, num_neighbors=fanouts)
+
+    def work(batch: np.ndarray) -> int:
+        return len(sampler.sample_from_nodes(NodeSamplerInput(None, torch.from_numpy(batch))).row)
+
+    return f"torch_geometric on {'pyg-lib' if WITH_PYG_LIB else 'torch-sparse'}", work
+
+
+def dgl(matrix: CSR, fanouts: list[int]) -> tuple[str, Work]:
+    import dgl
+    import torch
+
+    ends = torch.from_numpy(matrix.indices), torch.from_numpy(matrix.row_of_entry().astype(np.int32))
+    graph = dgl.graph(ends, num_nodes=matrix.shape[0], idtype=torch.int32).formats("csc")
+    sampler = dgl.dataloading.NeighborSampler(list(reversed(fanouts)))
+
+    def work(batch: np.ndarray) -> int:
+        return sum(block.num_edges() for block in sampler.sample_blocks(graph, torch.from_numpy(batch.astype(np.int32)))[2])
+
+    return f"dgl {dgl.__version__}", work
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=int, default=20)
+    parser.add_argument("--edges", type=int, default=30_000_000)
+    parser.add_argument("--fanouts", default="15,10,5")
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--minibatches", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    fanouts = [int(part) for part in options.fanouts.split(",")]
+    matrix = rmat(options.scale, edges=options.edges // 2, seed=1).adjacency
+    candidates = np.flatnonzero(matrix.degrees > 0)
+    order = candidates[np.random.default_rng(0).permutation(len(candidates))]
+    batches = np.split(order[: options.minibatches * options.batch_size], options.minibatches)
+    contestants = {
+        f"bulksample, frontier {rule}": ours(matrix, fanouts, options.threads, rule, batches) for rule in ("all", "new")
+    }
+    for peer in (pyg, dgl):
+        try:
+            name, work = peer(matrix, fanouts)
+        except ImportError as error:
+            print(f"left out: {peer.__name__}: {error}")
+            continue
+        contestants[name] = timed(work, batches, options.threads)
+    figures = alternate(contestants, options.rounds)
+    report({
+        "unit": "million sampled edges per second", "machine": machine(), "threads": options.threads, "fanouts": fanouts,
+        "batch_size": options.batch_size, "minibatches": options.minibatches, "rounds": options.rounds,
+        "vertices": matrix.shape[0], "edges": matrix.nnz, "results": {name: summary(values) for name, values in figures.items()},
+    }, options.json)
+
+
+if __name__ == "__main__":
+    main()

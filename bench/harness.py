@@ -1,0 +1,44 @@
+"""What every benchmark shares: the machine in words, alternating rounds, medians with their spread."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def machine() -> dict[str, Any]:
+    """The processor, how many of them this process may use, and the load beside it."""
+    model = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        model = next((line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")), model)
+    return {"processor": model, "processors": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "python": platform.python_version()}
+
+
+def alternate(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """One warm-up of each, then `rounds` rounds of all in turn, so that a drifting machine is unfair to nobody."""
+    for contestant in contestants.values():
+        contestant()
+    figures: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, contestant in contestants.items():
+            figures[name].append(contestant())
+    return figures
+
+
+def summary(figures: list[float]) -> dict[str, float]:
+    """Median, minimum and maximum."""
+    return {"median": statistics.median(figures), "min": min(figures), "max": max(figures)}
+
+
+def report(result: dict[str, Any], path: Path | None) -> None:
+    """Print the result, and write it as JSON where asked."""
+    text = json.dumps(result, indent=2, default=str)
+    print(text)
+    if path is not None:
+        path.write_text(text + "\n")

@@ -1,0 +1,33 @@
+"""The command line: `bulksample` and `python -m bulksample`.
+
+Each module here turns options into calls of the package and prints one table or one JSON object; nothing is
+computed here. `main` gives every error of the package its exit code and shows its message without a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ..errors import EXIT_BAD_DATA, EXIT_BAD_USE, EXIT_PEER_LOST, BackendUnavailable, DataError, PeerLost, UsageError
+
+_EXIT_CODES = {DataError: EXIT_BAD_DATA, UsageError: EXIT_BAD_USE, BackendUnavailable: EXIT_BAD_USE, PeerLost: EXIT_PEER_LOST}
+
+
+def main() -> None:
+    """Run the command line and exit: 0, 2 (bad use), 65 (bad data) or 75 (a peer was lost)."""
+    from .app import app
+
+    try:
+        app()
+    except tuple(_EXIT_CODES) as error:
+        print(f"bulksample: {type(error).__name__}: {error}", file=sys.stderr)
+        code = next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
+        end_all_ranks(code)
+        sys.exit(code)
+
+
+def end_all_ranks(code: int) -> None:
+    """Where this process is one of several MPI ranks, end them all: the others may be waiting for this one."""
+    comm = sys.modules.get("bulksample.dist.comm")
+    if comm is not None:
+        comm.abort_world(code)

@@ -1,0 +1,18 @@
+"""The tree of commands."""
+
+from __future__ import annotations
+
+import typer
+
+from . import data, info, sample, train
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="Bulk minibatch sampling by sparse matrix algebra, and the training of graph neural networks on it.",
+)
+app.command("info")(info.info)
+app.add_typer(data.app, name="data")
+app.command("sample")(sample.sample)
+app.command("train")(train.train)

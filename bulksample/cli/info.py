@@ -1,0 +1,43 @@
+"""`bulksample info`: what this installation can do, and what it lacks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+
+from .. import __version__
+from ..backends import available
+from ..backends.native import processors, unavailable_because
+from .output import JsonOption, emit
+
+EXTRAS = {"torch": "train", "mpi4py": "mpi", "mpich": "mpi", "cupy": "cuda", "torch_geometric": "pyg", "ogb": "ogb", "matplotlib": "plot"}
+
+
+def info(json_file: JsonOption = None) -> None:
+    """Show versions, back ends and extras, and why one is missing."""
+    reason = unavailable_because()
+    emit(
+        {
+            "version": __version__,
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "processors": processors(),
+            "backends": available(),
+            "native": "available" if reason is None else f"missing: {reason}",
+            "extras": {name: _version(name) or f"missing: pip install 'bulksample[{extra}]'" for name, extra in EXTRAS.items()},
+            "executable": sys.executable,
+        },
+        json_file,
+        "bulksample",
+    )
+
+
+def _version(distribution: str) -> str | None:
+    names = {name for name in (distribution, f"{distribution}-cuda13x", f"{distribution}-cuda12x")}
+    for name in sorted(names, key=len):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None

@@ -1,0 +1,137 @@
+"""`bulksample sample` and `bulksample info`, as a user runs them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bulksample import CSR, Graph
+from bulksample.cli.sample import fanout_list, sampler_options
+from bulksample.data import store
+from bulksample.errors import UsageError
+from conftest import random_matrix
+
+REPORTED = {
+    "sampled_edges", "sampled_edges_per_second", "minibatches", "input_vertices", "seconds", "digest", "backend", "threads", "bulk_size",
+    "peak_memory_bytes",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("graphs") / "random"
+    train = np.arange(300) % 3 == 0
+    labels = np.arange(300) % 5
+    store.save(Graph(random_matrix(300, 5000, 1), labels=labels, num_classes=5, masks={"train": train}), path)
+    return path
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "bulksample", *map(str, arguments)], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+    )
+
+
+def result(*arguments):
+    done = run(*arguments, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_it_reports_what_it_promises_and_repeats(folder):
+    first = result("sample", folder, "--fanouts", "5,5", "--batch-size", 16, "--seed", 3)
+    assert set(first) >= REPORTED
+    assert first["minibatches"] == 7
+    assert first["sampled_edges"] > first["input_vertices"] > 100
+    settings = [("--bulk-size", 2), ("--threads", 1, "--bulk-size", 100), ("--backend", "reference")]
+    for setting in settings:
+        again = result("sample", folder, "--fanouts", "5-5", "--batch-size", 16, "--seed", 3, *setting)
+        assert again["digest"] == first["digest"]
+        assert again["sampled_edges"] == first["sampled_edges"]
+    assert result("sample", folder, "--fanouts", "5,5", "--batch-size", 16, "--seed", 4)["digest"] != first["digest"]
+    assert result("sample", folder, "--fanouts", "5,5", "--batch-size", 16, "--seed", 3, "--epoch", 1)["digest"] != first["digest"]
+
+
+@pytest.mark.parametrize("sampler", ["ladies", "fastgcn", "labor", "full", "shadow", "saint"])
+def test_every_sampler_runs(folder, sampler):
+    got = result("sample", folder, "--sampler", sampler, "--fanouts", "4,4", "--batch-size", 64, "--seeds", "all", "--minibatches", 2)
+    assert got["minibatches"] == 2
+    assert got["sampled_edges"] > 0
+
+
+def test_options_reach_the_sampler(folder, tmp_path):
+    file = tmp_path / "out.json"
+    done = run("sample", folder, "--options", "replace=true", "--fanouts", "30", "--batch-size", 100, "--json", file)
+    assert done.returncode == 0, done.stderr
+    assert "sampled_edges" in done.stdout
+    graph = store.load(folder)
+    drawn = 30 * int((graph.adjacency.degrees[graph.seeds("train")] > 0).sum())
+    assert json.loads(file.read_text())["sampled_edges"] == drawn
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), [
+    (["--sampler", "sgae"], 2, "there is no sampler 'sgae'"),
+    (["--fanouts", "5,x"], 2, "15,10,5 would fit"),
+    (["--fanouts", "-7"], 2, "fanout must be -1"),
+    (["--bulk-size", "many"], 2, "bulk-size must be"),
+    (["--bulk-size", "0"], 2, "bulk_size must be"),
+    (["--batch-size", "0"], 2, "batch-size"),
+    (["--seeds", "dev"], 2, "has no 'dev' split"),
+    (["--backend", "abacus"], 2, "backend 'abacus'"),
+    (["--options", "weighted=true"], 2, "no edge weights"),
+    (["--options", "wieghted=true"], 2, "did you mean 'weighted'"),
+    (["--options", "replace"], 2, "NAME=VALUE"),
+    (["--no-such-flag"], 2, "No such option"),
+    (["--seed", "-1"], 2, "--seed"),
+])
+def test_bad_use_is_exit_code_2_and_says_what_would_fit(folder, arguments, code, message):
+    done = run("sample", folder, *arguments)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_bad_data_is_exit_code_65(folder, tmp_path):
+    assert run("sample", tmp_path / "nowhere").returncode == 65
+    (tmp_path / "empty").mkdir()
+    done = run("sample", tmp_path / "empty")
+    assert done.returncode == 65
+    assert "Traceback" not in done.stderr
+
+
+def test_fanouts_and_options_are_read_as_people_write_them():
+    assert fanout_list("15,10,5") == fanout_list("15-10-5") == (15, 10, 5)
+    assert fanout_list("-1") == (-1,)
+    assert fanout_list("-1,5") == (-1, 5)
+    assert sampler_options("replace=true,walk-length=3,importance=squared_sum") == {
+        "replace": True, "walk_length": 3, "importance": "squared_sum",
+    }
+    assert sampler_options(None) == {}
+    with pytest.raises(UsageError):
+        fanout_list("")
+
+
+def test_info_says_what_is_here_and_what_is_missing():
+    got = result("info")
+    assert got["backends"][0] == "reference"
+    assert set(got) >= {"version", "backends", "native", "extras"}
+    assert all(isinstance(version, str) for version in got["extras"].values())
+
+
+def test_info_says_why_the_native_back_end_is_missing(tmp_path):
+    """The reference back end serves where the extension cannot be imported."""
+    hide = "import sys; sys.modules['bulksample._native'] = None; from bulksample.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", hide, "info", "--json", "-"], capture_output=True, text=True, timeout=60)
+    got = json.loads(done.stdout)
+    assert got["backends"] == ["reference"]
+    assert got["native"].startswith("missing: ")
+
+
+def test_a_weighted_graph_is_sampled_by_weight(tmp_path):
+    matrix = random_matrix(100, 2000, 2, weighted=True)
+    store.save(Graph(CSR(matrix.indptr, matrix.indices, matrix.values, matrix.shape), weight_unit=2.0**-40), tmp_path / "w")
+    got = result("sample", tmp_path / "w", "--options", "weighted=true", "--fanouts", "3", "--batch-size", 50)
+    assert got["minibatches"] == 2
