@@ -1,0 +1,48 @@
+"""The install itself: what ships, and that it survives a machine without a compiler."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def install(tmp_path, **environment):
+    """Copy the sources and install them into a folder of their own; returns that folder."""
+    source, site = tmp_path / "source", tmp_path / "site"
+    source.mkdir()
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "csrc", source / "csrc")
+    shutil.copytree(ROOT / "bulksample", source / "bulksample", ignore=shutil.ignore_patterns("*.so", "__pycache__", "native_missing.txt"))
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(source)]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return site
+
+
+def info(site):
+    command = [sys.executable, "-m", "bulksample", "info", "--json", "-"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(site)}, cwd=site, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_without_a_compiler_the_reference_serves_and_info_says_why(tmp_path):
+    site = install(tmp_path, CC="/bin/false", CXX="/bin/false")
+    got = info(site)
+    assert got["backends"] == ["reference"]
+    assert "could not be compiled" in got["native"]
+    assert "/bin/false" in got["native"]
+
+
+def test_headers_and_the_extension_ship_inside_the_package(tmp_path):
+    site = install(tmp_path)
+    assert {path.name for path in (ROOT / "csrc").glob("*.h")} <= {path.name for path in (site / "bulksample" / "csrc").iterdir()}
+    assert info(site)["backends"] == ["reference", "native"]
