@@ -55,7 +55,8 @@ def row(store: Path, graph: str, sampler: str, ranks: int, seeds: list[int]) -> 
     scores = [100 * run[f"test_{metric}"] for run in runs]
     spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
     found = {
-        "graph": graph, "sampler": sampler, "ranks": ranks, "metric": metric, "mean": statistics.mean(scores), "std": spread, "scores": scores,
+        "graph": graph, "sampler": sampler, "ranks": ranks, "metric": metric,
+        "mean": statistics.mean(scores), "std": spread, "scores": scores,
         "full_batch": FULL_BATCH[graph], "seconds_per_epoch": statistics.median(run["seconds_per_epoch"] for run in runs),
         "command": f"bulksample train {graph} {' '.join(arguments)}",
     }

@@ -98,8 +98,8 @@ class Graph:
         self._check_features()
         self._check_labels()
         for name, column in self.extra.items():
-            if len(column) != self.n:
-                raise DataError(f"{name} must have {self.n} rows; it has {len(column)}")
+            if column.shape[:1] != (self.n,):
+                raise DataError(f"{name} must have {self.n} rows; its shape is {column.shape}")
         return self
 
     def _check_weights(self) -> None:
@@ -113,6 +113,11 @@ class Graph:
         negative = np.flatnonzero(weights < 0)
         if len(negative):
             raise DataError(f"weights: row {self.adjacency.row_at(negative[0])} holds {weights[negative[0]]}; weights must not be negative")
+        if weights.sum(dtype=np.float64) > 2.0**62:  # samplers add up rows and columns in int64
+            for name, place in (("row", self.adjacency.row_of_entry()), ("column", self.adjacency.indices)):
+                sums = np.bincount(place, weights, minlength=self.n)
+                if len(high := np.flatnonzero(sums > 2.0**62)):
+                    raise DataError(f"weights: those of {name} {high[0]} add up to {sums[high[0]]:.4g}; at most 2**62 would fit")
 
     def _check_features(self) -> None:
         x = self.features

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from zoo import random_matrix
 
 from bulksample import CSR, LocalAdjacency, Selection
-from conftest import random_matrix
 
 
 def test_row_sums_are_exact_where_their_running_total_wraps(backend):

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from zoo import ZOO, random_matrix
 
 from bulksample import CSR, DataError, Graph, UsageError
-from conftest import ZOO, random_matrix
 
 N = 200
 
@@ -54,6 +54,9 @@ def one_bad_value(shape, row, value):
     ({"adjacency": ZOO["random"].with_values(np.ones(ZOO["random"].nnz))}, "int64 fixed point"),
     ({"adjacency": ZOO["random"].with_values(np.full(ZOO["random"].nnz, -3))}, "weights: row 0 holds -3"),
     ({"adjacency": ZOO["weighted"], "weight_unit": np.nan}, "weight_unit"),
+    ({"adjacency": ZOO["star"].with_values(np.full(120, 2**57)), **dict.fromkeys(("features", "labels"), None), "masks": {}, "extra": {}},
+     "those of row 0 add up to 8.6"),
+    ({"extra": {"year": np.array(3)}}, "year must have"),
     ({"features": np.ones((N - 1, 3), np.float32)}, f"features must have {N} rows"),
     ({"features": np.ones((N, 3))}, "float32 or float16"),
     ({"features": one_bad_value((N, 3), 77, np.nan)}, "features: row 77 is not finite"),

@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from zoo import random_matrix
 
 from bulksample import LocalAdjacency, UsageError, backends, digest, samplers
 from bulksample.loader import BulkLoader
-from conftest import random_matrix
 
 N = 200
 SEEDS = np.arange(3, 150)

@@ -10,8 +10,8 @@ from bulksample import Block, MiniBatch, Selection, UsageError
 
 def minibatch(**change):
     block = Block(np.array([0, 2, 3]), np.array([2, 3, 0]), np.array([0.5, 0.5, 1.0]), 4)
-    parts = {"id": 3, "epoch": 1, "seeds": np.array([9, 8]), "seed_rows": np.array([0, 1]), "vertices": np.array([9, 8, 1, 0]), "blocks": (block,)}
-    return MiniBatch(**{**parts, **change})
+    arrays = {"seeds": np.array([9, 8]), "seed_rows": np.array([0, 1]), "vertices": np.array([9, 8, 1, 0])}
+    return MiniBatch(**{"id": 3, "epoch": 1, **arrays, "blocks": (block,), **change})
 
 
 def changed_block(**change):
@@ -20,7 +20,8 @@ def changed_block(**change):
 
 @pytest.mark.parametrize("change", [
     {"id": 4}, {"epoch": 0}, {"seeds": np.array([8, 9])}, {"seed_rows": np.array([1, 0])}, {"vertices": np.array([9, 8, 1, 2])},
-    {"blocks": ()}, {"blocks": minibatch().blocks * 2}, changed_block(indptr=np.array([0, 1, 3])), changed_block(indices=np.array([2, 3, 1])),
+    {"blocks": ()}, {"blocks": minibatch().blocks * 2},
+    changed_block(indptr=np.array([0, 1, 3])), changed_block(indices=np.array([2, 3, 1])),
     changed_block(weights=None), changed_block(weights=np.array([0.5, 0.5, -1.0])), changed_block(num_sources=5),
 ])
 def test_the_digest_sees_every_change(change):

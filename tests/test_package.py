@@ -41,8 +41,10 @@ def test_a_library_is_imported_only_where_it_belongs(module, homes):
 
 
 @pytest.mark.parametrize(("layer", "forbidden"), [
-    ("samplers", ["dist", "methods", "train", "cli", "data"]), ("dist", ["samplers", "methods", "train", "cli"]),
-    ("backends", ["samplers", "dist", "methods", "train", "cli", "data", "loader"]), ("data", ["dist", "methods", "train", "cli", "samplers"]),
+    ("samplers", ["dist", "methods", "train", "cli", "data"]),
+    ("dist", ["samplers", "methods", "train", "cli"]),
+    ("backends", ["samplers", "dist", "methods", "train", "cli", "data", "loader"]),
+    ("data", ["dist", "methods", "train", "cli", "samplers"]),
 ])
 def test_dependence_runs_one_way(layer, forbidden):
     for path in (PACKAGE / layer).rglob("*.py"):

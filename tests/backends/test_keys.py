@@ -50,7 +50,7 @@ def test_inclusion_probability_is_one_minus_two_to_the_minus_x(x):
         context.prec = 40
         exact = 1 - (-(Decimal(x) * Decimal(2).ln())).exp()
     got = inclusion_probability(np.array([x]), 2.0**57)[0]
-    assert abs(Decimal(float(got)) / exact - 1) < Decimal(2) ** -14 * max(Decimal(1e-9) / Decimal(x), Decimal(1e-9))
+    assert abs(Decimal(float(got)) / exact - 1) < Decimal(2) ** -14 * max(Decimal("1e-9") / Decimal(x), Decimal("1e-9"))
 
 
 def test_nothing_left_out_means_probability_one():

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from oracles import assert_identical
+from zoo import random_matrix
 
 from bulksample import CSR, BackendUnavailable, Selection, Stream, UsageError, backends
 from bulksample.backends.base import check_fanout
 from bulksample.rng import Law
-from conftest import random_matrix
-from oracles import assert_identical
 
 FANOUTS = (-1, 0, 1, 2, 5, 15, 40, 255, 256, 300)
 

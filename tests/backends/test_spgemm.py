@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import assert_identical
 
 from bulksample import CSR, UsageError, backends
-from oracles import assert_identical
 
 
 def random_csr(rng, rows, columns, density, style):

@@ -7,12 +7,12 @@ import sys
 
 import numpy as np
 import pytest
+from zoo import random_matrix
 
 from bulksample import CSR, Graph
 from bulksample.cli.sample import fanout_list, sampler_options
 from bulksample.data import store
 from bulksample.errors import UsageError
-from conftest import random_matrix
 
 REPORTED = {
     "sampled_edges", "sampled_edges_per_second", "minibatches", "input_vertices", "seconds", "digest", "backend", "threads", "bulk_size",
@@ -30,9 +30,8 @@ def folder(tmp_path_factory):
 
 
 def run(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "bulksample", *map(str, arguments)], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
-    )
+    command = [sys.executable, "-m", "bulksample", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
 
 
 def result(*arguments):

@@ -30,6 +30,11 @@ def check(result):
     return values[0] if values else None
 
 
+def filled_by_nvrtc(size):
+    """Memory that NVRTC overwrites in place: a fresh object, never one of Python's shared one-byte strings."""
+    return bytes(size + 16)
+
+
 def compiled(source, arch):
     headers = sorted(kernel_directory().glob("*.h"))
     code = [path.read_bytes() for path in headers if path.name != "native.h"]
@@ -37,10 +42,10 @@ def compiled(source, arch):
     program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"rows.cu", len(code), code, names))
     options = [b"-std=c++17", f"--gpu-architecture=sm_{arch}".encode()]
     (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
+    log = filled_by_nvrtc(check(nvrtc.nvrtcGetProgramLogSize(program)))
     check(nvrtc.nvrtcGetProgramLog(program, log))
     assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
-    cubin = b" " * check(nvrtc.nvrtcGetCUBINSize(program))
+    cubin = filled_by_nvrtc(check(nvrtc.nvrtcGetCUBINSize(program)))
     check(nvrtc.nvrtcGetCUBIN(program, cubin))
     return cubin
 

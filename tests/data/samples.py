@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from bulksample import CSR, Graph
+from bulksample import CSR, DataError, Graph
 from bulksample.sparse import fixed_point
 
 N, CLASSES = 8, 3
+UNPICKLED = Path("/tmp/bulksample-unpickled")
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 
@@ -116,3 +120,48 @@ def changed(array: np.ndarray, place, value) -> np.ndarray:
 
 def unweighted(graph: Graph) -> Graph:
     return replace(graph, adjacency=graph.adjacency.with_values(None), weight_unit=1.0)
+
+
+def refused(names, read, *arguments, **options):
+    """Reading raises a `DataError` whose message names the place."""
+    with pytest.raises(DataError) as caught:
+        read(*arguments, **options)
+    assert re.search(names, str(caught.value)), f"{caught.value!r} does not name {names!r}"
+
+
+def put(key, value):
+    return lambda body: body.update({key: value})
+
+
+def drop(key):
+    return lambda body: body.pop(key) and None
+
+
+def entry(role, **fields):
+    return lambda body: body["arrays"][role].update(fields)
+
+
+def drop_entry(role):
+    return lambda body: body["arrays"].pop(role) and None
+
+
+class Bomb:
+    """Would say so if it were unpickled."""
+
+    def __reduce__(self):
+        return os.system, (f"touch {UNPICKLED}",)
+
+
+def as_arrays(graph):
+    """A graph in the arrays of the format."""
+    x = graph.features
+    features = (
+        {"x_indptr": x.indptr, "x_indices": x.indices, "x_data": x.values, "x_shape": np.array(x.shape)}
+        if isinstance(x, CSR)
+        else {"x": x}
+    )
+    masks = {f"{split}_mask": mask for split, mask in graph.masks.items()}
+    return {
+        "indptr": graph.adjacency.indptr, "indices": graph.adjacency.indices, "y": graph.labels,
+        "num_classes": np.array(graph.num_classes), **features, **masks, **graph.extra,
+    }  # fmt: skip

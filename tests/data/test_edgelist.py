@@ -34,7 +34,8 @@ def slowly(lines, undirected=False, merge=sum):
 
 def test_a_snap_file(tmp_path):
     path = tmp_path / "web-Small.txt"
-    path.write_text("# Directed graph: web-Small.txt\n# Nodes: 4 Edges: 5\n# FromNodeId\tToNodeId\n0\t11342\n0\t824020\n\n11342\t0\n7\t7\n0\t11342\n")
+    head = "# Directed graph: web-Small.txt\n# Nodes: 4 Edges: 5\n# FromNodeId\tToNodeId\n"
+    path.write_text(head + "0\t11342\n0\t824020\n\n11342\t0\n7\t7\n0\t11342\n")
     tally = EdgeTally()
     graph = edgelist.read(path, tally=tally)
     assert graph.n == 4
@@ -153,7 +154,9 @@ def test_an_empty_list_is_an_empty_graph(tmp_path):
     assert edgelist.read(path, vertices=3).n == 3
 
 
-@pytest.mark.parametrize("options", [{"ids": "hex"}, {"self_loops": "x"}, {"duplicates": "x"}, {"vertices": -1}, {"vertices": 2, "ids": "text"}])
+@pytest.mark.parametrize(
+    "options", [{"ids": "hex"}, {"self_loops": "x"}, {"duplicates": "x"}, {"vertices": -1}, {"vertices": 2, "ids": "text"}]
+)
 def test_options_out_of_range_are_bad_use(tmp_path, options):
     path = tmp_path / "e.txt"
     path.write_text("1 2\n")

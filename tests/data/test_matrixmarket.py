@@ -15,7 +15,9 @@ HEAD = "%%MatrixMarket matrix coordinate "
 
 
 def random_matrix(seed, n=20, density=0.2):
-    return scipy.sparse.random_array((n, n), density=density, rng=np.random.default_rng(seed), data_sampler=lambda size: np.arange(1, size + 1) / 4)
+    matrix = scipy.sparse.random_array((n, n), density=density, rng=np.random.default_rng(seed))
+    matrix.data = np.arange(1, matrix.nnz + 1) / 4
+    return matrix
 
 
 @pytest.mark.parametrize("field", ["real", "integer", "pattern"])
@@ -57,7 +59,7 @@ def test_a_symmetric_file_stands_for_both_triangles_whatever_is_asked(tmp_path):
         graph = matrixmarket.read(path, undirected=undirected, tally=tally)
         found = (graph.adjacency.to_scipy() * graph.weight_unit).toarray()
         np.testing.assert_allclose(found, [[0, 0.5, 2], [0.5, 1, 0], [2, 0, 0]])
-        assert (tally.edges_read, tally.self_loops, tally.duplicates) == (5, 1, 0)
+        assert (tally.edges_read, tally.self_loops, tally.duplicates) == (3, 1, 0)
 
 
 def test_repetitions_are_summed_or_refused(tmp_path):

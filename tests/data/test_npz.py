@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 import pytest
-from samples import SHARED, assert_same, small_graph
+from samples import SHARED, as_arrays, assert_same, small_graph
 
-from bulksample import CSR, DataError
+from bulksample import DataError
 from bulksample.data import npz, store
 
 SETS = sorted(path.stem for path in SHARED.glob("*.npz")) or ["none"]
@@ -15,10 +15,10 @@ SETS = sorted(path.stem for path in SHARED.glob("*.npz")) or ["none"]
 
 def published():
     """{name: (vertices, edges, features, classes, train, val, test)} of the table in the README of the sets."""
-    row = re.compile(r"\| `([\w-]+)` \| ([\d,]+) \| ([\d,]+) \| [^|]*\| ([\d,]+) (?:sparse|dense)[^|]*\| ([\d–]+) \| ([^|]*) \|")
+    row = re.compile(r"\| `([\w-]+)` \| ([\d,]+) \| ([\d,]+) \| [^|]*\| ([\d,]+) (?:sparse|dense)[^|]*\| (\d+|\W) \| ([^|]*) \|")
     figures = {}
     for name, *numbers, split in row.findall((SHARED / "README.md").read_text()):
-        vertices, edges, features, classes = (int(number.replace(",", "").replace("–", "0")) for number in numbers)
+        vertices, edges, features, classes = (int(re.sub(r"\D", "", number) or 0) for number in numbers)
         sizes = [int(size.replace(",", "")) for size in split.split("/")] if "/" in split else [0, 0, 0]
         figures[name] = (vertices, edges, features, classes, *sizes)
     return figures
@@ -52,21 +52,6 @@ def test_every_array_is_read(tmp_path, sparse, compressed):
     arrays = as_arrays(graph)
     (np.savez_compressed if compressed else np.savez)(tmp_path / "small.npz", **arrays)
     assert_same(npz.read(tmp_path / "small.npz"), graph)
-
-
-def as_arrays(graph):
-    """A graph in the arrays of the format."""
-    x = graph.features
-    features = (
-        {"x_indptr": x.indptr, "x_indices": x.indices, "x_data": x.values, "x_shape": np.array(x.shape)}
-        if isinstance(x, CSR)
-        else {"x": x}
-    )
-    masks = {f"{split}_mask": mask for split, mask in graph.masks.items()}
-    return {
-        "indptr": graph.adjacency.indptr, "indices": graph.adjacency.indices, "y": graph.labels,
-        "num_classes": np.array(graph.num_classes), **features, **masks, **graph.extra,
-    }  # fmt: skip
 
 
 def test_other_widths_are_taken_where_values_fit(tmp_path):

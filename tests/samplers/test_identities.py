@@ -5,12 +5,12 @@ import sys
 
 import numpy as np
 import pytest
-
 from battery import SETTINGS, make, needs_weights
+from oracles import assert_identical
+from zoo import ZOO, random_matrix
+
 from bulksample import LocalAdjacency, Selection, Stream, backends, digest
 from bulksample.adjacency import Entries
-from conftest import ZOO, random_matrix
-from oracles import assert_identical
 
 K = 12
 
@@ -82,7 +82,9 @@ def test_blocks_fit_together(sampler, adjacency):
             assert inner.num_destinations == outer.num_sources
         for block in minibatch.blocks:
             assert block.num_destinations <= block.num_sources
-            assert block.indptr[0] == 0 and block.indptr[-1] == block.num_edges and (np.diff(block.indptr) >= 0).all()
+            assert block.indptr[0] == 0
+            assert block.indptr[-1] == block.num_edges
+            assert (np.diff(block.indptr) >= 0).all()
             row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
             assert not len(block.indices) or 0 <= block.indices.min() <= block.indices.max() < block.num_sources
             edges = minibatch.vertices[row], minibatch.vertices[block.indices]
@@ -101,7 +103,7 @@ def test_epochs_seeds_and_minibatches_draw_differently():
             continue
         sampler = make(setting)
         drawn = [
-            tuple(block.indices.tobytes() for block in minibatch.blocks) + (minibatch.vertices.tobytes(),)
+            (*tuple(block.indices.tobytes() for block in minibatch.blocks), minibatch.vertices.tobytes())
             for stream in (Stream(1), Stream(2)) for epoch in (0, 1)
             for minibatch in sampler.sample_bulk(adjacency, seeds, stream, epoch)
         ]

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-
 from battery import SETTINGS, make, needs_weights
-from bulksample import LocalAdjacency, Selection, Stream, UsageError, backends, samplers
-from conftest import ZOO, empty, random_matrix
 from oracles import dense_block
+from zoo import ZOO, empty, random_matrix
+
+from bulksample import LocalAdjacency, Selection, Stream, UsageError, backends, samplers
 
 
 def sample(adjacency, lists, setting="sage", **options):
@@ -56,8 +56,8 @@ def test_fanout_zero_draws_nothing(adjacency):
 
 
 def test_the_rule_new_expands_each_vertex_once(backend):
-    adjacency = LocalAdjacency(ZOO["random"], backend)
-    minibatch = samplers.make("sage", (3, 3, 3), frontier="new").sample_bulk(adjacency, Selection.of([[1, 2, 5]], adjacency.n), Stream(1))[0]
+    adjacency, seeds = LocalAdjacency(ZOO["random"], backend), Selection.of([[1, 2, 5]], 200)
+    minibatch = samplers.make("sage", (3, 3, 3), frontier="new").sample_bulk(adjacency, seeds, Stream(1))[0]
     inner, middle, outer = minibatch.blocks
     assert np.array_equal(inner.indices[: middle.num_edges], middle.indices)
     assert np.array_equal(middle.indices[: outer.num_edges], outer.indices)

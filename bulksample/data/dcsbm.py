@@ -1,0 +1,215 @@
+"""The degree-corrected stochastic block model of `blockmodel`, drawn.
+
+Everything that decides an edge, a label or a split is an integer, or made of the operations of `ieee`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..errors import UsageError
+from ..graph import Graph
+from ..sparse import MAX_VERTICES
+from .blockmodel import PRESETS, BlockModel
+from .edges import distinct, from_keys
+from .ieee import exp, log, normal, unit_open
+from .words import Roulette, Words, chunks, scaled, threshold
+
+if TYPE_CHECKING:
+    from ..backends.base import Backend
+
+# Stages of the recipe, a word of the counter each. The block model owns 32 .. 63.
+_VERTEX, _PAIR, _FEATURE, _CLASS_VECTOR, _COMMUNITY_VECTOR, _LABEL, _POPULARITY, _SPLIT = range(32, 40)
+
+_CUT = 350.0  # times the mean: no vertex draws a visible share of all edges
+_WEIGHT_STEP = 2.0**20
+_MAX_TOTAL_BITS = 39  # of the sum of all weights, so that `scaled` stays in 64 bits
+
+
+class _Vertices(NamedTuple):
+    """What the recipe decides about each vertex before any edge is drawn."""
+
+    kind: np.ndarray  # int64, shape (n,): the class
+    community: np.ndarray  # int64, shape (n,): class * K + community within the class
+    log_weight: np.ndarray  # float64, shape (n,): log θ, not cut
+    weight: np.ndarray  # int64, shape (n,): θ in fixed point, at least 1
+
+
+def dcsbm(
+    n: int,
+    degree: int,
+    model: BlockModel | str = "products",
+    *,
+    seed: int = 0,
+    backend: Backend | None = None,
+    chunk: int = 2**20,
+) -> Graph:
+    """A graph of the block model, undirected, without self loops.
+
+    Parameters
+    ----------
+    n : int
+    degree : int
+        n * degree / 2 pairs are drawn; repetitions and self loops are dropped, so the mean degree is lower.
+    model : BlockModel or str
+        Or the name of a preset: ``products`` or ``reddit``.
+    seed : int
+    backend : Backend, optional
+        Who makes the random words. Any makes the same.
+    chunk : int
+        Pairs at a time; it does not alter the graph.
+
+    Returns
+    -------
+    Graph
+        With float32 features, labels and the three splits. ``extra`` holds ``planted_class``, the label before
+        noise, and ``community``.
+
+    Raises
+    ------
+    UsageError
+        If an argument is out of range.
+
+    References
+    ----------
+    Karrer and Newman, "Stochastic blockmodels and community structure in networks", Physical Review E 83, 2011.
+    """
+    if isinstance(model, str) and model not in PRESETS:
+        raise UsageError(f"there is no preset {model!r}; {', '.join(PRESETS)} would fit")
+    name, recipe = (model, PRESETS[model]) if isinstance(model, str) else ("dcsbm", model)
+    if not 0 <= n <= MAX_VERTICES or degree < 0 or chunk < 1:
+        raise UsageError(f"n must be 0 to {MAX_VERTICES}, degree not negative, chunk positive: got {n}, {degree}, {chunk}")
+    words, communities = Words(seed, backend), recipe.communities_for(n, degree)
+    vertices = _vertices(words, recipe, communities, n)
+    adjacency = from_keys(_edges(words, recipe, vertices, n * degree // 2, chunk), n)
+    return Graph(
+        adjacency,
+        features=_features(words, recipe, communities, vertices) if recipe.features else None,
+        labels=_labels(words, recipe, vertices),
+        num_classes=recipe.classes,
+        masks=_masks(words, recipe, communities, vertices),
+        extra={"planted_class": vertices.kind.astype(np.int32), "community": vertices.community.astype(np.int32)},
+        name=name,
+    ).validate()
+
+
+def _class_limits(model: BlockModel) -> np.ndarray:
+    """Upper ends, in 2**32 parts, of the classes' shares p_k ∝ k^-z: uint64, shape (classes,)."""
+    shares = exp(-model.class_skew * log(np.arange(1, model.classes + 1)))
+    running = np.cumsum(shares)
+    limits = (running / running[-1] * 2.0**32).astype(np.uint64)
+    limits[-1] = 2**32
+    return limits
+
+
+def _vertices(words: Words, model: BlockModel, communities: int, n: int) -> _Vertices:
+    limits = _class_limits(model)
+    kind, community = np.empty(n, np.int64), np.empty(n, np.int64)
+    log_weight, weight = np.empty(n), np.empty(n, np.int64)
+    sigma = model.degree_spread
+    most = float(_CUT * exp(np.array(sigma * sigma / 2)))
+    for first, count in chunks(n):
+        w = words.of(_VERTEX, first, count)
+        part = slice(first, first + count)
+        kind[part] = np.searchsorted(limits, w[:, 0], side="right")
+        community[part] = kind[part] * communities + scaled(w[:, 1], 32, communities)
+        log_weight[part] = sigma * normal(w[:, 2])
+        weight[part] = (np.minimum(exp(log_weight[part]), most) * _WEIGHT_STEP).astype(np.int64)
+    excess = max(0, int(weight.sum()).bit_length() - _MAX_TOTAL_BITS)
+    return _Vertices(kind, community, log_weight, np.maximum(weight >> excess, 1))
+
+
+def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chunk: int) -> np.ndarray:
+    """The sorted, distinct keys of both directions of every pair."""
+    # Vertices in order of community: the weights of a community are a range of their running sum.
+    order = np.argsort(vertices.community, kind="stable")
+    running = np.concatenate([[0], np.cumsum(vertices.weight[order])])
+    bounds = np.searchsorted(vertices.community[order], np.arange(vertices.community.max(initial=-1) + 2))
+    low, total = running[bounds], int(running[-1])
+    order, wheel = order.astype(np.int32), Roulette(running)
+    inside = threshold(model.homophily)
+
+    keys = np.empty(2 * pairs, np.int64)
+    filled = 0
+    for first, count in chunks(pairs, chunk):
+        coin, *ends = words.of(_PAIR, first, count).T
+        high, middle, low_word = (word.astype(np.uint64) for word in ends)
+        here = (high << np.uint64(16)) | (middle >> np.uint64(16))  # 48 bits for each end
+        there = ((middle & np.uint64(0xFFFF)) << np.uint64(32)) | low_word
+        u = order[wheel.find(scaled(here, 48, total))]
+        home, stays = vertices.community[u], coin < inside
+        start = np.where(stays, low[home], 0)
+        span = np.where(stays, low[home + 1], total) - start
+        v = order[wheel.find(start + scaled(there, 48, span))]
+        apart = u != v
+        u, v = u[apart], v[apart]
+        for row, column in ((u, v), (v, u)):
+            part = keys[filled : filled + len(row)]
+            np.left_shift(row, 32, out=part, dtype=np.int64)
+            part |= column
+            filled += len(row)
+    keys = keys[:filled]
+    keys.sort()
+    return distinct(keys)
+
+
+def _directions(words: Words, stage: int, count: int, f: int) -> np.ndarray:
+    """Random unit vectors: float64, shape (count, f)."""
+    vectors = _normals(words, stage, 0, count, f)
+    squares = np.cumsum(vectors * vectors, axis=1)[:, -1:]  # a running sum has one order, a reduction may have many
+    return vectors / np.sqrt(squares)
+
+
+def _normals(words: Words, stage: int, first: int, count: int, f: int) -> np.ndarray:
+    """f normal numbers for each of the items ``first .. first + count - 1``: float64, shape (count, f)."""
+    blocks = [normal(words.of(stage, first, count, column=j)) for j in range((f + 3) // 4)]
+    return np.concatenate(blocks, axis=1)[:, :f]
+
+
+def _features(words: Words, model: BlockModel, communities: int, vertices: _Vertices) -> np.ndarray:
+    n, f = len(vertices.kind), model.features
+    of_class = model.class_signal * _directions(words, _CLASS_VECTOR, model.classes, f)
+    of_community = None
+    if model.community_signal:
+        of_community = model.community_signal * _directions(words, _COMMUNITY_VECTOR, model.classes * communities, f)
+    x = np.empty((n, f), np.float32)
+    for first, count in chunks(n, max(1, 2**20 // f)):
+        part = slice(first, first + count)
+        total = _normals(words, _FEATURE, first, count, f)
+        total += of_class[vertices.kind[part]]
+        if of_community is not None:
+            total += of_community[vertices.community[part]]
+        x[part] = total
+    return x
+
+
+def _labels(words: Words, model: BlockModel, vertices: _Vertices) -> np.ndarray:
+    limits, noise = _class_limits(model), threshold(model.label_noise)
+    labels = vertices.kind.copy()
+    for first, count in chunks(len(labels)):
+        w = words.of(_LABEL, first, count)
+        part = labels[first : first + count]
+        np.copyto(part, np.searchsorted(limits, w[:, 1], side="right"), where=w[:, 0] < noise)
+    return labels
+
+
+def _masks(words: Words, model: BlockModel, communities: int, vertices: _Vertices) -> dict[str, np.ndarray]:
+    n = len(vertices.kind)
+    if model.popularity is None:
+        order: np.ndarray = words.permutation(_SPLIT, n)
+    else:
+        popular = np.empty(model.classes * communities)
+        for first, count in chunks(len(popular)):
+            popular[first : first + count] = model.popularity * normal(words.of(_POPULARITY, first, count)[:, 0])
+        score = vertices.log_weight + popular[vertices.community]
+        for first, count in chunks(n):
+            score[first : first + count] -= 0.5 * log(-log(unit_open(words.of(_SPLIT, first, count)[:, 0])))  # Gumbel / 2
+        order = np.argsort(-score, kind="stable")
+    ends = int(n * model.train), int(n * (model.train + model.val))
+    masks = {}
+    for split, chosen in zip(("train", "val", "test"), np.split(order, ends), strict=True):
+        masks[split] = np.zeros(n, bool)
+        masks[split][chosen] = True
+    return masks

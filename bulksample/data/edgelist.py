@@ -1,0 +1,112 @@
+"""Edge lists as text: the SNAP collection, `.csv` and `.tsv` exports, plain or gzip."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import DataError, UsageError
+from ..graph import Graph
+from ..sparse import MAX_VERTICES
+from .edges import EdgeTally, adjacency
+from .text import integers, strings, tables, weights
+
+IDS = ("integer", "text")
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    undirected: bool = False,
+    ids: str = "integer",
+    vertices: int | None = None,
+    self_loops: str = "keep",
+    duplicates: str = "sum",
+    skip: int = 0,
+    tally: EdgeTally | None = None,
+) -> Graph:
+    """The graph of an edge list.
+
+    Parameters
+    ----------
+    path : path
+        A line ``u v`` or ``u v weight`` is the edge u -> v, so row v of the adjacency holds u. Blanks, tabs and
+        commas separate; lines that begin with ``#`` or ``%`` are comments.
+    undirected : bool
+        Add v -> u for every u -> v.
+    ids : {"integer", "text"}
+        Vertices are numbered anew in ascending order of their ids; where that changes anything,
+        ``extra["original_ids"]`` keeps the id of each vertex. Text is ordered by code points.
+    vertices : int, optional
+        Take integer ids as they are, 0 .. vertices - 1, so that vertices without an edge are kept.
+    self_loops : {"keep", "drop", "error"}
+    duplicates : {"sum", "max", "error"}
+        What an edge weighs that is listed more than once; without weights both mean that it is there once. In an
+        undirected list u v and v u are one edge listed twice.
+    skip : int
+        Lines at the top that are no data, such as a row of titles.
+    tally : EdgeTally, optional
+        Receives what was read, and how many self loops and repetitions there were.
+
+    Raises
+    ------
+    DataError
+        Naming the line of the first fault.
+    """
+    if ids not in IDS:
+        raise UsageError(f"ids was {ids!r}; {', '.join(IDS)} would fit")
+    if vertices is not None and (ids == "text" or not 0 <= vertices <= MAX_VERTICES):
+        raise UsageError(f"vertices takes integer ids as they are, and is 0 to {MAX_VERTICES}: got {vertices} with {ids} ids")
+    path = Path(path)
+    pairs: list[np.ndarray] = []
+    parts: list[np.ndarray] = []
+    for table in tables(path, skip):
+        ends = [integers(path, table, 2)] if ids == "integer" else [strings(path, table, column)[:, None] for column in (0, 1)]
+        pairs.append(np.concatenate(ends, axis=1))
+        if vertices is not None and len(bad := np.argwhere(pairs[-1] >= vertices)):
+            row, column = bad[0]
+            raise DataError(
+                f"{path.name}: line {table.lines[row]}: vertex {pairs[-1][row, column]} is out of range; 0 to {vertices - 1} would fit"
+            )
+        if table.starts.shape[1] == 3:
+            parts.append(weights(path, table, 2))
+    sources, targets = (np.concatenate(pairs) if pairs else np.empty((0, 2), np.int64)).T
+    pairs.clear()
+    names = np.arange(vertices) if vertices is not None else None
+    if names is None:
+        names, sources, targets = _relabelled(sources, targets, path.name)
+    try:
+        matrix, unit = adjacency(
+            sources, targets, len(names), np.concatenate(parts) if parts else None,
+            undirected=undirected, self_loops=self_loops, duplicates=duplicates, ids=names, tally=tally,
+        )  # fmt: skip
+    except DataError as error:
+        raise DataError(f"{path.name}: {error}") from error
+    changed = names.dtype.kind == "U" or (len(names) and names[-1] != len(names) - 1)
+    return Graph(matrix, weight_unit=unit, extra={"original_ids": names} if changed else {}, name=_stem(path)).validate()
+
+
+def _relabelled(sources: np.ndarray, targets: np.ndarray, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct ids in ascending order, and both ends as positions among them."""
+    e = len(sources)
+    if sources.dtype.kind == "i":
+        highest = int(max(sources.max(initial=0), targets.max(initial=0)))
+        if highest < max(4 * e, 2**16):  # ids are dense: mark them instead of sorting them
+            seen = np.zeros(highest + 1, bool)
+            seen[sources] = True
+            seen[targets] = True
+            place = np.cumsum(seen) - 1
+            return np.flatnonzero(seen), place[sources], place[targets]
+    names, place = np.unique(np.concatenate([sources, targets]), return_inverse=True)
+    if names.dtype.kind == "S":
+        try:
+            names = np.char.decode(names, "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{what}: the id {error.object!r} is not UTF-8") from error
+    return names, place[:e], place[e:]
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").rpartition(".")[0] or path.name

@@ -1,0 +1,186 @@
+"""The manifest of a store: what it holds, in words that can be checked before a byte of it is used.
+
+A manifest names each array by its role, and gives its file, dtype, shape, size and sha256. It carries a sha256 of
+itself, so an edited or damaged manifest is found too, and two stores with one digest are the same graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..errors import DataError
+from ..graph import SPLITS
+from ..sparse import MAX_VERTICES
+from .npy import regular_size
+
+FILE = "manifest.json"
+FORMAT = "bulksample store"
+VERSION = 1
+
+_MAX_BYTES = 2**24
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
+_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class ArrayEntry(BaseModel):
+    """One array: a plain `.npy` file in the folder of the store."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    file: str
+    dtype: str
+    shape: tuple[_Count, ...]
+    bytes: _Count
+    sha256: _Sha256
+
+
+class Manifest(BaseModel):
+    """A whole store. Roles of arrays: `REQUIRED`, `OPTIONAL`, ``mask.<split>`` and ``extra.<name>``."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    format: Literal["bulksample store"] = "bulksample store"
+    version: Literal[1] = 1
+    name: str
+    vertices: Annotated[int, Field(ge=0, le=MAX_VERTICES)]
+    edges: _Count
+    weight_unit: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    num_features: Annotated[int, Field(ge=0, le=MAX_VERTICES)]
+    num_classes: _Count
+    arrays: dict[str, ArrayEntry]
+    digest: str = ""
+
+    def with_digest(self) -> Manifest:
+        return self.model_copy(update={"digest": self.content_digest()})
+
+    def content_digest(self) -> str:
+        """sha256 of everything but the digest itself, as JSON with sorted keys."""
+        body = json.dumps(self.model_dump(mode="json", exclude={"digest"}), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(body.encode()).hexdigest()
+
+    def dumps(self) -> bytes:
+        return (self.model_dump_json(indent=2) + "\n").encode()
+
+    def extras(self) -> list[str]:
+        return [role.removeprefix("extra.") for role in self.arrays if role.startswith("extra.")]
+
+
+def load_manifest(directory: Path) -> Manifest:
+    """The manifest of a store, every field and every entry checked; raises `DataError` naming the field."""
+    if not directory.is_dir():
+        raise DataError(f"{directory}: there is no such folder")
+    path = directory / FILE
+    what = f"{directory.name}/{FILE}"
+    if not path.exists():
+        raise DataError(f"{directory}: is no store: it has no {FILE}")
+    if regular_size(path, what) > _MAX_BYTES:
+        raise DataError(f"{what}: is larger than {_MAX_BYTES} bytes")
+    try:
+        text = path.read_bytes()
+        body = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{what}: is not JSON: {error}") from error
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise DataError(f"{what}: is not the manifest of a store: format must be {FORMAT!r}")
+    version = body.get("version")
+    if type(version) is not int or version != VERSION:
+        raise DataError(f"{what}: version {version!r} is not known here; version {VERSION} would fit")
+    try:
+        manifest = Manifest.model_validate_json(text)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        raise DataError(f"{what}: {'.'.join(map(str, fault['loc'])) or 'manifest'}: {fault['msg']}") from error
+    if manifest.digest != manifest.content_digest():
+        raise DataError(
+            f"{what}: was changed after it was written: its digest is {manifest.digest!r}, its content gives {manifest.content_digest()}"
+        )
+    _check_roles(manifest, what)
+    return manifest
+
+
+def _check_roles(manifest: Manifest, what: str) -> None:
+    """Every array has a role, and the dtype and shape of that role."""
+    files: dict[str, str] = {}
+    for role, entry in manifest.arrays.items():
+        where = f"{what}: arrays.{role}"
+        fits = _fitting(manifest, role, len(entry.shape))
+        if fits is None:
+            raise DataError(f"{where}: is no array of a store")
+        dtypes, shape = fits
+        if dtypes and entry.dtype not in dtypes:
+            raise DataError(f"{where}: dtype is {entry.dtype!r}; {' or '.join(dtypes)} would fit")
+        if not dtypes and not re.fullmatch(r"[<|](b1|[iu][1248]|f[248]|U\d{1,6})", entry.dtype):
+            raise DataError(f"{where}: dtype is {entry.dtype!r}; numbers, booleans and text would fit")
+        if len(shape) != len(entry.shape) or any(fit is not None and side != fit for side, fit in zip(entry.shape, shape, strict=True)):
+            raise DataError(f"{where}: shape is {entry.shape}; {tuple('any' if s is None else s for s in shape)} would fit")
+        if math.prod(entry.shape) * np.dtype(entry.dtype).itemsize > entry.bytes:
+            raise DataError(f"{where}: {entry.bytes} bytes do not hold {entry.dtype} of shape {entry.shape}")
+        if not (_NAME.fullmatch(entry.file) and entry.file.endswith(".npy")):
+            raise DataError(f"{where}: file {entry.file!r} is not the plain name of a .npy file in the folder")
+        if entry.file in files:
+            raise DataError(f"{where}: file {entry.file!r} is also that of {files[entry.file]}")
+        files[entry.file] = role
+    for role in ("indptr", "indices"):
+        if role not in manifest.arrays:
+            raise DataError(f"{what}: arrays.{role}: is missing; every store has one")
+    sparse = [role in manifest.arrays for role in ("features_indptr", "features_indices", "features_values")]
+    if any(sparse) and (not all(sparse) or "features" in manifest.arrays):
+        raise DataError(f"{what}: arrays.features: must be one array, or the three of a sparse matrix")
+    if all(sparse) and manifest.arrays["features_indices"].shape != manifest.arrays["features_values"].shape:
+        raise DataError(f"{what}: arrays.features_values: must be as long as features_indices")
+    if manifest.num_features and not any(sparse) and "features" not in manifest.arrays:
+        raise DataError(f"{what}: num_features is {manifest.num_features}, but there is no array of features")
+
+
+def _fitting(manifest: Manifest, role: str, ndim: int) -> tuple[tuple[str, ...], tuple[int | None, ...]] | None:
+    """The dtypes and the shape that fit a role (empty: any number; None: any length), or None for no role at all."""
+    n, m, f = manifest.vertices, manifest.edges, manifest.num_features
+    known: dict[str, tuple[tuple[str, ...], tuple[int | None, ...]]] = {
+        "indptr": (("<i8",), (n + 1,)),
+        "indices": (("<i4",), (m,)),
+        "weights": (("<i8",), (m,)),
+        "features": (("<f4", "<f2"), (n, f)),
+        "features_indptr": (("<i8",), (n + 1,)),
+        "features_indices": (("<i4",), (None,)),
+        "features_values": (("<f4",), (None,)),
+        "labels": (("<i8",), (n,)),
+        **{f"mask.{split}": (("|b1",), (n,)) for split in SPLITS},
+    }
+    if role.startswith("extra.") and _NAME.fullmatch(role.removeprefix("extra.")):
+        return (), (n, *[None] * (max(ndim, 1) - 1))
+    return known.get(role)
+
+
+def file_of(role: str) -> str:
+    """The file name that a role gets; raises `DataError` for an extra column whose name is not fit for a file."""
+    name = role.split(".", 1)[-1]
+    if not _NAME.fullmatch(name):
+        raise DataError(f"column {name!r} cannot be stored: letters, digits, '_', '-' and '.' would fit, 100 at most")
+    return role.replace(".", "_", 1) + ".npy"
+
+
+def summary(manifest: Manifest) -> dict[str, Any]:
+    """The manifest in the words of `data info`."""
+    dense = manifest.arrays.get("features")
+    return {
+        "name": manifest.name,
+        "vertices": manifest.vertices,
+        "edges": manifest.edges,
+        "weighted": "weights" in manifest.arrays,
+        "features": manifest.num_features,
+        "feature_kind": np.dtype(dense.dtype).name if dense else "sparse" if "features_values" in manifest.arrays else "none",
+        "classes": manifest.num_classes,
+        "splits": [role.removeprefix("mask.") for role in manifest.arrays if role.startswith("mask.")],
+        "extra": manifest.extras(),
+        "bytes": sum(entry.bytes for entry in manifest.arrays.values()),
+        "digest": manifest.digest,
+    }

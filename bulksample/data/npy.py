@@ -1,0 +1,211 @@
+"""Arrays out of `.npy` and `.npz` files that nobody vouches for.
+
+A header is believed only where it agrees with the length of the file, objects are refused before anything could
+unpickle them, and text and booleans are checked for bit patterns that numpy takes on trust.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import re
+import stat
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from ..errors import DataError
+
+_LENGTH_BYTES = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4}  # width of the length of the header, by magic and version
+_LONGEST_HEADER = 2**16
+_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|[US]\d{1,8})")
+_BROKEN_ZIP = (
+    ValueError, TypeError, KeyError, EOFError, OSError, OverflowError, MemoryError, NotImplementedError, RuntimeError,
+    struct.error, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+_PIECE = 2**24
+
+
+class Header(NamedTuple):
+    """What a `.npy` file says of itself."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    fortran: bool
+    offset: int  # bytes before the data
+
+    @property
+    def data_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_header(stream: IO[bytes], what: str) -> Header:
+    """The header at the start of a stream; raises `DataError` naming `what`, also where the array holds objects."""
+    magic = stream.read(8)
+    if magic not in _LENGTH_BYTES:
+        raise DataError(f"{what}: not a .npy array of version 1 or 2: it begins with {magic!r}")
+    length = int.from_bytes(stream.read(_LENGTH_BYTES[magic]), "little")
+    text = stream.read(length) if length <= _LONGEST_HEADER else b""
+    if len(text) != length or b"\\" in text:  # numpy writes no backslash, and Python warns of strange ones
+        raise DataError(f"{what}: not a .npy array: its header of {length} bytes cannot be read")
+    try:
+        fields = ast.literal_eval(text.decode("latin-1"))
+        dtype, fortran, shape = (fields.pop(key) for key in ("descr", "fortran_order", "shape"))
+    except (ValueError, SyntaxError, TypeError, KeyError, AttributeError, MemoryError, RecursionError) as error:
+        raise DataError(f"{what}: not a .npy array: its header cannot be read ({error})") from error
+    if fields or type(fortran) is not bool or type(shape) is not tuple or any(type(side) is not int or side < 0 for side in shape):
+        raise DataError(f"{what}: not a .npy array: shape is {shape}, fortran_order {fortran}")
+    if type(dtype) is not str or not _DTYPE.fullmatch(dtype):
+        raise DataError(f"{what}: holds {dtype!r}; numbers, booleans and text would fit, and pickled objects are never read")
+    if len(shape) > 32 or math.prod(max(side, 1) for side in shape) * max(np.dtype(dtype).itemsize, 1) >= 2**63:
+        raise DataError(f"{what}: its shape, {shape}, is beyond any memory")
+    return Header(np.dtype(dtype), shape, fortran, stream.tell())
+
+
+def regular_size(path: Path, what: str) -> int:
+    """The size of a regular file in bytes; raises `DataError` where there is none (a pipe would block its reader)."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{what}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(f"{what}: is not a regular file")
+    return status.st_size
+
+
+def open_npy(path: Path, what: str) -> np.ndarray:
+    """The array of a `.npy` file as a read-only memmap; raises `DataError` naming `what`."""
+    size = regular_size(path, what)
+    try:
+        with open(path, "rb") as stream:
+            header = read_header(stream, what)
+    except OSError as error:
+        raise DataError(f"{what}: cannot be read: {error.strerror}") from error
+    if header.offset + header.data_bytes != size:
+        raise DataError(
+            f"{what}: its header promises {header.dtype} of shape {header.shape}, {header.offset + header.data_bytes} bytes; "
+            f"the file has {size}"
+        )
+    if header.fortran and len(header.shape) > 1:
+        raise DataError(f"{what}: is stored by columns; an array stored by rows would fit")
+    return sound(_mapped(path, header, header.offset), what)
+
+
+def _mapped(path: Path, header: Header, offset: int) -> np.ndarray:
+    if header.data_bytes == 0:  # an empty file cannot be mapped
+        return np.empty(header.shape, header.dtype)
+    order = "F" if header.fortran else "C"
+    return np.memmap(path, header.dtype, "r", offset, header.shape, order)  # type: ignore[call-overload, no-any-return]
+
+
+def sound(array: np.ndarray, what: str) -> np.ndarray:
+    """The array itself, if its bits are values of its type: booleans 0 or 1, text made of Unicode code points."""
+    kind = array.dtype.kind
+    if kind == "b" and array.size and array.view(np.uint8).max() > 1:
+        place = int(np.flatnonzero(array.view(np.uint8).ravel() > 1)[0])
+        raise DataError(f"{what}: entry {place} is no boolean")
+    if kind == "U" and array.size and array.dtype.itemsize:
+        points = np.ascontiguousarray(array).reshape(-1).view(array.dtype.byteorder.replace("|", "=") + "u4")
+        wrong = (points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))
+        if wrong.any():
+            place = int(np.flatnonzero(wrong)[0]) // (array.dtype.itemsize // 4)
+            raise DataError(f"{what}: entry {place} is no text")
+    return array
+
+
+class Archive:
+    """The arrays of an `.npz` file, one at a time; use it in a ``with`` statement.
+
+    Raises
+    ------
+    DataError
+        On opening or reading, naming the file and the array.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        regular_size(path, path.name)
+        try:
+            self._zip = zipfile.ZipFile(path)
+            members = self._zip.infolist()
+        except _BROKEN_ZIP as error:
+            raise DataError(f"{path.name}: not an .npz archive: {error}") from error
+        self._members = {info.filename.removesuffix(".npy"): info for info in members}
+        if len(self._members) < len(members):
+            raise DataError(f"{path.name}: holds two arrays of one name")
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._zip.close()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._members)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    def read(self, name: str, mapped: bool = False) -> np.ndarray:
+        """One array, its checksum verified.
+
+        With `mapped` an array that is not compressed stays in the file; it may be unaligned, so it is for copying.
+        """
+        what = f"{self.path.name}: {name}"
+        if name not in self._members:
+            raise DataError(f"{what}: there is no such array; it has {', '.join(self.names) or 'none'}")
+        info = self._members[name]
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise DataError(f"{what}: is compressed in a way that numpy does not write")
+        try:
+            with self._zip.open(info) as stream:
+                header = read_header(stream, what)
+                if header.offset + header.data_bytes != info.file_size:
+                    raise DataError(
+                        f"{what}: its header promises {header.dtype} of shape {header.shape}, "
+                        f"{header.offset + header.data_bytes} bytes; the archive has {info.file_size}"
+                    )
+                if mapped and info.compress_type == zipfile.ZIP_STORED:
+                    return sound(self._map(info, header, what), what)
+                flat = np.empty(math.prod(header.shape), header.dtype)
+                _fill(flat, stream, what)
+        except DataError:
+            raise
+        except _BROKEN_ZIP as error:
+            raise DataError(f"{what}: cannot be read: {error or type(error).__name__}") from error
+        return sound(flat.reshape(header.shape, order="F" if header.fortran else "C"), what)
+
+    def _map(self, info: zipfile.ZipInfo, header: Header, what: str) -> np.ndarray:
+        with open(self.path, "rb") as stream:
+            stream.seek(info.header_offset + 26)  # the lengths of the name and of the extra field, before the data
+            name_bytes, extra_bytes = struct.unpack("<HH", stream.read(4))
+            start = info.header_offset + 30 + name_bytes + extra_bytes
+            stream.seek(start)
+            crc, left = 0, info.file_size
+            while left and (piece := stream.read(min(left, _PIECE))):
+                crc, left = zlib.crc32(piece, crc), left - len(piece)
+        if left or crc != info.CRC:
+            raise DataError(f"{what}: cannot be read: bad CRC-32")
+        return _mapped(self.path, header, start + header.offset)
+
+
+def _fill(flat: np.ndarray, stream: IO[bytes], what: str) -> None:
+    """Read exactly the bytes of `flat`; the end of the stream is where zipfile compares checksums."""
+    if flat.nbytes:
+        room = flat.view(np.uint8)
+        done = 0
+        while done < len(room):
+            piece = stream.read(min(_PIECE, len(room) - done))
+            if not piece:
+                raise DataError(f"{what}: ends after {done} of {len(room)} bytes")
+            room[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
+            done += len(piece)
+    if stream.read(1):
+        raise DataError(f"{what}: goes on after its last entry")

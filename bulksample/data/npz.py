@@ -1,0 +1,126 @@
+"""The `.npz` format of small published graphs: one file, a CSR, features, labels and splits."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import DataError
+from ..graph import SPLITS, Graph
+from ..sparse import CSR, MAX_VERTICES, fixed_point
+from .npy import Archive
+
+_SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
+_KNOWN = {"indptr", "indices", "weights", "x", *_SPARSE, "y", "num_classes", *(f"{split}_mask" for split in SPLITS)}
+
+
+def read(path: str | os.PathLike[str]) -> Graph:
+    """The graph of an `.npz` file.
+
+    Parameters
+    ----------
+    path : path
+        ``indptr`` (n + 1) and ``indices`` (m) are the adjacency, rows ascending. Optional are ``weights`` (m);
+        ``x`` (n, f), or ``x_indptr, x_indices, x_data, x_shape``; ``y`` (n) with -1 for no label; ``num_classes``;
+        ``train_mask, val_mask, test_mask`` (n). Any other array of n rows becomes a column of ``extra``.
+
+    Returns
+    -------
+    Graph
+        Integers of any width are taken where their values fit. float16 and float32 features stay as they are,
+        float64 ones become float32. Splits without a member are left out.
+
+    Raises
+    ------
+    DataError
+        Naming the array, and the row where there is one. Pickled objects are never read.
+    """
+    path = Path(path)
+    with Archive(path) as archive:
+        arrays = {name: archive.read(name) for name in archive.names}
+    try:
+        return _graph(arrays, path.stem)
+    except DataError as error:
+        raise DataError(f"{path.name}: {error}") from error
+
+
+def _graph(arrays: dict[str, np.ndarray], name: str) -> Graph:
+    indptr = _take(arrays, "indptr", "iu", 1, np.int64)
+    indices = _take(arrays, "indices", "iu", 1, np.int32)
+    if indptr is None or indices is None:
+        raise DataError(f"has no {'indptr' if indptr is None else 'indices'}; indptr and indices are the adjacency")
+    n = len(indptr) - 1
+    adjacency = CSR(indptr, indices, None, (n, n)).validate("adjacency")
+    unit = 1.0
+    if (weights := _take(arrays, "weights", "iuf", 1, np.float64)) is not None:
+        longest = max(adjacency.degrees.max(initial=0), np.bincount(indices, minlength=1).max())
+        integers, unit = fixed_point(weights, int(longest))
+        adjacency = adjacency.with_values(integers)
+    labels = _take(arrays, "y", "iu", 1, np.int64)
+    masks = {split: _take(arrays, f"{split}_mask", "b", 1, np.bool_) for split in SPLITS}
+    graph = Graph(
+        adjacency,
+        weight_unit=unit,
+        features=_features(arrays),
+        labels=labels,
+        num_classes=_num_classes(arrays, labels),
+        masks={split: mask for split, mask in masks.items() if mask is not None and (mask.any() or mask.shape != (n,))},
+        extra={key: column for key, column in arrays.items() if key not in _KNOWN},
+        name=name,
+    )
+    for key, column in graph.extra.items():
+        if column.ndim == 0:
+            raise DataError(f"{key}: must have {n} rows; it is a single number")
+    return graph.validate()
+
+
+def _take(arrays: dict[str, np.ndarray], name: str, kinds: str, ndim: int, dtype: type[np.generic]) -> np.ndarray | None:
+    """An array of one of these kinds as `dtype`, its values unchanged; None where there is none."""
+    array = arrays.get(name)
+    if array is None:
+        return None
+    if array.dtype.kind not in kinds or array.ndim != ndim:
+        raise DataError(f"{name}: holds {array.dtype} of shape {array.shape}; {np.dtype(dtype)} with {ndim} dimension(s) would fit")
+    if np.dtype(dtype).kind == "i":
+        limits = np.iinfo(dtype)  # type: ignore[type-var]
+        bad = np.flatnonzero((array < limits.min) | (array > limits.max))
+        if len(bad):
+            raise DataError(f"{name}: entry {bad[0]} is {array.ravel()[bad[0]]}; {limits.min} to {limits.max} would fit")
+    return array.astype(dtype, copy=False)
+
+
+def _features(arrays: dict[str, np.ndarray]) -> np.ndarray | CSR | None:
+    found = [name for name in _SPARSE if name in arrays]
+    dense = arrays.get("x")
+    if dense is not None and found:
+        raise DataError(f"x: dense features, and {found[0]} of sparse ones; one of them would fit")
+    if dense is not None:
+        wide = dense.dtype.kind in "iu" or dense.dtype == np.float64
+        with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused by name
+            return _take(arrays, "x", "fiu", 2, np.float32 if wide else dense.dtype.type)
+    if not found:
+        return None
+    if len(found) < len(_SPARSE):
+        missing = next(name for name in _SPARSE if name not in arrays)
+        raise DataError(f"{missing}: is missing; sparse features are {', '.join(_SPARSE)}")
+    shape = _take(arrays, "x_shape", "iu", 1, np.int64)
+    indptr, indices = _take(arrays, "x_indptr", "iu", 1, np.int64), _take(arrays, "x_indices", "iu", 1, np.int32)
+    with np.errstate(over="ignore"):
+        values = _take(arrays, "x_data", "fiu", 1, np.float32)
+    if shape is None or indptr is None or indices is None or shape.shape != (2,) or not ((shape >= 0) & (shape <= MAX_VERTICES)).all():
+        raise DataError(f"x_shape: is {arrays['x_shape'].tolist()}; (n, f) would fit")
+    try:
+        return CSR(indptr, indices, values, (int(shape[0]), int(shape[1])))
+    except DataError as error:
+        raise DataError(f"x: {error}") from error
+
+
+def _num_classes(arrays: dict[str, np.ndarray], labels: np.ndarray | None) -> int:
+    given = _take(arrays, "num_classes", "iu", 0, np.int64)
+    if given is not None:
+        if int(given) < 0:
+            raise DataError(f"num_classes: is {int(given)}; it must not be negative")
+        return int(given)
+    return 0 if labels is None else int(labels.max(initial=-1)) + 1

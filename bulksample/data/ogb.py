@@ -1,0 +1,144 @@
+"""OGB node property data sets, read from their raw files.
+
+The `ogb` package converts raw files with pandas and caches the result as a pickle that current torch refuses to
+load, and it may ask questions on standard input. The raw files (`ogb_raw`) and the splits
+(``split/<scheme>/train.csv.gz, valid.csv.gz, test.csv.gz``) are plain, so they are read here without it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import DataError, UsageError
+from ..graph import Graph
+from .edges import EdgeTally, adjacency
+from .ogb_raw import integer_table, read_binary, read_csv
+
+# What `ogb` does on loading: sets that list each undirected edge once, and sets that are directed.
+_ADDS_INVERSE = {"products": True, "proteins": True, "proteinfunc": True, "arxiv": False, "papers100M": False}
+_SPLITS = {"train": "train", "val": "valid", "test": "test"}
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    undirected: bool | None = None,
+    scheme: str | None = None,
+    features: bool = True,
+    self_loops: str = "keep",
+    tally: EdgeTally | None = None,
+    mapped: bool = False,
+) -> Graph:
+    """The graph of a data set's root folder, the one that holds ``raw`` and ``split``.
+
+    Parameters
+    ----------
+    path : path
+    undirected : bool, optional
+        Add v -> u for every u -> v. The default does what `ogb` does for the sets it knows by the name of the folder
+        (yes for ogbn-products and ogbn-proteins, no for ogbn-arxiv and ogbn-papers100M), and no in the binary layout.
+    scheme : str, optional
+        The folder in ``split``; needed only where there are several.
+    features : bool
+        Leave them unread, and save the memory.
+    self_loops : {"keep", "drop", "error"}
+        An edge listed twice is there once.
+    tally : EdgeTally, optional
+        Receives what was read, and which arrays of edge features were left out.
+    mapped : bool
+        Keep features that are not compressed in their file; for a graph that is only to be saved.
+
+    Returns
+    -------
+    Graph
+        Labels are -1 where the source has none (NaN). Several tasks per vertex become ``extra["node_label"]``.
+
+    Raises
+    ------
+    DataError
+        Naming the file, and the line where there is one.
+    UsageError
+        If the set is not known and nobody said whether it is undirected.
+    """
+    root = Path(path)
+    raw_folder = root / "raw"
+    if not raw_folder.is_dir():
+        raise DataError(f"{root}: has no folder raw; the root of an OGB data set, with raw and split, would fit")
+    binary = (raw_folder / "data.npz").exists()
+    if undirected is None:
+        undirected = _adds_inverse(root, binary)
+    raw = read_binary(raw_folder, features, mapped) if binary else read_csv(raw_folder, features)
+    if tally is not None:
+        tally.ignored = ", ".join(raw.ignored)
+    try:
+        a, _ = adjacency(raw.edges[0], raw.edges[1], raw.n, undirected=undirected, self_loops=self_loops, tally=tally)
+    except DataError as error:
+        raise DataError(f"{root.name}: edges: {error}") from error
+    columns = dict(raw.columns)
+    labels, classes = None, 0
+    if raw.labels is not None and (raw.labels.ndim == 1 or raw.labels.shape[1] == 1):
+        labels, classes = _classes(raw.labels.reshape(-1), f"{root.name}: node-label")
+    elif raw.labels is not None:
+        columns["node_label"] = raw.labels
+    graph = Graph(
+        a, features=raw.features, labels=labels, num_classes=classes,
+        masks=_masks(root, scheme, raw.n), extra=columns, name=root.name.replace("_", "-"),
+    )  # fmt: skip
+    try:
+        return graph.validate()
+    except DataError as error:
+        raise DataError(f"{root.name}: {error}") from error
+
+
+def _adds_inverse(root: Path, binary: bool) -> bool:
+    key = root.resolve().name.replace("-", "_").removeprefix("ogbn_")
+    if not binary and key not in _ADDS_INVERSE:
+        raise UsageError(
+            f"{root.name} is none of the sets known here ({', '.join(_ADDS_INVERSE)}): whether its edges go both ways must be said; "
+            "--undirected or --directed would fit"
+        )
+    return not binary and _ADDS_INVERSE[key]
+
+
+def _classes(labels: np.ndarray, what: str) -> tuple[np.ndarray, int]:
+    """Labels as int64, -1 for NaN, and the number of classes."""
+    if labels.dtype.kind == "f":
+        missing = np.isnan(labels)
+        known = np.where(missing, -1, labels)
+        bad = np.flatnonzero((known != np.rint(known)) | (known < -1) | (known >= 2**31))
+        if len(bad):
+            raise DataError(f"{what}: row {bad[0]} holds {labels[bad[0]]}; a class number, or nothing, would fit")
+        labels = known
+    classes = labels.astype(np.int64)
+    bad = np.flatnonzero((classes < -1) | (classes >= 2**31))
+    if len(bad):
+        raise DataError(f"{what}: row {bad[0]} holds {labels[bad[0]]}; a class number, or -1, would fit")
+    return classes, int(classes.max(initial=-1)) + 1
+
+
+def _masks(root: Path, scheme: str | None, n: int) -> dict[str, np.ndarray]:
+    """The splits as masks; none where the set has no folder of splits."""
+    folder = root / "split"
+    schemes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    if scheme is None and not schemes:
+        return {}
+    if scheme is None and len(schemes) > 1:
+        raise UsageError(f"{root.name} has several split schemes; --scheme with one of {', '.join(schemes)} would fit")
+    chosen = folder / (scheme or schemes[0])
+    if chosen.name not in schemes:
+        raise UsageError(f"{root.name} has no split scheme {scheme!r}; {', '.join(schemes) or 'none'} would fit")
+    masks = {}
+    for split, name in _SPLITS.items():
+        path = chosen / f"{name}.csv.gz"
+        if not path.exists() and (chosen / "split_dict.pt").exists():
+            raise DataError(f"{chosen.name}/split_dict.pt: is a pickle, which is never read; {name}.csv.gz would fit")
+        members = integer_table(path, 1)[0]
+        bad = np.flatnonzero(members >= n)
+        if len(bad):
+            raise DataError(f"{chosen.name}/{path.name}: entry {bad[0]} is {members[bad[0]]}; vertices run from 0 to {n - 1}")
+        masks[split] = np.zeros(n, bool)
+        masks[split][members] = True
+    return masks

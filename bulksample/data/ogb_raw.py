@@ -1,0 +1,124 @@
+"""The raw files of an OGB data set, in the two layouts that there are::
+
+    edge.csv.gz, num-node-list.csv.gz, num-edge-list.csv.gz, node-feat.csv.gz, node-label.csv.gz, node_*.csv.gz
+    data.npz (edge_index, num_nodes_list, num_edges_list, node_feat, node_*) and node-label.npz (node_label)
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import DataError
+from ..sparse import MAX_VERTICES
+from .npy import Archive, regular_size
+from .text import integers, tables
+
+
+class Raw(NamedTuple):
+    """The raw files of one graph, whichever layout they have."""
+
+    n: int
+    edges: np.ndarray  # int64, shape (2, e): sources, targets
+    features: np.ndarray | None
+    labels: np.ndarray | None  # shape (n,) or (n, tasks); floats may hold NaN
+    columns: dict[str, np.ndarray]  # shape (n, ...)
+    ignored: tuple[str, ...]  # arrays of edges: a graph here has none
+
+
+def read_csv(folder: Path, features: bool) -> Raw:
+    n, e = (_single(folder / f"num-{what}-list.csv.gz") for what in ("node", "edge"))
+    if n > MAX_VERTICES:
+        raise DataError(f"num-node-list.csv.gz: {n} vertices do not fit int32; at most {MAX_VERTICES} would fit")
+    edges = integer_table(folder / "edge.csv.gz", 2)
+    if edges.shape[1] != e:
+        raise DataError(f"edge.csv.gz: has {edges.shape[1]} edges; num-edge-list.csv.gz says {e}")
+    tables_of_nodes = [path for path in sorted(folder.glob("node_*.csv.gz")) if path.is_file()]
+    labels = folder / "node-label.csv.gz"
+    feat = folder / "node-feat.csv.gz"
+    return Raw(
+        n,
+        edges,
+        _floats(feat, np.float32, n) if features and feat.exists() else None,
+        _floats(labels, np.float64, n) if labels.exists() else None,
+        {path.name.removesuffix(".csv.gz"): _column(path, n) for path in tables_of_nodes},
+        tuple(path.name for path in sorted(folder.glob("edge[-_]*.csv.gz"))),
+    )
+
+
+def read_binary(folder: Path, features: bool, mapped: bool) -> Raw:
+    with Archive(folder / "data.npz") as archive:
+        sizes = []
+        for name in ("num_nodes_list", "num_edges_list"):
+            array = archive.read(name)
+            if array.dtype.kind not in "iu" or array.size != 1 or not 0 <= int(array.ravel()[0]) < 2**62:
+                raise DataError(f"data.npz: {name}: must be the size of one graph; it is {array.dtype} of shape {array.shape}")
+            sizes.append(int(array.ravel()[0]))
+        n, e = sizes
+        edges = archive.read("edge_index", mapped)
+        if edges.dtype.kind not in "iu" or edges.shape != (2, e):
+            raise DataError(f"data.npz: edge_index: is {edges.dtype} of shape {edges.shape}; integers of shape (2, {e}) would fit")
+        columns = {}
+        for name in archive.names:
+            if name.startswith("node_") and (features or name != "node_feat"):
+                columns[name] = archive.read(name, mapped)
+                if not columns[name].ndim or len(columns[name]) != n:
+                    raise DataError(f"data.npz: {name}: must have {n} rows; its shape is {columns[name].shape}")
+        ignored = tuple(name for name in archive.names if name.startswith("edge_") and name != "edge_index")
+    found = columns.pop("node_feat", None)
+    if found is not None and (found.ndim != 2 or found.dtype.kind not in "fiu"):
+        raise DataError(f"data.npz: node_feat: is {found.dtype} of shape {found.shape}; numbers of shape (n, f) would fit")
+    if found is not None and found.dtype not in (np.float16, np.float32):
+        with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused by name
+            found = found.astype(np.float32)
+    labels = None
+    if (folder / "node-label.npz").exists():
+        with Archive(folder / "node-label.npz") as archive:
+            labels = archive.read("node_label")
+        if labels.dtype.kind not in "fiu" or labels.ndim not in (1, 2) or len(labels) != n:
+            raise DataError(f"node-label.npz: node_label: is {labels.dtype} of shape {labels.shape}; numbers of shape ({n}, 1) would fit")
+    return Raw(n, edges, found, labels, {key: _squeezed(column) for key, column in columns.items()}, ignored)
+
+
+def _single(path: Path) -> int:
+    """The one number of a list that has an entry per graph."""
+    numbers = integer_table(path, 1)
+    if numbers.shape[1] != 1:
+        raise DataError(f"{path.name}: lists {numbers.shape[1]} graphs; node property prediction has one")
+    return int(numbers[0, 0])
+
+
+def integer_table(path: Path, columns: int) -> np.ndarray:
+    """A table of integers >= 0: int64, shape (columns, rows)."""
+    parts = [integers(path, table, columns) for table in tables(path, columns=(columns,))]
+    return np.concatenate([np.empty((0, columns), np.int64), *parts]).T
+
+
+def _floats(path: Path, dtype: type[np.floating], n: int) -> np.ndarray:
+    """A table of n rows of real numbers, shape (n, columns); an empty field is NaN, as pandas writes it."""
+    regular_size(path, path.name)
+    try:
+        with gzip.open(path, "rt", encoding="ascii") as stream:
+            filled = (line if line.strip() else "nan" for line in stream)
+            with np.errstate(over="ignore"):
+                table = np.loadtxt(filled, dtype, delimiter=",", ndmin=2, comments=None)
+    except (ValueError, OSError, EOFError, zlib.error, OverflowError) as error:
+        raise DataError(f"{path.name}: {error}") from error
+    if len(table) != n:
+        raise DataError(f"{path.name}: has {len(table)} rows; num-node-list.csv.gz says {n}")
+    return table
+
+
+def _column(path: Path, n: int) -> np.ndarray:
+    """A further table of the vertices: integers where all of them are, as `ogb` has it."""
+    table = _floats(path, np.float64, n)
+    whole = np.isfinite(table).all() and (np.abs(table) < 2**53).all() and (table == np.rint(table)).all()
+    return _squeezed(table.astype(np.int64) if whole else table.astype(np.float32))
+
+
+def _squeezed(column: np.ndarray) -> np.ndarray:
+    return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column

@@ -1,0 +1,252 @@
+"""The store: a graph as a folder of `.npy` files and a manifest.
+
+Arrays are opened as memmaps, so a graph larger than memory can be sampled, and features are apart from structure,
+so one can be read without the other. A store is written to a temporary folder beside its place, synced and renamed:
+it is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError, UsageError
+from ..graph import SPLITS, Graph
+from ..sparse import CSR
+from .files import sha256_of, sync_folder, write_npy
+from .manifest import FILE, ArrayEntry, Manifest, file_of, load_manifest, summary
+from .npy import open_npy, regular_size
+
+CHECKS = ("fast", "full")
+
+
+def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = False) -> Manifest:
+    """Write a graph as a store and return its manifest.
+
+    Parameters
+    ----------
+    graph : Graph
+        Validated again before anything is written.
+    directory : path
+        Its parents are made where they are missing.
+    overwrite : bool
+        Replace a store that is there already. Nothing but a store or an empty folder is ever replaced.
+
+    Raises
+    ------
+    DataError
+        If the graph is not valid, or a column cannot be stored.
+    UsageError
+        If the place is taken, or cannot be written to (a full disk, a missing right); nothing is left behind.
+
+    Notes
+    -----
+    The digest of the manifest is a digest of the graph: the same graph gives the same bytes.
+    """
+    target = Path(os.path.abspath(directory))
+    check_target(target, overwrite)
+    graph.validate()
+    arrays = _arrays(graph)
+    made = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
+    try:
+        made.mkdir(parents=True)
+        entries = {role: _entry(made / file_of(role), array) for role, array in arrays.items()}
+        manifest = Manifest(
+            name=graph.name,
+            vertices=graph.n,
+            edges=graph.adjacency.nnz,
+            weight_unit=float(graph.weight_unit) if graph.adjacency.values is not None else 1.0,
+            num_features=graph.num_features,
+            num_classes=int(graph.num_classes),
+            arrays=entries,
+        ).with_digest()
+        with open(made / FILE, "wb") as stream:
+            stream.write(manifest.dumps())
+            stream.flush()
+            os.fsync(stream.fileno())
+        sync_folder(made)
+        _move(made, target)
+    except OSError as error:
+        raise UsageError(f"cannot write a store at {target}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)  # gone already where all went well
+    return manifest
+
+
+def check_target(directory: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Raise `UsageError` unless a store may be written here; call it before long work."""
+    target = Path(directory)
+    if not (target.exists() or target.is_symlink()) or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not overwrite:
+        raise UsageError(f"{target} exists already; another place, or --overwrite, would fit")
+    if target.is_symlink() or not (target / FILE).is_file():
+        raise UsageError(f"{target} is not a store, so it is not overwritten")
+
+
+def load(directory: str | os.PathLike[str], features: bool = True, check: str = "fast") -> Graph:
+    """Open a store.
+
+    Parameters
+    ----------
+    directory : path
+    features : bool
+        Without them neither are they read nor need their files be there.
+    check : {"fast", "full"}
+        Fast: the manifest, the size and the header of every file, and everything that a kernel relies on: row
+        pointers, columns, weights, labels, splits. Full: the sha256 of every file too, and that features are finite.
+
+    Returns
+    -------
+    Graph
+        Its arrays are read-only memmaps.
+
+    Raises
+    ------
+    DataError
+        If the store is damaged; the message names the file, and the row where there is one.
+    """
+    if check not in CHECKS:
+        raise UsageError(f"check was {check!r}; {', '.join(CHECKS)} would fit")
+    folder = Path(directory)
+    manifest = load_manifest(folder)
+    wanted = {role: entry for role, entry in manifest.arrays.items() if features or not role.startswith("features")}
+    if check == "full":
+        _check_sums(folder, wanted)
+    arrays = {role: _open(folder, entry) for role, entry in wanted.items()}
+    try:
+        return _graph(manifest, arrays, check == "full")
+    except DataError as error:
+        raise DataError(f"{folder.name}: {error}") from error
+
+
+def verify(directory: str | os.PathLike[str]) -> Manifest:
+    """Check everything there is to check in a store, to the last byte.
+
+    Raises
+    ------
+    DataError
+        Naming every damaged file with the sha256 that was expected and the one that was found, or the first fault
+        in the content where all files are as they were written.
+    """
+    load(directory, check="full")
+    return load_manifest(Path(directory))
+
+
+def info(directory: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a store holds, from its manifest and the sizes of its files alone."""
+    folder = Path(directory)
+    manifest = load_manifest(folder)
+    for entry in manifest.arrays.values():
+        _check_size(folder, entry)
+    return summary(manifest)
+
+
+def _arrays(graph: Graph) -> dict[str, np.ndarray]:
+    """The arrays of a graph by role."""
+    arrays: dict[str, np.ndarray | None] = {"indptr": graph.adjacency.indptr, "indices": graph.adjacency.indices}
+    arrays["weights"] = graph.adjacency.values
+    if isinstance(graph.features, CSR):
+        arrays |= {f"features_{part}": getattr(graph.features, part) for part in ("indptr", "indices", "values")}
+    else:
+        arrays["features"] = graph.features
+    arrays["labels"] = graph.labels
+    arrays |= {f"mask.{name}": mask for name, mask in graph.masks.items()}
+    for name, column in graph.extra.items():
+        if column.dtype.kind not in "biufU":
+            raise DataError(f"column {name!r} holds {column.dtype}; numbers, booleans and text would fit")
+        arrays[f"extra.{name}"] = column
+    return {role: array for role, array in arrays.items() if array is not None}
+
+
+def _entry(path: Path, array: np.ndarray) -> ArrayEntry:
+    """Write one array and say what was written."""
+    dtype, size, sha256 = write_npy(path, array)
+    return ArrayEntry(file=path.name, dtype=dtype, shape=tuple(array.shape), bytes=size, sha256=sha256)
+
+
+def _move(made: Path, target: Path) -> None:
+    """Put the finished folder in its place; an older store goes only when the new one stands there."""
+    old = None
+    if target.exists() and any(target.iterdir()):
+        old = made.with_suffix(".old")
+        os.rename(target, old)
+    try:
+        os.rename(made, target)
+    except OSError:
+        if old is not None:
+            os.rename(old, target)
+        raise
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+    sync_folder(target.parent)
+
+
+def _locate(folder: Path, entry: ArrayEntry) -> tuple[Path, str]:
+    """The path of an array's file, which must be a regular one in the folder, and what is wrong with its size."""
+    path, what = folder / entry.file, f"{folder.name}/{entry.file}"
+    if path.resolve().parent != folder.resolve():
+        raise DataError(f"{what}: is a link that leaves the folder of the store")
+    size = regular_size(path, what)
+    if size == entry.bytes:
+        return path, ""
+    word = "truncated" if size < entry.bytes else "too long"
+    return path, f"{what}: is {word}: the manifest says {entry.bytes} bytes, the file has {size}"
+
+
+def _check_size(folder: Path, entry: ArrayEntry) -> Path:
+    path, fault = _locate(folder, entry)
+    if fault:
+        raise DataError(fault)
+    return path
+
+
+def _check_sums(folder: Path, entries: dict[str, ArrayEntry]) -> None:
+    """Compare every sha256 and report all that differ."""
+    faults = []
+    for entry in entries.values():
+        try:
+            path, fault = _locate(folder, entry)
+            found = sha256_of(path)
+        except DataError as error:
+            faults.append(str(error))
+            continue
+        if found != entry.sha256:
+            faults.append(f"{fault or f'{folder.name}/{entry.file}: is damaged'}: sha256 expected {entry.sha256}, found {found}")
+    if faults:
+        raise DataError("\n".join(faults))
+
+
+def _open(folder: Path, entry: ArrayEntry) -> np.ndarray:
+    what = f"{folder.name}/{entry.file}"
+    array = open_npy(_check_size(folder, entry), what)
+    if array.dtype.str != entry.dtype or array.shape != entry.shape:
+        raise DataError(f"{what}: holds {array.dtype.str} of shape {array.shape}; the manifest says {entry.dtype} of shape {entry.shape}")
+    return array
+
+
+def _graph(manifest: Manifest, arrays: dict[str, np.ndarray], whole: bool) -> Graph:
+    """The graph of the arrays, validated; the entries of dense features are looked at only where `whole`."""
+    n = manifest.vertices
+    features: np.ndarray | CSR | None = arrays.get("features")
+    dense = features is not None
+    if "features_values" in arrays:
+        indptr, indices, values = (arrays[f"features_{part}"] for part in ("indptr", "indices", "values"))
+        features = CSR(indptr, indices, values, (n, manifest.num_features))
+    graph = Graph(
+        CSR(arrays["indptr"], arrays["indices"], arrays.get("weights"), (n, n)),
+        weight_unit=manifest.weight_unit,
+        features=None if dense and not whole else features,
+        labels=arrays.get("labels"),
+        num_classes=manifest.num_classes,
+        masks={split: arrays[f"mask.{split}"] for split in SPLITS if f"mask.{split}" in arrays},
+        extra={name: arrays[f"extra.{name}"] for name in manifest.extras()},
+        name=manifest.name,
+    ).validate()
+    return replace(graph, features=features)

@@ -1,0 +1,113 @@
+"""Random words of a synthetic graph, each named by what it decides.
+
+The counter of a word spells (item, column, block, stage): the item is an edge or a vertex, the column what is
+wanted of it beyond four words, the stage which part of the recipe asks. Nothing else enters, so neither the size
+of a chunk, nor the machine, nor the back end changes a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import UsageError
+from ..rng import Purpose, as_u64, counters, philox, tag
+
+if TYPE_CHECKING:
+    from ..backends.base import Backend
+
+_PIECE = 2**14  # counters at a time without a back end: the ten rounds stay in cache
+
+
+@dataclass(frozen=True)
+class Words:
+    """A source of random words for one seed, made by a back end where one is given."""
+
+    seed: int
+    backend: Backend | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**64:
+            raise UsageError(f"seed must be a 64-bit number: got {self.seed}; 0 to {2**64 - 1} would fit")
+
+    def of(self, stage: int, first: int, count: int, column: int = 0) -> np.ndarray:
+        """Four words for each of the items ``first .. first + count - 1``: uint32, shape (count, 4)."""
+        parts = []
+        while count:  # the index is 32 bits wide; the upper bits of an item go to the third word of the counter
+            high, low = divmod(first, 2**32)
+            length = min(count, 2**32 - low)
+            parts.append(self._block(stage, low, length, column, high))
+            first, count = first + length, count - length
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, 4), np.uint32), *parts])
+
+    def _block(self, stage: int, low: int, count: int, column: int, high: int) -> np.ndarray:
+        word = tag(Purpose.GENERATE, stage, 0)
+        if self.backend is not None:
+            return self.backend.random_words(self.seed, word, low, count, vertex=column, minibatch=high)
+        made = np.empty((count, 4), np.uint32)
+        for start in range(0, count, _PIECE):
+            index = np.arange(start, min(start + _PIECE, count)) + low
+            made[start : start + _PIECE] = philox(counters(index, column, high, word), self.seed)
+        return made
+
+    def permutation(self, stage: int, n: int) -> np.ndarray:
+        """A permutation of 0 .. n - 1: int32, shape (n,); positions sorted by 64-bit keys, equal keys in order."""
+        keys = np.empty(n, np.uint64)
+        for first, count in chunks(n):
+            keys[first : first + count] = as_u64(self.of(stage, first, count))
+        return np.argsort(keys, kind="stable").astype(np.int32)
+
+
+def chunks(total: int, size: int = 2**20) -> Iterator[tuple[int, int]]:
+    """(first, count) of consecutive pieces of 0 .. total - 1."""
+    for first in range(0, total, size):
+        yield first, min(size, total - first)
+
+
+def threshold(probability: float) -> int:
+    """The integer t for which a 32-bit word w has ``w < t`` with this probability, to within 2**-32."""
+    return int(probability * 2**32)
+
+
+def scaled(bits: np.ndarray, width: int, bound: np.ndarray | int) -> np.ndarray:
+    """floor(bits * bound / 2**width), exactly: an integer in 0 .. bound - 1 from `width` random bits.
+
+    `width` is even and at most 48, `bound` at most 2**40, so no product leaves 64 bits.
+    """
+    half = np.uint64(width // 2)
+    bound = np.asarray(bound, np.uint64)
+    bits = bits.astype(np.uint64, copy=False)
+    low = bits & ((np.uint64(1) << half) - np.uint64(1))
+    return (((bits >> half) * bound + ((low * bound) >> half)) >> half).astype(np.int64)
+
+
+class Roulette:
+    """Which of n neighbouring ranges a number falls into, for many numbers.
+
+    A guide names the first candidate for each of about 4 n equal steps of the whole, so a lookup takes two reads and a
+    few moves where a binary search in a large table would miss the cache at every level.
+
+    Parameters
+    ----------
+    running : int64, shape (n + 1,)
+        Range i is ``running[i] .. running[i + 1] - 1``; it rises strictly from 0.
+    """
+
+    def __init__(self, running: np.ndarray) -> None:
+        total, n = int(running[-1]), len(running) - 1
+        self.running = running
+        self.shift = max(0, total.bit_length() - n.bit_length() - 2)
+        steps = np.arange((total >> self.shift) + 1, dtype=np.int64) << self.shift
+        self.guide = np.searchsorted(running, steps, side="right") - 1
+
+    def find(self, numbers: np.ndarray) -> np.ndarray:
+        """The range of each number 0 .. total - 1: int64, the shape of `numbers`."""
+        place = self.guide[numbers >> self.shift]
+        late = np.flatnonzero(self.running[place + 1] <= numbers)
+        while len(late):
+            place[late] += 1
+            late = late[self.running[place[late] + 1] <= numbers[late]]
+        return place

@@ -1,0 +1,148 @@
+"""`bulksample data`: each command does what the library does, says what it did, and refuses what is taken."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bulksample import UsageError
+from bulksample.cli.data import app
+from bulksample.data import store
+from bulksample.data.generate import PRESETS, dcsbm, rmat
+
+
+def run(*arguments, code=0):
+    """The JSON object that a command prints."""
+    result = CliRunner().invoke(app, [*map(str, arguments), "--json", "-"])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout) if code == 0 else None
+
+
+def test_make_rmat(tmp_path):
+    made = run("make", "rmat", "--scale", 6, "--edge-factor", 4, "--seed", 3, "-o", tmp_path / "g")
+    graph = store.load(tmp_path / "g", check="full")
+    np.testing.assert_array_equal(graph.adjacency.indices, rmat(6, 4, seed=3).adjacency.indices)
+    assert (made["vertices"], made["edges"], made["name"]) == (64, graph.adjacency.nnz, "rmat-6")
+    assert made["digest"] == store.verify(tmp_path / "g").digest
+
+
+@pytest.mark.parametrize("preset", ["products", "reddit"])
+def test_make_dcsbm(tmp_path, preset):
+    made = run("make", "dcsbm", "--preset", preset, "--vertices", 300, "--degree", 12, "--seed", 5, "-o", tmp_path / "g", "--name", "tiny")
+    graph, expected = store.load(tmp_path / "g"), dcsbm(300, 12, preset, seed=5)
+    np.testing.assert_array_equal(graph.features, expected.features)
+    np.testing.assert_array_equal(graph.labels, expected.labels)
+    assert (made["classes"], made["features"], made["name"]) == (PRESETS[preset].classes, PRESETS[preset].features, "tiny")
+    assert made["splits"] == ["train", "val", "test"]
+    assert sorted(made["extra"]) == ["community", "planted_class"]
+
+
+def test_a_preset_is_changed_by_option(tmp_path):
+    options = ["--classes", 4, "--features", 6, "--communities", 2, "--homophily", 0.5, "--class-signal", 1, "--train", 0.5, "--val", 0.2]
+    made = run("make", "dcsbm", "--vertices", 200, "--degree", 4, *options, "-o", tmp_path / "g")
+    assert (made["classes"], made["features"]) == (4, 6)
+    shown = run("info", tmp_path / "g", "--statistics")
+    assert shown["split_sizes"] == {"train": 100, "val": 40, "test": 60}
+    assert 0.2 < shown["homophily"] < 0.8
+
+
+def test_any_backend_makes_the_same(tmp_path):
+    digests = {run("make", "rmat", "--scale", 5, "--backend", name, "-o", tmp_path / name)["digest"] for name in ("auto", "reference")}
+    assert len(digests) == 1
+
+
+def test_import_edgelist(tmp_path):
+    (tmp_path / "e.txt.gz").write_bytes(gzip.compress(b"# head\n5 9\n9 9\n5 9\n"))
+    options = ["--undirected", "--self-loops", "drop", "--duplicates", "max"]
+    made = run("import", "edgelist", tmp_path / "e.txt.gz", *options, "-o", tmp_path / "g")
+    assert made["read"] == {"edges_read": 3, "self_loops": 1, "duplicates": 1, "ignored": ""}
+    assert (made["vertices"], made["edges"], made["name"]) == (2, 2, "e")
+    assert store.load(tmp_path / "g").extra["original_ids"].tolist() == [5, 9]
+
+
+def test_import_edgelist_with_text_ids_and_titles(tmp_path):
+    (tmp_path / "e.csv").write_text("from,to\na,b\n")
+    run("import", "edgelist", tmp_path / "e.csv", "--ids", "text", "--skip", 1, "-o", tmp_path / "g")
+    assert store.load(tmp_path / "g").extra["original_ids"].tolist() == ["a", "b"]
+
+
+def test_import_edgelist_with_isolated_vertices(tmp_path):
+    (tmp_path / "e.txt").write_text("0 1\n")
+    assert run("import", "edgelist", tmp_path / "e.txt", "--vertices", 5, "-o", tmp_path / "g")["vertices"] == 5
+
+
+def test_import_mtx(tmp_path):
+    (tmp_path / "m.mtx").write_text("%%MatrixMarket matrix coordinate real general\n3 3 1\n1 2 0.5\n")
+    assert run("import", "mtx", tmp_path / "m.mtx", "--transpose", "-o", tmp_path / "g")["weighted"] is True
+    assert store.load(tmp_path / "g").adjacency.degrees.tolist() == [0, 1, 0]
+    assert run("import", "mtx", tmp_path / "m.mtx", "--undirected", "-o", tmp_path / "h")["edges"] == 2
+
+
+def test_import_npz(tmp_path):
+    np.savez(tmp_path / "a.npz", indptr=np.array([0, 1, 2]), indices=np.array([1, 0], np.int32))
+    assert run("import", "npz", tmp_path / "a.npz", "-o", tmp_path / "g")["edges"] == 2
+
+
+def test_import_ogb(tmp_path):
+    root = tmp_path / "ogbn_mine"
+    for name, text in {"edge": "0,1\n", "num-node-list": "3\n", "num-edge-list": "1\n", "node-feat": "1,2\n3,4\n5,6\n"}.items():
+        (root / "raw").mkdir(parents=True, exist_ok=True)
+        (root / "raw" / f"{name}.csv.gz").write_bytes(gzip.compress(text.encode()))
+    with pytest.raises(UsageError, match="--undirected or --directed"):
+        run("import", "ogb", root, "-o", tmp_path / "g")
+    made = run("import", "ogb", root, "--undirected", "-o", tmp_path / "g")
+    assert (made["vertices"], made["edges"], made["features"]) == (3, 2, 2)
+    assert run("import", "ogb", root, "--directed", "--no-features", "-o", tmp_path / "h")["features"] == 0
+
+
+def test_info_and_verify(tmp_path):
+    made = run("make", "rmat", "--scale", 5, "-o", tmp_path / "g")
+    shown = run("info", tmp_path / "g")
+    assert {key: made[key] for key in shown} == shown
+    assert run("info", tmp_path / "g", "--statistics")["degree_max"] == int(store.load(tmp_path / "g").adjacency.degrees.max())
+    checked = run("verify", tmp_path / "g")
+    assert checked["ok"] is True
+    assert sorted(checked["files"]) == ["indices.npy", "indptr.npy"]
+
+
+def test_a_table_for_people_and_json_for_a_file(tmp_path):
+    result = CliRunner().invoke(app, ["make", "rmat", "--scale", "5", "-o", str(tmp_path / "g"), "--json", str(tmp_path / "r.json")])
+    assert "vertices" in result.stdout
+    assert json.loads((tmp_path / "r.json").read_text())["vertices"] == 32
+
+
+def test_a_taken_place_is_refused_before_any_work(tmp_path, monkeypatch):
+    run("make", "rmat", "--scale", 5, "-o", tmp_path / "g")
+    monkeypatch.setattr("bulksample.data.rmat.rmat", lambda *a, **k: pytest.fail("work was done for nothing"))
+    with pytest.raises(UsageError, match="exists already"):
+        run("make", "rmat", "--scale", 5, "-o", tmp_path / "g")
+    monkeypatch.undo()
+    assert run("make", "rmat", "--scale", 6, "--overwrite", "-o", tmp_path / "g")["vertices"] == 64
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["make", "rmat"], ["make", "dcsbm", "--vertices", "5"], ["make", "rmat", "--scale", "x", "-o", "g"], ["import", "csv"], ["info"]],
+)
+def test_bad_use_is_2(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(*arguments, code=2)
+
+
+def test_exit_codes_of_the_command(tmp_path):
+    """0, and 2 for a request that cannot be met, with one line and no traceback."""
+    command = [sys.executable, "-m", "bulksample", "data", "make", "rmat", "--json", "-"]
+    good = subprocess.run([*command, "-o", str(tmp_path / "g"), "--scale", "5"], capture_output=True, text=True, check=False)
+    assert (good.returncode, json.loads(good.stdout)["vertices"]) == (0, 32)
+    for place, scale, message in (("h", "31", "scale 31 is out of range; 0 to 30 would fit"), ("g", "5", "exists already")):
+        bad = subprocess.run([*command, "-o", str(tmp_path / place), "--scale", scale], capture_output=True, text=True, check=False)
+        assert (bad.returncode, bad.stdout) == (2, "")
+        assert bad.stderr.startswith("bulksample: UsageError: ")
+        assert message in bad.stderr
+        assert bad.stderr.count("\n") == 1
