@@ -6,6 +6,7 @@ computed here. `main` gives every error of the package its exit code and shows i
 
 from __future__ import annotations
 
+import os
 import sys
 
 from ..errors import EXIT_BAD_DATA, EXIT_BAD_USE, EXIT_PEER_LOST, BackendUnavailable, DataError, PeerLost, UsageError
@@ -15,6 +16,8 @@ _EXIT_CODES = {DataError: EXIT_BAD_DATA, UsageError: EXIT_BAD_USE, BackendUnavai
 
 def main() -> None:
     """Run the command line and exit: 0, 2 (bad use), 65 (bad data) or 75 (a peer was lost)."""
+    # Read when libgomp is loaded. Threads that spin at a barrier take the core from the rank they wait for.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from .app import app
 
     try:

@@ -30,23 +30,31 @@ StoreArgument = Annotated[Path, typer.Argument(help="The folder of a store.")]
 
 
 class SelfLoops(StrEnum):
+    """What becomes of an edge from a vertex to itself."""
+
     keep = "keep"
     drop = "drop"
     error = "error"
 
 
 class Duplicates(StrEnum):
+    """What an edge weighs that is listed more than once."""
+
     sum = "sum"
     max = "max"
     error = "error"
 
 
 class Ids(StrEnum):
+    """How vertices are named in a file."""
+
     integer = "integer"
     text = "text"
 
 
 class Preset(StrEnum):
+    """The data set that a block model imitates."""
+
     products = "products"
     reddit = "reddit"
 

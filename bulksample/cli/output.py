@@ -13,15 +13,16 @@ JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the resul
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Everything random is a function of it.")]
 
 
-def emit(result: dict[str, Any], json_file: Path | None, title: str) -> None:
-    """Write `result` to `json_file`, and show it as a table unless the JSON itself goes to standard output."""
+def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool = True) -> None:
+    """Write `result` to `json_file`, and show it as a table, unless not wanted or the JSON itself goes to standard output."""
     text = json.dumps(result, indent=2, default=float)
     if json_file is not None and str(json_file) == "-":
         print(text)
         return
     if json_file is not None:
         json_file.write_text(text + "\n")
-    _show(result, title)
+    if table:
+        _show(result, title)
 
 
 def _show(result: dict[str, Any], title: str) -> None:

@@ -4,34 +4,12 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ..errors import UsageError
+from .options import bulk_size_of, fanout_list, sampler_options
 from .output import JsonOption, SeedOption, emit
-
-
-def fanout_list(text: str) -> tuple[int, ...]:
-    """``15,10,5`` or ``15-10-5`` as numbers; raises `UsageError`."""
-    parts = text.split(",") if "," in text or text.lstrip("-").isdigit() else text.split("-")
-    try:
-        return tuple(int(part) for part in parts)
-    except ValueError:
-        raise UsageError(f"fanouts must be whole numbers joined by commas; got {text!r}; 15,10,5 would fit") from None
-
-
-def sampler_options(text: str | None) -> dict[str, Any]:
-    """``replace=true,walk_length=3`` as keyword arguments of a sampler; raises `UsageError`."""
-    options: dict[str, Any] = {}
-    for part in text.split(",") if text else []:
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise UsageError(f"sampler options must be NAME=VALUE joined by commas; got {part!r}")
-        word = value.strip().lower()
-        number = int(word) if word.lstrip("-").isdigit() else value.strip()
-        options[key.strip().replace("-", "_")] = word == "true" if word in ("true", "false") else number
-    return options
 
 
 def sample(
@@ -61,8 +39,6 @@ def sample(
     from ..minibatch import digest as digest_of
 
     drawn = samplers.make(sampler, fanout_list(fanouts), frontier=frontier, **sampler_options(options))
-    if bulk_size != "auto" and not bulk_size.isdigit():
-        raise UsageError(f"bulk-size must be 'auto' or a positive number; got {bulk_size!r}")
     engine = backends.make(backend, threads)
     graph = store.load(directory, features=False)
     chosen = graph.seeds(seeds) if seeds else graph.default_seeds()
@@ -73,7 +49,7 @@ def sample(
         batch_size=batch_size,
         seed=seed,
         drop_last=drop_last,
-        bulk_size="auto" if bulk_size == "auto" else int(bulk_size),
+        bulk_size=bulk_size_of(bulk_size),
         memory_budget=memory_budget,
         prefetch=False,  # so that the time waited is the time of sampling, and nothing else runs meanwhile
     )

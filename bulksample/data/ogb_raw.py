@@ -31,6 +31,7 @@ class Raw(NamedTuple):
 
 
 def read_csv(folder: Path, features: bool) -> Raw:
+    """The ``raw/`` folder of a data set in csv.gz files, as ogbn-arxiv and ogbn-products; raises `DataError` naming the file."""
     n, e = (_single(folder / f"num-{what}-list.csv.gz") for what in ("node", "edge"))
     if n > MAX_VERTICES:
         raise DataError(f"num-node-list.csv.gz: {n} vertices do not fit int32; at most {MAX_VERTICES} would fit")
@@ -51,6 +52,7 @@ def read_csv(folder: Path, features: bool) -> Raw:
 
 
 def read_binary(folder: Path, features: bool, mapped: bool) -> Raw:
+    """The ``raw/`` folder of a data set in npz files, as ogbn-papers100M; raises `DataError` naming the array."""
     with Archive(folder / "data.npz") as archive:
         sizes = []
         for name in ("num_nodes_list", "num_edges_list"):

@@ -10,7 +10,7 @@ import pytest
 from zoo import random_matrix
 
 from bulksample import CSR, Graph
-from bulksample.cli.sample import fanout_list, sampler_options
+from bulksample.cli.options import fanout_list, sampler_options
 from bulksample.data import store
 from bulksample.errors import UsageError
 

@@ -1,0 +1,83 @@
+"""`bulksample train`: train a model on one rank or, under mpirun or srun, on many."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import EXIT_PEER_LOST
+from .options import bulk_size_of, fanout_list, sampler_options
+from .output import JsonOption, SeedOption, emit
+
+
+def train(
+    directory: Annotated[Path, typer.Argument(help="A graph in the store format, with features and labels.")],
+    method: Annotated[str, typer.Option(help="How ranks work together: sync averages gradients at every step.")] = "sync",
+    model: Annotated[str, typer.Option(help="sage, gcn or gat.")] = "sage",
+    layers: Annotated[int | None, typer.Option(min=1, help="As many as there are fanouts, unless given.")] = None,
+    hidden: Annotated[int, typer.Option(min=2, help="Width of the hidden layers.")] = 256,
+    heads: Annotated[int, typer.Option(min=1, help="Attention heads of the hidden layers (gat).")] = 4,
+    fanouts: Annotated[str | None, typer.Option(help="Per hop from the seeds on; -1 takes all. 15,10,5 unless given.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Seeds of one minibatch, on one rank.")] = 1024,
+    epochs: Annotated[int, typer.Option(min=0)] = 10,
+    lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 0.003,
+    weight_decay: Annotated[float, typer.Option(min=0)] = 0.0,
+    dropout: Annotated[float, typer.Option(min=0, max=1, help="On hidden rows.")] = 0.5,
+    input_dropout: Annotated[float, typer.Option(min=0, max=1, help="On the input; of sparse features, on the stored values.")] = 0.0,
+    batch_norm: Annotated[bool, typer.Option("--batch-norm", help="After every hidden layer.")] = False,
+    sampler: Annotated[str, typer.Option(help="sage, ladies, fastgcn, labor, full, shadow or saint.")] = "sage",
+    options: Annotated[str | None, typer.Option(help="Options of the sampler, such as replace=true.")] = None,
+    frontier: Annotated[str, typer.Option(help="all: expand every vertex again in each layer; new: only those not expanded yet.")] = "all",
+    bulk_size: Annotated[str, typer.Option(help="Minibatches sampled in one call, or auto.")] = "auto",
+    memory_budget: Annotated[int | None, typer.Option(min=1, help="Bytes for sampled minibatches, for --bulk-size auto.")] = None,
+    backend: Annotated[str, typer.Option(help="auto, native or reference.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="Per rank; a fair share of the processors unless given.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Train on train, val, test or all; train where there is such a mask.")] = None,
+    label: Annotated[str | None, typer.Option(help="Another column of the graph as the label.")] = None,
+    feature_norm: Annotated[str, typer.Option(help="none, l1 or l2: divide each row by its norm.")] = "none",
+    metric: Annotated[str, typer.Option(help="accuracy, f1 (macro), f1_micro or rocauc; decides which weights are best.")] = "accuracy",
+    patience: Annotated[int, typer.Option(min=0, help="Stop after so many evaluations without a better one; 0 never does.")] = 0,
+    eval_every: Annotated[int, typer.Option(min=1, help="Evaluate after so many epochs, and after the last.")] = 1,
+    checkpoint: Annotated[Path | None, typer.Option(help="Directory for checkpoints, written after every epoch.")] = None,
+    checkpoint_every: Annotated[int, typer.Option(min=0, help="And after so many steps.")] = 0,
+    resume: Annotated[str | None, typer.Option(help="auto: the newest checkpoint of --checkpoint, if any; or the path of one.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds that a rank waits for the others.")] = 300.0,
+    metrics: Annotated[Path | None, typer.Option(help="JSON lines of every epoch; CHECKPOINT/metrics.jsonl unless given.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no table.")] = False,
+    seed: SeedOption = 0,
+    json_file: JsonOption = None,
+) -> None:
+    """Train, evaluate exactly, and report the test score at the best validation score."""
+    from ..config import TrainConfig
+
+    lines = metrics or (checkpoint / "metrics.jsonl" if checkpoint else None)
+    config = TrainConfig.of(
+        method=method, model=model, layers=layers, hidden=hidden, heads=heads, fanouts=fanout_list(fanouts) if fanouts else None,
+        batch_size=batch_size, epochs=epochs, lr=lr, weight_decay=weight_decay, dropout=dropout, input_dropout=input_dropout,
+        batch_norm=batch_norm, sampler=sampler, sampler_options=sampler_options(options), frontier=frontier,
+        bulk_size=bulk_size_of(bulk_size), memory_budget=memory_budget, backend=backend, threads=threads,
+        seeds=seeds, label=label, feature_norm=feature_norm, metric=metric, patience=patience, eval_every=eval_every,
+        checkpoint=None if checkpoint is None else str(checkpoint), checkpoint_every=checkpoint_every, resume=resume, timeout=timeout,
+        metrics=None if lines is None else str(lines), quiet=quiet, seed=seed,
+    )  # fmt: skip
+    from ..data import store
+    from ..dist.comm import world
+    from ..report.results import JsonLines, Observer, ProgressBar
+    from ..train.loop import Trainer
+
+    observers: list[Observer] = [JsonLines(config.metrics)] if config.metrics else []
+    with world(config.timeout) as comm:
+        trainer = Trainer(config, store.load(directory), comm, [*observers, *([] if quiet else [ProgressBar()])])
+        report = trainer.run()
+        if comm.rank == 0:
+            emit(report, json_file, f"train {directory}", table=not quiet)
+    if report["stopped"]:
+        kept = "go on with --resume auto" if config.checkpoint else "no --checkpoint was given, so nothing was kept"
+        if comm.rank == 0:
+            print(f"bulksample: stopped by a signal after step {report['steps']}; {kept}", file=sys.stderr)
+        raise typer.Exit(EXIT_PEER_LOST)
+    if report["failed_saves"]:
+        raise typer.Exit(1)

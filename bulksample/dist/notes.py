@@ -1,0 +1,106 @@
+"""Short notes between ranks, beside the collectives: who is where, and who has left.
+
+A collective alone cannot say which rank is missing. When a deadline strikes, a rank asks the others with a note, and
+those that do not answer are named.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_TAG = 1
+_BYTES = 256
+_ANSWER_SECONDS = 2.0
+
+
+class Notes:
+    """The notes "where", its answer "at ...", and "left", on a communicator of their own.
+
+    Parameters
+    ----------
+    mpi : the module mpi4py.MPI
+    status : callable
+        What to answer: what this rank is waiting for.
+    """
+
+    def __init__(self, mpi: Any, status: Callable[[], str]) -> None:
+        self._mpi, self._status = mpi, status
+        self._comm = mpi.COMM_WORLD.Dup()
+        self._answers: dict[int, str] = {}
+        self._left: set[int] = set()
+        self._sent: list[Any] = []
+        self._barrier: Any = None
+
+    def tell(self, rank: int, text: str) -> None:
+        self._sent = [pair for pair in self._sent if not pair[0].Test()]
+        data = np.frombuffer(text.encode()[:_BYTES], np.uint8).copy()
+        self._sent.append((self._comm.Isend([data, self._mpi.BYTE], rank, _TAG), data))
+
+    def tell_all(self, text: str) -> None:
+        for rank in self._others():
+            self.tell(rank, text)
+
+    def read(self) -> None:
+        """Take in every note that has arrived, and answer questions."""
+        status = self._mpi.Status()
+        while self._comm.Iprobe(self._mpi.ANY_SOURCE, _TAG, status):
+            source, data = status.Get_source(), np.empty(_BYTES, np.uint8)
+            length = status.Get_count(self._mpi.BYTE)
+            self._comm.Recv([data, self._mpi.BYTE], source, _TAG)
+            text = data[:length].tobytes().decode(errors="replace")
+            if text == "where":
+                self.tell(source, f"at {self._status()}")
+            elif text == "left":
+                self._left.add(source)
+            else:
+                self._answers[source] = text
+
+    def gone(self) -> list[int]:
+        return sorted(self._left)
+
+    def all_left(self) -> bool:
+        """Whether every rank is leaving. From a rank's first call on it counts as leaving itself."""
+        if self._barrier is None:
+            self._barrier = self._comm.Ibarrier()
+        return bool(self._barrier.Test())
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this rank is."""
+        return self._barrier is not None
+
+    def all_leave_within(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not self.all_left():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def roll_call(self) -> str:
+        """Ask all ranks where they are and name those that do not answer within two seconds."""
+        self._answers.clear()
+        self.tell_all("where")
+        until = time.monotonic() + _ANSWER_SECONDS
+        while time.monotonic() < until and not set(self._others()) <= set(self._answers) | self._left:
+            self.read()
+            time.sleep(0.01)
+        lines = [f"rank {rank} is {text}" for rank, text in sorted(self._answers.items())]
+        silent = [rank for rank in self._others() if rank not in self._answers and rank not in self._left]
+        if self._left:
+            lines.append(f"{ranks_in_words(self.gone())} left")
+        if silent:
+            lines.append(f"no sign of life from {ranks_in_words(silent)}: stopped, lost, or busy outside a collective")
+        return "; ".join(lines)
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self._comm.size) if rank != self._comm.rank]
+
+
+def ranks_in_words(ranks: list[int]) -> str:
+    """``rank 1`` or ``ranks 1, 4``."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -1,0 +1,167 @@
+"""The layers: GraphSAGE, GCN and attention, each as what a source sends and what a destination makes of it.
+
+A layer runs on a sampled block in training and on slices of the whole adjacency in inference, so it is written as
+
+    sent = send(x)                     row by row, for every source
+    h    = receive(block, sent, ...)   destination by destination
+
+`Layer.transforms_first` decides which of "multiply by W" and "aggregate over edges" comes first; by linearity the
+result is the same. Sparse inputs are always transformed first and never made dense.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..minibatch import Block
+from .aggregate import SparseRows, aggregate, multiply
+from .attention import segment_softmax, weighted_sum, with_self_edges
+
+Input = torch.Tensor | SparseRows
+
+# Time of one multiply-add of a dense product over that of one entry of a sparse one (bench/bench_spmm.py).
+_DENSE_COST = 0.1
+
+
+class Layer(nn.Module):
+    """From x of shape (sources, width_in) to h of shape (destinations, width_out)."""
+
+    def __init__(self, width_in: int, width_out: int) -> None:
+        super().__init__()
+        self.width_in, self.width_out = width_in, width_out
+
+    def transforms_first(self, x_is_sparse: bool, sources: int, destinations: int, edges: int) -> bool:
+        """Whether `send` multiplies by W.
+
+        Transforming first aggregates at the width of the output and multiplies S rows; aggregating first does so at
+        the width of the input and multiplies D rows. On a whole graph S = D, and the narrower side is taken.
+        """
+        dense = _DENSE_COST * (sources - destinations) * self.width_in * self.width_out
+        return x_is_sparse or dense < edges * (self.width_in - self.width_out)
+
+    def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+        """What each vertex offers to those that aggregate from it.
+
+        Parameters
+        ----------
+        x : shape (N, width_in)
+        degrees : shape (N,)
+            (Weighted) degree of each vertex in the whole graph.
+        first : bool
+            The answer of `transforms_first`.
+        """
+        raise NotImplementedError
+
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+        """The new rows of the destinations, shape (D, width_out).
+
+        Parameters
+        ----------
+        sent : shape (S, ...)
+        x_own : shape (D, width_in)
+            The input rows of the destinations.
+        own : slice
+            Where the destinations stand among the sources.
+        degrees : shape (D,)
+        """
+        raise NotImplementedError
+
+    def forward(self, block: Block, x: Input, degrees: torch.Tensor) -> torch.Tensor:
+        """`x` and `degrees` have a row for each source of the block; its destinations are the first of them."""
+        own = slice(0, block.num_destinations)
+        first = self.transforms_first(isinstance(x, SparseRows), block.num_sources, block.num_destinations, block.num_edges)
+        return self.receive(block, self.send(x, degrees, first), x[own], own, degrees[own], first)
+
+
+def _weight(rows: int, columns: int, generator: torch.Generator | None) -> nn.Parameter:
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, columns), generator=generator))
+
+
+class SageLayer(Layer):
+    """h_v = x_v W_self + mean over u of x_u, W_mean + b.  Hamilton, Ying, Leskovec, NeurIPS 2017."""
+
+    def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None) -> None:
+        super().__init__(width_in, width_out)
+        self.own, self.mean = _weight(width_in, width_out, generator), _weight(width_in, width_out, generator)
+        self.bias = nn.Parameter(torch.zeros(width_out))
+
+    def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+        return multiply(x, self.mean) if first else _dense(x)
+
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+        gathered = aggregate(block, sent)
+        return multiply(x_own, self.own) + (gathered if first else gathered @ self.mean) + self.bias
+
+
+class GcnLayer(Layer):
+    """h_v = (x_v / (d_v + 1) + sum over u of x_u / sqrt((d_u + 1) (d_v + 1))) W + b.  Kipf and Welling, ICLR 2017.
+
+    Degrees are those of the whole graph. The sum is taken as d_v times a mean, so a row of which s were drawn is
+    scaled by d_v / s, and with all neighbours this is the layer of the paper. Edge weights, where the blocks carry
+    them, make the mean and the degrees weighted ones.
+    """
+
+    def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None) -> None:
+        super().__init__(width_in, width_out)
+        self.weight = _weight(width_in, width_out, generator)
+        self.bias = nn.Parameter(torch.zeros(width_out))
+
+    def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+        rows = multiply(x, self.weight) if first else _dense(x)
+        return rows / torch.sqrt(degrees + 1)[:, None]
+
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+        gathered = (degrees[:, None] * aggregate(block, sent) + sent[own]) / torch.sqrt(degrees + 1)[:, None]
+        return (gathered if first else gathered @ self.weight) + self.bias
+
+
+class GatLayer(Layer):
+    """h_v = sum over v and its neighbours u of alpha_vu z_u,  z = x W,  alpha_vu = softmax_u LeakyReLU(a . z_u + c . z_v).
+
+    Velickovic et al., ICLR 2018; the heads are concatenated. An edge that was drawn in place of m neighbours counts m
+    times in the softmax, so the draws estimate both of its sums, and with all neighbours it is the layer of the paper.
+    """
+
+    def __init__(self, width_in: int, width_out: int, heads: int, generator: torch.Generator | None = None) -> None:
+        super().__init__(width_in, width_out)
+        self.heads, self.width = heads, width_out // heads
+        self.weight = _weight(width_in, width_out, generator)
+        self.source, self.destination = (_weight(heads, self.width, generator) for _ in range(2))
+        self.bias = nn.Parameter(torch.zeros(width_out))
+
+    def transforms_first(self, x_is_sparse: bool, sources: int, destinations: int, edges: int) -> bool:
+        return True  # the scores are made of transformed rows
+
+    def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+        z = multiply(x, self.weight)
+        by_head = z.view(-1, self.heads, self.width)
+        return torch.cat([z, (by_head * self.source).sum(-1), (by_head * self.destination).sum(-1)], dim=1)
+
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+        z, source, destination = sent.split([self.width_out, self.heads, self.heads], dim=1)
+        places = np.arange(own.start, own.stop, dtype=np.int32)
+        pattern, given = with_self_edges(block.indptr, block.indices, places, block.num_sources)
+        row, column = pattern.row_of_entry(), pattern.indices.astype(np.int64)
+        scores = F.leaky_relu(source[torch.from_numpy(column)] + destination[own][torch.from_numpy(row)], 0.2)
+        stands_for = np.zeros(len(given), np.float32)
+        stands_for[given] = np.log(np.maximum(_multiplicity(block, degrees), 1e-30))
+        alpha = segment_softmax(pattern, scores + torch.from_numpy(stands_for).to(scores.dtype)[:, None])
+        gathered = weighted_sum(pattern, alpha, z.reshape(-1, self.heads, self.width))
+        return gathered.reshape(-1, self.width_out) + self.bias
+
+
+def _multiplicity(block: Block, degrees: torch.Tensor) -> np.ndarray:
+    """How many of its destination's neighbours each edge stands for: d_v / s_v, or d_v w_uv; shape (E,)."""
+    drawn = np.diff(block.indptr)
+    degree = np.repeat(degrees.numpy(), drawn)
+    if block.weights is not None:
+        return degree * block.weights[int(block.indptr[0]) : int(block.indptr[-1])]
+    return degree / np.repeat(drawn, drawn)
+
+
+def _dense(x: Input) -> torch.Tensor:
+    assert isinstance(x, torch.Tensor)  # transforms_first is true for sparse rows
+    return x

@@ -1,0 +1,274 @@
+"""The training loop, the only one. Methods change what their paper changes through the hooks of `methods.base`.
+
+    for each round (epoch):
+        agree on the number of steps
+        for each step:   fetch x;  loss = model(blocks, x);  gradients;  combine over ranks;  Adam
+        evaluate exactly;  keep the best weights by validation
+
+With the graph replicated, step t trains rank r on minibatch t p + r. A rank without a minibatch takes part in the
+collectives with zeros. Everything random in a step is seeded by (seed, epoch, step, rank), so a run that is resumed
+in the middle of an epoch goes on bit by bit.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from .. import backends, methods
+from ..config import TrainConfig
+from ..dist.agree import agree, fingerprint
+from ..dist.base import Comm
+from ..dist.placement import fair_threads
+from ..dist.threads import SerialComm
+from ..errors import UsageError
+from ..graph import Graph
+from ..minibatch import MiniBatch
+from ..report.ledger import Ledger, combine
+from ..report.results import Observer
+from ..rng import Purpose, Stream, as_u64
+from ..version import __version__
+from . import checkpoint
+from .evaluate import Topology, evaluate
+from .features import Features
+from .metrics import check_metric
+from .model import build
+from .setup import estimates_weighted_means, make_loader, make_sampler, truth
+from .signals import StopSignals
+from .state import Progress, capture, resume
+
+
+class Trainer:
+    """One training run on one rank.
+
+    Parameters
+    ----------
+    config : TrainConfig
+    graph : Graph
+        With features and labels; the same on every rank.
+    comm : Comm, optional
+        Alone unless given.
+    observers : sequence of Observer
+        Told on rank 0.
+
+    Raises
+    ------
+    UsageError
+        If the request has no meaning on this graph, or the ranks do not agree on what they were asked.
+    """
+
+    def __init__(self, config: TrainConfig, graph: Graph, comm: Comm | None = None, observers: Sequence[Observer] = ()) -> None:
+        self.config, self.comm = config, comm or SerialComm()
+        self.observers = list(observers) if self.comm.rank == 0 else []
+        graph = graph.with_label(config.label) if config.label else graph
+        if graph.labels is None or graph.num_classes < 2:
+            raise UsageError(f"graph {graph.name!r} has no labels to train on; it needs at least two classes")
+        check_metric(config.metric, graph.num_classes)
+        self.fingerprint = fingerprint(graph)
+        asked = {f"option {key}": value for key, value in config.model_dump(mode="json").items()}
+        agree(self.comm, {"version": __version__, "graph": self.fingerprint, **asked})
+
+        self.method = methods.make(config.method)
+        self.graph = self.method.view(graph, self.comm)
+        self.threads = config.threads or fair_threads(self.comm)
+        torch.set_num_threads(self.threads)
+        backend, sampler = backends.make(config.backend, self.threads), make_sampler(config)
+        self.backend = backend.name
+        self.loader = make_loader(config, self.graph, backend, sampler, self.comm)
+        self.features = Features(self.graph, config.feature_norm)
+        self.topology = Topology.of(self.graph, self.comm.size, estimates_weighted_means(sampler))
+        self._truth = truth(self.graph, config.seeds)
+
+        self._stream = Stream(config.seed)
+        self.model = build(config, self.graph.num_features, self.graph.num_classes, self._word(0, 0, initial=True))
+        for parameter in self.model.parameters():
+            self.comm.broadcast(parameter.detach().numpy(), "model")
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self.best_weights: dict[str, torch.Tensor] = {}
+        self.progress = Progress()
+        self.ledger = Ledger(self.comm)
+        self.seconds: list[float] = []  # of the epochs of this run, without evaluation
+        self.stopped = False
+        self.failed_saves = 0
+        self.resumed = resume(self) if config.resume else False
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way."""
+        return self.loader.epoch
+
+    @property
+    def step(self) -> int:
+        """Steps made in this epoch."""
+        return self.loader.state_dict()["step"]
+
+    def run(self) -> dict[str, Any]:
+        """Train to the end, or until a signal or early stopping, and report.
+
+        Returns
+        -------
+        dict of what JSON can say
+            Scores at the best validation score, seconds of the slowest rank by phase, bytes summed over ranks. Alike on
+            every rank, except for what a rank decides alone (threads, bulk size) or does alone (writing checkpoints).
+        """
+        began, first = time.perf_counter(), self.epoch
+        try:
+            for observer in self.observers:
+                observer.begin(first, self.config.epochs, self.loader.steps)
+            with StopSignals() as signals:
+                while self.epoch < self.config.epochs and not self.progress.finished and not self.stopped:
+                    self._round(signals)
+        finally:
+            for observer in self.observers:
+                observer.end()
+        return self._report(self.epoch - first, time.perf_counter() - began)
+
+    # ---- one round
+
+    def _round(self, signals: StopSignals) -> None:
+        """One epoch and what follows it; or a part of one, where a signal asks to stop."""
+        began = time.perf_counter()
+        self.method.begin_round(self)
+        epoch, done = self.epoch, self.step
+        steps = self.method.steps(self.loader.steps - done, self.comm)
+        minibatches = iter(self.loader)
+        for step in range(done, done + steps):
+            with self.ledger.phase("sample"):
+                minibatch = next(minibatches, None)
+            sums = self._step(minibatch, epoch, step, signals.received)
+            self.progress.steps += 1
+            self.progress.seeds += float(sums[0])
+            self.progress.loss += float(sums[1])
+            for observer in self.observers:
+                observer.step(epoch, step, float(sums[1] / sums[0].clamp(min=1)))
+            self.stopped = bool(sums[2] > 0)
+            every = self.config.checkpoint_every
+            if self.stopped or (every and self.progress.steps % every == 0):
+                self.save()
+            if self.stopped:
+                return
+        for _ in minibatches:  # the loader moves on to the next epoch when it is asked once more
+            raise UsageError(f"the method {self.method.name!r} agreed on {steps} steps, but the loader of rank {self.comm.rank} has more")
+        self.method.end_round(self)
+        seconds = time.perf_counter() - began
+        self.seconds.append(seconds)
+        self._end_epoch(epoch, seconds)
+
+    def _step(self, minibatch: MiniBatch | None, epoch: int, step: int, stop: bool) -> torch.Tensor:
+        """One step of the optimiser; returns seeds, summed loss and wishes to stop, over all ranks."""
+        self.model.generator.manual_seed(self._word(epoch, step))
+        self.optimizer.zero_grad()
+        sums = torch.tensor([0.0, 0.0, float(stop)])
+        rows = np.empty(0, np.int64) if minibatch is None else np.flatnonzero(self._truth[minibatch.seeds] >= 0)
+        if minibatch is not None and len(rows):
+            with self.ledger.phase("fetch"):
+                x = self.features.fetch(minibatch.vertices)
+                degrees = self.topology.degrees[torch.from_numpy(minibatch.vertices.astype(np.int64))]
+                classes = torch.from_numpy(self._truth[minibatch.seeds[rows]])
+            with self.ledger.phase("forward"):
+                logits = self.model(minibatch.blocks, x, degrees)[torch.from_numpy(minibatch.seed_rows[rows].astype(np.int64))]
+                loss = F.cross_entropy(logits, classes, reduction="sum")
+            with self.ledger.phase("backward"):
+                loss.backward()
+            sums[0], sums[1] = len(rows), loss.detach()
+        with self.ledger.phase("reduce"):
+            sums = self.method.combine_gradients(self, sums)
+        if not torch.isfinite(sums[1]):
+            raise UsageError(f"the loss is {sums[1].item()} in epoch {epoch}, step {step}; a lower lr, or feature_norm l2, would fit")
+        with self.ledger.phase("step"):
+            if sums[0] > 0:
+                self.optimizer.step()
+        return sums
+
+    # ---- after a round
+
+    def _end_epoch(self, epoch: int, seconds: float) -> None:
+        progress = self.progress
+        progress.last_loss = progress.loss / max(1.0, progress.seeds)
+        progress.seeds = progress.loss = 0.0
+        last = self.epoch >= self.config.epochs
+        scores: dict[str, float] = {}
+        if last or self.epoch % self.config.eval_every == 0:
+            with self.ledger.phase("evaluate"):
+                scores = evaluate(self.model, self.graph, self.topology, self.features, self.comm, self.config.metric)
+            self._judge(epoch, scores)
+        if self.config.checkpoint:
+            self.save()
+        spent = combine(self.comm.gather_control(self.ledger.take()))
+        line = {"epoch": epoch, "steps": progress.steps, "loss": progress.last_loss, "seconds": seconds, **scores, **spent}
+        for observer in self.observers:
+            observer.epoch(line)
+
+    def _judge(self, epoch: int, scores: dict[str, float]) -> None:
+        """Keep the weights of the best validation score; without a validation split, the newest."""
+        progress, key = self.progress, f"val_{self.config.metric}"
+        if key in scores and progress.best_epoch >= 0 and scores[key] <= progress.best_scores[key]:
+            progress.since_best += 1
+            progress.finished = 0 < self.config.patience <= progress.since_best
+            return
+        progress.best_epoch, progress.best_scores, progress.since_best = epoch, scores, 0
+        self.best_weights = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+
+    def save(self) -> None:
+        """Write a checkpoint on rank 0. A failure is told once and training goes on; the report counts it."""
+        if not self.config.checkpoint or self.comm.rank:
+            return
+        with self.ledger.phase("checkpoint"):
+            try:
+                checkpoint.save(self.config.checkpoint, self.progress.steps, *capture(self))
+            except OSError as error:
+                if not self.failed_saves:
+                    print(f"bulksample: no checkpoint at step {self.progress.steps}, going on: {error}", file=sys.stderr)
+                self.failed_saves += 1
+
+    def _report(self, epochs: int, seconds: float) -> dict[str, Any]:
+        scores = self.progress.best_scores
+        spent = combine(self.comm.gather_control(self.ledger.total()))
+        if self.best_weights and not self.stopped:
+            self.model.load_state_dict(self.best_weights)
+        config = self.config
+        return {
+            "method": config.method,
+            "model": config.model,
+            "sampler": config.sampler,
+            "fanouts": list(config.fanouts),
+            "ranks": self.comm.size,
+            "epochs": self.epoch,
+            "epochs_in_this_run": epochs,
+            "steps": self.progress.steps,
+            "train_loss": self.progress.last_loss,
+            "test_accuracy": scores.get("test_accuracy"),
+            "val_accuracy": scores.get("val_accuracy"),
+            "metric": config.metric,
+            **{key: value for key, value in scores.items() if key not in ("test_accuracy", "val_accuracy")},
+            "best_epoch": self.progress.best_epoch,
+            "seconds_per_epoch": sum(self.seconds) / max(1, len(self.seconds)),
+            "seconds": seconds,
+            **spent,
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "backend": self.backend,
+            "threads": self.threads,
+            "bulk_size": self.loader.bulk_size,
+            "predicted_bytes": self.loader.predicted_bytes,
+            "seed": config.seed,
+            "resumed": self.resumed,
+            "stopped": self.stopped,
+            "failed_saves": self.failed_saves,
+        }
+
+    def _word(self, epoch: int, step: int, initial: bool = False) -> int:
+        """The seed of the model's generator for one step of this rank, or for the initial weights, which all ranks share."""
+        rank = 0 if initial else self.comm.rank
+        words = self._stream.words(Purpose.TRAIN, np.array([int(initial)]), vertex=rank, minibatch=step, epoch=epoch)
+        return int(as_u64(words)[0])
+
+
+def train(graph: Graph, comm: Comm | None = None, observers: Sequence[Observer] = (), **options: Any) -> dict[str, Any]:
+    """Train a model on a graph and return the report; options are those of `TrainConfig`."""
+    return Trainer(TrainConfig.of(**options), graph, comm, observers).run()

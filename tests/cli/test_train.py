@@ -1,0 +1,131 @@
+"""`bulksample train`: options, exit codes, and the JSON that it promises."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from communities import community_graph
+from launch import ROOT, run_ranks
+
+from bulksample.data import store
+
+FLAGS = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "2", "--threads", "1"]
+KINDS = {"total", "topology", "features", "activations", "gradients", "model", "control"}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    place = tmp_path_factory.mktemp("graph") / "g"
+    store.save(community_graph(), place)
+    return str(place)
+
+
+def bulksample(*arguments, monkeypatch, capsys):
+    """Run the command line in this process; the exit code and what it printed."""
+    from bulksample.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["bulksample", *map(str, arguments)])
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code or 0
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    return lambda *arguments: bulksample(*arguments, monkeypatch=monkeypatch, capsys=capsys)
+
+
+def test_the_json_holds_what_is_promised(command, stored, tmp_path):
+    code, out, _ = command("train", stored, *FLAGS, "--json", "-", "--metrics", tmp_path / "m.jsonl", "--seed", 3)
+    assert code == 0
+    report = json.loads(out)
+    promised = {"method", "ranks", "epochs", "test_accuracy", "val_accuracy", "seconds_per_epoch", "phases", "bytes_sent"}
+    assert promised <= report.keys()
+    assert report["method"] == "sync"
+    assert report["ranks"] == 1
+    assert report["epochs"] == 2
+    assert report["bytes_sent"].keys() == KINDS
+    assert len((tmp_path / "m.jsonl").read_text().splitlines()) == 2
+    again = json.loads(command("train", stored, *FLAGS, "--json", "-", "--seed", 3, "--bulk-size", 2)[1])
+    assert again["train_loss"] == report["train_loss"]
+    assert json.loads(command("train", stored, *FLAGS, "--json", "-", "--seed", 4)[1])["train_loss"] != report["train_loss"]
+
+
+def test_every_option_is_taken(command, stored, tmp_path):
+    more = ["--method", "sync", "--model", "gat", "--layers", 2, "--heads", 2, "--dropout", 0.1, "--input-dropout", 0.1, "--batch-norm",
+            "--sampler", "ladies", "--options", "importance=squared_sum,debias=true", "--frontier", "all", "--bulk-size", "auto",
+            "--backend", "reference", "--memory-budget", 10**6, "--seeds", "train", "--label", "other", "--feature-norm", "l2",
+            "--metric", "rocauc", "--patience", 5, "--eval-every", 1, "--checkpoint", tmp_path / "c", "--checkpoint-every", 2,
+            "--resume", "auto", "--timeout", 30, "--quiet", "--lr", 0.01, "--weight-decay", 1e-4,
+            "--json", tmp_path / "r.json"]  # fmt: skip
+    code, out, err = command("train", stored, *FLAGS, *more)
+    assert code == 0, err
+    assert out == ""
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert 0 <= report["test_rocauc"] <= 1
+    assert (tmp_path / "c" / "metrics.jsonl").exists()
+    code, _, _ = command("train", stored, *FLAGS, *more, "--epochs", 3)
+    assert code == 0
+    assert json.loads((tmp_path / "r.json").read_text())["resumed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--model", "gin"], "model"),
+        (["--sampler", "sagee"], "no sampler 'sagee'"),
+        (["--method", "gossip"], "no method 'gossip'"),
+        (["--fanouts", "5,x"], "fanouts must be whole numbers"),
+        (["--layers", "3", "--fanouts", "5"], "3 layers need as many fanouts"),
+        (["--bulk-size", "some"], "bulk-size must be"),
+        (["--label", "none"], "no label 'none'; other would fit"),
+        (["--metric", "rocauc"], "compares two classes"),
+        (["--options", "replace"], "NAME=VALUE"),
+        (["--resume", "auto"], "--checkpoint DIR"),
+        (["--resume", "/nowhere", "--checkpoint", "/tmp"], "no checkpoint at"),
+        (["--lr", "-1"], "lr: input should be greater than 0"),
+        (["--no-such-option"], "No such option"),
+    ],
+)
+def test_bad_use_exits_2_and_says_why(command, stored, arguments, said):
+    code, _, err = command("train", stored, *FLAGS, *arguments)
+    assert code == 2
+    assert said in err
+
+
+def test_bad_data_exits_65(command, stored, tmp_path):
+    code, _, err = command("train", tmp_path / "nowhere", *FLAGS)
+    assert code in (2, 65)
+    place = tmp_path / "g"
+    store.save(community_graph(), place)
+    indices = next(place.glob("*indices*.npy"))
+    indices.write_bytes(indices.read_bytes()[:-4])
+    code, _, err = command("train", place, *FLAGS)
+    assert code == 65, err
+
+
+def test_a_signal_exits_75_and_resume_goes_on(stored, tmp_path):
+    line = [sys.executable, "-m", "bulksample", "train", stored, *FLAGS, "--epochs", "4000", "--checkpoint", str(tmp_path), "--quiet"]
+    process = subprocess.Popen(line, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True)
+    for _ in range(300):
+        time.sleep(0.1)
+        if list(tmp_path.glob("step-*")):
+            break
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 75, err
+    assert "go on with --resume auto" in err
+    assert int(max(tmp_path.glob("step-*")).name[5:]) > 0
+
+
+def test_a_bad_option_ends_all_ranks_with_2(stored):
+    ended = run_ranks(2, ["-m", "bulksample", "train", stored, *FLAGS, "--method", "gossip"], timeout=30)
+    assert ended.code in (2, 9), ended
+    assert "no method 'gossip'" in ended.err

@@ -1,0 +1,52 @@
+"""The ledger and the observers: what was spent where."""
+
+import io
+import sys
+import time
+
+import numpy as np
+import pytest
+from communities import community_graph
+from test_loop import SMALL
+
+from bulksample.config import TrainConfig
+from bulksample.dist.threads import on_threads
+from bulksample.report.ledger import PHASES, Ledger, combine
+from bulksample.report.results import ProgressBar
+from bulksample.train.loop import Trainer
+
+
+def test_seconds_and_bytes_go_to_their_phase():
+    def body(comm):
+        ledger = Ledger(comm)
+        with ledger.phase("reduce"):
+            comm.allreduce(np.zeros(10, np.float32), "gradients")
+        with ledger.phase("sample"):
+            time.sleep(0.02 * (comm.rank + 1))
+        first = ledger.take()
+        comm.allreduce(np.zeros(10, np.float32), "model")
+        return first, ledger.take(), ledger.total()
+
+    first, second, total = (combine(list(part)) for part in zip(*on_threads(2, body), strict=True))
+    assert first["phases"].keys() == set(PHASES)
+    assert 0.04 <= first["phases"]["sample"] < 0.2  # of the slowest rank
+    assert first["phase_bytes"]["reduce"] == first["bytes_sent"]["gradients"] == 80
+    assert second["bytes_sent"]["model"] == 80
+    assert sum(second["phases"].values()) == 0
+    assert total["bytes_sent"]["total"] == 160
+
+
+def test_a_phase_that_fails_is_still_counted():
+    ledger = on_threads(1, Ledger)[0]
+    with pytest.raises(KeyError), ledger.phase("fetch"):
+        raise KeyError
+    assert ledger.take()["seconds"]["fetch"] > 0
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_progress_bar_shows_on_terminals_only(terminal, monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stderr", screen)
+    Trainer(TrainConfig.of(**SMALL), community_graph(), None, [ProgressBar()]).run()
+    assert ("loss" in screen.getvalue()) == terminal
