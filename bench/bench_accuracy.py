@@ -23,7 +23,7 @@ FULL_BATCH = {
     "amazon-computers": 91.9, "dblp": 84.6, "facebook-pagepage": 94.5, "flickr-lane": 92.7, "minesweeper": 90.5, "confpapers": 84.4,
 }
 SETTINGS = {
-    "amazon-computers": "--hidden 128 --lr 0.01 --feature-norm l2 --fanouts 10,10 --batch-size 256 --epochs 25",
+    "amazon-computers": "--hidden 128 --lr 0.01 --feature-norm l2 --fanouts 15,10 --batch-size 128 --epochs 25",
     "dblp": "--hidden 128 --lr 0.01 --weight-decay 1e-4 --feature-norm l2 --fanouts 10,10 --batch-size 512 --epochs 15",
     "facebook-pagepage": "--hidden 128 --lr 0.01 --weight-decay 5e-5 --feature-norm l2 --fanouts 10,10 --batch-size 512 --epochs 15",
     "flickr-lane": "--hidden 128 --lr 0.01 --weight-decay 5e-5 --feature-norm l2 --fanouts 25,10 --batch-size 256 --epochs 15",
