@@ -153,3 +153,15 @@ def test_a_pickled_split_is_named_and_not_read(tmp_path):
 def test_the_wrong_folder_is_named(tmp_path):
     with pytest.raises(DataError, match="has no folder raw"):
         ogb.read(tmp_path)
+
+
+@pytest.mark.parametrize("write", [write_csv, write_binary])
+def test_the_layouts_are_those_that_ogb_itself_reads(tmp_path, write):
+    theirs = pytest.importorskip("ogb.io.read_graph_raw", reason="the ogb extra is not installed")
+    read = theirs.read_csv_graph_raw if write is write_csv else theirs.read_binary_graph_raw
+    (graph,) = read(str(write(tmp_path / "ogbn_arxiv") / "raw"), add_inverse_edge=False)
+    ours = ogb.read(tmp_path / "ogbn_arxiv")
+    assert graph["num_nodes"] == ours.n
+    np.testing.assert_array_equal(graph["node_feat"], ours.features)
+    edges = set(zip(*graph["edge_index"].tolist(), strict=True))
+    assert edges == {(u, v) for v, u in zip(ours.adjacency.row_of_entry().tolist(), ours.adjacency.indices.tolist(), strict=True)}
