@@ -7,16 +7,24 @@ the business of whoever implements these four methods.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from .backends.base import Backend, Picks, Restriction, check_fanout
+from .backends.base import Backend, LayerPicks, Picks, check_fanout
 from .rng import Draw
 from .selection import Selection
 from .sparse import CSR, frozen
 
 Entries = Literal["ones", "weights", "squares"]
+
+
+class Kept(NamedTuple):
+    """Q_R A Q_C, kept per minibatch: the edges from selected rows to selected columns."""
+
+    pointers: np.ndarray  # int64, shape (R + 1,)
+    columns: np.ndarray  # int32, shape (E,): positions in the minibatch's part of Q_C, ascending by global vertex
+    shares: np.ndarray | None  # float64, shape (E,): w_uv / sum_j w_uj, which is 1 / degree where A holds ones
 
 
 class Adjacency(Protocol):
@@ -36,11 +44,11 @@ class Adjacency(Protocol):
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
         """SAMPLE(NORM(Q A), s) with one row of Q per (minibatch, vertex), fused; see `Backend.sample_rows`."""
 
-    def restrict(self, rows: Selection, columns: Selection) -> Restriction:
-        """Q_R A Q_C per minibatch; see `Backend.restrict`."""
+    def sample_layer(self, q: Selection, entries: Entries, power: int, fanout: int, draw: Draw) -> LayerPicks:
+        """SAMPLE(NORM(Q A), s) with one row of Q per minibatch, NORM raising the sums to a power; see `Backend.smallest_keys`."""
 
-    def row_normalised(self, rows: Selection, restriction: Restriction) -> np.ndarray:
-        """w_uv / sum_j w_uj of each restricted entry: float64, shape (E,); 1 / degree where A holds ones."""
+    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
+        """Q_R A Q_C per minibatch, A row-normalised; the shares are left out where they are not asked for."""
 
 
 class LocalAdjacency:
@@ -71,14 +79,18 @@ class LocalAdjacency:
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
         return self.backend.sample_rows(self.matrix, q, check_fanout(fanout), draw)
 
-    def restrict(self, rows: Selection, columns: Selection) -> Restriction:
-        return self.backend.restrict(self._pattern, rows, columns)
+    def sample_layer(self, q: Selection, entries: Entries, power: int, fanout: int, draw: Draw) -> LayerPicks:
+        p = self.left_multiply(q, entries)
+        weights = p.entries().astype(np.float64) ** power
+        return self.backend.smallest_keys(p.indptr, p.indices, weights, check_fanout(fanout), q.minibatches, draw)
 
-    def row_normalised(self, rows: Selection, restriction: Restriction) -> np.ndarray:
-        sums = np.repeat(self._row_sums[rows.vertices], np.diff(restriction.pointers))
-        if self.matrix.values is None:
-            return 1.0 / sums
-        return self.matrix.values[restriction.entries] / sums
+    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
+        kept = self.backend.restrict(self._pattern, rows, columns)
+        if not shares:
+            return Kept(kept.pointers, kept.columns, None)
+        sums = np.repeat(np.maximum(self._row_sums[rows.vertices], 1.0), np.diff(kept.pointers))
+        weights = 1.0 if self.matrix.values is None else self.matrix.values[kept.entries]
+        return Kept(kept.pointers, kept.columns, weights / sums)
 
     @cached_property
     def _pattern(self) -> CSR:

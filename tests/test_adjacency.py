@@ -22,11 +22,17 @@ def test_squares_are_those_of_the_row_normalised_weights(backend):
     assert np.ldexp(got.astype(float), -adjacency._square_bits) == pytest.approx((normalised**2).sum(axis=0), rel=1e-9)
 
 
+def test_a_row_whose_weights_are_all_zero_has_shares_of_zero(backend):
+    matrix = CSR.from_edges([0, 0, 1], [0, 1, 0], (2, 2)).with_values(np.array([0, 0, 5]))
+    everyone = Selection.everything(2)
+    assert LocalAdjacency(matrix, backend).restrict(everyone, everyone).shares.tolist() == [0, 0, 1]
+
+
 def test_restricted_entries_are_shares_of_their_row(backend):
     for weighted in (False, True):
         matrix = random_matrix(100, 2000, 6, weighted=weighted)
         adjacency = LocalAdjacency(matrix, backend)
         everyone = Selection.everything(100)
         kept = adjacency.restrict(everyone, everyone)
-        sums = np.bincount(matrix.row_of_entry(), adjacency.row_normalised(everyone, kept), 100)
+        sums = np.bincount(matrix.row_of_entry(), kept.shares, 100)
         assert sums == pytest.approx((matrix.degrees > 0).astype(float))

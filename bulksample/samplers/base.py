@@ -162,7 +162,8 @@ class LayerWise(Sampler):
         kept = adjacency.restrict(frontier, columns)  # EXTRACT: Q_R A Q_C
         edges = np.diff(kept.pointers)
         source = np.repeat(columns.pointers[frontier.minibatch_of_row()], edges) + kept.columns
-        weights = adjacency.row_normalised(frontier, kept)
+        weights = kept.shares
+        assert weights is not None  # they were asked for
         if self.debias:
             weights = weights / drawn.inclusion[source]
         if self.renormalise:

@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from ..adjacency import Adjacency
 from ..backends.base import LayerPicks
 from ..errors import UsageError
@@ -42,9 +40,5 @@ class Ladies(LayerWise):
 
     def draw_layer(self, adjacency: Adjacency, frontier: Selection, fanout: int, draw: Draw) -> LayerPicks:
         if self.importance == "sum_of_squares":
-            p = adjacency.left_multiply(frontier, "squares")
-            weights = p.entries().astype(np.float64)
-        else:
-            p = adjacency.left_multiply(frontier, "weights")
-            weights = np.square(p.entries().astype(np.float64))
-        return adjacency.backend.smallest_keys(p.indptr, p.indices, weights, fanout, frontier.minibatches, draw)
+            return adjacency.sample_layer(frontier, "squares", 1, fanout, draw)
+        return adjacency.sample_layer(frontier, "weights", 2, fanout, draw)

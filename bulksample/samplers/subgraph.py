@@ -16,7 +16,7 @@ from ..selection import Selection
 
 def induced(adjacency: Adjacency, vertices: Selection) -> tuple[np.ndarray, np.ndarray]:
     """Row pointers (R + 1) and local columns (E) of the induced subgraphs, stacked."""
-    kept = adjacency.restrict(vertices, vertices)
+    kept = adjacency.restrict(vertices, vertices, shares=False)
     return kept.pointers, kept.columns
 
 
