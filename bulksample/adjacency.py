@@ -58,9 +58,12 @@ class LocalAdjacency:
     ----------
     matrix : CSR, shape (n, n), canonical; int64 fixed-point weights or ones
     backend : Backend
+    longest_column : int, optional
+        Entries of the longest column of the whole matrix, where this one is a block of its rows.
     """
 
-    def __init__(self, matrix: CSR, backend: Backend) -> None:
+    def __init__(self, matrix: CSR, backend: Backend, longest_column: int | None = None) -> None:
+        self._longest_column = longest_column
         self.matrix = matrix
         self.backend = backend
         self.n = matrix.shape[0]
@@ -72,7 +75,7 @@ class LocalAdjacency:
         if entries == "weights":
             return self.backend.spgemm(q.per_minibatch(), self.matrix)
         if self.weighted:
-            return self.backend.spgemm(q.per_minibatch(), self._squares)
+            return self.backend.spgemm(q.per_minibatch(), self.squares)
         # every entry of row u is 1 / d_u**2, so the square is a scaling of Q: (Q D^-2) A
         return self.backend.spgemm(q.per_minibatch(self._inverse_squares[q.vertices]), self._pattern)
 
@@ -108,7 +111,8 @@ class LocalAdjacency:
     @cached_property
     def _square_bits(self) -> int:
         """Fractional bits of a square: a column sum is at most its longest column, and stays within 2**62."""
-        return min(60, 62 - max(self.matrix.longest_column - 1, 0).bit_length())
+        longest = self.matrix.longest_column if self._longest_column is None else self._longest_column
+        return min(60, 62 - max(longest - 1, 0).bit_length())
 
     @cached_property
     def _inverse_squares(self) -> np.ndarray:
@@ -116,8 +120,7 @@ class LocalAdjacency:
         return frozen(np.rint(np.ldexp(inverse * inverse, self._square_bits)).astype(np.int64))
 
     @cached_property
-    def _squares(self) -> CSR:
-        values = self.matrix.values
-        assert values is not None
-        share = values / np.repeat(np.maximum(self._row_sums, 1.0), self.matrix.degrees)
+    def squares(self) -> CSR:
+        """The matrix with the entries that `left_multiply` calls squares."""
+        share = self.matrix.entries() / np.repeat(np.maximum(self._row_sums, 1.0), self.matrix.degrees)
         return self.matrix.with_values(np.rint(np.ldexp(share * share, self._square_bits)).astype(np.int64))

@@ -30,7 +30,7 @@ class Selection:
         as the user gave them.
     n : int
         Number of vertices of the graph.
-    names : int32, shape (R,), optional
+    own_names : int32, shape (R,), optional
         What a row is called in the counter of its random numbers: the vertex itself, unless several rows of a
         minibatch stand at one vertex and must draw apart (random walks name the walker).
     """
@@ -39,13 +39,13 @@ class Selection:
     pointers: np.ndarray
     vertices: np.ndarray
     n: int
-    names: np.ndarray = None  # type: ignore[assignment]  # the vertices, from __post_init__ on
+    own_names: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if self.names is None:
-            object.__setattr__(self, "names", self.vertices)
-        for name, dtype in (("minibatches", np.int64), ("pointers", np.int64), ("vertices", np.int32), ("names", np.int32)):
+        for name, dtype in (("minibatches", np.int64), ("pointers", np.int64), ("vertices", np.int32)):
             object.__setattr__(self, name, frozen(getattr(self, name), dtype))
+        if self.own_names is not None:
+            object.__setattr__(self, "own_names", frozen(self.own_names, np.int32))
         if len(self.pointers) != len(self.minibatches) + 1 or self.pointers[-1] != len(self.vertices):
             raise UsageError(
                 f"a selection of {len(self.minibatches)} minibatches needs {len(self.minibatches) + 1} pointers "
@@ -79,6 +79,11 @@ class Selection:
 
     def __len__(self) -> int:
         return len(self.minibatches)
+
+    @property
+    def names(self) -> np.ndarray:
+        """What each row is called in the counter of its random numbers: int32, shape (R,)."""
+        return self.vertices if self.own_names is None else self.own_names
 
     @property
     def sizes(self) -> np.ndarray:

@@ -11,7 +11,10 @@ from ..backends import available
 from ..backends.native import processors, unavailable_because
 from .output import JsonOption, emit
 
-EXTRAS = {"torch": "train", "mpi4py": "mpi", "mpich": "mpi", "cupy": "cuda", "torch_geometric": "pyg", "ogb": "ogb", "matplotlib": "plot"}
+EXTRAS = {
+    "torch": "train", "mpi4py": "mpi", "mpich": "mpi", "pymetis": "partition",
+    "cupy": "cuda", "torch_geometric": "pyg", "ogb": "ogb", "matplotlib": "plot",
+}  # fmt: skip
 
 
 def info(json_file: JsonOption = None) -> None:

@@ -119,7 +119,7 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
     wanted = {role: entry for role, entry in manifest.arrays.items() if features or not role.startswith("features")}
     if check == "full":
         _check_sums(folder, wanted)
-    arrays = {role: _open(folder, entry) for role, entry in wanted.items()}
+    arrays = {role: open_array(folder, entry) for role, entry in wanted.items()}
     try:
         return _graph(manifest, arrays, check == "full")
     except DataError as error:
@@ -223,7 +223,8 @@ def _check_sums(folder: Path, entries: dict[str, ArrayEntry]) -> None:
         raise DataError("\n".join(faults))
 
 
-def _open(folder: Path, entry: ArrayEntry) -> np.ndarray:
+def open_array(folder: Path, entry: ArrayEntry) -> np.ndarray:
+    """One array of a store as a memmap; raises `DataError` where the file is not what the manifest says."""
     what = f"{folder.name}/{entry.file}"
     array = open_npy(_check_size(folder, entry), what)
     if array.dtype.str != entry.dtype or array.shape != entry.shape:

@@ -13,74 +13,35 @@ collective      rank r counts                             sum over ranks        
 allreduce       (w - w_r) + (p - 1) w_r                   2 (p - 1) w                 2 (p - 1)
 allgather(rows) (p - 1) w_r                               (p - 1) sum_r w_r           p - 1
 broadcast       (p - 1) w at the root, 0 elsewhere        (p - 1) w                   p - 1 at the root
+alltoall        bytes of its parts for others             sum over ranks              nonempty parts
+  + control     8 (p - 1)                                 8 p (p - 1)                 p - 1
+split (control) 16 (p - 1)                                16 p (p - 1)                p - 1
 barrier         0                                         0                           0
 =============== ========================================= =========================== ==================
 
-The all-reduce is a reduce-scatter followed by an all-gather, w_r being rank r's share of the array.
+The all-reduce is a reduce-scatter followed by an all-gather, w_r being rank r's share of the array. A communicator made
+by `split` counts into the tally of the one it was made from, so that a process has one.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ..errors import PeerLost, UsageError
+from .primitives import KINDS, LANDED, MOST_ELEMENTS, Arrival, Flight, Primitives, Traffic
 
-KINDS = ("topology", "features", "activations", "gradients", "model", "control")
-MOST_ELEMENTS = 2**30  # in one message; several MPI libraries fail from 2**31 on
+__all__ = ["KINDS", "LANDED", "MOST_ELEMENTS", "Arrival", "Comm", "Flight", "Primitives", "Traffic"]
 
-
-class Traffic(NamedTuple):
-    """What one rank sent."""
-
-    messages: int
-    bytes: int
+_COUNT_BITS = 40  # of the word that goes ahead of a part; the other 23 say what the part is made of
 
 
-class Comm(ABC):
-    """Typed collectives over `size` ranks.
-
-    Attributes
-    ----------
-    rank, size : int
-    tally : dict of kind to Traffic
-        What this rank has sent so far.
-    """
-
-    rank: int
-    size: int
-
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
-        self.most_elements = MOST_ELEMENTS
-        self.tally = dict.fromkeys(KINDS, Traffic(0, 0))
-        self._history = 0  # of the collectives so far, alike on all ranks that took part in the same ones
-
-    # ---- what moves: four primitives, and a way out
-
-    @abstractmethod
-    def _allreduce(self, array: np.ndarray, kind: str) -> None:
-        """Sum a one-dimensional array of at most `most_elements` entries over ranks, in place."""
-
-    @abstractmethod
-    def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
-        """Every rank's bytes one after the other: uint8, shape (sum of sizes,), at most `most_elements` of them."""
-
-    @abstractmethod
-    def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
-        """Overwrite the bytes of all ranks with those of the root; at most `most_elements` of them."""
-
-    @abstractmethod
-    def barrier(self) -> None:
-        """Return when all ranks have come here."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Leave together: return when every rank has called it, or is leaving the interpreter."""
+class Comm(Primitives):
+    """Typed collectives over `size` ranks."""
 
     def __enter__(self) -> Comm:
         return self
@@ -88,8 +49,6 @@ class Comm(ABC):
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         if kind is None:  # after an exception the others may never come; the exception hook ends them
             self.close()
-
-    # ---- what is meant
 
     def allreduce(self, array: np.ndarray, kind: str) -> np.ndarray:
         """Sum an array over ranks, in place.
@@ -171,6 +130,65 @@ class Comm(ABC):
                 self._broadcast(flat[first : first + self.most_elements], root, kind)
         return array
 
+    def alltoall(self, parts: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
+        """Send a part to every rank and receive one from each.
+
+        Parameters
+        ----------
+        parts : `size` arrays
+            ``parts[r]`` goes to rank r. All parts on all ranks have the same dtype and the same shape but for the first
+            axis, which may be 0 long.
+        kind : one of KINDS
+
+        Returns
+        -------
+        What each rank sent to this one, in rank order; views of one buffer.
+
+        Raises
+        ------
+        UsageError
+            On all ranks, if the ranks do not bring the same dtype, shape and kind; nothing has moved then. On this
+            rank, if its own parts do not fit together.
+
+        Notes
+        -----
+        How many rows come is agreed first, 8 bytes of kind "control" to each other rank, and checked afterwards.
+        """
+        return self.start_alltoall(parts, kind).wait()
+
+    def start_alltoall(self, parts: Sequence[np.ndarray], kind: str) -> Arrival:
+        """Begin `alltoall`; its result is had from ``.wait()`` of what is returned. Lengths are agreed in here."""
+        held = self._checked_parts(parts, kind)
+        dtype, shape = held[0].dtype, held[0].shape[1:]
+        self._note(f"alltoall {kind} {dtype.str} {shape}")
+        counts = self._agree_on_counts([len(part) for part in held], f"{kind} {dtype.str} {shape}")
+        out = np.empty((int(counts.sum()), *shape), dtype)
+        into = np.split(out, np.cumsum(counts)[:-1])
+        into[self.rank][:] = held[self.rank]
+        away = [part for r, part in enumerate(held) if r != self.rank and part.nbytes]
+        self._count(kind, len(away), sum(part.nbytes for part in away))
+        if self.size == 1:
+            return Arrival(into, LANDED)
+        return Arrival(into, self._start_alltoall([_bytes_of(part) for part in held], [_bytes_of(part) for part in into], kind))
+
+    def split(self, color: int, key: int = 0) -> Comm:
+        """The communicator of the ranks that name the same colour, ordered by key, then by rank.
+
+        It has the deadline of this one, ends the same job when it strikes, and counts into the same tally.
+
+        Raises
+        ------
+        UsageError
+            If the colour is negative.
+        """
+        if not 0 <= color < 2**31:
+            raise UsageError(f"color must be a number from 0 to {2**31 - 1}; got {color}")
+        colors, keys = self.allgather(np.array([color, key], np.int64), "control").T
+        same = np.flatnonzero(colors == color)
+        made: Comm = self._split(color, same[np.argsort(keys[same], kind="stable")].tolist())
+        made.tally, made.most_elements = self.tally, self.most_elements
+        return made
+
     def gather_control(self, thing: Any) -> list[Any]:
         """A small object of each rank, in rank order, on every rank.
 
@@ -204,19 +222,33 @@ class Comm(ABC):
             rounds.append((self._allgather(part[first : first + int(now[self.rank])], now, kind), now))
         return rounds
 
-    def _check(self, array: np.ndarray, kind: str, writable: bool = False) -> None:
-        if kind not in KINDS:
-            raise UsageError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
-        if not array.flags.c_contiguous or (writable and not array.flags.writeable):
-            wanted = "C-contiguous and writable" if writable else "C-contiguous"
-            raise UsageError(f"the array must be {wanted}; got shape {array.shape} with strides {array.strides}")
+    def _checked_parts(self, parts: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
+        held = [np.ascontiguousarray(part) for part in parts]
+        if len(held) != self.size:
+            raise UsageError(f"alltoall sends one part to each of {self.size} ranks; got {len(held)} parts")
+        for part in held:
+            self._check(part, kind)
+            if part.dtype != held[0].dtype or part.dtype.hasobject or part.shape[1:] != held[0].shape[1:]:
+                found = ", ".join(f"{other.dtype} {other.shape}" for other in held)
+                raise UsageError(f"the parts of an alltoall must be numbers of one dtype and one shape of rows; got {found}")
+        return held
 
-    def _note(self, what: str) -> None:
-        self._history = zlib.crc32(what.encode(), self._history)
-
-    def _count(self, kind: str, messages: int, sent: int) -> None:
-        before = self.tally[kind]
-        self.tally[kind] = Traffic(before.messages + messages, before.bytes + int(sent))
+    def _agree_on_counts(self, counts: list[int], made_of: str) -> np.ndarray:
+        """How many rows each rank has for this one: int64, shape (size,). A mark of `made_of` travels in the same words."""
+        if max(counts) >= 2**_COUNT_BITS:
+            raise UsageError(f"a part has {max(counts)} rows; fewer than 2**{_COUNT_BITS} would fit")
+        mark = zlib.crc32(made_of.encode()) >> 9
+        words = np.array(counts, np.int64) | (mark << _COUNT_BITS)
+        self._count("control", self.size - 1, 8 * (self.size - 1))
+        if self.size > 1:
+            words = self._alltoall_words(words)
+        differing = np.flatnonzero(words >> _COUNT_BITS != mark)
+        if len(differing):
+            raise UsageError(
+                f"all ranks of an alltoall bring one kind, dtype and shape of rows: rank {self.rank} brings {made_of}, "
+                f"rank {differing[0]} something else"
+            )
+        return words & (2**_COUNT_BITS - 1)
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:

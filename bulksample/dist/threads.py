@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import PeerLost
-from .base import Comm
+from .base import LANDED, Comm, Flight
 
 T = TypeVar("T")
 
@@ -33,6 +33,15 @@ class SerialComm(Comm):
     def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
         pass
 
+    def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
+        return words
+
+    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> Flight:
+        return LANDED
+
+    def _split(self, color: int, members: list[int]) -> Comm:
+        return SerialComm()
+
     def barrier(self) -> None:
         pass
 
@@ -41,11 +50,18 @@ class SerialComm(Comm):
 
 
 class _Board:
-    """Where the threads of one world lay down what they bring."""
+    """Where the threads of one communicator lay down what they bring. All boards of a world break together."""
 
-    def __init__(self, size: int, timeout: float) -> None:
+    def __init__(self, size: int, timeout: float, parent: _Board | None = None) -> None:
         self.meeting = threading.Barrier(size, timeout=timeout)
         self.places: list[Any] = [None] * size
+        self.timeout = timeout
+        self._family: list[_Board] = [] if parent is None else parent._family
+        self._family.append(self)
+
+    def abort(self) -> None:
+        for board in list(self._family):  # one made in this moment is not used: its parent is among them
+            board.meeting.abort()
 
 
 class ThreadComm(Comm):
@@ -87,6 +103,23 @@ class ThreadComm(Comm):
     def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
         part[:] = self._exchange(part.copy(), f"broadcast {kind} {part.shape} from {root}")[root]
 
+    def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
+        return np.array([theirs[self.rank] for theirs in self._exchange(words.copy(), "alltoall counts")], np.int64)
+
+    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> Flight:
+        brought = self._exchange([part.copy() for part in parts], f"alltoall {kind}")
+        for r, (theirs, place) in enumerate(zip(brought, into, strict=True)):
+            part = theirs[self.rank]
+            if len(part) != len(place):
+                raise PeerLost(f"rank {r} sent {len(part)} bytes to rank {self.rank}; {len(place)} were agreed")
+            place[:] = part
+        return LANDED
+
+    def _split(self, color: int, members: list[int]) -> Comm:
+        first = members[0] == self.rank
+        boards = self._exchange(_Board(len(members), self._board.timeout, self._board) if first else None, "split")
+        return ThreadComm(members.index(self.rank), boards[members[0]])
+
     def barrier(self) -> None:
         self._exchange(None, "barrier")
 
@@ -110,7 +143,7 @@ def on_threads(size: int, function: Callable[[Comm], T], timeout: float = 60.0) 
             results[rank] = function(ThreadComm(rank, board))
         except BaseException as error:
             errors[rank] = error
-            board.meeting.abort()
+            board.abort()
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
     for thread in threads:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from ..errors import EXIT_PEER_LOST
 
 REMEMBERED = 64
 _SPIN_SECONDS = 50e-6  # most small collectives are done by then; longer spinning takes the core from the rank awaited
@@ -45,8 +51,9 @@ class Watch:
         self.ring: deque[Collective] = deque(maxlen=REMEMBERED)
         self._number = 0
 
-    def wait(self, done: Callable[[], bool], what: str) -> None:
-        """Poll `done` until it is true: a short spin, then naps that grow to a millisecond."""
+    def wait(self, done: Callable[[], bool], what: str, glance: Callable[[float], None] | None = None) -> None:
+        """Poll `done` until it is true: a short spin, then naps that grow to a millisecond. `glance` takes the place of the usual one."""
+        glance = glance or self._glance
         self._number += 1
         entry = Collective(self._number, what, time.monotonic())
         self.ring.append(entry)
@@ -57,8 +64,8 @@ class Watch:
                 continue
             if now - entry.began > self.timeout:
                 self._strike(f"waited {now - entry.began:.0f} s for {what} (collective #{entry.number})")
-            if self._glance is not None and now - glanced > _GLANCE_EVERY:
-                self._glance(now - entry.began)
+            if glance is not None and now - glanced > _GLANCE_EVERY:
+                glance(now - entry.began)
                 glanced = now
             time.sleep(nap)
             nap = min(2 * nap, _LONGEST_NAP)
@@ -71,3 +78,23 @@ class Watch:
     def history(self) -> str:
         """The ring, oldest first, one line each."""
         return "\n".join(f"  {entry}" for entry in self.ring)
+
+
+@contextmanager
+def guarded(timeout: float, what: str) -> Iterator[None]:
+    """A deadline for what cannot be polled, such as the making of a communicator: past it the process ends, exit code 75.
+
+    The launcher then ends the other ranks.
+    """
+
+    def strike() -> None:
+        print(f"bulksample: waited {timeout:.0f} s for {what}; ending this rank", file=sys.stderr, flush=True)
+        os._exit(EXIT_PEER_LOST)
+
+    timer = threading.Timer(timeout, strike)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,176 @@
+"""The graph distributed: any grid, policy and bulk gives the minibatches and products of one process, to the bit."""
+
+import numpy as np
+import pytest
+from battery import SETTINGS, make, needs_weights
+from launch import run_ranks
+from oracles import assert_identical
+from zoo import ZOO, random_matrix
+
+from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, backends
+from bulksample.dist.grid import ProcessGrid
+from bulksample.dist.owner import OwnerAdjacency
+from bulksample.dist.spgemm15d import RowsAdjacency
+from bulksample.dist.threads import on_threads
+
+GRIDS = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 2), (6, 2), (6, 3), (8, 2), (8, 4)]
+POLICIES = {
+    "owner": OwnerAdjacency,
+    "rows": RowsAdjacency,
+    "rows-oblivious": lambda *arguments: RowsAdjacency(*arguments, oblivious=True),
+}
+MINIBATCHES = 10
+
+
+def block_row(matrix, bounds, i):
+    first, last = bounds[i], bounds[i + 1]
+    entries = slice(matrix.indptr[first], matrix.indptr[last])
+    values = None if matrix.values is None else matrix.values[entries]
+    return CSR(matrix.indptr[first : last + 1] - matrix.indptr[first], matrix.indices[entries], values, (last - first, matrix.shape[1]))
+
+
+def distributed(comm, replication, policy, matrix, bounds=None):
+    grid = ProcessGrid(comm, replication)
+    bounds = grid.bounds(matrix.shape[0]) if bounds is None else bounds
+    return POLICIES[policy](grid, block_row(matrix, bounds, grid.row), backends.make("auto", 1), bounds)
+
+
+def seeds_of(n):
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, n, rng.integers(0, 9)) for _ in range(MINIBATCHES)]
+
+
+def epoch(sampler, adjacency, lists, rank=0, ranks=1, bulk=MINIBATCHES):
+    """Digests of this rank's minibatches, `bulk` of them in each call; all ranks make as many calls."""
+    own = np.arange(len(lists))[rank::ranks]
+    calls = -(-len(lists) // (ranks * bulk))
+    drawn = []
+    for call in range(calls):
+        ids = own[call * bulk : (call + 1) * bulk]
+        drawn += sampler.sample_bulk(adjacency, Selection.of([lists[i] for i in ids], adjacency.n, ids), Stream(3), epoch=1)
+    return [(m.id, m.digest()) for m in drawn]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_grid_does_not_change_a_minibatch(setting, policy):
+    sampler = make(setting)
+    for name in ("random", "weighted", "single"):
+        matrix = ZOO[name]
+        if needs_weights(setting) and matrix.values is None:
+            continue
+        lists = seeds_of(matrix.shape[0])
+        alone = dict(epoch(sampler, LocalAdjacency(matrix, backends.make("auto", 1)), lists))
+        for p, c in GRIDS if name == "weighted" else GRIDS[1::3]:
+            def rank(comm, p=p, c=c, matrix=matrix, lists=lists):
+                return epoch(sampler, distributed(comm, c, policy, matrix), lists, comm.rank, p, bulk=1 + p % 3)
+
+            spread = dict(pair for part in on_threads(p, rank) for pair in part)
+            assert spread == alone, f"{name}, p = {p}, c = {c}: minibatches {[i for i in alone if spread.get(i) != alone[i]]}"
+
+
+def assert_products_agree(seeds):
+    """Every grid and policy against one process, on a graph of its own for each seed."""
+    for seed in seeds:
+        n = int(np.random.default_rng(seed).integers(1, 40))
+        matrix = random_matrix(n, 3 * n, seed, weighted=seed % 2 == 1)
+        rng = np.random.default_rng(seed + 1)
+        lists = [rng.permutation(n)[: rng.integers(0, n + 1)] for _ in range(16)]
+        p, c = [(1, 1), (2, 1), (3, 3), (4, 2), (6, 3), (8, 2), (12, 2), (16, 4)][seed % 8]
+        policy = list(POLICIES)[seed % 3]
+        for entries in ("ones", "weights", "squares"):
+            def rank(comm, p=p, c=c, entries=entries, matrix=matrix, lists=lists, policy=policy):
+                q = Selection.of(lists[comm.rank :: p], matrix.shape[0])
+                return q, distributed(comm, c, policy, matrix).left_multiply(q, entries)
+
+            whole = LocalAdjacency(matrix, backends.make("reference"))
+            for q, product in on_threads(p, rank):
+                product.validate("product")
+                expected = whole.left_multiply(q, entries)
+                got = (product.indptr, product.indices, product.entries())
+                what = f"seed {seed}, {policy}, p {p}, c {c}, {entries}"
+                assert_identical(got, (expected.indptr, expected.indices, expected.entries()), what)
+
+
+def test_products_equal_those_of_one_process():
+    assert_products_agree(range(60))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_five_hundred_products_equal_those_of_one_process():
+    assert_products_agree(range(60, 560))
+
+
+def test_uneven_blocks_and_empty_ranks_are_legal():
+    matrix, lists = ZOO["random"], seeds_of(200)
+    sampler = make("ladies")
+    alone = dict(epoch(sampler, LocalAdjacency(matrix, backends.make()), lists))
+    for policy in POLICIES:
+        for bounds in ([0, 0, 150, 150, 200], [0, 200, 200, 200, 200]):
+            def rank(comm, policy=policy, bounds=bounds):
+                busy = lists if comm.rank == 2 else []
+                return epoch(sampler, distributed(comm, 1, policy, matrix, np.array(bounds)), busy or [[]] * 10)
+
+            assert dict(on_threads(4, rank)[2]) == alone
+
+
+def test_rows_sends_no_more_than_rows_oblivious_and_owner_far_less():
+    matrix = random_matrix(2000, 80_000, 4)
+    sent = {}
+    for policy in POLICIES:
+        def rank(comm, policy=policy):
+            adjacency = distributed(comm, 2, policy, matrix)
+            before = comm.tally["topology"].bytes
+            rng = np.random.default_rng(comm.rank)
+            make("sage", fanouts=(4, 3)).sample_bulk(adjacency, Selection.of([rng.integers(0, 2000, 16)] * 2, 2000), Stream(1))
+            return comm.tally["topology"].bytes - before
+
+        sent[policy] = sum(on_threads(8, rank))
+    assert sent["owner"] * 4 < sent["rows"] < sent["rows-oblivious"]
+
+
+@pytest.mark.parametrize(("p", "c"), [(4, 3), (6, 4), (3, 0), (2, 5)])
+def test_replication_must_divide_the_ranks(p, c):
+    with pytest.raises(UsageError, match="replication must divide the number of ranks"):
+        on_threads(p, lambda comm: ProcessGrid(comm, c))
+
+
+def test_a_block_of_the_wrong_size_is_refused():
+    with pytest.raises(UsageError, match="block row 1 must have 100 of 200 rows; it has 200"):
+        on_threads(2, lambda comm: OwnerAdjacency(ProcessGrid(comm), ZOO["random"] if comm.rank else block_row(ZOO["random"], [0, 100], 0),
+                                                  backends.make()))
+
+
+def test_block_columns_are_dealt_once_each():
+    for p in range(1, 17):
+        for c in (c for c in range(1, p + 1) if p % c == 0):
+            def shares(comm, c=c):
+                grid = ProcessGrid(comm, c)
+                return [list(grid.block_columns(j)) for j in range(c)]
+
+            (dealt, *_) = on_threads(p, shares)
+            assert [k for share in dealt for k in share] == list(range(p // c))
+
+
+@pytest.mark.parametrize("p", [2, 4])
+def test_processes_draw_what_threads_draw(p):
+    program = """
+import sys
+sys.path[:0] = {path!r}
+from test_spgemm15d import ZOO, distributed, epoch, make, seeds_of
+from bulksample.dist.comm import world
+with world(60) as comm:
+    lists = seeds_of(200)
+    for policy in ("owner", "rows"):
+        mine = epoch(make("ladies"), distributed(comm, 2, policy, ZOO["random"]), lists, comm.rank, comm.size, bulk=2)
+        drawn = comm.gather_control(mine)
+        if comm.rank == 0:
+            print(policy, sorted(pair for part in drawn for pair in map(tuple, part)))
+"""
+    import sys
+
+    ended = run_ranks(p, program.format(path=[path for path in sys.path if path]), timeout=100)
+    assert ended.code == 0, ended
+    alone = sorted(epoch(make("ladies"), LocalAdjacency(ZOO["random"], backends.make()), seeds_of(200)))
+    assert ended.out.split("\n")[:2] == [f"{policy} {alone}" for policy in ("owner", "rows")]
