@@ -28,62 +28,55 @@ def sample(
     drop_last: Annotated[bool, typer.Option("--drop-last")] = False,
     memory_budget: Annotated[int | None, typer.Option(min=1, help="Bytes for sampled minibatches, for --bulk-size auto.")] = None,
     digest: Annotated[bool, typer.Option("--digest/--no-digest", help="Witness the minibatches by a SHA-256 (not timed).")] = True,
+    graph: Annotated[str, typer.Option(help="replicated: whole on every rank; partitioned: in block rows.")] = "replicated",
+    replication: Annotated[int, typer.Option(min=1, help="c of the p/c x c process grid, where the graph is partitioned.")] = 1,
+    exchange: Annotated[str, typer.Option(help="owner, rows or rows-oblivious, where the graph is partitioned.")] = "owner",
+    timeout: Annotated[float, typer.Option(help="Seconds that a rank may wait for another.")] = 300.0,
     seed: SeedOption = 0,
     json_file: JsonOption = None,
 ) -> None:
-    """Sample one epoch in bulk and report what was drawn, how fast, and its digest."""
+    """Sample one epoch in bulk and report what was drawn, how fast, and its digest; under mpirun, ranks share the minibatches."""
     from .. import backends, samplers
-    from ..adjacency import LocalAdjacency
-    from ..data import store
+    from ..dist.comm import world
+    from ..dist.opening import open_for_sampling
+    from ..dist.placement import fair_threads
     from ..loader import BulkLoader
     from ..minibatch import digest as digest_of
+    from ..report.ledger import Ledger, combine
 
     drawn = samplers.make(sampler, fanout_list(fanouts), frontier=frontier, **sampler_options(options))
-    engine = backends.make(backend, threads)
-    graph = store.load(directory, features=False)
-    chosen = graph.seeds(seeds) if seeds else graph.default_seeds()
-    loader = BulkLoader(
-        LocalAdjacency(graph.adjacency, engine),
-        drawn,
-        chosen,
-        batch_size=batch_size,
-        seed=seed,
-        drop_last=drop_last,
-        bulk_size=bulk_size_of(bulk_size),
-        memory_budget=memory_budget,
-        prefetch=False,  # so that the time waited is the time of sampling, and nothing else runs meanwhile
-    )
-    loader.epoch = epoch
-    count = edges = inputs = 0
-    witnesses = []
-    for minibatch in loader:
-        assert minibatch is not None  # one rank: every step has its minibatch
-        count, edges, inputs = count + 1, edges + minibatch.num_edges, inputs + len(minibatch.vertices)
-        if digest:
-            witnesses.append((minibatch.epoch, minibatch.id, minibatch.digest()))
-        if count == minibatches:
-            break
-    seconds = loader.wait_seconds
-    emit(
-        {
-            "sampler": drawn.name,
-            "fanouts": list(drawn.fanouts),
-            "frontier": frontier,
-            "batch_size": batch_size,
-            "seed": seed,
-            "epoch": epoch,
-            "minibatches": count,
-            "sampled_edges": edges,
-            "input_vertices": inputs,
-            "seconds": seconds,
-            "sampled_edges_per_second": edges / seconds if seconds else 0.0,
-            "backend": engine.name,
-            "threads": engine.threads,
-            "bulk_size": loader.bulk_size,
-            "predicted_bytes": loader.predicted_bytes,
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            "digest": digest_of(witnesses) if digest else None,
-        },
-        json_file,
-        f"sample {directory}",
-    )
+    with world(timeout) as comm:
+        ledger = Ledger(comm)
+        engine = backends.make(backend, threads or fair_threads(comm))
+        adjacency, chosen = open_for_sampling(directory, seeds, comm, engine, graph, replication, exchange)
+        loader = BulkLoader(
+            adjacency, drawn, chosen, batch_size=batch_size, seed=seed, drop_last=drop_last, rank=comm.rank, ranks=comm.size,
+            bulk_size=bulk_size_of(bulk_size), memory_budget=memory_budget,
+            prefetch=False,  # so that the time waited is the time of sampling, and nothing else runs meanwhile
+        )  # fmt: skip
+        loader.bulk_size = min(comm.gather_control(loader.bulk_size))  # sampling a partitioned graph is collective
+        loader.epoch = epoch
+        wanted = len(loader) if minibatches is None else min(minibatches, len(loader))
+        count = edges = inputs = 0
+        witnesses = []
+        for step, minibatch in zip(range(-(-wanted // comm.size)), loader, strict=False):
+            if minibatch is None or step * comm.size + comm.rank >= wanted:
+                continue
+            count, edges, inputs = count + 1, edges + minibatch.num_edges, inputs + len(minibatch.vertices)
+            if digest:
+                witnesses.append((minibatch.epoch, minibatch.id, minibatch.digest()))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        everyone = comm.gather_control([count, edges, inputs, loader.wait_seconds, peak, witnesses])
+        sent = combine(comm.gather_control(ledger.total()))["bytes_sent"]
+        if comm.rank == 0:
+            counts, all_edges, all_inputs, waits, peaks, found = zip(*everyone, strict=True)
+            seconds = max(waits)
+            emit({
+                "sampler": drawn.name, "fanouts": list(drawn.fanouts), "frontier": frontier, "batch_size": batch_size, "seed": seed,
+                "epoch": epoch, "ranks": comm.size, "graph": graph, "replication": replication, "exchange": exchange,
+                "minibatches": sum(counts), "sampled_edges": sum(all_edges), "input_vertices": sum(all_inputs), "seconds": seconds,
+                "sampled_edges_per_second": sum(all_edges) / seconds if seconds else 0.0,
+                "backend": engine.name, "threads": engine.threads, "bulk_size": loader.bulk_size,
+                "predicted_bytes": loader.predicted_bytes, "peak_memory_bytes": max(peaks), "bytes_sent": sent,
+                "digest": digest_of((e, i, text) for rank in found for e, i, text in rank) if digest else None,
+            }, json_file, f"sample {directory}")  # fmt: skip

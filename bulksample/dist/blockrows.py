@@ -83,4 +83,4 @@ class BlockRowAdjacency(ABC):
         counts = np.bincount(self.block.indices, minlength=self.n)
         column = self.grid.column_comm
         own = sum(column.alltoall(np.split(counts, self.bounds[1:-1]), KIND))
-        return int(column.allgather(np.array(np.max(own, initial=0)), KIND).max())
+        return int(column.allgather(np.array([np.max(own, initial=0)]), KIND).max())

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from launch import run_ranks
 from zoo import random_matrix
 
 from bulksample import CSR, Graph
@@ -134,3 +135,26 @@ def test_a_weighted_graph_is_sampled_by_weight(tmp_path):
     store.save(Graph(CSR(matrix.indptr, matrix.indices, matrix.values, matrix.shape), weight_unit=2.0**-40), tmp_path / "w")
     got = result("sample", tmp_path / "w", "--options", "weighted=true", "--fanouts", "3", "--batch-size", 50)
     assert got["minibatches"] == 2
+
+
+@pytest.mark.parametrize("layout", [
+    "--graph replicated", "--graph partitioned --replication 2", "--graph partitioned --replication 4",
+    "--graph partitioned --exchange rows --replication 2", "--graph partitioned --exchange rows-oblivious",
+])
+def test_ranks_and_grids_give_the_digest_of_one_process(folder, layout):
+    options = ["sample", str(folder), "--sampler", "ladies", "--fanouts", "20,20", "--batch-size", "16", "--json", "-"]
+    alone = result(*options[:-2])
+    ended = run_ranks(4, ["-m", "bulksample", *options, *layout.split()], timeout=100)
+    assert ended.code == 0, ended
+    spread = json.loads(ended.out)
+    for key in ("digest", "minibatches", "sampled_edges", "input_vertices"):
+        assert spread[key] == alone[key]
+    assert spread["ranks"] == 4
+    alone_in_column = "replicated" in layout or "replication 4" in layout  # c = p holds the whole graph everywhere
+    assert (spread["bytes_sent"]["topology"] == 0) == alone_in_column
+
+
+def test_a_grid_that_does_not_fit_ends_all_ranks_with_2(folder):
+    ended = run_ranks(4, ["-m", "bulksample", "sample", str(folder), "--graph", "partitioned", "--replication", "3"], timeout=60)
+    assert ended.code == 2, ended
+    assert "c in {1, 2, 4} would fit" in ended.err
