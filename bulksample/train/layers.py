@@ -11,6 +11,8 @@ result is the same. Sparse inputs are always transformed first and never made de
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -26,7 +28,7 @@ Input = torch.Tensor | SparseRows
 _DENSE_COST = 0.1
 
 
-class Layer(nn.Module):
+class Layer(nn.Module, ABC):
     """From x of shape (sources, width_in) to h of shape (destinations, width_out)."""
 
     def __init__(self, width_in: int, width_out: int) -> None:
@@ -42,6 +44,7 @@ class Layer(nn.Module):
         dense = _DENSE_COST * (sources - destinations) * self.width_in * self.width_out
         return x_is_sparse or dense < edges * (self.width_in - self.width_out)
 
+    @abstractmethod
     def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
         """What each vertex offers to those that aggregate from it.
 
@@ -53,8 +56,8 @@ class Layer(nn.Module):
         first : bool
             The answer of `transforms_first`.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
         """The new rows of the destinations, shape (D, width_out).
 
@@ -67,7 +70,6 @@ class Layer(nn.Module):
             Where the destinations stand among the sources.
         degrees : shape (D,)
         """
-        raise NotImplementedError
 
     def forward(self, block: Block, x: Input, degrees: torch.Tensor) -> torch.Tensor:
         """`x` and `degrees` have a row for each source of the block; its destinations are the first of them."""
