@@ -22,7 +22,7 @@ def test_the_python_example_runs(tmp_path):
 
 
 def test_every_command_and_option_that_is_shown_exists():
-    shown = re.findall(r"bulksample (info|data (?:import|make|info|verify)|sample|train)\b([^\n#]*)", README)
+    shown = re.findall(r"bulksample (info|data (?:import|make|info|verify)|partition|sample|train)\b([^\n#]*)", README)
     assert len(shown) >= 7
     for command, rest in shown:
         parts = command.split()

@@ -1,0 +1,51 @@
+"""`bulksample partition`: deal the vertices of a graph to parts, and say what the cut costs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import UsageError
+from .output import JsonOption, SeedOption, emit
+
+KINDS = ("block", "random", "metis", "super")
+
+
+def partition(
+    directory: Annotated[Path, typer.Argument(help="A graph in the store format.")],
+    parts: Annotated[int, typer.Option(min=1)],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The file of the partition.")],
+    by: Annotated[str, typer.Option(help="block rows, at random, metis, or super: METIS clusters dealt at random.")] = "block",
+    clusters: Annotated[int | None, typer.Option(min=1, help="Of super; 16 for each part unless given.")] = None,
+    seed: SeedOption = 0,
+    json_file: JsonOption = None,
+) -> None:
+    """Deal the vertices to parts, and report their sizes and the share of edges that cross."""
+    import numpy as np
+
+    from ..data import store
+    from ..dist import partition as makers
+
+    if by not in KINDS:
+        raise UsageError(f"by must be one of {', '.join(KINDS)}; got {by!r}")
+    adjacency = store.load(directory, features=False).adjacency
+    began = time.perf_counter()
+    if by == "block":
+        made = makers.block_rows(adjacency.shape[0], parts)
+    elif by == "random":
+        made = makers.random(adjacency.shape[0], parts, seed)
+    elif by == "metis":
+        made = makers.metis(adjacency, parts, seed)
+    else:
+        made = makers.super_nodes(adjacency, parts, clusters or 16 * parts, seed)
+    seconds = time.perf_counter() - began
+    made.save(out)
+    crossing = int((made.assignment[adjacency.row_of_entry()] != made.assignment[adjacency.indices]).sum())
+    sizes = np.diff(made.bounds)
+    emit({
+        "file": str(out), "by": by, "parts": parts, "vertices": made.n, "smallest_part": int(sizes.min()), "largest_part": int(sizes.max()),
+        "crossing_edges": crossing, "crossing_share": crossing / max(1, adjacency.nnz), "seed": seed, "seconds": seconds,
+    }, json_file, f"partition {directory}")  # fmt: skip
