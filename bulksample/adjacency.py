@@ -44,11 +44,17 @@ class Adjacency(Protocol):
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
         """SAMPLE(NORM(Q A), s) with one row of Q per (minibatch, vertex), fused; see `Backend.sample_rows`."""
 
-    def sample_layer(self, q: Selection, entries: Entries, power: int, fanout: int, draw: Draw) -> LayerPicks:
+    def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
         """SAMPLE(NORM(Q A), s) with one row of Q per minibatch, NORM raising the sums to a power; see `Backend.smallest_keys`."""
 
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
         """Q_R A Q_C per minibatch, A row-normalised; the shares are left out where they are not asked for."""
+
+
+def race_weights(sums: np.ndarray, power: Literal[1, 2]) -> np.ndarray:
+    """NORM of layer-wise draws: the sums (power 1) or their squares (power 2) as float64, each one IEEE operation."""
+    weights = sums.astype(np.float64)
+    return np.square(weights) if power == 2 else weights
 
 
 class LocalAdjacency:
@@ -82,10 +88,9 @@ class LocalAdjacency:
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
         return self.backend.sample_rows(self.matrix, q, check_fanout(fanout), draw)
 
-    def sample_layer(self, q: Selection, entries: Entries, power: int, fanout: int, draw: Draw) -> LayerPicks:
+    def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
         p = self.left_multiply(q, entries)
-        weights = p.entries().astype(np.float64) ** power
-        return self.backend.smallest_keys(p.indptr, p.indices, weights, check_fanout(fanout), q.minibatches, draw)
+        return self.backend.smallest_keys(p.indptr, p.indices, race_weights(p.entries(), power), check_fanout(fanout), q.minibatches, draw)
 
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
         kept = self.backend.restrict(self._pattern, rows, columns)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from typing import Literal
+
 import numpy as np
 
 from ..adjacency import Entries, Kept, LocalAdjacency
@@ -61,7 +63,7 @@ class BlockRowAdjacency(ABC):
         """The draws of this rank's rows; see `Adjacency.sample_rows`."""
 
     @abstractmethod
-    def sample_layer(self, q: Selection, entries: Entries, power: int, fanout: int, draw: Draw) -> LayerPicks:
+    def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
         """The draws of this rank's minibatches; see `Adjacency.sample_layer`."""
 
     @abstractmethod

@@ -8,9 +8,11 @@ first layer-wise call) and its own minibatches.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
-from ..adjacency import Entries, Kept
+from ..adjacency import Entries, Kept, race_weights
 from ..backends.base import Backend, LayerPicks, Picks, check_fanout
 from ..rng import Draw
 from ..selection import Selection
@@ -55,19 +57,19 @@ class OwnerAdjacency(BlockRowAdjacency):
         ends, found, values = side_by_side(answers)
         return CSR(ends, found, values, (len(q), self.n))
 
-    def sample_layer(self, q: Selection, entries: Entries, power: int, fanout: int, draw: Draw) -> LayerPicks:
+    def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
         """The frontier goes to all members of the process column; 12 bytes for each of at most s + 1 candidates come back."""
         check_fanout(fanout)
         asked, product = self._multiply_own_range(q, entries)
         columns, sums = product.indices + np.int32(self.first), product.entries()
         ids = np.concatenate([part.minibatches for part in asked])
-        weights = sums.astype(np.float64) ** power
+        weights = race_weights(sums, power)
         near = self.backend.smallest_keys(product.indptr, columns, weights, -1 if fanout < 0 else fanout + 1, ids, draw)
         row = np.repeat(np.arange(len(ids)), np.diff(near.pointers))
         place = np.searchsorted(product.row_of_entry() * self.n + columns, row * self.n + near.columns)
         answers = exchange_rows(self._column, [len(part) for part in asked], near.pointers, [near.columns, sums[place]])
         ends, found, values = side_by_side(answers)
-        return self.backend.smallest_keys(ends, found, values.astype(np.float64) ** power, fanout, q.minibatches, draw)
+        return self.backend.smallest_keys(ends, found, race_weights(values, power), fanout, q.minibatches, draw)
 
     @property
     def _column(self) -> Comm:

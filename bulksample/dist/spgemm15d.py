@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from typing import Literal
+
 import numpy as np
 
-from ..adjacency import Entries, Kept, LocalAdjacency
+from ..adjacency import Entries, Kept, LocalAdjacency, race_weights
 from ..backends.base import Backend, LayerPicks, Picks, check_fanout
 from ..rng import Draw
 from ..selection import Selection
@@ -60,10 +62,9 @@ class RowsAdjacency(BlockRowAdjacency):
         at = Selection(q.minibatches, q.pointers, places, q.n, q.names)
         return self.backend.sample_rows(rows, at, check_fanout(fanout), draw)
 
-    def sample_layer(self, q: Selection, entries: Entries, power: int, fanout: int, draw: Draw) -> LayerPicks:
+    def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
         p = self.left_multiply(q, entries)
-        weights = p.entries().astype(np.float64) ** power
-        return self.backend.smallest_keys(p.indptr, p.indices, weights, check_fanout(fanout), q.minibatches, draw)
+        return self.backend.smallest_keys(p.indptr, p.indices, race_weights(p.entries(), power), check_fanout(fanout), q.minibatches, draw)
 
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
         fetched, places = self._fetch(rows.vertices)
