@@ -160,16 +160,16 @@ def test_debiased_aggregation_is_unbiased(name, weighted):
         pytest.skip("node-wise samplers take the plain mean of what they draw")
     matrix = random_matrix(60, 900, 12, weighted=weighted)
     x = np.random.default_rng(0).normal(size=(60, 4))
-    expected = row_mean(matrix, x)
+    some = np.arange(0, 60, 3)  # of all vertices, FastGCN and LADIES would be one and the same
+    expected = row_mean(matrix, x)[some]
     options = {"renormalise": False} if name in ("ladies", "fastgcn") else {}
     sampler = samplers.make(name, (6,), **options)
-    everyone, trials = np.arange(60), 2000
-    bulk = sampler.sample_bulk(LocalAdjacency(matrix, fast()), Selection.of([everyone] * trials, 60), Stream(8))
+    trials = 2000
+    bulk = sampler.sample_bulk(LocalAdjacency(matrix, fast()), Selection.of([some] * trials, 60), Stream(8))
     results = np.stack([dense_block(m.blocks[0]) @ x[m.vertices] for m in bulk])
     error = results.std(axis=0, ddof=1) / np.sqrt(trials)
     z = np.abs(results.mean(axis=0) - expected) / np.maximum(error, 1e-6)
-    assert z.max() <= 4.5  # 240 numbers: the largest of so many is above 4 once in 60 tests
-    assert (z <= 4).mean() > 0.99
+    assert z.max() <= 4
     assert results.std(axis=0).max() > 0.05, "nothing was random"
 
 
