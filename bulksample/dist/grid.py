@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import UsageError
 from .base import Comm
+from .partition import block_bounds
 
 
 class ProcessGrid:
@@ -53,4 +54,4 @@ class ProcessGrid:
 
     def bounds(self, n: int) -> np.ndarray:
         """Block row i is the rows ``bounds[i]:bounds[i + 1]``; sizes differ by one at the most, and may be 0: int64."""
-        return np.arange(self.rows + 1, dtype=np.int64) * n // self.rows
+        return block_bounds(n, self.rows)

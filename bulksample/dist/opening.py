@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -21,10 +20,8 @@ from .blocks import GraphBlock, load_block
 from .grid import ProcessGrid
 from .owner import OwnerAdjacency
 from .packets import KIND
-from .partition import block_bounds
 from .spgemm15d import RowsAdjacency
 
-Placement = Literal["replicated", "partitioned"]
 EXCHANGES = ("owner", "rows", "rows-oblivious")
 
 
@@ -67,7 +64,7 @@ def open_for_sampling(
         graph = store.load(directory, features=False)
         return LocalAdjacency(graph.adjacency, backend), graph.seeds(split) if split else graph.default_seeds()
     grid = ProcessGrid(comm, replication)
-    bounds = block_bounds(load_manifest(Path(directory)).vertices, grid.rows)
+    bounds = grid.bounds(load_manifest(Path(directory)).vertices)
     block = load_block(directory, int(bounds[grid.row]), int(bounds[grid.row + 1]), features=False)
     seeds = _seeds(block, split, grid.column_comm)
     if exchange == "owner":
