@@ -17,7 +17,7 @@ DEFAULT_FANOUTS = (15, 10, 5)
 # Fields that do not change what is computed, only how far, how fast or where: a resumed run may set them anew.
 FREE = frozenset({
     "epochs", "patience", "bulk_size", "backend", "threads", "timeout", "checkpoint", "checkpoint_every", "resume",
-    "metrics", "quiet", "memory_budget",
+    "metrics", "quiet", "memory_budget", "graph", "replication", "exchange", "partition", "cache_bytes",
 })  # fmt: skip
 
 
@@ -43,6 +43,13 @@ class TrainConfig(BaseModel):
     bulk_size: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     memory_budget: Annotated[int, Field(ge=1)] | None = None
     backend: str = "auto"
+
+    graph: Literal["replicated", "partitioned"] = "replicated"
+    replication: Annotated[int, Field(ge=1)] = 1
+    exchange: Literal["owner", "rows", "rows-oblivious"] = "owner"
+    partition: str = "block"
+    feature_codec: Literal["fp32", "fp16", "bf16"] = "fp32"
+    cache_bytes: Annotated[int, Field(ge=0)] = 0
 
     epochs: Annotated[int, Field(ge=0, lt=2**20)] = 10
     lr: Annotated[float, Field(gt=0)] = 0.003

@@ -104,6 +104,10 @@ class CSR:
         """The values, ones spelled out as int64: shape (nnz,)."""
         return np.ones(self.nnz, np.int64) if self.values is None else self.values
 
+    def nbytes(self) -> int:
+        """Memory of the arrays."""
+        return self.indptr.nbytes + self.indices.nbytes + (0 if self.values is None else self.values.nbytes)
+
     def row_of_entry(self) -> np.ndarray:
         """The row of each entry, int64 of shape (nnz,)."""
         return np.repeat(np.arange(self.shape[0], dtype=np.int64), self.degrees)
@@ -144,6 +148,13 @@ class CSR:
             if len(bad):
                 raise DataError(f"{what}: row {self.row_at(bad[0])} holds {self.values[bad[0]]}; values must be finite")
         return self
+
+    def take(self, rows: np.ndarray) -> CSR:
+        """The named rows in the order named; they may repeat."""
+        counts = self.degrees[rows]
+        entry = runs(self.indptr[rows], counts)
+        values = None if self.values is None else self.values[entry]
+        return CSR(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), self.indices[entry], values, (len(counts), self.shape[1]))
 
     def row_at(self, entry: int) -> int:
         """The row that holds an entry."""
@@ -206,6 +217,13 @@ class CSR:
         indptr = np.zeros(shape[0] + 1, np.int64)
         np.cumsum(np.bincount(place // max(shape[1], 1), minlength=shape[0]), out=indptr[1:])
         return CSR(indptr, (place % max(shape[1], 1)).astype(np.int32), values, shape)
+
+
+def runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... for each run, one after the other: int64, shape (sum of counts,)."""
+    ends = np.cumsum(counts, dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(np.asarray(starts, np.int64) - (ends - counts), counts)
 
 
 def fixed_point(weights: np.ndarray, most_summed: int) -> tuple[np.ndarray, float]:

@@ -11,8 +11,6 @@ import typer
 from ..errors import UsageError
 from .output import JsonOption, SeedOption, emit
 
-KINDS = ("block", "random", "metis", "super")
-
 
 def partition(
     directory: Annotated[Path, typer.Argument(help="A graph in the store format.")],
@@ -29,18 +27,11 @@ def partition(
     from ..data import store
     from ..dist import partition as makers
 
-    if by not in KINDS:
-        raise UsageError(f"by must be one of {', '.join(KINDS)}; got {by!r}")
+    if by not in makers.KINDS:
+        raise UsageError(f"by must be one of {', '.join(makers.KINDS)}; got {by!r}")
     adjacency = store.load(directory, features=False).adjacency
     began = time.perf_counter()
-    if by == "block":
-        made = makers.block_rows(adjacency.shape[0], parts)
-    elif by == "random":
-        made = makers.random(adjacency.shape[0], parts, seed)
-    elif by == "metis":
-        made = makers.metis(adjacency, parts, seed)
-    else:
-        made = makers.super_nodes(adjacency, parts, clusters or 16 * parts, seed)
+    made = makers.make(by, adjacency, parts, seed, clusters)
     seconds = time.perf_counter() - began
     made.save(out)
     crossing = int((made.assignment[adjacency.row_of_entry()] != made.assignment[adjacency.indices]).sum())

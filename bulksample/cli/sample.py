@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from .options import bulk_size_of, fanout_list, sampler_options
+from ..version import __version__
+from .options import ExchangeOption, GraphOption, PartitionOption, ReplicationOption, bulk_size_of, fanout_list, sampler_options
 from .output import JsonOption, SeedOption, emit
 
 
@@ -28,27 +29,36 @@ def sample(
     drop_last: Annotated[bool, typer.Option("--drop-last")] = False,
     memory_budget: Annotated[int | None, typer.Option(min=1, help="Bytes for sampled minibatches, for --bulk-size auto.")] = None,
     digest: Annotated[bool, typer.Option("--digest/--no-digest", help="Witness the minibatches by a SHA-256 (not timed).")] = True,
-    graph: Annotated[str, typer.Option(help="replicated: whole on every rank; partitioned: in block rows.")] = "replicated",
-    replication: Annotated[int, typer.Option(min=1, help="c of the p/c x c process grid, where the graph is partitioned.")] = 1,
-    exchange: Annotated[str, typer.Option(help="owner, rows or rows-oblivious, where the graph is partitioned.")] = "owner",
+    graph: GraphOption = "replicated",
+    replication: ReplicationOption = 1,
+    exchange: ExchangeOption = "owner",
+    partition: PartitionOption = "block",
     timeout: Annotated[float, typer.Option(help="Seconds that a rank may wait for another.")] = 300.0,
     seed: SeedOption = 0,
     json_file: JsonOption = None,
 ) -> None:
     """Sample one epoch in bulk and report what was drawn, how fast, and its digest; under mpirun, ranks share the minibatches."""
     from .. import backends, samplers
+    from ..data.manifest import load_manifest
+    from ..dist.agree import agree
     from ..dist.comm import world
-    from ..dist.opening import open_for_sampling
+    from ..dist.opening import Placement, open_for_sampling
     from ..dist.placement import fair_threads
     from ..loader import BulkLoader
     from ..minibatch import digest as digest_of
     from ..report.ledger import Ledger, combine
 
     drawn = samplers.make(sampler, fanout_list(fanouts), frontier=frontier, **sampler_options(options))
+    placement = Placement(graph, replication, exchange, partition)
+    asked = {
+        "sampler": f"{drawn.name} {sorted(vars(drawn).items())}", "batch size": batch_size, "bulk size": bulk_size, "seeds": seeds,
+        "minibatches": minibatches, "epoch": epoch, "drop_last": drop_last, "random seed": seed, "placement": str(placement),
+    }  # fmt: skip
     with world(timeout) as comm:
+        agree(comm, {"version": __version__, "graph": load_manifest(directory).digest, **asked})
         ledger = Ledger(comm)
         engine = backends.make(backend, threads or fair_threads(comm))
-        adjacency, chosen = open_for_sampling(directory, seeds, comm, engine, graph, replication, exchange)
+        adjacency, chosen = open_for_sampling(directory, seeds, comm, engine, placement, seed)
         loader = BulkLoader(
             adjacency, drawn, chosen, batch_size=batch_size, seed=seed, drop_last=drop_last, rank=comm.rank, ranks=comm.size,
             bulk_size=bulk_size_of(bulk_size), memory_budget=memory_budget,
@@ -74,6 +84,7 @@ def sample(
             emit({
                 "sampler": drawn.name, "fanouts": list(drawn.fanouts), "frontier": frontier, "batch_size": batch_size, "seed": seed,
                 "epoch": epoch, "ranks": comm.size, "graph": graph, "replication": replication, "exchange": exchange,
+                "partition": partition,
                 "minibatches": sum(counts), "sampled_edges": sum(all_edges), "input_vertices": sum(all_inputs), "seconds": seconds,
                 "sampled_edges_per_second": sum(all_edges) / seconds if seconds else 0.0,
                 "backend": engine.name, "threads": engine.threads, "bulk_size": loader.bulk_size,

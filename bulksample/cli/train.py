@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import EXIT_PEER_LOST
-from .options import bulk_size_of, fanout_list, sampler_options
+from .options import ExchangeOption, GraphOption, PartitionOption, ReplicationOption, bulk_size_of, fanout_list, sampler_options
 from .output import JsonOption, SeedOption, emit
 
 
@@ -35,6 +35,12 @@ def train(
     memory_budget: Annotated[int | None, typer.Option(min=1, help="Bytes for sampled minibatches, for --bulk-size auto.")] = None,
     backend: Annotated[str, typer.Option(help="auto, native or reference.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="Per rank; a fair share of the processors unless given.")] = None,
+    graph: GraphOption = "replicated",
+    replication: ReplicationOption = 1,
+    exchange: ExchangeOption = "owner",
+    partition: PartitionOption = "block",
+    feature_codec: Annotated[str, typer.Option(help="fp32, fp16 or bf16: how features travel, where the graph is partitioned.")] = "fp32",
+    cache_bytes: Annotated[int, typer.Option(min=0, help="Of every rank, for the features of hubs, where the graph is partitioned.")] = 0,
     seeds: Annotated[str | None, typer.Option(help="Train on train, val, test or all; train where there is such a mask.")] = None,
     label: Annotated[str | None, typer.Option(help="Another column of the graph as the label.")] = None,
     feature_norm: Annotated[str, typer.Option(help="none, l1 or l2: divide each row by its norm.")] = "none",
@@ -59,18 +65,18 @@ def train(
         batch_size=batch_size, epochs=epochs, lr=lr, weight_decay=weight_decay, dropout=dropout, input_dropout=input_dropout,
         batch_norm=batch_norm, sampler=sampler, sampler_options=sampler_options(options), frontier=frontier,
         bulk_size=bulk_size_of(bulk_size), memory_budget=memory_budget, backend=backend, threads=threads,
+        graph=graph, replication=replication, exchange=exchange, partition=partition, feature_codec=feature_codec, cache_bytes=cache_bytes,
         seeds=seeds, label=label, feature_norm=feature_norm, metric=metric, patience=patience, eval_every=eval_every,
         checkpoint=None if checkpoint is None else str(checkpoint), checkpoint_every=checkpoint_every, resume=resume, timeout=timeout,
         metrics=None if lines is None else str(lines), quiet=quiet, seed=seed,
     )  # fmt: skip
-    from ..data import store
     from ..dist.comm import world
     from ..report.results import JsonLines, Observer, ProgressBar
     from ..train.loop import Trainer
 
     observers: list[Observer] = [JsonLines(config.metrics)] if config.metrics else []
     with world(config.timeout) as comm:
-        trainer = Trainer(config, store.load(directory), comm, [*observers, *([] if quiet else [ProgressBar()])])
+        trainer = Trainer(config, directory, comm, [*observers, *([] if quiet else [ProgressBar()])])
         report = trainer.run()
         if comm.rank == 0:
             emit(report, json_file, f"train {directory}", table=not quiet)

@@ -189,6 +189,12 @@ class Comm(Primitives):
         made.tally, made.most_elements = self.tally, self.most_elements
         return made
 
+    def apart(self) -> Comm:
+        """A communicator of the same ranks that counts into a tally of its own: for what another thread does."""
+        made = self.split(0, self.rank)
+        made.tally = dict.fromkeys(KINDS, Traffic(0, 0))
+        return made
+
     def gather_control(self, thing: Any) -> list[Any]:
         """A small object of each rank, in rank order, on every rank.
 

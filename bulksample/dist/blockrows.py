@@ -1,13 +1,12 @@
 """A in block rows on a process grid: what every rank holds, whichever way it multiplies.
 
-Rank (i, j) holds block row i, the rows ``bounds[i]:bounds[i + 1]`` with global columns. Every method is collective:
+Rank (i, j) holds block row i of a layout, its columns being all vertices. Every method is collective:
 all ranks call it, in the same order, each with the minibatches it samples itself (a rank may bring none).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-
 from typing import Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..rng import Draw
 from ..selection import Selection
 from ..sparse import CSR
 from .grid import ProcessGrid
+from .layout import Layout
 from .packets import KIND
 
 
@@ -29,28 +29,28 @@ class BlockRowAdjacency(ABC):
     ----------
     grid : ProcessGrid
     block : CSR, shape (bounds[i + 1] - bounds[i], n)
-        Block row i, on all members of process row i.
-    bounds : int64, shape (p / c + 1,), optional
-        Even blocks unless given.
+        The rows of the vertices of block row i, ascending, on all members of process row i.
     backend : Backend
+    layout : Layout, optional
+        Of p / c block rows; even ones unless given.
 
     Raises
     ------
     UsageError
-        If the block does not have the rows that the bounds say.
+        If the block does not have the rows that the layout says.
     """
 
-    def __init__(self, grid: ProcessGrid, block: CSR, backend: Backend, bounds: np.ndarray | None = None) -> None:
+    def __init__(self, grid: ProcessGrid, block: CSR, backend: Backend, layout: Layout | None = None) -> None:
         self.grid, self.backend, self.block = grid, backend, block
         self.n = block.shape[1]
         self.weighted = block.values is not None
-        self.bounds = grid.bounds(self.n) if bounds is None else np.asarray(bounds, np.int64)
-        self.first = int(self.bounds[grid.row])
-        rows = int(self.bounds[grid.row + 1]) - self.first
-        if len(self.bounds) != grid.rows + 1 or self.bounds[-1] != self.n or block.shape[0] != rows:
-            raise UsageError(
-                f"block row {grid.row} must have {rows} of {self.n} rows; it has {block.shape[0]}, bounds {self.bounds.tolist()}"
-            )
+        self.layout = layout or Layout.even(self.n, grid.rows)
+        if self.layout.blocks != grid.rows or self.layout.n != self.n:
+            raise UsageError(f"the layout must deal {self.n} rows to {grid.rows} blocks; got {self.layout.n} rows in {self.layout.blocks}")
+        self.bounds = self.layout.bounds
+        self.first, last = (int(bound) for bound in self.bounds[grid.row : grid.row + 2])
+        if block.shape[0] != last - self.first:
+            raise UsageError(f"block row {grid.row} must have {last - self.first} rows; it has {block.shape[0]}")
         self._squares: CSR | None = None
         self.local = LocalAdjacency(block, backend)  # for what concerns rows alone
 

@@ -9,11 +9,11 @@ those of them that rank q holds. A fetch sends exactly
 kind      what                     bytes that rank r sends        messages of rank r
 ========= ======================== ============================== =============================
 topology  ids, int32               4 |U_r|                        the q with U_rq not empty
-features  rows, encoded            f * itemsize * sum_q |U_qr|    the q with U_qr not empty
+(given)   rows, encoded            f * itemsize * sum_q |U_qr|    the q with U_qr not empty
 control   counts, twice            16 (p - 1)                     2 (p - 1)
 ========= ======================== ============================== =============================
 
-which `predict` computes from the same layout. (Rows without columns send no features.)
+which `predict` computes from the same layout. (Rows without columns send nothing.) Ids are places of a `Layout`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import PeerLost, UsageError
-from ..sparse import MAX_VERTICES
 from .base import Arrival, Comm, Traffic
 from .cache import HotRows, hottest, no_rows
 from .codec import Codec, codec_named
+from .layout import checked_bounds
 
 
 class RowExchange:
@@ -48,6 +48,8 @@ class RowExchange:
     heat : int or float, shape (bounds[rank + 1] - bounds[rank],), optional
         How often each own row is expected to be asked for: how many rows of A name it (its degree), or measured
         frequencies. Needed where `cache_bytes` is not 0. Of equally hot rows the lower id is kept.
+    kind : {"features", "activations", ...}
+        What the rows count as.
 
     Raises
     ------
@@ -56,10 +58,11 @@ class RowExchange:
     """
 
     def __init__(
-        self, comm: Comm, bounds: np.ndarray, rows: np.ndarray, codec: str = "fp32", cache_bytes: int = 0, heat: np.ndarray | None = None
-    ) -> None:
-        self.comm, self.codec = comm, codec_named(codec)
-        self.bounds = checked_bounds(bounds, comm.size)
+        self, comm: Comm, bounds: np.ndarray, rows: np.ndarray, codec: str = "fp32", cache_bytes: int = 0,
+        heat: np.ndarray | None = None, kind: str = "features",
+    ) -> None:  # fmt: skip
+        self.comm, self.codec, self.kind = comm, codec_named(codec), kind
+        self.bounds = _bounds_of(bounds, comm.size)
         self._first, self._end = (int(bound) for bound in self.bounds[comm.rank : comm.rank + 2])
         if rows.ndim != 2 or rows.dtype not in (np.float32, np.float16) or len(rows) != self._end - self._first:
             raise UsageError(
@@ -107,7 +110,7 @@ class RowExchange:
         wanted = self.comm.alltoall(_by_owner(unique[away].astype(np.int32), self.bounds), "topology")
         parts = [self._encoded(ids) for ids in wanted]
         rows = np.empty((len(unique), self.width), self.codec.dtype)
-        arrival = self.comm.start_alltoall(parts, "features")
+        arrival = self.comm.start_alltoall(parts, self.kind)
         rows[own] = self._encoded(unique[own])
         cached = ~own & ~away
         rows[cached] = self.cache.rows[at[cached]]
@@ -137,7 +140,7 @@ class RowExchange:
         ids = hottest(self.comm, self._first, np.asarray(heat, np.float64), room)
         counts = np.diff(np.searchsorted(ids, self.bounds))
         mine = self._encoded(ids[(ids >= self._first) & (ids < self._end)])
-        return HotRows(ids, self.comm.allgather_rows(mine, counts, "features"))
+        return HotRows(ids, self.comm.allgather_rows(mine, counts, self.kind))
 
 
 class Fetch:
@@ -179,7 +182,7 @@ def predict(
     For each rank, kind to (messages, bytes).
     """
     p = len(asked)
-    bounds = checked_bounds(bounds, p)
+    bounds = _bounds_of(bounds, p)
     need = np.zeros((p, p), np.int64)  # ids that the rank of a row asks of the rank of a column
     for r, ids in enumerate(asked):
         missing = np.setdiff1d(ids, [] if cached is None else cached)
@@ -196,13 +199,11 @@ def predict(
     ]
 
 
-def checked_bounds(bounds: np.ndarray, p: int) -> np.ndarray:
+def _bounds_of(bounds: np.ndarray, p: int) -> np.ndarray:
     """The bounds of p block rows as int64, or `UsageError`."""
-    bounds = np.asarray(bounds)
-    ascending = bounds.dtype.kind == "i" and bounds.shape == (p + 1,) and bounds[0] == 0 and (np.diff(bounds) >= 0).all()
-    if not ascending or bounds[-1] > MAX_VERTICES:
-        raise UsageError(f"bounds must be {p + 1} integers that ascend from 0 to at most {MAX_VERTICES}; got {bounds.tolist()}")
-    return bounds.astype(np.int64)
+    if np.shape(bounds) != (p + 1,):
+        raise UsageError(f"bounds must be {p + 1} integers, one more than there are ranks; got shape {np.shape(bounds)}")
+    return checked_bounds(bounds)
 
 
 def _by_owner(ids: np.ndarray, bounds: np.ndarray) -> list[np.ndarray]:

@@ -10,11 +10,8 @@ Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural net
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..errors import UsageError
 from .base import Comm
-from .partition import block_bounds
 
 
 class ProcessGrid:
@@ -51,7 +48,3 @@ class ProcessGrid:
         each, more = divmod(self.rows, self.replication)
         first = column * each + min(column, more)
         return range(first, first + each + (column < more))
-
-    def bounds(self, n: int) -> np.ndarray:
-        """Block row i is the rows ``bounds[i]:bounds[i + 1]``; sizes differ by one at the most, and may be 0: int64."""
-        return block_bounds(n, self.rows)

@@ -6,12 +6,15 @@ a count for each row and, entry by entry, whatever the rows hold. All of it is o
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from ..selection import Selection
-from .base import Comm
+from ..sparse import runs
+from .base import Arrival, Comm
+from .layout import Layout
 
 KIND = "topology"
 
@@ -23,14 +26,14 @@ class Routed(NamedTuple):
     parts: list[Selection]
 
 
-def by_owner(q: Selection, bounds: np.ndarray) -> Routed:
-    """The rows of each block: rank i owns the vertices ``bounds[i]:bounds[i + 1]``."""
-    owner = np.searchsorted(bounds, q.vertices, side="right") - 1
+def by_owner(q: Selection, layout: Layout) -> Routed:
+    """The rows of each block row."""
+    owner = layout.blocks_of(q.vertices)
     order = np.argsort(owner, kind="stable")
-    ends = np.searchsorted(owner[order], np.arange(len(bounds)))
+    ends = np.searchsorted(owner[order], np.arange(layout.blocks + 1))
     minibatch = q.minibatch_of_row()
     parts = []
-    for a, b in zip(ends, ends[1:], strict=False):
+    for a, b in pairwise(ends):
         rows = order[a:b]
         sizes = np.bincount(minibatch[rows], minlength=len(q))
         parts.append(Selection(q.minibatches, pointers(sizes), q.vertices[rows], q.n, None if q.own_names is None else q.own_names[rows]))
@@ -48,13 +51,18 @@ def exchange_selections(comm: Comm, parts: list[Selection]) -> list[Selection]:
     ]
 
 
-def stacked(selections: list[Selection], first: int = 0) -> Selection:
-    """Selections one after the other, vertices counted from `first` on; rows keep the names they had."""
+def stacked(selections: list[Selection]) -> Selection:
+    """Selections one after the other."""
     sizes = np.concatenate([s.sizes for s in selections])
     vertices = np.concatenate([s.vertices for s in selections])
     names = np.concatenate([s.names for s in selections])
     minibatches = np.concatenate([s.minibatches for s in selections])
-    return Selection(minibatches, pointers(sizes), vertices - first, selections[0].n, names)
+    return Selection(minibatches, pointers(sizes), vertices, selections[0].n, names)
+
+
+def placed(q: Selection, layout: Layout, first: int = 0) -> Selection:
+    """The same rows, told by their places counted from `first` on; they keep their names."""
+    return Selection(q.minibatches, q.pointers, layout.places(q.vertices) - np.int32(first), q.n, q.names)
 
 
 def exchange_rows(comm: Comm, rows: list[int], ends: np.ndarray, entries: list[np.ndarray]) -> list[list[np.ndarray]]:
@@ -71,12 +79,22 @@ def exchange_rows(comm: Comm, rows: list[int], ends: np.ndarray, entries: list[n
     -------
     For each rank, what it sent: counts (int32), then its part of each array.
     """
+    return landed(start_rows(comm, rows, ends, entries))
+
+
+def landed(arrivals: list[Arrival]) -> list[list[np.ndarray]]:
+    """What `start_rows` brings, rank by rank."""
+    return [list(found) for found in zip(*[arrival.wait() for arrival in arrivals], strict=True)]
+
+
+def start_rows(comm: Comm, rows: list[int], ends: np.ndarray, entries: list[np.ndarray], kind: str = KIND) -> list[Arrival]:
+    """Begin `exchange_rows`: an arrival for the counts, and one for each array."""
     cuts = np.cumsum([0, *rows])
     counts = np.diff(ends).astype(np.int32)
-    arrivals = [comm.start_alltoall([counts[a:b] for a, b in zip(cuts, cuts[1:], strict=False)], KIND)]
+    arrivals = [comm.start_alltoall([counts[a:b] for a, b in pairwise(cuts)], kind)]
     for array in entries:
-        arrivals.append(comm.start_alltoall([array[ends[a] : ends[b]] for a, b in zip(cuts, cuts[1:], strict=False)], KIND))
-    return [list(found) for found in zip(*[arrival.wait() for arrival in arrivals], strict=True)]
+        arrivals.append(comm.start_alltoall([array[ends[a] : ends[b]] for a, b in pairwise(cuts)], kind))
+    return arrivals
 
 
 def in_order(order: np.ndarray, answers: list[list[np.ndarray]]) -> list[np.ndarray]:
@@ -87,14 +105,15 @@ def in_order(order: np.ndarray, answers: list[list[np.ndarray]]) -> list[np.ndar
     ends = pointers(own)
     start = np.empty(len(order), np.int64)
     start[order] = pointers(counts)[:-1]
-    entry = np.arange(ends[-1]) + np.repeat(start - ends[:-1], own)
+    entry = runs(start, own)
     return [ends, *(array[entry] for array in arrays)]
 
 
 def side_by_side(answers: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """Pieces of the same rows, one from each rank: row pointers, then each array; the pieces of a row keep rank order."""
+    """Pieces of the same rows, one from each rank: row pointers, then each array, of which the first ascends within a row."""
     row = np.concatenate([np.repeat(np.arange(len(counts)), counts) for counts, *_ in answers])
-    order = np.argsort(row, kind="stable")
+    columns = np.concatenate([answer[1] for answer in answers])
+    order = np.argsort(row * (int(columns.max(initial=0)) + 1) + columns, kind="stable")  # ascending pieces: a merge
     arrays = [np.concatenate(column)[order] for column in list(zip(*answers, strict=True))[1:]]
     return [pointers(np.bincount(row, minlength=len(answers[0][0]))), *arrays]
 

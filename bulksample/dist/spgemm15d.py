@@ -14,7 +14,7 @@ and algorithm 2. Their all-reduce over the process row is a reduce-scatter here,
 from __future__ import annotations
 
 from collections.abc import Iterator
-
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -27,7 +27,8 @@ from ..sparse import CSR
 from .base import Arrival
 from .blockrows import BlockRowAdjacency
 from .grid import ProcessGrid
-from .packets import KIND, exchange_rows, exchange_selections, pointers, stacked
+from .layout import Layout
+from .packets import KIND, exchange_rows, exchange_selections, placed, pointers, stacked
 
 
 class RowsAdjacency(BlockRowAdjacency):
@@ -39,13 +40,13 @@ class RowsAdjacency(BlockRowAdjacency):
         Send whole block rows instead of those that are named: the form to measure against.
     """
 
-    def __init__(self, grid: ProcessGrid, block: CSR, backend: Backend, bounds: np.ndarray | None = None, oblivious: bool = False) -> None:
-        super().__init__(grid, block, backend, bounds)
+    def __init__(self, grid: ProcessGrid, block: CSR, backend: Backend, layout: Layout | None = None, oblivious: bool = False) -> None:
+        super().__init__(grid, block, backend, layout)
         self.oblivious = oblivious
 
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
         members = exchange_selections(self.grid.row_comm, [q] * self.grid.replication)
-        q_row = stacked(members)
+        q_row = placed(stacked(members), self.layout)
         products = [self._empty(len(q_row))]
         for first, needed, rows in self._stages(np.unique(q_row.vertices), self.with_entries(entries)):
             here = (q_row.vertices >= first) & (q_row.vertices <= (needed[-1] if len(needed) else -1))
@@ -72,9 +73,9 @@ class RowsAdjacency(BlockRowAdjacency):
         return LocalAdjacency(fetched, self.backend).restrict(at, columns, shares)
 
     def _fetch(self, vertices: np.ndarray) -> tuple[CSR, np.ndarray]:
-        """The distinct rows of A that this rank named, and where each named row stands among them."""
+        """The distinct rows of A that this rank named, by place, and where each named row stands among them."""
         row_comm = self.grid.row_comm
-        own, places = np.unique(vertices, return_inverse=True)
+        own, places = np.unique(self.layout.places(vertices), return_inverse=True)
         wanted = row_comm.alltoall([own] * row_comm.size, KIND)
         fetched = [(np.empty(0, np.int32), CSR(np.zeros(1, np.int64), np.empty(0, np.int32), self._no_values(), (0, self.n)))]
         fetched += [(needed, rows) for _, needed, rows in self._stages(np.unique(np.concatenate(wanted)), self.block)]
@@ -88,7 +89,7 @@ class RowsAdjacency(BlockRowAdjacency):
         return CSR(pointers(counts), arrays[0], values, (len(own), self.n)), places
 
     def _stages(self, ids: np.ndarray, block: CSR) -> Iterator[tuple[int, np.ndarray, CSR]]:
-        """For each block column of this process column: its first vertex, those of `ids` in it, and their rows of A."""
+        """For each block column of this process column: its first place, those of `ids` in it, and their rows of A."""
         stages = self.grid.block_columns(self.grid.column)
         waiting = [self._start(k, ids, block) for k in stages[:1]]
         for t, k in enumerate(stages):
@@ -112,12 +113,12 @@ class RowsAdjacency(BlockRowAdjacency):
             asked = column.alltoall([local if i == k else nothing for i in range(column.size)], KIND)
         sent = self.backend.extract_rows(block, np.concatenate(asked))
         cuts = np.cumsum([0, *[len(part) for part in asked]])
-        pieces = [np.diff(sent.indptr).astype(np.int32)[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+        pieces = [np.diff(sent.indptr).astype(np.int32)[a:b] for a, b in pairwise(cuts)]
         arrivals = [column.start_alltoall(pieces, KIND)]
         for array in (sent.indices, sent.values):
             if array is not None:
                 ends = sent.indptr[cuts]
-                arrivals.append(column.start_alltoall([array[a:b] for a, b in zip(ends, ends[1:], strict=False)], KIND))
+                arrivals.append(column.start_alltoall([array[a:b] for a, b in pairwise(ends)], KIND))
         return needed, arrivals
 
     def _empty(self, rows: int) -> CSR:
@@ -129,7 +130,9 @@ class RowsAdjacency(BlockRowAdjacency):
 
 def _sum(parts: list[CSR]) -> CSR:
     """The sum of integer matrices of one shape, canonical; sums of zero are not stored."""
-    rows, columns, values = (np.concatenate(arrays) for arrays in zip(*[(m.row_of_entry(), m.indices, m.entries()) for m in parts], strict=True))
+    rows, columns, values = (
+        np.concatenate(arrays) for arrays in zip(*[(m.row_of_entry(), m.indices, m.entries()) for m in parts], strict=True)
+    )
     total = CSR.from_edges(rows, columns, parts[0].shape, values)
     return total
 

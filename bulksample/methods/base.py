@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from ..dist.base import Comm
-from ..graph import Graph
 from .buckets import add_over_ranks
 
 if TYPE_CHECKING:
     from ..train.loop import Trainer
+    from ..train.view import View
 
 
 class Method:
@@ -25,9 +25,9 @@ class Method:
 
     name: ClassVar[str] = "sync"
 
-    def view(self, graph: Graph, comm: Comm) -> Graph:
+    def view(self, view: View, comm: Comm) -> View:
         """The graph that this rank samples from and trains on."""
-        return graph
+        return view
 
     def begin_round(self, trainer: Trainer) -> None:
         """Called before the first step of a round, also where a resumed run enters in its middle."""

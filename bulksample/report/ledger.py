@@ -19,10 +19,12 @@ class Ledger:
     ----------
     comm : Comm
         Its tally says what was sent meanwhile.
+    sampling : Comm, optional
+        What a sampling thread communicates over: its bytes are those of the phase "sample", whenever they are sent.
     """
 
-    def __init__(self, comm: Comm) -> None:
-        self._comm = comm
+    def __init__(self, comm: Comm, sampling: Comm | None = None) -> None:
+        self._comm, self._sampling = comm, sampling
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._phase_bytes = dict.fromkeys(PHASES, 0)
         self._taken = self.total()
@@ -39,10 +41,12 @@ class Ledger:
 
     def total(self) -> dict[str, dict[str, Any]]:
         """Seconds by phase, bytes by phase, bytes by kind."""
+        own, beside = (comm.tally if comm else {} for comm in (self._comm, self._sampling))
+        sampled = {kind: traffic.bytes for kind, traffic in beside.items()}
         return {
             "seconds": dict(self._seconds),
-            "phase_bytes": dict(self._phase_bytes),
-            "bytes": {kind: self._comm.tally[kind].bytes for kind in KINDS},
+            "phase_bytes": {**self._phase_bytes, "sample": self._phase_bytes["sample"] + sum(sampled.values())},
+            "bytes": {kind: own[kind].bytes + sampled.get(kind, 0) for kind in KINDS},
         }
 
     def take(self) -> dict[str, dict[str, Any]]:

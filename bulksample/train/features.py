@@ -1,15 +1,23 @@
-"""Input features by vertex: dense or sparse, in memory or mapped from a file, normalised as they are fetched.
+"""Input features by vertex: dense or sparse, normalised, whole on this rank or in block rows over many.
 
-    X_batch = D Q X        Q selects the vertices of a minibatch, D scales each row to unit norm
+    X_batch = Q D X        Q selects the vertices of a minibatch, D scales each row to unit norm
 
-Sparse features stay sparse; the first layer multiplies with them.
+Sparse features stay sparse; the first layer multiplies with them. A fetch is begun with `start` and ended with `wait`,
+so that rows which travel do so while something else is computed.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
 import numpy as np
 import torch
 
+from ..dist.base import Comm
+from ..dist.exchange import RowExchange
+from ..dist.layout import Layout
+from ..dist.ragged import SparseRowExchange
 from ..errors import UsageError
 from ..graph import Graph
 from ..sparse import CSR
@@ -19,8 +27,34 @@ NORMS = ("none", "l1", "l2")
 _CHUNK = 2**24  # numbers looked at together, where features may be larger than memory
 
 
-class Features:
-    """The features of a graph.
+class Fetching(Protocol):
+    """Rows on their way."""
+
+    def wait(self) -> torch.Tensor | SparseRows:
+        """The rows in the order asked for: float32, shape (N, f); sparse where the features are."""
+
+
+class FeatureSource(ABC):
+    """Where the features of vertices come from."""
+
+    width: int
+    is_sparse: bool
+
+    @abstractmethod
+    def start(self, vertices: np.ndarray) -> Fetching:
+        """Begin to fetch the rows of some vertices, int32, shape (N,); collective where rows are spread over ranks."""
+
+    @abstractmethod
+    def nbytes(self) -> int:
+        """What this rank holds of them."""
+
+    def fetch(self, vertices: np.ndarray) -> torch.Tensor | SparseRows:
+        """`start` and `wait` in one."""
+        return self.start(vertices).wait()
+
+
+class Features(FeatureSource):
+    """The features of a graph that lies whole on this rank, in memory or mapped from a file; scaled as they are fetched.
 
     Parameters
     ----------
@@ -35,17 +69,19 @@ class Features:
     """
 
     def __init__(self, graph: Graph, norm: str = "none") -> None:
-        if graph.features is None:
-            raise UsageError(f"graph {graph.name!r} has no features; training needs some")
-        if norm not in NORMS:
-            raise UsageError(f"there is no feature norm {norm!r}; {', '.join(NORMS)} would fit")
-        self._x = graph.features
+        self._x = checked_features(graph.features, norm, graph.name)
         self.width = graph.num_features
         self.is_sparse = isinstance(self._x, CSR)
         self._scale = None if norm == "none" else _inverse_norms(self._x, norm)
 
-    def fetch(self, vertices: np.ndarray) -> torch.Tensor | SparseRows:
-        """The rows of some vertices, in their order: float32, shape (N, f); sparse where the features are."""
+    def start(self, vertices: np.ndarray) -> _AtHand:
+        return _AtHand(self, vertices)
+
+    def nbytes(self) -> int:
+        return _nbytes(self._x)
+
+    def now(self, vertices: np.ndarray) -> torch.Tensor | SparseRows:
+        """The rows of some vertices, in their order."""
         return self._fetch_sparse(vertices) if isinstance(self._x, CSR) else self._fetch_dense(vertices)
 
     def _fetch_dense(self, vertices: np.ndarray) -> torch.Tensor:
@@ -55,14 +91,102 @@ class Features:
 
     def _fetch_sparse(self, vertices: np.ndarray) -> SparseRows:
         assert isinstance(self._x, CSR)
-        assert self._x.values is not None
-        degrees = self._x.degrees[vertices]
-        indptr = np.concatenate([[0], np.cumsum(degrees)])
-        entry = np.arange(indptr[-1]) + np.repeat(self._x.indptr[vertices] - indptr[:-1], degrees)
-        values = self._x.values[entry]
+        rows = self._x.take(vertices)
+        values = rows.entries()
         if self._scale is not None:
-            values = values * np.repeat(self._scale[vertices], degrees)
-        return SparseRows(indptr, self._x.indices[entry], values, self.width)
+            values = values * np.repeat(self._scale[vertices], rows.degrees)
+        return SparseRows(rows.indptr, rows.indices, values, self.width)
+
+
+class _AtHand:
+    """Rows that need no fetching: gathered when they are waited for."""
+
+    def __init__(self, features: Features, vertices: np.ndarray) -> None:
+        self._features, self._vertices = features, vertices
+
+    def wait(self) -> torch.Tensor | SparseRows:
+        return self._features.now(self._vertices)
+
+
+class ExchangedFeatures(FeatureSource):
+    """Features in block rows over a process column; every fetch is collective in it.
+
+    Parameters
+    ----------
+    column : Comm
+    layout : Layout
+    block : float32 or float16 of shape (m, f), or a float32 CSR of that shape
+        The rows of the vertices of this rank's block row.
+    norm, codec, cache_bytes, heat
+        See `Features` and `RowExchange`. Sparse rows travel as they are: no codec, no cache.
+
+    Raises
+    ------
+    UsageError
+        If a codec or a cache is asked for with sparse features.
+    """
+
+    def __init__(
+        self, column: Comm, layout: Layout, block: np.ndarray | CSR, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0,
+        heat: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        self.width, self.is_sparse, self._layout = int(block.shape[1]), isinstance(block, CSR), layout
+        self.block = normalised(block, norm)
+        self._exchange: RowExchange | SparseRowExchange
+        if isinstance(self.block, CSR):
+            if codec != "fp32" or cache_bytes:
+                raise UsageError("the features are sparse; they travel as they are, so feature_codec fp32 and cache_bytes 0 would fit")
+            self._exchange = SparseRowExchange(column, layout.bounds, self.block)
+        else:
+            self._exchange = RowExchange(column, layout.bounds, self.block, codec, cache_bytes, heat)
+
+    def start(self, vertices: np.ndarray) -> _Travelling:
+        return _Travelling(self._exchange.start(self._layout.places(vertices)))
+
+    def nbytes(self) -> int:
+        cached = self._exchange.cache.rows.nbytes if isinstance(self._exchange, RowExchange) else 0
+        return _nbytes(self.block) + cached
+
+
+class _Travelling:
+    """Rows that an exchange brings."""
+
+    def __init__(self, fetch: Any) -> None:
+        self._fetch = fetch
+
+    def wait(self) -> torch.Tensor | SparseRows:
+        return as_input(self._fetch.wait())
+
+
+def as_input(rows: np.ndarray | CSR) -> torch.Tensor | SparseRows:
+    """Rows as the first layer takes them."""
+    if isinstance(rows, CSR):
+        return SparseRows(rows.indptr, rows.indices, rows.entries(), rows.shape[1])
+    own = rows if rows.dtype == np.float32 and rows.flags.writeable else np.array(rows, np.float32)  # torch takes what may be written
+    return torch.from_numpy(own)
+
+
+def _nbytes(x: np.ndarray | CSR) -> int:
+    return x.nbytes() if isinstance(x, CSR) else x.nbytes
+
+
+def checked_features(x: np.ndarray | CSR | None, norm: str, name: str) -> np.ndarray | CSR:
+    """The features of a graph; raises `UsageError` where there are none, or the norm is unknown."""
+    if x is None:
+        raise UsageError(f"graph {name!r} has no features; training needs some")
+    if norm not in NORMS:
+        raise UsageError(f"there is no feature norm {norm!r}; {', '.join(NORMS)} would fit")
+    return x
+
+
+def normalised(x: np.ndarray | CSR, norm: str) -> np.ndarray | CSR:
+    """Rows over their norms."""
+    if norm == "none":
+        return x
+    scale = _inverse_norms(x, norm)
+    if isinstance(x, CSR):
+        return x.with_values(x.entries() * np.repeat(scale, x.degrees))
+    return x.astype(np.float32) * scale[:, None]
 
 
 def _inverse_norms(x: np.ndarray | CSR, norm: str) -> np.ndarray:

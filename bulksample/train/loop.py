@@ -5,9 +5,9 @@
         for each step:   fetch x;  loss = model(blocks, x);  gradients;  combine over ranks;  Adam
         evaluate exactly;  keep the best weights by validation
 
-With the graph replicated, step t trains rank r on minibatch t p + r. A rank without a minibatch takes part in the
-collectives with zeros. Everything random in a step is seeded by (seed, epoch, step, rank), so a run that is resumed
-in the middle of an epoch goes on bit by bit.
+Step t trains rank r on minibatch t p + r. A rank without a minibatch takes part in the collectives with zeros.
+Everything random in a step is seeded by (seed, epoch, step, rank), so a run that is resumed in the middle of an epoch
+goes on bit by bit.
 """
 
 from __future__ import annotations
@@ -23,25 +23,23 @@ import torch.nn.functional as F
 
 from .. import backends, methods
 from ..config import TrainConfig
-from ..dist.agree import agree, fingerprint
+from ..dist.agree import agree
 from ..dist.base import Comm
 from ..dist.placement import fair_threads
 from ..dist.threads import SerialComm
 from ..errors import UsageError
-from ..graph import Graph
-from ..minibatch import MiniBatch
 from ..report.ledger import Ledger, combine
 from ..report.results import Observer
 from ..rng import Purpose, Stream, as_u64
 from ..version import __version__
 from . import checkpoint
-from .evaluate import Topology, evaluate
-from .features import Features
+from .evaluate import evaluate
 from .metrics import check_metric
 from .model import build
-from .setup import estimates_weighted_means, make_loader, make_sampler, truth
+from .setup import Source, make_loader, make_sampler, open_view
 from .signals import StopSignals
 from .state import Progress, capture, resume
+from .supply import Step, Supply
 
 
 class Trainer:
@@ -50,8 +48,8 @@ class Trainer:
     Parameters
     ----------
     config : TrainConfig
-    graph : Graph
-        With features and labels; the same on every rank.
+    graph : Graph, or the directory of a store
+        With features and labels; the same on every rank. In block rows over the ranks if the configuration says so.
     comm : Comm, optional
         Alone unless given.
     observers : sequence of Observer
@@ -63,36 +61,30 @@ class Trainer:
         If the request has no meaning on this graph, or the ranks do not agree on what they were asked.
     """
 
-    def __init__(self, config: TrainConfig, graph: Graph, comm: Comm | None = None, observers: Sequence[Observer] = ()) -> None:
+    def __init__(self, config: TrainConfig, graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = ()) -> None:
         self.config, self.comm = config, comm or SerialComm()
         self.observers = list(observers) if self.comm.rank == 0 else []
-        graph = graph.with_label(config.label) if config.label else graph
-        if graph.labels is None or graph.num_classes < 2:
-            raise UsageError(f"graph {graph.name!r} has no labels to train on; it needs at least two classes")
-        check_metric(config.metric, graph.num_classes)
-        self.fingerprint = fingerprint(graph)
         asked = {f"option {key}": value for key, value in config.model_dump(mode="json").items()}
-        agree(self.comm, {"version": __version__, "graph": self.fingerprint, **asked})
+        agree(self.comm, {"version": __version__, **asked})
 
         self.method = methods.make(config.method)
-        self.graph = self.method.view(graph, self.comm)
         self.threads = config.threads or fair_threads(self.comm)
         torch.set_num_threads(self.threads)
         backend, sampler = backends.make(config.backend, self.threads), make_sampler(config)
         self.backend = backend.name
-        self.loader = make_loader(config, self.graph, backend, sampler, self.comm)
-        self.features = Features(self.graph, config.feature_norm)
-        self.topology = Topology.of(self.graph, self.comm.size, estimates_weighted_means(sampler))
-        self._truth = truth(self.graph, config.seeds)
+        self.view = self.method.view(open_view(config, graph, backend, sampler, self.comm), self.comm)
+        check_metric(config.metric, self.view.num_classes)
+        self.loader = make_loader(config, self.view, sampler, self.comm)
+        self.ledger = Ledger(self.comm, self.view.sampling)
+        self.supply = Supply(self.loader, self.view, self.ledger)
 
         self._stream = Stream(config.seed)
-        self.model = build(config, self.graph.num_features, self.graph.num_classes, self._word(0, 0, initial=True))
+        self.model = build(config, self.view.num_features, self.view.num_classes, self._word(0, 0, initial=True))
         for parameter in self.model.parameters():
             self.comm.broadcast(parameter.detach().numpy(), "model")
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.best_weights: dict[str, torch.Tensor] = {}
         self.progress = Progress()
-        self.ledger = Ledger(self.comm)
         self.seconds: list[float] = []  # of the epochs of this run, without evaluation
         self.stopped = False
         self.failed_saves = 0
@@ -101,12 +93,12 @@ class Trainer:
     @property
     def epoch(self) -> int:
         """The epoch under way."""
-        return self.loader.epoch
+        return self.supply.epoch
 
     @property
     def step(self) -> int:
         """Steps made in this epoch."""
-        return self.loader.state_dict()["step"]
+        return self.supply.step
 
     def run(self) -> dict[str, Any]:
         """Train to the end, or until a signal or early stopping, and report.
@@ -114,7 +106,8 @@ class Trainer:
         Returns
         -------
         dict of what JSON can say
-            Scores at the best validation score, seconds of the slowest rank by phase, bytes summed over ranks. Alike on
+            Scores at the best validation score, seconds of the slowest rank by phase, bytes summed over ranks, bytes of the graph
+            on the rank that holds most. Alike on
             every rank, except for what a rank decides alone (threads, bulk size) or does alone (writing checkpoints).
         """
         began, first = time.perf_counter(), self.epoch
@@ -136,12 +129,10 @@ class Trainer:
         began = time.perf_counter()
         self.method.begin_round(self)
         epoch, done = self.epoch, self.step
-        steps = self.method.steps(self.loader.steps - done, self.comm)
-        minibatches = iter(self.loader)
+        steps = self.method.steps(self.supply.steps - done, self.comm)
+        supplied = iter(self.supply)
         for step in range(done, done + steps):
-            with self.ledger.phase("sample"):
-                minibatch = next(minibatches, None)
-            sums = self._step(minibatch, epoch, step, signals.received)
+            sums = self._step(next(supplied), epoch, step, signals.received)
             self.progress.steps += 1
             self.progress.seeds += float(sums[0])
             self.progress.loss += float(sums[1])
@@ -152,28 +143,28 @@ class Trainer:
             if self.stopped or (every and self.progress.steps % every == 0):
                 self.save()
             if self.stopped:
+                self.supply.drop()
                 return
-        for _ in minibatches:  # the loader moves on to the next epoch when it is asked once more
+        for _ in supplied:  # the loader moves on to the next epoch when it is asked once more
             raise UsageError(f"the method {self.method.name!r} agreed on {steps} steps, but the loader of rank {self.comm.rank} has more")
         self.method.end_round(self)
         seconds = time.perf_counter() - began
         self.seconds.append(seconds)
         self._end_epoch(epoch, seconds)
 
-    def _step(self, minibatch: MiniBatch | None, epoch: int, step: int, stop: bool) -> torch.Tensor:
+    def _step(self, supplied: Step, epoch: int, step: int, stop: bool) -> torch.Tensor:
         """One step of the optimiser; returns seeds, summed loss and wishes to stop, over all ranks."""
         self.model.generator.manual_seed(self._word(epoch, step))
         self.optimizer.zero_grad()
         sums = torch.tensor([0.0, 0.0, float(stop)])
-        rows = np.empty(0, np.int64) if minibatch is None else np.flatnonzero(self._truth[minibatch.seeds] >= 0)
+        minibatch = supplied.minibatch
+        truth = np.empty(0, np.int64) if minibatch is None else self.view.truth(minibatch.seeds)
+        rows = np.flatnonzero(truth >= 0)
         if minibatch is not None and len(rows):
-            with self.ledger.phase("fetch"):
-                x = self.features.fetch(minibatch.vertices)
-                degrees = self.topology.degrees[torch.from_numpy(minibatch.vertices.astype(np.int64))]
-                classes = torch.from_numpy(self._truth[minibatch.seeds[rows]])
             with self.ledger.phase("forward"):
-                logits = self.model(minibatch.blocks, x, degrees)[torch.from_numpy(minibatch.seed_rows[rows].astype(np.int64))]
-                loss = F.cross_entropy(logits, classes, reduction="sum")
+                logits = self.model(minibatch.blocks, supplied.x, self.view.degrees(minibatch.vertices))
+                asked = logits[torch.from_numpy(minibatch.seed_rows[rows].astype(np.int64))]
+                loss = F.cross_entropy(asked, torch.from_numpy(truth[rows]), reduction="sum")
             with self.ledger.phase("backward"):
                 loss.backward()
             sums[0], sums[1] = len(rows), loss.detach()
@@ -196,7 +187,7 @@ class Trainer:
         scores: dict[str, float] = {}
         if last or self.epoch % self.config.eval_every == 0:
             with self.ledger.phase("evaluate"):
-                scores = evaluate(self.model, self.graph, self.topology, self.features, self.comm, self.config.metric)
+                scores = evaluate(self.model, self.view.name, self.view.share, self.comm, self.config.metric)
             self._judge(epoch, scores)
         if self.config.checkpoint:
             self.save()
@@ -229,7 +220,7 @@ class Trainer:
 
     def _report(self, epochs: int, seconds: float) -> dict[str, Any]:
         scores = self.progress.best_scores
-        spent = combine(self.comm.gather_control(self.ledger.total()))
+        spent, held = combine(self.comm.gather_control(self.ledger.total())), self.comm.gather_control(self.view.memory)
         if self.best_weights and not self.stopped:
             self.model.load_state_dict(self.best_weights)
         config = self.config
@@ -251,6 +242,10 @@ class Trainer:
             "seconds_per_epoch": sum(self.seconds) / max(1, len(self.seconds)),
             "seconds": seconds,
             **spent,
+            "graph": config.graph,
+            "replication": config.replication,
+            "exchange": config.exchange,
+            "held_bytes": {what: max(rank[what] for rank in held) for what in held[0]},
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "backend": self.backend,
             "threads": self.threads,
@@ -269,6 +264,6 @@ class Trainer:
         return int(as_u64(words)[0])
 
 
-def train(graph: Graph, comm: Comm | None = None, observers: Sequence[Observer] = (), **options: Any) -> dict[str, Any]:
+def train(graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (), **options: Any) -> dict[str, Any]:
     """Train a model on a graph and return the report; options are those of `TrainConfig`."""
     return Trainer(TrainConfig.of(**options), graph, comm, observers).run()

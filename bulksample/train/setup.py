@@ -1,17 +1,30 @@
-"""From a configuration to the parts of a run that need no torch: the sampler, the loader, what counts in the loss."""
+"""From a configuration to the parts of a run: the sampler, the graph as this rank sees it, the loader."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import numpy as np
 
 from .. import samplers
-from ..adjacency import LocalAdjacency
 from ..backends.base import Backend
 from ..config import TrainConfig
+from ..data import store
+from ..data.manifest import load_manifest
+from ..dist.agree import agree, fingerprint
 from ..dist.base import Comm
+from ..dist.grid import ProcessGrid
+from ..dist.opening import Placement, open_block
+from ..errors import UsageError
 from ..graph import Graph
 from ..loader import BulkLoader
 from ..samplers import Labor, LayerWise, Sampler
+from .partitioned import BlockView
+from .view import View
+from .whole import WholeView
+
+Source = Graph | str | os.PathLike[str]
 
 
 def make_sampler(config: TrainConfig) -> Sampler:
@@ -22,28 +35,66 @@ def make_sampler(config: TrainConfig) -> Sampler:
     return samplers.make(config.sampler, config.fanouts, frontier=config.frontier, **options)
 
 
-def make_loader(config: TrainConfig, graph: Graph, backend: Backend, sampler: Sampler, comm: Comm) -> BulkLoader:
+def open_view(config: TrainConfig, source: Source, backend: Backend, sampler: Sampler, comm: Comm) -> View:
+    """The graph as this rank sees it; collective.
+
+    Parameters
+    ----------
+    source : Graph, or the directory of a store
+        A graph in memory can only be replicated.
+
+    Raises
+    ------
+    UsageError
+        On every rank, if the ranks were given different graphs, or one that cannot be trained on as it was asked.
+    """
+    placement = Placement(config.graph, config.replication, config.exchange, config.partition)
+    mark = fingerprint(source) if isinstance(source, Graph) else load_manifest(Path(source)).digest[:16]
+    agree(comm, {"graph": mark})
+    weighted = estimates_weighted_means(sampler)
+    if placement.partitioned:
+        return _block_view(config, source, placement, backend, mark, weighted, comm)
+    if config.feature_codec != "fp32" or config.cache_bytes:
+        raise UsageError("feature_codec and cache_bytes are of features that travel; graph partitioned would fit")
+    graph = source if isinstance(source, Graph) else store.load(source)
+    graph = graph.with_label(config.label) if config.label else graph
+    check_labels(graph.name, graph.labels, graph.num_classes)
+    return WholeView(graph, comm, backend, mark, config.seeds, config.feature_norm, weighted)
+
+
+def _block_view(
+    config: TrainConfig, source: Source, placement: Placement, backend: Backend, mark: str, weighted: bool, comm: Comm
+) -> BlockView:
+    if isinstance(source, Graph):
+        raise UsageError("a partitioned graph is read from a store, block by block; a directory would fit")
+    opened = open_block(source, placement, comm.apart(), config.seed, label=config.label)
+    check_labels(opened.block.name, opened.block.labels, opened.block.num_classes)
+    grid = ProcessGrid(comm, config.replication)
+    return BlockView(
+        opened, grid, backend, mark, config.seeds, config.feature_norm, weighted, config.feature_codec, config.cache_bytes,
+        degrees=config.model != "sage",
+    )  # fmt: skip
+
+
+def check_labels(name: str, labels: np.ndarray | None, num_classes: int) -> None:
+    """Raise `UsageError` where there is nothing to train on."""
+    if labels is None or num_classes < 2:
+        raise UsageError(f"graph {name!r} has no labels to train on; it needs at least two classes")
+
+
+def make_loader(config: TrainConfig, view: View, sampler: Sampler, comm: Comm) -> BulkLoader:
     """This rank's loader: of the minibatches of an epoch it gets those whose number is its rank modulo the ranks."""
-    seeds = graph.seeds(config.seeds) if config.seeds else graph.default_seeds()
-    return BulkLoader(
-        LocalAdjacency(graph.adjacency, backend), sampler, seeds,
+    loader = BulkLoader(
+        view.adjacency, sampler, view.seeds,
         batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed,
         rank=comm.rank, ranks=comm.size, memory_budget=config.memory_budget,
     )  # fmt: skip
+    if view.sampling is not None:  # every call is collective then
+        loader.bulk_size = min(comm.gather_control(loader.bulk_size))
+    return loader
 
 
 def estimates_weighted_means(sampler: Sampler) -> bool:
     """Whether the blocks of a weighted graph estimate means by edge weight, so that exact inference must take those."""
     return isinstance(sampler, LayerWise | Labor) or bool(getattr(sampler, "weighted", False))
 
-
-def truth(graph: Graph, split: str | None) -> np.ndarray:
-    """The class of every vertex that counts in the loss, -1 elsewhere: int64, shape (n,).
-
-    Those are the labelled vertices of the split that is trained on; a minibatch may hold others among its seeds.
-    """
-    assert graph.labels is not None
-    counted = np.full(graph.n, -1, np.int64)
-    seeds = graph.seeds(split) if split else graph.default_seeds()
-    counted[seeds] = graph.labels[seeds]
-    return counted

@@ -48,8 +48,8 @@ def capture(trainer: Trainer) -> Snapshot:
     state = {
         "version": __version__,
         "config": trainer.config.computed(),
-        "graph": trainer.fingerprint,
-        "loader": trainer.loader.state_dict(),
+        "graph": trainer.view.fingerprint,
+        "loader": trainer.supply.state_dict(),
         "progress": trainer.progress.to_json(),
     }
     return tensors, state
@@ -63,10 +63,10 @@ def restore(trainer: Trainer, tensors: dict[str, torch.Tensor], state: dict[str,
     UsageError
         If the state is of another configuration, graph or number of ranks, naming what differs.
     """
-    for what, was, now in (("graph", state["graph"], trainer.fingerprint), *_differences(state["config"], trainer.config.computed())):
+    for what, was, now in (("graph", state["graph"], trainer.view.fingerprint), *_differences(state["config"], trainer.config.computed())):
         if was != now:
             raise UsageError(f"the checkpoint does not fit this run: {what} was {was!r} and is {now!r} now")
-    trainer.loader.load_state_dict(state["loader"])
+    trainer.supply.load_state_dict(state["loader"])
     trainer.progress.from_json(state["progress"])
     trainer.model.load_state_dict(_below(tensors, "model."))
     trainer.best_weights = _below(tensors, "best.")

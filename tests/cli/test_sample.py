@@ -140,6 +140,7 @@ def test_a_weighted_graph_is_sampled_by_weight(tmp_path):
 @pytest.mark.parametrize("layout", [
     "--graph replicated", "--graph partitioned --replication 2", "--graph partitioned --replication 4",
     "--graph partitioned --exchange rows --replication 2", "--graph partitioned --exchange rows-oblivious",
+    "--graph partitioned --partition random", "--graph partitioned --replication 2 --exchange rows --partition metis",
 ])
 def test_ranks_and_grids_give_the_digest_of_one_process(folder, layout):
     options = ["sample", str(folder), "--sampler", "ladies", "--fanouts", "20,20", "--batch-size", "16", "--json", "-"]

@@ -7,8 +7,10 @@ from launch import run_ranks
 from oracles import assert_identical
 from zoo import ZOO, random_matrix
 
-from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, backends
+from bulksample import LocalAdjacency, Selection, Stream, UsageError, backends
+from bulksample.dist import partition
 from bulksample.dist.grid import ProcessGrid
+from bulksample.dist.layout import Layout
 from bulksample.dist.owner import OwnerAdjacency
 from bulksample.dist.spgemm15d import RowsAdjacency
 from bulksample.dist.threads import on_threads
@@ -20,19 +22,17 @@ POLICIES = {
     "rows-oblivious": lambda *arguments: RowsAdjacency(*arguments, oblivious=True),
 }
 MINIBATCHES = 10
+ALL_GRIDS = [(p, c) for p in (1, 2, 3, 4, 6, 8, 12, 16) for c in range(1, p + 1) if p % c == 0]
 
 
-def block_row(matrix, bounds, i):
-    first, last = bounds[i], bounds[i + 1]
-    entries = slice(matrix.indptr[first], matrix.indptr[last])
-    values = None if matrix.values is None else matrix.values[entries]
-    return CSR(matrix.indptr[first : last + 1] - matrix.indptr[first], matrix.indices[entries], values, (last - first, matrix.shape[1]))
+def block_row(matrix, layout, i):
+    return backends.make("reference").extract_rows(matrix, layout.members(i))
 
 
-def distributed(comm, replication, policy, matrix, bounds=None):
+def distributed(comm, replication, policy, matrix, layout=None):
     grid = ProcessGrid(comm, replication)
-    bounds = grid.bounds(matrix.shape[0]) if bounds is None else bounds
-    return POLICIES[policy](grid, block_row(matrix, bounds, grid.row), backends.make("auto", 1), bounds)
+    layout = layout or Layout.even(matrix.shape[0], grid.rows)
+    return POLICIES[policy](grid, block_row(matrix, layout, grid.row), backends.make("auto", 1), layout)
 
 
 def seeds_of(n):
@@ -62,28 +62,30 @@ def test_the_grid_does_not_change_a_minibatch(setting, policy):
         lists = seeds_of(matrix.shape[0])
         alone = dict(epoch(sampler, LocalAdjacency(matrix, backends.make("auto", 1)), lists))
         for p, c in GRIDS if name == "weighted" else GRIDS[1::3]:
-            def rank(comm, p=p, c=c, matrix=matrix, lists=lists):
-                return epoch(sampler, distributed(comm, c, policy, matrix), lists, comm.rank, p, bulk=1 + p % 3)
+            for layout in (None, Layout.of(partition.random(matrix.shape[0], p // c, seed=p))):
+                def rank(comm, p=p, c=c, matrix=matrix, lists=lists, layout=layout):
+                    return epoch(sampler, distributed(comm, c, policy, matrix, layout), lists, comm.rank, p, bulk=1 + p % 3)
 
-            spread = dict(pair for part in on_threads(p, rank) for pair in part)
-            assert spread == alone, f"{name}, p = {p}, c = {c}: minibatches {[i for i in alone if spread.get(i) != alone[i]]}"
+                spread = dict(pair for part in on_threads(p, rank) for pair in part)
+                assert spread == alone, f"{name}, p = {p}, c = {c}: minibatches {[i for i in alone if spread.get(i) != alone[i]]}"
 
 
-def assert_products_agree(seeds):
-    """Every grid and policy against one process, on a graph of its own for each seed."""
+def assert_products_agree(seeds, grids_of):
+    """Every grid that `grids_of` names for a seed against one process; policy, entries and layout vary with both."""
     for seed in seeds:
         n = int(np.random.default_rng(seed).integers(1, 40))
         matrix = random_matrix(n, 3 * n, seed, weighted=seed % 2 == 1)
         rng = np.random.default_rng(seed + 1)
         lists = [rng.permutation(n)[: rng.integers(0, n + 1)] for _ in range(16)]
-        p, c = [(1, 1), (2, 1), (3, 3), (4, 2), (6, 3), (8, 2), (12, 2), (16, 4)][seed % 8]
-        policy = list(POLICIES)[seed % 3]
-        for entries in ("ones", "weights", "squares"):
-            def rank(comm, p=p, c=c, entries=entries, matrix=matrix, lists=lists, policy=policy):
-                q = Selection.of(lists[comm.rank :: p], matrix.shape[0])
-                return q, distributed(comm, c, policy, matrix).left_multiply(q, entries)
+        whole = LocalAdjacency(matrix, backends.make("reference"))
+        for turn, (p, c) in enumerate(grids_of(seed)):
+            policy, entries = list(POLICIES)[(seed + turn) % 3], ("ones", "weights", "squares")[(seed + turn) // 3 % 3]
+            layout = Layout.of(partition.random(n, p // c, seed)) if seed % 4 > 1 else None
 
-            whole = LocalAdjacency(matrix, backends.make("reference"))
+            def rank(comm, p=p, c=c, policy=policy, entries=entries, layout=layout, matrix=matrix, lists=lists):
+                q = Selection.of(lists[comm.rank :: p], matrix.shape[0])
+                return q, distributed(comm, c, policy, matrix, layout).left_multiply(q, entries)
+
             for q, product in on_threads(p, rank):
                 product.validate("product")
                 expected = whole.left_multiply(q, entries)
@@ -93,13 +95,13 @@ def assert_products_agree(seeds):
 
 
 def test_products_equal_those_of_one_process():
-    assert_products_agree(range(60))
+    assert_products_agree(range(100), lambda seed: [ALL_GRIDS[seed % len(ALL_GRIDS)]])
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_five_hundred_products_equal_those_of_one_process():
-    assert_products_agree(range(60, 560))
+@pytest.mark.timeout(1800)
+def test_five_hundred_products_equal_those_of_one_process_on_every_grid():
+    assert_products_agree(range(100, 600), lambda seed: ALL_GRIDS)
 
 
 def test_uneven_blocks_and_empty_ranks_are_legal():
@@ -110,7 +112,7 @@ def test_uneven_blocks_and_empty_ranks_are_legal():
         for bounds in ([0, 0, 150, 150, 200], [0, 200, 200, 200, 200]):
             def rank(comm, policy=policy, bounds=bounds):
                 busy = lists if comm.rank == 2 else []
-                return epoch(sampler, distributed(comm, 1, policy, matrix, np.array(bounds)), busy or [[]] * 10)
+                return epoch(sampler, distributed(comm, 1, policy, matrix, Layout(np.array(bounds))), busy or [[]] * 10)
 
             assert dict(on_threads(4, rank)[2]) == alone
 
@@ -137,9 +139,9 @@ def test_replication_must_divide_the_ranks(p, c):
 
 
 def test_a_block_of_the_wrong_size_is_refused():
-    with pytest.raises(UsageError, match="block row 1 must have 100 of 200 rows; it has 200"):
-        on_threads(2, lambda comm: OwnerAdjacency(ProcessGrid(comm), ZOO["random"] if comm.rank else block_row(ZOO["random"], [0, 100], 0),
-                                                  backends.make()))
+    with pytest.raises(UsageError, match="block row 1 must have 100 rows; it has 200"):
+        whole, half = ZOO["random"], block_row(ZOO["random"], Layout.even(200, 2), 0)
+        on_threads(2, lambda comm: OwnerAdjacency(ProcessGrid(comm), whole if comm.rank else half, backends.make()))
 
 
 def test_block_columns_are_dealt_once_each():
@@ -153,7 +155,7 @@ def test_block_columns_are_dealt_once_each():
             assert [k for share in dealt for k in share] == list(range(p // c))
 
 
-@pytest.mark.parametrize("p", [2, 4])
+@pytest.mark.parametrize("p", [2, 4, pytest.param(1, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
 def test_processes_draw_what_threads_draw(p):
     program = """
 import sys
@@ -163,7 +165,7 @@ from bulksample.dist.comm import world
 with world(60) as comm:
     lists = seeds_of(200)
     for policy in ("owner", "rows"):
-        mine = epoch(make("ladies"), distributed(comm, 2, policy, ZOO["random"]), lists, comm.rank, comm.size, bulk=2)
+        mine = epoch(make("ladies"), distributed(comm, min(2, comm.size), policy, ZOO["random"]), lists, comm.rank, comm.size, bulk=2)
         drawn = comm.gather_control(mine)
         if comm.rank == 0:
             print(policy, sorted(pair for part in drawn for pair in map(tuple, part)))

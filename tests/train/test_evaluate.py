@@ -7,10 +7,12 @@ from communities import community_graph
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.dist.threads import SerialComm, on_threads
-from bulksample.train import evaluate as module
-from bulksample.train.evaluate import Topology, evaluate, infer
+from bulksample.train import inference as module
+from bulksample.train.evaluate import evaluate
 from bulksample.train.features import Features
+from bulksample.train.inference import even_work, infer
 from bulksample.train.model import Gnn
+from bulksample.train.whole import WholeShare
 
 
 def model_for(graph, name="sage", layers=2, hidden=4, **options):
@@ -22,12 +24,16 @@ def model_for(graph, name="sage", layers=2, hidden=4, **options):
     return model
 
 
+def share_of(graph, comm=None, weighted=False):
+    return WholeShare(graph, Features(graph), comm or SerialComm(), weighted)
+
+
 def by_minibatch(model, graph, sampler="full", **options):
     """Logits of all vertices from one minibatch that keeps every neighbour."""
     adjacency = LocalAdjacency(graph.adjacency, backends.make())
     drawn = samplers.make(sampler, (-1,) * len(model.layers), **options)
     minibatch = drawn.sample_bulk(adjacency, Selection.of([np.arange(graph.n)], graph.n), Stream(0))[0]
-    degrees = Topology.of(graph, weighted=sampler == "ladies").degrees[torch.from_numpy(minibatch.vertices.astype(np.int64))]
+    degrees = share_of(graph, weighted=sampler == "ladies").all_degrees[torch.from_numpy(minibatch.vertices.astype(np.int64))]
     with torch.no_grad():
         return model.eval()(minibatch.blocks, Features(graph).fetch(minibatch.vertices), degrees)
 
@@ -40,7 +46,7 @@ def test_inference_is_the_model_with_all_neighbours(name, layers, hidden, sparse
     model = model_for(graph, name, layers, hidden, dropout=0.5, input_dropout=0.5, batch_norm=True)
     expected = by_minibatch(model, graph)
     model.train()
-    got = infer(model, Topology.of(graph), Features(graph), SerialComm())
+    got = infer(model, share_of(graph))
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
     assert model.training
 
@@ -50,9 +56,9 @@ def test_weighted_means_are_those_of_layer_wise_samplers(name):
     graph = community_graph(weighted=True)
     model = model_for(graph, name)
     expected = by_minibatch(model, graph, "ladies")
-    got = infer(model, Topology.of(graph, weighted=True), Features(graph), SerialComm())
+    got = infer(model, share_of(graph, weighted=True))
     torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
-    plain = infer(model, Topology.of(graph), Features(graph), SerialComm())
+    plain = infer(model, share_of(graph))
     assert (plain - got).abs().max() > 1e-3
 
 
@@ -62,13 +68,13 @@ def test_weighted_means_are_those_of_layer_wise_samplers(name):
 def test_ranks_and_chunks_do_not_change_it(p, name, hidden, monkeypatch):
     graph = community_graph(n=80)
     model = model_for(graph, name, hidden=hidden)
-    expected = infer(model, Topology.of(graph), Features(graph), SerialComm())
-    monkeypatch.setattr(module, "_CHUNK_NUMBERS", 64)
+    expected = infer(model, share_of(graph))
+    monkeypatch.setattr(module, "CHUNK_NUMBERS", 64)
 
     def body(comm):
-        topology = Topology.of(graph, comm.size)
-        rows = infer(model, topology, Features(graph), comm)
-        assert len(rows) == topology.bounds[comm.rank + 1] - topology.bounds[comm.rank]
+        share = share_of(graph, comm)
+        rows = infer(model, share)
+        assert len(rows) == share.rows
         return rows, comm.tally["activations"].bytes
 
     model.eval()
@@ -79,7 +85,7 @@ def test_ranks_and_chunks_do_not_change_it(p, name, hidden, monkeypatch):
 
 def test_ranges_are_even_in_edges_and_cover_all_rows():
     graph = community_graph(n=500)
-    bounds = Topology.of(graph, 4).bounds
+    bounds = even_work(graph.adjacency.indptr, 4)
     assert bounds[0] == 0
     assert bounds[-1] == graph.n
     work = np.diff(graph.adjacency.indptr[bounds] + bounds)
@@ -92,17 +98,17 @@ def test_fewer_vertices_than_ranks(n):
     few = type(graph.adjacency)(np.zeros(n + 1, np.int64), np.empty(0, np.int32), None, (n, n))
     small = type(graph)(few, features=graph.features[:n], labels=np.zeros(n, np.int64), num_classes=3)
     model = model_for(small).eval()
-    parts = on_threads(5, lambda comm: infer(model, Topology.of(small, 5), Features(small), comm))
-    torch.testing.assert_close(torch.cat(parts), infer(model, Topology.of(small), Features(small), SerialComm()), rtol=1e-4, atol=1e-5)
+    parts = on_threads(5, lambda comm: infer(model, share_of(small, comm)))
+    torch.testing.assert_close(torch.cat(parts), infer(model, share_of(small)), rtol=1e-4, atol=1e-5)
 
 
 def test_scores_name_every_split_and_are_alike_on_all_ranks():
     graph = community_graph(classes=2)
     model = model_for(graph).eval()
-    alone = evaluate(model, graph, Topology.of(graph), Features(graph), SerialComm(), "rocauc")
+    alone = evaluate(model, graph.name, share_of(graph), SerialComm(), "rocauc")
     assert set(alone) == {f"{split}_{metric}" for split in ("train", "val", "test") for metric in ("accuracy", "rocauc")}
-    spread = on_threads(3, lambda comm: evaluate(model, graph, Topology.of(graph, 3), Features(graph), comm, "rocauc"))
+    spread = on_threads(3, lambda comm: evaluate(model, graph.name, share_of(graph, comm), comm, "rocauc"))
     assert all(scores == pytest.approx(alone) for scores in spread)
-    logits = infer(model, Topology.of(graph), Features(graph), SerialComm()).numpy()
+    logits = infer(model, share_of(graph)).numpy()
     test = graph.masks["test"]
     assert alone["test_accuracy"] == pytest.approx(np.mean(logits[test].argmax(1) == graph.labels[test]))

@@ -99,9 +99,9 @@ def test_only_labelled_vertices_of_the_split_count():
     train = graph.seeds("train")
     _, _, trainer = run(graph, batch_size=1000, epochs=1, sampler="saint", fanouts=(5, 5))
     assert trainer.loader.steps == 1
-    assert (trainer._truth >= 0).sum() == len(train)
+    assert (trainer.view.truth(np.arange(graph.n)) >= 0).sum() == len(train)
     _, _, trainer = run(graph, seeds="all", epochs=1)
-    assert (trainer._truth >= 0).sum() == (graph.labels >= 0).sum()
+    assert (trainer.view.truth(np.arange(graph.n)) >= 0).sum() == (graph.labels >= 0).sum()
     assert len(trainer.loader) == -(-graph.n // 32)
 
 

@@ -30,8 +30,8 @@ def accumulated(graph, ranks, steps, **options):
             trainer.optimizer.zero_grad()
             total = seeds = 0.0
             for minibatch in minibatches[first : first + ranks]:
-                x = trainer.features.fetch(minibatch.vertices)
-                degrees = trainer.topology.degrees[torch.from_numpy(minibatch.vertices.astype(np.int64))]
+                x = trainer.view.features.fetch(minibatch.vertices)
+                degrees = trainer.view.degrees(minibatch.vertices)
                 logits = trainer.model(minibatch.blocks, x, degrees)
                 truth = torch.from_numpy(graph.labels[minibatch.seeds])
                 loss = F.cross_entropy(logits, truth, reduction="sum")
