@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from harness import alternate, machine, report, summary
 
-from bulksample.train import aggregate
-from bulksample.train.aggregate import SparseRows
+from bulksample.gnn import aggregate
+from bulksample.gnn.aggregate import SparseRows
 
 # destinations, sources, edges a row, width, weighted: the layers of a 3-layer model with fanouts 15,10,5, and sparse features
 SIZES = [

@@ -18,6 +18,7 @@ DEFAULT_FANOUTS = (15, 10, 5)
 FREE = frozenset({
     "epochs", "patience", "bulk_size", "backend", "threads", "timeout", "checkpoint", "checkpoint_every", "resume",
     "metrics", "quiet", "memory_budget", "graph", "replication", "exchange", "partition", "cache_bytes",
+    "overlap",
 })  # fmt: skip
 
 
@@ -44,10 +45,12 @@ class TrainConfig(BaseModel):
     memory_budget: Annotated[int, Field(ge=1)] | None = None
     backend: str = "auto"
 
-    graph: Literal["replicated", "partitioned"] = "replicated"
+    graph: Literal["replicated", "partitioned"] | None = None  # as the method asks, unless given
     replication: Annotated[int, Field(ge=1)] = 1
     exchange: Literal["owner", "rows", "rows-oblivious"] = "owner"
     partition: str = "block"
+    form: Literal["strong", "naive"] = "strong"
+    overlap: bool = True
     feature_codec: Literal["fp32", "fp16", "bf16"] = "fp32"
     cache_bytes: Annotated[int, Field(ge=0)] = 0
 

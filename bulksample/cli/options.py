@@ -8,7 +8,9 @@ import typer
 
 from ..errors import UsageError
 
-GraphOption = Annotated[str, typer.Option(help="replicated: whole on every rank; partitioned: in block rows over the ranks.")]
+GraphOption = Annotated[
+    str | None, typer.Option(help="replicated: whole on every rank; partitioned: in block rows. The method decides unless given.")
+]
 ReplicationOption = Annotated[int, typer.Option(min=1, help="c of the p/c x c process grid, where the graph is partitioned.")]
 ExchangeOption = Annotated[str, typer.Option(help="owner, rows or rows-oblivious, where the graph is partitioned.")]
 PartitionOption = Annotated[str, typer.Option(help="block, random, metis, super, or a file that `bulksample partition` wrote.")]

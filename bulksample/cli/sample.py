@@ -29,7 +29,7 @@ def sample(
     drop_last: Annotated[bool, typer.Option("--drop-last")] = False,
     memory_budget: Annotated[int | None, typer.Option(min=1, help="Bytes for sampled minibatches, for --bulk-size auto.")] = None,
     digest: Annotated[bool, typer.Option("--digest/--no-digest", help="Witness the minibatches by a SHA-256 (not timed).")] = True,
-    graph: GraphOption = "replicated",
+    graph: GraphOption = None,
     replication: ReplicationOption = 1,
     exchange: ExchangeOption = "owner",
     partition: PartitionOption = "block",
@@ -49,7 +49,7 @@ def sample(
     from ..report.ledger import Ledger, combine
 
     drawn = samplers.make(sampler, fanout_list(fanouts), frontier=frontier, **sampler_options(options))
-    placement = Placement(graph, replication, exchange, partition)
+    placement = Placement(graph or "replicated", replication, exchange, partition)
     asked = {
         "sampler": f"{drawn.name} {sorted(vars(drawn).items())}", "batch size": batch_size, "bulk size": bulk_size, "seeds": seeds,
         "minibatches": minibatches, "epoch": epoch, "drop_last": drop_last, "random seed": seed, "placement": str(placement),
@@ -83,7 +83,7 @@ def sample(
             seconds = max(waits)
             emit({
                 "sampler": drawn.name, "fanouts": list(drawn.fanouts), "frontier": frontier, "batch_size": batch_size, "seed": seed,
-                "epoch": epoch, "ranks": comm.size, "graph": graph, "replication": replication, "exchange": exchange,
+                "epoch": epoch, "ranks": comm.size, "graph": placement.graph, "replication": replication, "exchange": exchange,
                 "partition": partition,
                 "minibatches": sum(counts), "sampled_edges": sum(all_edges), "input_vertices": sum(all_inputs), "seconds": seconds,
                 "sampled_edges_per_second": sum(all_edges) / seconds if seconds else 0.0,

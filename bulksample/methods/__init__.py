@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from ..config import TrainConfig
 from ..errors import UsageError
 from .base import Method
+from .full import Full
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (Method,)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (Method, Full)}
 
 __all__ = ["METHODS", "Method", "make"]
 
 
-def make(name: str) -> Method:
-    """The method of that name; raises `UsageError` where there is none."""
-    if name not in METHODS:
-        raise UsageError(f"there is no method {name!r}; {', '.join(METHODS)} would fit")
-    return METHODS[name]()
+def make(config: TrainConfig) -> Method:
+    """The method that a configuration names; raises `UsageError` where there is none, or its options have no meaning."""
+    if config.method not in METHODS:
+        raise UsageError(f"there is no method {config.method!r}; {', '.join(METHODS)} would fit")
+    made = METHODS[config.method](config)
+    if config.graph not in (None, *made.graphs):
+        raise UsageError(f"the method {config.method!r} needs a graph that is {' or '.join(made.graphs)}; got {config.graph}")
+    return made

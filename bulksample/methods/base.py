@@ -3,31 +3,61 @@
     g = (sum over ranks of the gradients of the summed losses) / (seeds of this step on all ranks)
 
 so P ranks with a minibatch each make the step that one rank makes with their union. A method overrides what its
-paper changes and leaves the rest. A round is an epoch unless a method says otherwise.
+paper changes and leaves the rest. A round is an epoch unless a method says otherwise; a run is one stage of rounds
+unless a method trains a sequence of models.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 
+from ..config import TrainConfig
 from ..dist.base import Comm
+from ..gnn.evaluate import evaluate
+from ..gnn.view import View
 from .buckets import add_over_ranks
+from .supply import Minibatches, Step, Steps, make_loader
 
 if TYPE_CHECKING:
     from ..train.loop import Trainer
-    from ..train.view import View
 
 
 class Method:
-    """Synchronous data parallelism: every rank sees the whole graph, and gradients are averaged at every step."""
+    """Synchronous data parallelism: every rank sees the whole graph, and gradients are averaged at every step.
+
+    Attributes
+    ----------
+    name : str
+    graphs : tuple of {"replicated", "partitioned"}
+        How the graph may lie for this method; the first unless the user says otherwise.
+    """
 
     name: ClassVar[str] = "sync"
+    graphs: ClassVar[tuple[str, ...]] = ("replicated", "partitioned")
+
+    def __init__(self, config: TrainConfig) -> None:
+        """Raises `UsageError` where the options have no meaning for this method."""
+        self.config = config
 
     def view(self, view: View, comm: Comm) -> View:
         """The graph that this rank samples from and trains on."""
         return view
+
+    def supply(self, trainer: Trainer) -> Steps:
+        """The steps of a round; called once, before the model is made."""
+        loader = make_loader(self.config, trainer.view, trainer.sampler, trainer.comm)
+        return Minibatches(loader, trainer.view, trainer.ledger)
+
+    def stages(self) -> int:
+        """How many stages of ``config.epochs`` rounds a run has."""
+        return 1
+
+    def begin_stage(self, trainer: Trainer, stage: int) -> None:
+        """Called before the first round of a stage, also where a resumed run enters in its middle."""
 
     def begin_round(self, trainer: Trainer) -> None:
         """Called before the first step of a round, also where a resumed run enters in its middle."""
@@ -35,9 +65,23 @@ class Method:
     def steps(self, remaining: int, comm: Comm) -> int:
         """How many steps this round makes, agreed by all ranks before the first collective of the round.
 
-        `remaining` is what this rank's loader has left; a rank that runs out goes on with empty minibatches.
+        `remaining` is what this rank has left; a rank that runs out goes on with empty minibatches.
         """
         return max(comm.gather_control(remaining))
+
+    def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, int]:
+        """The summed loss of this rank in a step, and over how many vertices; None where there is nothing to differentiate."""
+        minibatch = step.minibatch
+        if minibatch is None:
+            return None, 0
+        truth = trainer.view.truth(minibatch.seeds)
+        rows = np.flatnonzero(truth >= 0)
+        if not len(rows):
+            return None, 0
+        assert step.x is not None
+        logits = trainer.model(minibatch.blocks, step.x, trainer.view.degrees(minibatch.vertices))
+        asked = logits[torch.from_numpy(minibatch.seed_rows[rows].astype(np.int64))]
+        return F.cross_entropy(asked, torch.from_numpy(truth[rows]), reduction="sum"), len(rows)
 
     def combine_gradients(self, trainer: Trainer, sums: torch.Tensor) -> torch.Tensor:
         """Turn this rank's gradients into those of the step.
@@ -75,3 +119,21 @@ class Method:
 
     def end_round(self, trainer: Trainer) -> None:
         """Called after the last step of a round, before it is evaluated."""
+
+    def evaluate(self, trainer: Trainer) -> dict[str, float]:
+        """Scores of every split, on every rank; see `gnn.evaluate`."""
+        return evaluate(trainer.model, trainer.view.name, trainer.view.share, trainer.comm, self.config.metric)
+
+    def end_stage(self, trainer: Trainer, stage: int) -> None:
+        """Called after the last round of a stage, the best weights by validation being those of the model again."""
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """What a resumed run needs beyond the model, the optimiser and the place; alike on every rank."""
+        return {}
+
+    def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Put that back, before `begin_stage` is called for the stage under way."""
+
+    def facts(self) -> dict[str, Any]:
+        """For the report."""
+        return {}

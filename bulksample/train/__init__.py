@@ -1,1 +1,1 @@
-"""Training: the one loop, and the models, features, evaluation and checkpoints that it uses. Imports torch."""
+"""Training: the one loop, its evaluation and its checkpoints. Imports torch."""

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from .. import backends, methods
 from ..config import TrainConfig
@@ -28,18 +27,17 @@ from ..dist.base import Comm
 from ..dist.placement import fair_threads
 from ..dist.threads import SerialComm
 from ..errors import UsageError
+from ..gnn.metrics import check_metric
+from ..gnn.model import Gnn, build
+from ..methods.supply import NOTHING, Step
 from ..report.ledger import Ledger, combine
 from ..report.results import Observer
 from ..rng import Purpose, Stream, as_u64
 from ..version import __version__
 from . import checkpoint
-from .evaluate import evaluate
-from .metrics import check_metric
-from .model import build
-from .setup import Source, make_loader, make_sampler, open_view
+from .setup import Source, make_sampler, open_view
 from .signals import StopSignals
 from .state import Progress, capture, resume
-from .supply import Step, Supply
 
 
 class Trainer:
@@ -67,28 +65,31 @@ class Trainer:
         asked = {f"option {key}": value for key, value in config.model_dump(mode="json").items()}
         agree(self.comm, {"version": __version__, **asked})
 
-        self.method = methods.make(config.method)
+        self.method = methods.make(config)
         self.threads = config.threads or fair_threads(self.comm)
         torch.set_num_threads(self.threads)
-        backend, sampler = backends.make(config.backend, self.threads), make_sampler(config)
-        self.backend = backend.name
-        self.view = self.method.view(open_view(config, graph, backend, sampler, self.comm), self.comm)
-        check_metric(config.metric, self.view.num_classes)
-        self.loader = make_loader(config, self.view, sampler, self.comm)
-        self.ledger = Ledger(self.comm, self.view.sampling)
-        self.supply = Supply(self.loader, self.view, self.ledger)
+        backend, self.sampler = backends.make(config.backend, self.threads), make_sampler(config)
+        self.backend, self.lies = backend.name, config.graph or self.method.graphs[0]
+        view = open_view(config, self.lies, graph, backend, self.sampler, self.comm)
+        check_metric(config.metric, view.num_classes)
+        self.ledger = Ledger(self.comm, view.sampling)
+        self.view = self.method.view(view, self.comm)
+        self.supply = self.method.supply(self)
 
         self._stream = Stream(config.seed)
-        self.model = build(config, self.view.num_features, self.view.num_classes, self._word(0, 0, initial=True))
-        for parameter in self.model.parameters():
-            self.comm.broadcast(parameter.detach().numpy(), "model")
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-        self.best_weights: dict[str, torch.Tensor] = {}
         self.progress = Progress()
+        self.set_model(build(config, self.view.num_features, self.view.num_classes, self.word(0, 0, initial=True)))
         self.seconds: list[float] = []  # of the epochs of this run, without evaluation
         self.stopped = False
         self.failed_saves = 0
         self.resumed = resume(self) if config.resume else False
+
+    def set_model(self, model: Gnn) -> None:
+        """Train another model from now on: rank 0's weights for all ranks, (p - 1) |theta| words (kind "model"), and a fresh Adam."""
+        self.model, self.best_weights = model, dict[str, torch.Tensor]()
+        for parameter in model.parameters():
+            self.comm.broadcast(parameter.detach().numpy(), "model")
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=self.config.lr, weight_decay=self.config.weight_decay)
 
     @property
     def epoch(self) -> int:
@@ -113,16 +114,31 @@ class Trainer:
         began, first = time.perf_counter(), self.epoch
         try:
             for observer in self.observers:
-                observer.begin(first, self.config.epochs, self.loader.steps)
+                observer.begin(first, self.config.epochs * self.method.stages(), self.supply.steps)
             with StopSignals() as signals:
-                while self.epoch < self.config.epochs and not self.progress.finished and not self.stopped:
-                    self._round(signals)
+                while self.progress.stage < self.method.stages() and not self.stopped:
+                    self._stage(signals)
         finally:
             for observer in self.observers:
                 observer.end()
         return self._report(self.epoch - first, time.perf_counter() - began)
 
-    # ---- one round
+    # ---- one stage, one round, one step
+
+    def _stage(self, signals: StopSignals) -> None:
+        """What remains of the rounds of a stage; afterwards the model has its best weights."""
+        progress = self.progress
+        self.method.begin_stage(self, progress.stage)
+        if not progress.rounds:
+            progress.best_epoch = -1
+        while progress.rounds < self.config.epochs and not progress.finished and not self.stopped:
+            self._round(signals)
+        if self.stopped:
+            return
+        if self.best_weights:
+            self.model.load_state_dict(self.best_weights)
+        self.method.end_stage(self, progress.stage)
+        progress.next_stage()
 
     def _round(self, signals: StopSignals) -> None:
         """One epoch and what follows it; or a part of one, where a signal asks to stop."""
@@ -132,7 +148,7 @@ class Trainer:
         steps = self.method.steps(self.supply.steps - done, self.comm)
         supplied = iter(self.supply)
         for step in range(done, done + steps):
-            sums = self._step(next(supplied), epoch, step, signals.received)
+            sums = self._step(next(supplied, NOTHING), epoch, step, signals.received)
             self.progress.steps += 1
             self.progress.seeds += float(sums[0])
             self.progress.loss += float(sums[1])
@@ -154,20 +170,15 @@ class Trainer:
 
     def _step(self, supplied: Step, epoch: int, step: int, stop: bool) -> torch.Tensor:
         """One step of the optimiser; returns seeds, summed loss and wishes to stop, over all ranks."""
-        self.model.generator.manual_seed(self._word(epoch, step))
+        self.model.generator.manual_seed(self.word(epoch, step))
         self.optimizer.zero_grad()
         sums = torch.tensor([0.0, 0.0, float(stop)])
-        minibatch = supplied.minibatch
-        truth = np.empty(0, np.int64) if minibatch is None else self.view.truth(minibatch.seeds)
-        rows = np.flatnonzero(truth >= 0)
-        if minibatch is not None and len(rows):
-            with self.ledger.phase("forward"):
-                logits = self.model(minibatch.blocks, supplied.x, self.view.degrees(minibatch.vertices))
-                asked = logits[torch.from_numpy(minibatch.seed_rows[rows].astype(np.int64))]
-                loss = F.cross_entropy(asked, torch.from_numpy(truth[rows]), reduction="sum")
+        with self.ledger.phase("forward"):
+            loss, counted = self.method.loss(self, supplied)
+        if loss is not None:
             with self.ledger.phase("backward"):
                 loss.backward()
-            sums[0], sums[1] = len(rows), loss.detach()
+            sums[0], sums[1] = counted, loss.detach()
         with self.ledger.phase("reduce"):
             sums = self.method.combine_gradients(self, sums)
         if not torch.isfinite(sums[1]):
@@ -183,11 +194,12 @@ class Trainer:
         progress = self.progress
         progress.last_loss = progress.loss / max(1.0, progress.seeds)
         progress.seeds = progress.loss = 0.0
-        last = self.epoch >= self.config.epochs
+        progress.rounds += 1
+        last = progress.rounds >= self.config.epochs
         scores: dict[str, float] = {}
-        if last or self.epoch % self.config.eval_every == 0:
+        if last or progress.rounds % self.config.eval_every == 0:
             with self.ledger.phase("evaluate"):
-                scores = evaluate(self.model, self.view.name, self.view.share, self.comm, self.config.metric)
+                scores = self.method.evaluate(self)
             self._judge(epoch, scores)
         if self.config.checkpoint:
             self.save()
@@ -221,8 +233,6 @@ class Trainer:
     def _report(self, epochs: int, seconds: float) -> dict[str, Any]:
         scores = self.progress.best_scores
         spent, held = combine(self.comm.gather_control(self.ledger.total())), self.comm.gather_control(self.view.memory)
-        if self.best_weights and not self.stopped:
-            self.model.load_state_dict(self.best_weights)
         config = self.config
         return {
             "method": config.method,
@@ -242,22 +252,22 @@ class Trainer:
             "seconds_per_epoch": sum(self.seconds) / max(1, len(self.seconds)),
             "seconds": seconds,
             **spent,
-            "graph": config.graph,
+            "graph": self.lies,
             "replication": config.replication,
             "exchange": config.exchange,
             "held_bytes": {what: max(rank[what] for rank in held) for what in held[0]},
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "backend": self.backend,
             "threads": self.threads,
-            "bulk_size": self.loader.bulk_size,
-            "predicted_bytes": self.loader.predicted_bytes,
+            **self.supply.facts(),
+            **self.method.facts(),
             "seed": config.seed,
             "resumed": self.resumed,
             "stopped": self.stopped,
             "failed_saves": self.failed_saves,
         }
 
-    def _word(self, epoch: int, step: int, initial: bool = False) -> int:
+    def word(self, epoch: int, step: int, initial: bool = False) -> int:
         """The seed of the model's generator for one step of this rank, or for the initial weights, which all ranks share."""
         rank = 0 if initial else self.comm.rank
         words = self._stream.words(Purpose.TRAIN, np.array([int(initial)]), vertex=rank, minibatch=step, epoch=epoch)

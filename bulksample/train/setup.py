@@ -1,4 +1,4 @@
-"""From a configuration to the parts of a run: the sampler, the graph as this rank sees it, the loader."""
+"""From a configuration to the parts of a run: the sampler, and the graph as this rank sees it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from ..dist.base import Comm
 from ..dist.grid import ProcessGrid
 from ..dist.opening import Placement, open_block
 from ..errors import UsageError
+from ..gnn.partitioned import BlockView
+from ..gnn.view import View
+from ..gnn.whole import WholeView
 from ..graph import Graph
-from ..loader import BulkLoader
 from ..samplers import Labor, LayerWise, Sampler
-from .partitioned import BlockView
-from .view import View
-from .whole import WholeView
 
 Source = Graph | str | os.PathLike[str]
 
@@ -35,11 +34,12 @@ def make_sampler(config: TrainConfig) -> Sampler:
     return samplers.make(config.sampler, config.fanouts, frontier=config.frontier, **options)
 
 
-def open_view(config: TrainConfig, source: Source, backend: Backend, sampler: Sampler, comm: Comm) -> View:
+def open_view(config: TrainConfig, lies: str, source: Source, backend: Backend, sampler: Sampler, comm: Comm) -> View:
     """The graph as this rank sees it; collective.
 
     Parameters
     ----------
+    lies : {"replicated", "partitioned"}
     source : Graph, or the directory of a store
         A graph in memory can only be replicated.
 
@@ -48,7 +48,7 @@ def open_view(config: TrainConfig, source: Source, backend: Backend, sampler: Sa
     UsageError
         On every rank, if the ranks were given different graphs, or one that cannot be trained on as it was asked.
     """
-    placement = Placement(config.graph, config.replication, config.exchange, config.partition)
+    placement = Placement(lies, config.replication, config.exchange, config.partition)
     mark = fingerprint(source) if isinstance(source, Graph) else load_manifest(Path(source)).digest[:16]
     agree(comm, {"graph": mark})
     weighted = estimates_weighted_means(sampler)
@@ -80,18 +80,6 @@ def check_labels(name: str, labels: np.ndarray | None, num_classes: int) -> None
     """Raise `UsageError` where there is nothing to train on."""
     if labels is None or num_classes < 2:
         raise UsageError(f"graph {name!r} has no labels to train on; it needs at least two classes")
-
-
-def make_loader(config: TrainConfig, view: View, sampler: Sampler, comm: Comm) -> BulkLoader:
-    """This rank's loader: of the minibatches of an epoch it gets those whose number is its rank modulo the ranks."""
-    loader = BulkLoader(
-        view.adjacency, sampler, view.seeds,
-        batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed,
-        rank=comm.rank, ranks=comm.size, memory_budget=config.memory_budget,
-    )  # fmt: skip
-    if view.sampling is not None:  # every call is collective then
-        loader.bulk_size = min(comm.gather_control(loader.bulk_size))
-    return loader
 
 
 def estimates_weighted_means(sampler: Sampler) -> bool:

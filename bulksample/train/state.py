@@ -29,6 +29,12 @@ class Progress:
     last_loss: float | None = None
     since_best: int = 0  # evaluations without a better one
     finished: bool = False
+    stage: int = 0
+    rounds: int = 0  # made in this stage
+
+    def next_stage(self) -> None:
+        """Stand before the first round of the stage that follows; the scores of the last one are kept until there are newer ones."""
+        self.stage, self.rounds, self.since_best, self.finished = self.stage + 1, 0, 0, False
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -45,6 +51,7 @@ def capture(trainer: Trainer) -> Snapshot:
     for name, parameter in trainer.model.named_parameters():
         for key, value in trainer.optimizer.state.get(parameter, {}).items():
             tensors[f"adam.{name}.{key}"] = torch.as_tensor(value)
+    tensors |= {f"method.{name}": tensor for name, tensor in trainer.method.state_dict().items()}
     state = {
         "version": __version__,
         "config": trainer.config.computed(),
@@ -68,6 +75,7 @@ def restore(trainer: Trainer, tensors: dict[str, torch.Tensor], state: dict[str,
             raise UsageError(f"the checkpoint does not fit this run: {what} was {was!r} and is {now!r} now")
     trainer.supply.load_state_dict(state["loader"])
     trainer.progress.from_json(state["progress"])
+    trainer.method.load_state_dict(_below(tensors, "method."))
     trainer.model.load_state_dict(_below(tensors, "model."))
     trainer.best_weights = _below(tensors, "best.")
     for name, parameter in trainer.model.named_parameters():

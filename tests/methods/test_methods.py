@@ -15,10 +15,10 @@ SMALL = {"fanouts": (5,), "hidden": 4, "batch_size": 50, "epochs": 2, "threads":
 
 
 def test_the_table_names_what_it_makes():
-    assert type(methods.make("sync")) is Method
+    assert type(methods.make(TrainConfig.of())) is Method
     assert all(name == method.name for name, method in methods.METHODS.items())
     with pytest.raises(UsageError, match="no method 'gossip'; sync"):
-        methods.make("gossip")
+        methods.make(TrainConfig.of(method="gossip"))
     with pytest.raises(UsageError, match="no method 'gossip'"):
         Trainer(TrainConfig.of(method="gossip"), community_graph())
 
@@ -68,7 +68,7 @@ def test_hooks_are_called_in_their_order(monkeypatch):
 
     monkeypatch.setitem(methods.METHODS, "watched", Watched)
     trainer = Trainer(TrainConfig.of(method="watched", **SMALL), community_graph())
-    steps = trainer.loader.steps
+    steps = trainer.supply.loader.steps
     report = trainer.run()
     a_round = ["begin", f"steps {steps}", *["combine"] * (steps + 1), "end"]
     assert called == ["view", *a_round, *a_round]

@@ -68,7 +68,7 @@ def test_every_sampler_trains(sampler, sparse):
 def test_the_subgraphs_of_shadow_may_carry_a_deeper_model():
     report, _, trainer = run(community_graph(), sampler="shadow", layers=3, fanouts=(5, 5))
     assert len(trainer.model.layers) == 3
-    assert report["steps"] == 3 * trainer.loader.steps
+    assert report["steps"] == 3 * trainer.supply.loader.steps
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not():
@@ -98,11 +98,11 @@ def test_only_labelled_vertices_of_the_split_count():
     graph = community_graph()
     train = graph.seeds("train")
     _, _, trainer = run(graph, batch_size=1000, epochs=1, sampler="saint", fanouts=(5, 5))
-    assert trainer.loader.steps == 1
+    assert trainer.supply.loader.steps == 1
     assert (trainer.view.truth(np.arange(graph.n)) >= 0).sum() == len(train)
     _, _, trainer = run(graph, seeds="all", epochs=1)
     assert (trainer.view.truth(np.arange(graph.n)) >= 0).sum() == (graph.labels >= 0).sum()
-    assert len(trainer.loader) == -(-graph.n // 32)
+    assert len(trainer.supply.loader) == -(-graph.n // 32)
 
 
 def test_minibatches_without_a_label_make_no_step():

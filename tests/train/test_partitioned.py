@@ -16,13 +16,13 @@ from bulksample.dist import partition
 from bulksample.dist.grid import ProcessGrid
 from bulksample.dist.opening import Placement, open_block
 from bulksample.dist.threads import SerialComm, on_threads
-from bulksample.train import inference
-from bulksample.train.features import ExchangedFeatures, Features
-from bulksample.train.inference import infer
+from bulksample.gnn import inference
+from bulksample.gnn.features import ExchangedFeatures, Features
+from bulksample.gnn.inference import infer
+from bulksample.gnn.partitioned import BlockShare
+from bulksample.gnn.view import mean_weights
+from bulksample.gnn.whole import WholeShare
 from bulksample.train.loop import Trainer
-from bulksample.train.partitioned import BlockShare
-from bulksample.train.view import mean_weights
-from bulksample.train.whole import WholeShare
 
 STILL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 8, "epochs": 12, "lr": 0.005, "dropout": 0.0, "threads": 1}
 
@@ -41,8 +41,8 @@ def trained(source, comm=None, **options):
     """Losses of all steps, the report, and the digests of this rank's minibatches of the first epoch."""
     recorder = Recorder()
     trainer = Trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [recorder])
-    digests = [None if minibatch is None else minibatch.digest() for minibatch in trainer.loader]
-    trainer.loader.epoch = 0
+    digests = [None if minibatch is None else minibatch.digest() for minibatch in trainer.supply.loader]
+    trainer.supply.loader.epoch = 0
     return recorder.losses, trainer.run(), digests
 
 

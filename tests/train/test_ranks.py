@@ -25,7 +25,7 @@ def accumulated(graph, ranks, steps, **options):
     trainer = Trainer(TrainConfig.of(**{"fanouts": (5, 5), "hidden": 16, "threads": 1, **options}), graph)
     losses = []
     while len(losses) < steps:
-        minibatches = list(trainer.loader)
+        minibatches = list(trainer.supply.loader)
         for first in range(0, len(minibatches), ranks):
             trainer.optimizer.zero_grad()
             total = seeds = 0.0

@@ -48,7 +48,7 @@ def crash(graph, steps, **options):
 def test_going_on_from_any_step_gives_the_same_bits(tmp_path, model, crashed_at):
     graph = community_graph()
     whole, told, trainer = run(graph, **RUN, model=model)
-    assert trainer.loader.steps == 5
+    assert trainer.supply.loader.steps == 5
     crash(graph, crashed_at, model=model, checkpoint=str(tmp_path), checkpoint_every=2)
     report, again, resumed = run(graph, **RUN, model=model, checkpoint=str(tmp_path), checkpoint_every=2, resume="auto")
     assert report["resumed"]

@@ -7,12 +7,12 @@ from communities import community_graph
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.dist.threads import SerialComm, on_threads
-from bulksample.train import inference as module
-from bulksample.train.evaluate import evaluate
-from bulksample.train.features import Features
-from bulksample.train.inference import even_work, infer
-from bulksample.train.model import Gnn
-from bulksample.train.whole import WholeShare
+from bulksample.gnn import inference as module
+from bulksample.gnn.evaluate import evaluate
+from bulksample.gnn.features import Features
+from bulksample.gnn.inference import even_work, infer
+from bulksample.gnn.model import Gnn
+from bulksample.gnn.whole import WholeShare
 
 
 def model_for(graph, name="sage", layers=2, hidden=4, **options):

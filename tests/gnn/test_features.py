@@ -7,7 +7,7 @@ import pytest
 from communities import community_graph, dense_features
 
 from bulksample import CSR, UsageError
-from bulksample.train.features import Features
+from bulksample.gnn.features import Features
 
 VERTICES = np.array([5, 5, 0, 299, 13])
 

@@ -12,6 +12,7 @@ result is the same. Sparse inputs are always transformed first and never made de
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -29,7 +30,15 @@ _DENSE_COST = 0.1
 
 
 class Layer(nn.Module, ABC):
-    """From x of shape (sources, width_in) to h of shape (destinations, width_out)."""
+    """From x of shape (sources, width_in) to h of shape (destinations, width_out).
+
+    Attributes
+    ----------
+    linear : bool
+        Whether what a destination receives is `aggregate` of what was sent, so that it can be made before W is known.
+    """
+
+    linear: ClassVar[bool] = True
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__()
@@ -126,6 +135,8 @@ class GatLayer(Layer):
     Velickovic et al., ICLR 2018; the heads are concatenated. An edge that was drawn in place of m neighbours counts m
     times in the softmax, so the draws estimate both of its sums, and with all neighbours it is the layer of the paper.
     """
+
+    linear = False
 
     def __init__(self, width_in: int, width_out: int, heads: int, generator: torch.Generator | None = None) -> None:
         super().__init__(width_in, width_out)

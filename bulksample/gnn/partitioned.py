@@ -40,6 +40,13 @@ class BlockView(View):
     degrees : bool
         Whether the model asks for the degrees of all vertices.
 
+    Attributes
+    ----------
+    grid, layout, block
+        As they were given, or opened.
+    weights : float32, shape (entries of the block,), optional
+        Of a weighted mean.
+
     Notes
     -----
     Collective. Bytes to each other member of the process column: 12 per seed, 4 per own row where degrees are asked for
@@ -55,16 +62,17 @@ class BlockView(View):
         if block.labels is None:
             raise UsageError(f"graph {block.name!r} has no labels to train on")
         self.fingerprint, self.sampling = fingerprint, opened.grid.comm
+        self.grid, self.layout, self.block = grid, layout, block
         self.name, self.num_features, self.num_classes = block.name, int(x.shape[1]), block.num_classes
         self.adjacency = opened.adjacency(backend)
         self.seeds, self.classes = opened.seeds(split), opened.classes(split)
         heat = opened.times_named() if cache_bytes else None
         self.features = ExchangedFeatures(grid.column_comm, layout, x, norm, codec, cache_bytes, heat)
-        own_degrees, weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
+        own_degrees, self.weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
         self.all_degrees = None
         if degrees:
             self.all_degrees = torch.from_numpy(opened.gathered(own_degrees)[layout.places(np.arange(block.n, dtype=np.int32))])
-        self.share = BlockShare(opened, grid, self.features, own_degrees, weights)
+        self.share = BlockShare(opened, grid, self.features, own_degrees, self.weights)
         self.memory = {
             "adjacency": block.adjacency.nbytes(),
             "features": self.features.nbytes(),

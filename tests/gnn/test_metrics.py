@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bulksample import UsageError
-from bulksample.train.metrics import accuracy, check_metric, f1, ogb_score, roc_auc, score
+from bulksample.gnn.metrics import accuracy, check_metric, f1, ogb_score, roc_auc, score
 
 sklearn_metrics = pytest.importorskip("sklearn.metrics")
 

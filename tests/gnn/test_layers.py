@@ -9,10 +9,10 @@ from oracles import dense_block
 from test_aggregate import random_block
 
 from bulksample import Block, LocalAdjacency, Selection, Stream, UsageError, backends, samplers
-from bulksample.train.aggregate import SparseRows
-from bulksample.train.features import Features
-from bulksample.train.layers import GatLayer, GcnLayer, SageLayer
-from bulksample.train.model import BatchNorm, Gnn
+from bulksample.gnn.aggregate import SparseRows
+from bulksample.gnn.features import Features
+from bulksample.gnn.layers import GatLayer, GcnLayer, SageLayer
+from bulksample.gnn.model import BatchNorm, Gnn
 
 
 def layer_of(name, width_in, width_out):

@@ -6,9 +6,9 @@ import torch
 from oracles import dense_block
 
 from bulksample import Block
-from bulksample.train import aggregate as module
-from bulksample.train.aggregate import SparseRows, aggregate, gather_rows, multiply, product
-from bulksample.train.attention import segment_softmax, weighted_sum, with_self_edges
+from bulksample.gnn import aggregate as module
+from bulksample.gnn.aggregate import SparseRows, aggregate, gather_rows, multiply, product
+from bulksample.gnn.attention import segment_softmax, weighted_sum, with_self_edges
 
 
 @pytest.fixture(params=["native", "torch"])
@@ -117,7 +117,7 @@ def dense_attention(block, scores, z):
 
 @pytest.mark.parametrize("shape", BLOCKS)
 def test_attention_is_the_dense_softmax(shape, kernel, monkeypatch):
-    monkeypatch.setattr("bulksample.train.attention._CHUNK", 16)  # several chunks of edges in the gradient
+    monkeypatch.setattr("bulksample.gnn.attention._CHUNK", 16)  # several chunks of edges in the gradient
     block = random_block(*shape)
     pattern = SparseRows(block.indptr, block.indices, None, block.num_sources)
     scores = (30 * torch.randn(block.num_edges, 2)).requires_grad_()

@@ -1,0 +1,1 @@
+"""Graph neural networks over blocks: layers, models, features, a graph as one rank sees it, exact inference. Imports torch."""

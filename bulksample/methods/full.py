@@ -1,0 +1,58 @@
+"""Full-graph training: every step is one pass of the whole graph, its rows in blocks over the ranks.
+
+    g = sum over ranks of d/dtheta sum over own training rows of the loss, over the training rows of all ranks
+
+Hidden rows that other ranks aggregate travel forward, and the gradients of them travel back, in every layer: the exact
+baseline of AdaQP, RETEXO and Grappa. With width f_l sent in layer l (kind "activations"), 4 B_sum (f_l forward + f_l backward)
+bytes an epoch, B_sum the halo rows of all ranks; nothing for the first layer, whose input never changes (`--form naive`
+sends it in every epoch, as published systems do).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from ..dist.base import Comm
+from ..dist.halo import Messages, PlainMessages
+from ..gnn.fullgraph import FullGraph, OwnRows
+from ..gnn.partitioned import BlockView
+from ..gnn.view import View
+from .base import Method
+from .supply import Step, Steps, WholeGraph
+
+if TYPE_CHECKING:
+    from ..train.loop import Trainer
+
+
+class Full(Method):
+    """Synchronous full-graph training on block rows; exact."""
+
+    name: ClassVar[str] = "full"
+    graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
+
+    def view(self, view: View, comm: Comm) -> View:
+        self.rows = OwnRows(cast(BlockView, view), self.messages(comm), self.config.overlap)
+        self.graph = FullGraph(self.rows, self.config.form == "strong")
+        mine = np.isin(self.rows.vertices, view.seeds)
+        self.truth = torch.from_numpy(np.where(mine, self.rows.labels, -1))
+        return view
+
+    def messages(self, comm: Comm) -> Messages:
+        """How rows of hidden layers travel."""
+        return PlainMessages()
+
+    def supply(self, trainer: Trainer) -> Steps:
+        return WholeGraph()
+
+    def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, int]:
+        """Every rank takes part in the passes of all, also one without training rows."""
+        logits, counted = self.graph(trainer.model), self.truth >= 0
+        return F.cross_entropy(logits[counted], self.truth[counted], reduction="sum"), int(counted.sum())
+
+    def facts(self) -> dict[str, Any]:
+        own = self.rows
+        return {"halo_rows": len(own.halo.vertices), "central_rows": own.central, "own_rows": own.rows}

@@ -1,0 +1,195 @@
+"""The steps of a round: what a rank trains on in each, and where a run stands in them.
+
+`Minibatches` come with their inputs, one ahead: the rows of the next travel while the present one is computed with.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..config import TrainConfig
+from ..dist.base import Comm
+from ..errors import UsageError
+from ..gnn.features import Fetching
+from ..gnn.layers import Input
+from ..gnn.view import View
+from ..loader import BulkLoader
+from ..minibatch import MiniBatch
+from ..report.ledger import Ledger
+from ..samplers import Sampler
+
+
+class Step(NamedTuple):
+    """What a rank trains on in one step."""
+
+    minibatch: MiniBatch | None  # None where the epoch has none for this rank; it takes part in the collectives all the same
+    x: Input | None
+
+
+NOTHING = Step(None, None)
+
+
+class Steps(ABC):
+    """The steps of one epoch after another; alike in number on every rank."""
+
+    @property
+    @abstractmethod
+    def epoch(self) -> int:
+        """The epoch under way."""
+
+    @property
+    @abstractmethod
+    def step(self) -> int:
+        """Steps of it that were consumed: yielded, and asked for the next."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Steps of an epoch."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Step]:
+        """The remaining steps of the epoch. The one that was yielded last counts as consumed."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Give up what is under way, before its time; all ranks do so after the same step."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run stands: what JSON can say, with ``epoch`` and ``step``."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state; raises `UsageError` where it does not fit."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """For the report."""
+
+
+class Minibatches(Steps):
+    """The minibatches of a loader, their features fetched.
+
+    Parameters
+    ----------
+    loader : BulkLoader
+    view : View
+    ledger : Ledger
+        Time goes to "sample" and "fetch".
+
+    Notes
+    -----
+    The loader is one step ahead of what was consumed, so the place of a run is told here. Features are fetched in the
+    same order on every rank, by all of them.
+    """
+
+    def __init__(self, loader: BulkLoader, view: View, ledger: Ledger) -> None:
+        self.loader, self._view, self._ledger = loader, view, ledger
+        self._place = loader.state_dict()
+        self._upcoming: tuple[MiniBatch | None, Fetching] | None = None
+
+    @property
+    def epoch(self) -> int:
+        return int(self._place["epoch"])
+
+    @property
+    def step(self) -> int:
+        return int(self._place["step"])
+
+    @property
+    def steps(self) -> int:
+        return self.loader.steps
+
+    def __iter__(self) -> Iterator[Step]:
+        minibatches = iter(self.loader)
+        self._start(minibatches)
+        while self._upcoming is not None:
+            (minibatch, fetching), place = self._upcoming, self.loader.state_dict()
+            with self._ledger.phase("fetch"):
+                x = fetching.wait()
+            self._start(minibatches)
+            self._place = place
+            yield Step(minibatch, x)
+        self._place = self.loader.state_dict()
+
+    def drop(self) -> None:
+        if self._upcoming is not None:
+            self._upcoming[1].wait()
+            self._upcoming = None
+
+    def _start(self, minibatches: Iterator[MiniBatch | None]) -> None:
+        """Take the next minibatch, if there is one, and send for its rows."""
+        self._upcoming = None
+        with self._ledger.phase("sample"):
+            try:
+                minibatch = next(minibatches)
+            except StopIteration:
+                return
+        with self._ledger.phase("fetch"):
+            self._upcoming = minibatch, self._view.features.start(np.empty(0, np.int32) if minibatch is None else minibatch.vertices)
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self._place)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.loader.load_state_dict(state)
+        self._place = self.loader.state_dict()
+
+    def facts(self) -> dict[str, Any]:
+        return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes}
+
+
+class WholeGraph(Steps):
+    """One step an epoch, on everything."""
+
+    def __init__(self) -> None:
+        self._epoch = self._step = 0
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def step(self) -> int:
+        return self._step
+
+    @property
+    def steps(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Step]:
+        if not self._step:
+            self._step = 1
+            yield NOTHING
+        self._epoch, self._step = self._epoch + 1, 0
+
+    def drop(self) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self._epoch, "step": self._step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state.keys() != {"epoch", "step"}:
+            raise UsageError("the state is one of minibatches, not of training on the whole graph")
+        self._epoch, self._step = int(state["epoch"]), int(state["step"])
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+
+def make_loader(config: TrainConfig, view: View, sampler: Sampler, comm: Comm) -> BulkLoader:
+    """This rank's loader: of the minibatches of an epoch it gets those whose number is its rank modulo the ranks."""
+    loader = BulkLoader(
+        view.adjacency, sampler, view.seeds,
+        batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed,
+        rank=comm.rank, ranks=comm.size, memory_budget=config.memory_budget,
+    )  # fmt: skip
+    if view.sampling is not None:  # every call is collective then
+        loader.bulk_size = min(comm.gather_control(loader.bulk_size))
+    return loader
