@@ -1,78 +1,206 @@
-"""Bytes that sampling sends when the graph lies in block rows: the policies side by side, on every grid.
+"""What sampling sends when the graph lies in block rows: every policy on every grid, measured, predicted and published.
 
-    python bench/bench_exchange.py [--scale 17] [--degree 50] [--ranks 4,8,16] [--batch-size 256] [--json FILE]
+    python bench/bench_exchange.py [--ranks 4,8,16] [--minibatches 1] [--sage-batch 1024] [--ladies-batch 512] [--json FILE] [--plot FILE]
 
-Ranks are threads of this process, so bytes are what they would be on a cluster and seconds are not reported. Each rank samples one
-minibatch of GraphSAGE 15,10,5. All policies draw the same minibatches; the digest is compared.
+A graph like ogbn-products, drawn from a degree-corrected block model: 2^17 vertices, about 50 neighbours each, unweighted. Each rank
+samples one bulk of GraphSAGE 15,10,5 and one of LADIES 512,512,512, one minibatch in it, so that all grids take three to five minutes
+and 4 GiB on two cores. Ranks are threads of this process, so bytes are what they would be on a cluster and seconds are not reported.
+
+All policies must draw the same minibatches, and every rank must send, kind by kind, the messages and bytes that `dist.costs`
+predicts; otherwise the benchmark stops. A word is 4 bytes, an id or a count; a value takes two. For each of R rows of GraphSAGE that
+lies on another rank, with d entries in its row of A,
+
+    owner           1 word there, 1 + s words back
+    rows            1 word there, 1 + d words back, once for all minibatches of a process row; where c > 1, again inside the process row
+    rows-oblivious  nothing there, all rows of A back
+    published       k b / c + k b d / c + c k b d / p words for one process, summed over layers of k b, k b s, k b s^2 rows; all
+                    processes together move k b + k b d, and c k b d more where c > 1 (see `dist.published`). The formula is that of P
+                    alone: LADIES fetches rows for its edges besides. "With the rows asked" puts the deduplicated frontiers and the
+                    entries of their rows in the place of k b s^l and d.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from harness import machine, report
+from harness import machine
 
-from bulksample import CSR, Selection, Stream, backends, digest, samplers
-from bulksample.data.generate import rmat
-from bulksample.dist.base import Comm
+from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, digest, samplers
+from bulksample.data.blockmodel import PRESETS
+from bulksample.data.dcsbm import dcsbm
+from bulksample.dist.base import Comm, Traffic
+from bulksample.dist.costs import costs_of
 from bulksample.dist.grid import ProcessGrid
+from bulksample.dist.layout import Layout
 from bulksample.dist.owner import OwnerAdjacency
+from bulksample.dist.published import published_words
+from bulksample.dist.recorder import Recorder, predicted
+from bulksample.dist.sent import SENT_KINDS, by_rank
 from bulksample.dist.spgemm15d import RowsAdjacency
 from bulksample.dist.threads import on_threads
+from bulksample.samplers.base import Sampler
 
 POLICIES = ("rows-oblivious", "rows", "owner")
+WORD = 4  # bytes
 
 
-def block_row(matrix: CSR, first: int, last: int) -> CSR:
-    entries = slice(matrix.indptr[first], matrix.indptr[last])
-    return CSR(matrix.indptr[first : last + 1] - matrix.indptr[first], matrix.indices[entries], None, (last - first, matrix.shape[1]))
+class Workload(NamedTuple):
+    """What every rank samples: minibatches of its own from a permutation of all vertices."""
+
+    matrix: CSR
+    sampler: Sampler
+    batch_size: int
+    minibatches: int
+
+    def seeds(self, rank: int) -> Selection:
+        permuted = Stream(7).permutation(self.matrix.shape[0])
+        ids = np.arange(rank * self.minibatches, (rank + 1) * self.minibatches)
+        return Selection.of([permuted[i * self.batch_size : (i + 1) * self.batch_size] for i in ids], self.matrix.shape[0], ids)
+
+    def sample(self, adjacency, rank: int) -> list:
+        return [(m.epoch, m.id, m.digest()) for m in self.sampler.sample_bulk(adjacency, self.seeds(rank), Stream(1))]
 
 
-def sent(matrix: CSR, ranks: int, replication: int, policy: str, batch_size: int) -> tuple[dict, str]:
-    """Messages and bytes of kind topology over all ranks, and the digest of what was drawn."""
+def sent(work: Workload, ranks: int, replication: int, policy: str, layout: Layout) -> tuple[list[dict], str]:
+    """What every rank sent by kind, and the digest of what all have drawn."""
     backend = backends.make("auto", 1)
-    sampler = samplers.make("sage", (15, 10, 5))
-    seeds = np.flatnonzero(matrix.degrees > 0)[Stream(7).permutation(int((matrix.degrees > 0).sum()))]
 
-    def rank(comm: Comm) -> tuple[int, int, list]:
+    def rank(comm: Comm) -> tuple[dict, list]:
         grid = ProcessGrid(comm, replication)
-        bounds = grid.bounds(matrix.shape[0])
-        block = block_row(matrix, int(bounds[grid.row]), int(bounds[grid.row + 1]))
+        block = backend.extract_rows(work.matrix, layout.members(grid.row))
         adjacency = (
-            OwnerAdjacency(grid, block, backend, bounds) if policy == "owner"
-            else RowsAdjacency(grid, block, backend, bounds, oblivious=policy == "rows-oblivious")
+            OwnerAdjacency(grid, block, backend, layout) if policy == "owner"
+            else RowsAdjacency(grid, block, backend, layout, oblivious=policy == "rows-oblivious")
         )  # fmt: skip
-        before = comm.tally["topology"]
-        own = seeds[comm.rank * batch_size : (comm.rank + 1) * batch_size]
-        bulk = sampler.sample_bulk(adjacency, Selection.of([own], matrix.shape[0], np.array([comm.rank])), Stream(1))
-        after = comm.tally["topology"]
-        return after.messages - before.messages, after.bytes - before.bytes, [(m.epoch, m.id, m.digest()) for m in bulk]
+        before = dict(comm.tally)
+        drawn = work.sample(adjacency, comm.rank)
+        return {kind: Traffic(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in SENT_KINDS}, drawn
 
-    messages, moved, drawn = zip(*on_threads(ranks, rank, timeout=600), strict=True)
-    return {"messages": sum(messages), "bytes": sum(moved)}, digest(triple for part in drawn for triple in part)
+    moved, drawn = zip(*on_threads(ranks, rank, timeout=600), strict=True)
+    return list(moved), digest(triple for part in drawn for triple in part)
+
+
+def over_ranks(sent_by_rank: list[dict]) -> dict[str, int]:
+    """Sums of one exchange."""
+    return {
+        "messages": sum(rank["topology"][0] for rank in sent_by_rank),
+        "bytes": sum(rank["topology"][1] for rank in sent_by_rank),
+        "control_bytes": sum(rank["control"][1] for rank in sent_by_rank),
+        "words": sum(rank["topology"][1] for rank in sent_by_rank) // WORD,
+        "words_of_busiest_rank": max(rank["topology"][1] for rank in sent_by_rank) // WORD,
+    }
+
+
+def compare(work: Workload, ranks: int, replication: int, recorders: list[Recorder], drawn: str) -> dict:
+    """A line of the table: one grid."""
+    layout = Layout.even(work.matrix.shape[0], ranks // replication)
+    line: dict = {"ranks": ranks, "replication": replication}
+    for policy in POLICIES:
+        costs = costs_of(policy, ranks, replication, work.matrix, backends.make(), layout)
+        foreseen = predicted(costs, [recorder.calls for recorder in recorders])
+        measured, witness = sent(work, ranks, replication, policy, layout)
+        assert witness == drawn, f"{policy} draws other minibatches than one process"
+        assert measured == by_rank(foreseen), f"{policy} does not send what was predicted"
+        once = int(costs.first_use("squares")[0, 1].sum()) if work.sampler.name == "ladies" else 0
+        line[policy] = {**over_ranks(measured), "predicted_bytes": int(foreseen[0, 1].sum()), "once_bytes": once}
+    return line | published(work, ranks, replication, recorders)
+
+
+def published(work: Workload, ranks: int, replication: int, recorders: list[Recorder]) -> dict[str, dict]:
+    """The formula with the rows that the paper counts, and with those that were asked for and the entries they have."""
+    frontier = [[call.arguments[0].vertices for call in recorder.calls if call.name.startswith("sample")] for recorder in recorders]
+    asked = [sum(len(rows) for rows in layer) for layer in zip(*frontier, strict=True)]
+    entries = sum(int(work.matrix.degrees[rows].sum()) for rank in frontier for rows in rank)
+    layers = np.array([work.batch_size, *work.sampler.fanouts[:-1]])  # b, s, s of each minibatch layer-wise; b, b s, b s^2 node-wise
+    counted = (ranks * work.minibatches * (np.cumprod(layers) if work.sampler.name == "sage" else layers)).tolist()
+    found = {}
+    for name, rows, degree in (
+        ("published", counted, work.matrix.nnz / work.matrix.shape[0]),
+        ("published_for_rows_asked", asked, entries / sum(asked)),
+    ):
+        words = published_words(ranks, replication, rows, degree)
+        found[name] = {"words": words.moved, "words_per_process": words.per_process, "rows_per_layer": rows, "degree": degree}
+    return found
+
+
+def run(work: Workload, all_ranks: list[int]) -> list[dict]:
+    lines = []
+    for ranks in all_ranks:
+        recorders = [Recorder(LocalAdjacency(work.matrix, backends.make())) for _ in range(ranks)]
+        drawn = digest(triple for r, recorder in enumerate(recorders) for triple in work.sample(recorder, r))
+        for replication in (c for c in range(1, ranks + 1) if ranks % c == 0):
+            lines.append(compare(work, ranks, replication, recorders, drawn))
+            print(table_line(lines[-1]), flush=True)
+    if any(line["owner"]["once_bytes"] for line in lines):
+        once = (f"{line['ranks']}, {line['replication']}: {line['owner']['once_bytes'] / WORD / 1e6:.2f}" for line in lines)
+        print(f"\nSent once for a graph and not in the table: column blocks of `owner`, with column counts, by p, c: {'; '.join(once)}.")
+    return lines
+
+
+HEADER = """
+| p | c | rows-oblivious | rows | owner | predicted | rows / owner | published | per process | with the rows asked |
+|--:|--:|--:|--:|--:|:-:|--:|--:|--:|--:|"""
+
+
+def table_line(line: dict) -> str:
+    """Million words of all ranks, what is sent once left out."""
+    words = {policy: (line[policy]["bytes"] - line[policy]["once_bytes"]) / WORD / 1e6 for policy in POLICIES}
+    equal = all(line[policy]["bytes"] == line[policy]["predicted_bytes"] for policy in POLICIES)
+    ratio = f"{words['rows'] / words['owner']:.1f}" if words["owner"] else "∞"
+    cells = [line["ranks"], line["replication"], *(f"{words[policy]:.2f}" for policy in POLICIES), "equal" if equal else "differs", ratio]
+    published = (line["published"]["words"], line["published"]["words_per_process"], line["published_for_rows_asked"]["words"])
+    cells += [f"{words / 1e6:.2f}" for words in published]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def plot(results: dict[str, list[dict]], path: Path) -> None:
+    """Words by grid, one panel a sampler."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6 * len(results), 4), layout="constrained")
+    for axes, (name, lines) in zip(figure.subplots(1, len(results), squeeze=False)[0], results.items(), strict=True):
+        grids = [f"{line['ranks']}, {line['replication']}" for line in lines]
+        for policy in POLICIES:
+            axes.plot(grids, [(line[policy]["bytes"] - line[policy]["once_bytes"]) / WORD or np.nan for line in lines], "o", label=policy)
+        axes.plot(grids, [line["published"]["words"] for line in lines], "x", color="grey", label="published")
+        axes.set(title=name, xlabel="p, c", ylabel="words sent, all ranks", yscale="log")
+        axes.tick_params(axis="x", rotation=60)
+        axes.legend()
+    figure.savefig(path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=int, default=17)
-    parser.add_argument("--degree", type=int, default=50)
+    parser.add_argument("--scale", type=int, default=17, help="2^scale vertices")
+    parser.add_argument("--degree", type=int, default=73, help="of the model; repeated pairs are dropped, which leaves about 50")
     parser.add_argument("--ranks", default="4,8,16")
-    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--sage-batch", type=int, default=1024)
+    parser.add_argument("--ladies-batch", type=int, default=512)
+    parser.add_argument("--minibatches", type=int, default=1, help="of each rank, in one bulk")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
-    matrix = rmat(options.scale, edges=options.degree * 2**options.scale // 2, seed=1).adjacency
-    rows = []
-    for ranks in (int(part) for part in options.ranks.split(",")):
-        for replication in (c for c in range(1, ranks + 1) if ranks % c == 0):
-            found = {policy: sent(matrix, ranks, replication, policy, options.batch_size) for policy in POLICIES}
-            assert len({text for _, text in found.values()}) == 1, "the policies drew different minibatches"
-            rows.append({"ranks": ranks, "replication": replication, **{policy: counts for policy, (counts, _) in found.items()}})
-            megabytes = "  ".join(f"{policy} {counts['bytes'] / 1e6:.2f} MB" for policy, (counts, _) in found.items())
-            print(f"p {ranks:2} c {replication:2}  {megabytes}", flush=True)
-    sizes = {"vertices": matrix.shape[0], "edges": matrix.nnz, "batch_size": options.batch_size}
-    report({"machine": machine(), **sizes, "rows": rows}, options.json)
+    matrix = dcsbm(2**options.scale, options.degree, replace(PRESETS["products"], features=0), seed=1).adjacency
+    sizes = {"vertices": matrix.shape[0], "edges": matrix.nnz, "mean_degree": matrix.nnz / matrix.shape[0]}
+    sizes |= {"longest_row": int(matrix.degrees.max()), "minibatches_per_rank": options.minibatches}
+    print(json.dumps(sizes))
+    works = {
+        f"GraphSAGE 15,10,5, batch {options.sage_batch}": (samplers.make("sage", (15, 10, 5)), options.sage_batch),
+        f"LADIES 512,512,512, batch {options.ladies_batch}": (samplers.make("ladies", (512, 512, 512)), options.ladies_batch),
+    }
+    results = {}
+    for name, (sampler, batch_size) in works.items():
+        print(f"\n{name}: million words of 4 bytes\n{HEADER}")
+        results[name] = run(Workload(matrix, sampler, batch_size, options.minibatches), [int(part) for part in options.ranks.split(",")])
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine(), **sizes, "results": results}, indent=1) + "\n")
+    if options.plot:
+        plot(results, options.plot)
 
 
 if __name__ == "__main__":
