@@ -116,14 +116,14 @@ class TrainConfig(BaseModel):
         try:
             return TrainConfig(**values)
         except ValidationError as error:
-            raise UsageError("; ".join(_explain(item) for item in error.errors())) from None
+            raise UsageError("; ".join(explained(item) for item in error.errors())) from None
 
     def computed(self) -> dict[str, Any]:
         """The part that decides what is computed: equal parts give equal runs."""
         return {key: value for key, value in self.model_dump(mode="json").items() if key not in FREE}
 
 
-def _explain(item: Any) -> str:
+def explained(item: Any) -> str:
     """One pydantic error in one sentence, with the value found."""
     place = ".".join(str(part) for part in item["loc"])
     message = item["msg"].removeprefix("Value error, ")

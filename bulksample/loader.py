@@ -23,7 +23,7 @@ from .samplers import Sampler
 from .selection import Selection
 
 AUTO_LIMIT = 32  # minibatches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
-_COPIES = 4  # two bulks are alive, one in use and one in the making, which takes up to twice its size
+COPIES = 4  # two bulks are alive, one in use and one in the making, which takes up to twice its size
 
 
 class BulkLoader:
@@ -105,7 +105,7 @@ class BulkLoader:
     @property
     def predicted_bytes(self) -> int:
         """Memory that sampled minibatches are expected to take at the most; 0 where `bulk_size` was given and nothing was measured."""
-        return _COPIES * self.bulk_size * self.bytes_per_minibatch
+        return COPIES * self.bulk_size * self.bytes_per_minibatch
 
     def __iter__(self) -> Iterator[MiniBatch | None]:
         """The remaining steps of the present epoch; afterwards the loader stands at the start of the next."""
@@ -187,7 +187,7 @@ class BulkLoader:
     def _fitting(self, budget: int | None) -> int:
         if budget is None:
             budget = free_memory() // 4
-        fit = budget // max(1, _COPIES * self.bytes_per_minibatch)
+        fit = budget // max(1, COPIES * self.bytes_per_minibatch)
         return int(max(1, min(fit, AUTO_LIMIT, self.steps)))
 
 

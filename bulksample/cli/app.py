@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from . import data, info, partition, sample, train
+from . import data, info, partition, plan, sample, train
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -15,5 +15,6 @@ app = typer.Typer(
 app.command("info")(info.info)
 app.add_typer(data.app, name="data")
 app.command("partition")(partition.partition)
+app.command("plan")(plan.plan)
 app.command("sample")(sample.sample)
 app.command("train")(train.train)

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,10 @@ class Comm(Primitives):
         self._count(kind, self.size - 1, (self.size - 1) * rows.nbytes)
         row_bytes = rows.itemsize * int(np.prod(rows.shape[1:], dtype=np.int64))
         sizes = counts * row_bytes
-        out = np.empty((int(counts.sum()), *rows.shape[1:]), rows.dtype)
+        shape = (int(counts.sum()), *rows.shape[1:])
+        if sizes.max(initial=0) <= self._round_bytes():  # in one round: what came is the result
+            return self._gathered(_bytes_of(rows), sizes, kind).view(rows.dtype).reshape(shape)
+        out = np.empty(shape, rows.dtype)
         _into(_bytes_of(out), self._gather_in_rounds(_bytes_of(rows), sizes, kind), sizes)
         return out
 
@@ -217,16 +220,22 @@ class Comm(Primitives):
 
     # ---- helpers
 
-    def _gather_in_rounds(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _round_bytes(self) -> int:
+        """What a rank may bring to one round of an all-gather."""
+        return max(1, self.most_elements // self.size)
+
+    def _gathered(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
+        """One round: the bytes of all ranks, in memory of their own."""
+        if self.size == 1 or not sizes.any():
+            return part.copy()
+        return self._allgather(part, sizes, kind)
+
+    def _gather_in_rounds(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Pieces small enough for one message each: (bytes received, how many of them from each rank)."""
-        if self.size == 1:
-            return [(part, sizes)]
-        limit = max(1, self.most_elements // self.size)
-        rounds = []
+        limit = self._round_bytes()
         for first in range(0, int(sizes.max(initial=0)), limit):
             now = np.clip(sizes - first, 0, limit)
-            rounds.append((self._allgather(part[first : first + int(now[self.rank])], now, kind), now))
-        return rounds
+            yield self._gathered(part[first : first + int(now[self.rank])], now, kind), now
 
     def _checked_parts(self, parts: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
         held = [np.ascontiguousarray(part) for part in parts]
@@ -262,13 +271,10 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
 
 
-def _into(out: np.ndarray, rounds: list[tuple[np.ndarray, np.ndarray]], sizes: np.ndarray) -> None:
+def _into(out: np.ndarray, rounds: Iterator[tuple[np.ndarray, np.ndarray]], sizes: np.ndarray) -> None:
     """Put the pieces of each rank one after the other: those of rank r start at sum of sizes[:r]."""
     at = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     for received, now in rounds:
-        if len(received) == len(out):
-            out[:] = received
-            return
         starts = np.cumsum(now) - now
         for r in np.flatnonzero(now):
             out[at[r] : at[r] + now[r]] = received[starts[r] : starts[r] + now[r]]

@@ -239,6 +239,7 @@ class Trainer:
             "model": config.model,
             "sampler": config.sampler,
             "fanouts": list(config.fanouts),
+            "batch_size": config.batch_size,
             "ranks": self.comm.size,
             "epochs": self.epoch,
             "epochs_in_this_run": epochs,

@@ -1,0 +1,112 @@
+"""Bytes that one rank holds; the formulas stand at the top of the package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..dist.primitives import MOST_ELEMENTS
+from ..loader import COPIES
+from .request import PlanRequest
+from .sizes import Sizes
+from .traffic import Grid, sampling_hops
+
+_PER_SEED = 28  # seeds (int32), their classes (int64), the loader's copy (int32), its permutation (int64), seeds in that order (int32)
+_LABELS_AND_MASKS = 11  # of a vertex: int64 and three bools
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one rank, by what they are for. Training and exact evaluation take turns."""
+
+    graph: float
+    features: float
+    vectors: float
+    model: float
+    bulk: float
+    buffers: float
+    activations: float
+    evaluation: float
+
+    @property
+    def total(self) -> float:
+        """At the peak."""
+        held = self.graph + self.features + self.vectors + self.model
+        return held + max(self.bulk + self.buffers + self.activations, self.evaluation)
+
+
+def memory(request: PlanRequest, sizes: Sizes, grid: Grid, k: int) -> Memory:
+    """What a rank holds while it trains on bulks of k minibatches."""
+    return Memory(
+        graph=_graph(request, grid),
+        features=request.vertices * request.features * request.feature_bytes / grid.rows,
+        vectors=_vectors(request, grid),
+        model=16 * request.parameters,
+        bulk=COPIES * k * sizes.nbytes,
+        buffers=_sampling_buffers(request, sizes, grid, k) + _fetch_buffers(request, sizes, grid),
+        activations=_activations(request, sizes),
+        evaluation=_evaluation(request, grid) if request.evaluation else 0.0,
+    )
+
+
+def largest_bulk(request: PlanRequest, sizes: Sizes, grid: Grid, budget: float) -> int:
+    """The largest k of at most an epoch that fits a budget; 0 where none does."""
+    low, high = 0, -(-request.minibatches // grid.ranks)
+    while low < high:
+        k = (low + high + 1) // 2
+        if memory(request, sizes, grid, k).total <= budget:
+            low = k
+        else:
+            high = k - 1
+    return low
+
+
+def _graph(request: PlanRequest, grid: Grid) -> float:
+    n, m, share = request.vertices, request.edges, grid.share
+    rows = 8 * (n * share + 1) + (12 if request.weighted else 4) * m * share
+    if request.sampler == "sage":
+        return rows
+    means = 4 * m * share if request.weighted else 0
+    squares = 8 * m * share if grid.partitioned or request.weighted else 8 * n
+    columns = 8 * (n + 1) + 12 * m * share if grid.partitioned and request.exchange == "owner" else 0
+    static = 12 * n if request.sampler == "fastgcn" else 0
+    return rows + means + squares + 8 * n * share + columns + static
+
+
+def _vectors(request: PlanRequest, grid: Grid) -> float:
+    """Labels, masks and degrees of the rows that a rank holds, with their ids in a block row; the seeds; for gcn all degrees."""
+    seeds = _PER_SEED * (request.seeds or request.vertices)
+    if not grid.partitioned:
+        return (_LABELS_AND_MASKS + 4) * request.vertices + seeds
+    return (_LABELS_AND_MASKS + 8) * request.vertices * grid.share + (4 * request.vertices if request.model == "gcn" else 0) + seeds
+
+
+def _sampling_buffers(request: PlanRequest, sizes: Sizes, grid: Grid, k: int) -> float:
+    """What the largest hop of a bulk sends, and as much that arrives; for LADIES the bulk's rows of P."""
+    products = 12 * k * max(hop.candidates for hop in sizes.hops) if request.sampler == "ladies" else 0.0
+    return products + 2 * max((hop.column + hop.row for hop in sampling_hops(request, sizes, grid, k)), default=0.0)
+
+
+def _fetch_buffers(request: PlanRequest, sizes: Sizes, grid: Grid) -> float:
+    """Rows in use as float32; where they travel, those of the next minibatch that are sent, that come, and that lie in order."""
+    travelling = (2 * grid.away + 1) * request.wire_bytes if grid.rows > 1 else 0
+    return sizes.inputs * request.features * (4 + travelling)
+
+
+def _activations(request: PlanRequest, sizes: Sizes) -> float:
+    """What the backward pass needs: means, and rows after activation, their dropout mask and dropout; half as much for gradients."""
+    widths = request.widths
+    layers = zip(reversed(sizes.hops), widths, widths[1:], strict=False)
+    return 6 * sum(hop.destinations * (into + 3 * out) for hop, into, out in layers)
+
+
+def _evaluation(request: PlanRequest, grid: Grid) -> float:
+    """Exact inference at its widest layer: what all rows of the block send, and this rank's rows before, sent, and after, twice."""
+    gathering = grid.ranks if grid.graph == "replicated" else grid.replication
+    widest = 0.0
+    for i, (into, out) in enumerate(zip(request.widths, request.widths[1:], strict=False)):
+        travels = 0 if i == 0 and into <= out and not grid.partitioned else min(into, out)
+        below = 0 if i == 0 else into
+        gathered = 4 * request.vertices * travels * grid.share
+        coming = MOST_ELEMENTS if gathering > 1 and gathered > MOST_ELEMENTS else 0  # rounds of so many bytes, then put in order
+        widest = max(widest, gathered + coming + 4 * request.vertices * (below + travels + 2 * out) / grid.ranks)
+    return widest

@@ -1,0 +1,117 @@
+"""Devices and networks by name: what each rate is, and where the figure comes from.
+
+A device is where a rank keeps its share of everything and computes. Rates that were not measured with this package
+are marked: `published` stands in a paper or a data sheet, `assumed` is our own reduction of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from ..errors import UsageError
+
+Origin = Literal["measured", "published", "assumed", "given"]
+
+
+class Rate(NamedTuple):
+    """A figure, how far to trust it, and where it stands."""
+
+    value: float
+    origin: Origin
+    source: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """One rank's memory and speed."""
+
+    memory: Rate  # bytes
+    sampling: Rate  # sampled edges a second, deduplicated and renumbered
+    gather: Rate  # bytes of feature rows a second
+    bandwidth: Rate  # bytes of rows that aggregation reads or writes a second
+    operations: Rate  # float32 multiplications and additions a second in dense products
+    network: str  # what usually connects it
+
+
+@dataclass(frozen=True)
+class Network:
+    """How ranks are connected. Bytes a second are those that one device can send."""
+
+    latency: Rate  # seconds before a message arrives
+    inside: Rate  # bytes a second to devices of the same node
+    between: Rate  # bytes a second to other nodes
+    per_node: int
+
+
+_GSAMPLER = "gSampler (SOSP 2023) on a V100, ogbn-products, without renumbering; bulksample's own is not measured on this device"
+_PAPER = "Tripathy, Yelick, Buluc, MLSys 2024: Perlmutter"
+_NODE = "NVIDIA's data sheet: NVLink 4, 900 GB/s for both directions"
+_SPMM = "bench/results/spmm_cpu_2026-11-20.json, 600,000 rows of 100 floats, 1 thread"
+_LATENCY = "a collective library's launch is in it"
+
+
+def _peak(share: float, peak: float, what: str) -> Rate:
+    return Rate(share * peak, "assumed", f"{share:.0%} of {what}")
+
+
+DEVICES = {
+    "a100-80gb": Device(
+        memory=Rate(80e9, "published", "NVIDIA's data sheet"),
+        sampling=Rate(1.5e9, "published", _GSAMPLER),
+        gather=_peak(0.5, 1.552e12, f"the 1552 GB/s of {_PAPER}"),
+        bandwidth=_peak(0.5, 1.552e12, f"the 1552 GB/s of {_PAPER}"),
+        operations=_peak(0.5, 19.5e12, "the 19.5 TFLOP/s (float32) of NVIDIA's data sheet"),
+        network="perlmutter",
+    ),
+    "h200": Device(
+        memory=Rate(141e9, "published", "NVIDIA's data sheet"),
+        sampling=Rate(1.5e9, "published", _GSAMPLER),
+        gather=_peak(0.5, 4.8e12, "the 4.8 TB/s of NVIDIA's data sheet"),
+        bandwidth=_peak(0.5, 4.8e12, "the 4.8 TB/s of NVIDIA's data sheet"),
+        operations=_peak(0.5, 67e12, "the 67 TFLOP/s (float32) of NVIDIA's data sheet"),
+        network="hgx-h200",
+    ),
+    "cpu": Device(
+        memory=Rate(16e9, "assumed", "a small machine"),
+        sampling=Rate(24.09e6, "measured", "bench/results/sampling_cpu_1t_2026-11-20.json, frontier all, 1 thread"),
+        gather=Rate(8.904e9, "measured", _SPMM),
+        bandwidth=Rate(8.904e9, "measured", _SPMM),
+        operations=Rate(70.70e9, "measured", "bench/results/spmm_cpu_2026-11-20.json, 40,000 x 256 x 256, 1 thread"),
+        network="ethernet-10g",
+    ),
+}  # fmt: skip
+
+NETWORKS = {
+    "perlmutter": Network(
+        latency=Rate(5e-6, "assumed", _LATENCY),
+        inside=Rate(100e9, "published", f"{_PAPER}: NVLink 3 between two devices, one direction; with three peers at once, more"),
+        between=Rate(25e9, "published", f"{_PAPER}: 4 Slingshot-11 cards of 25 GB/s for 4 devices"),
+        per_node=4,
+    ),
+    "hgx-h200": Network(
+        latency=Rate(5e-6, "assumed", _LATENCY),
+        inside=Rate(450e9, "published", _NODE),
+        between=Rate(50e9, "assumed", "a card of 400 Gbit/s for each device"),
+        per_node=8,
+    ),
+    "ethernet-10g": Network(
+        latency=Rate(50e-6, "assumed", "TCP between two machines"),
+        inside=Rate(5e9, "assumed", "a copy through shared memory"),
+        between=Rate(1.25e9, "published", "10 Gbit/s, one rank a machine"),
+        per_node=1,
+    ),
+    "loopback": Network(
+        latency=Rate(20e-6, "assumed", "ranks of one machine that share its processors"),
+        inside=Rate(5e9, "assumed", "a copy through shared memory"),
+        between=Rate(5e9, "assumed", "a copy through shared memory"),
+        per_node=2**31 - 1,
+    ),
+}
+
+
+def named(table: dict[str, Any], name: str, what: str) -> Any:
+    """An entry of a table of profiles; raises `UsageError` for an unknown name."""
+    if name not in table:
+        raise UsageError(f"there is no {what} {name!r}; {', '.join(table)} would fit")
+    return table[name]

@@ -1,0 +1,75 @@
+"""Seconds of an epoch by phase, alpha-beta; the formulas stand at the top of the package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log2
+
+from .measured import Measured
+from .profiles import Device, Network
+from .request import PlanRequest
+from .sizes import Sizes
+from .traffic import Exchange, Grid, fetching, sampling
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Of one rank in an epoch of T steps; `epoch` is less than their sum where sampling hides behind the rest."""
+
+    sample: float
+    fetch: float
+    compute: float
+    reduce: float
+    epoch: float
+
+
+def seconds(request: PlanRequest, sizes: Sizes, grid: Grid, k: int, measured: Measured) -> Seconds:
+    """What an epoch of bulks of k minibatches a rank takes; k is at most the steps of an epoch."""
+    device, network = measured.device, request.connection()
+    steps = -(-request.minibatches // grid.ranks)
+    sample = sizes.edges / device.sampling.value + transfer(sampling(request, sizes, grid, k), grid, network) / k
+    gather = measured.gather_seconds if measured.gather_seconds is not None else _gathering(request, sizes, device)
+    fetch = gather + transfer(fetching(request, sizes, grid), grid, network)
+    compute = measured.compute_seconds if measured.compute_seconds is not None else computing(request, sizes, device)
+    reduce = reducing(request, grid, network)
+    use = fetch + compute + reduce
+    epoch = k * sample + (steps - k) * max(sample, use) + k * use
+    return Seconds(steps * sample, steps * fetch, steps * compute, steps * reduce, epoch)
+
+
+def transfer(exchange: Exchange, grid: Grid, network: Network) -> float:
+    """An exchange inside process columns (one rank of each process row) and process rows (consecutive ranks)."""
+    per_node = min(network.per_node, grid.ranks)
+    column = _moved(exchange.column, exchange.column_calls, grid.rows, max(1, per_node // grid.replication), network)
+    return column + _moved(exchange.row, exchange.row_calls, grid.replication, min(per_node, grid.replication), network)
+
+
+def computing(request: PlanRequest, sizes: Sizes, device: Device) -> float:
+    """Dense products and aggregation of a step, forward and backward."""
+    products = 2 if request.model == "sage" else 1
+    layers = list(zip(reversed(sizes.hops), request.widths, request.widths[1:], strict=False))
+    operations = 6 * products * sum(hop.destinations * into * out for hop, into, out in layers)
+    aggregated = 8 * sum(hop.block_edges * into for hop, into, _ in layers)
+    return operations / device.operations.value + aggregated / device.bandwidth.value
+
+
+def reducing(request: PlanRequest, grid: Grid, network: Network) -> float:
+    """The all-reduce of a step."""
+    if grid.ranks == 1:
+        return 0.0
+    rate = network.inside if grid.ranks <= network.per_node else network.between
+    share = 2 * (grid.ranks - 1) / grid.ranks
+    return share * 4 * request.parameters / rate.value + 2 * ceil(log2(grid.ranks)) * network.latency.value
+
+
+def _gathering(request: PlanRequest, sizes: Sizes, device: Device) -> float:
+    return sizes.inputs * request.features * request.feature_bytes / device.gather.value
+
+
+def _moved(sent: float, calls: float, size: int, on_node: int, network: Network) -> float:
+    """Bytes to the other ranks of a group of which some are on the same node: first there, then to other nodes."""
+    if size == 1:
+        return 0.0
+    inside = (min(on_node, size) - 1) / (size - 1)
+    bytes_seconds = sent * (inside / network.inside.value + (1 - inside) / network.between.value)
+    return bytes_seconds + calls * 2 * (size - 1) * network.latency.value
