@@ -17,7 +17,7 @@ DEFAULT_FANOUTS = (15, 10, 5)
 # Fields that do not change what is computed, only how far, how fast or where: a resumed run may set them anew.
 FREE = frozenset({
     "epochs", "patience", "bulk_size", "backend", "threads", "timeout", "checkpoint", "checkpoint_every", "resume",
-    "metrics", "quiet", "memory_budget", "graph", "replication", "exchange", "partition", "cache_bytes",
+    "metrics", "quiet", "memory_budget", "graph", "replication", "exchange", "partition", "cache_bytes", "cache_by",
     "overlap",
 })  # fmt: skip
 
@@ -28,13 +28,14 @@ class TrainConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     method: str = "sync"
-    model: Literal["sage", "gcn", "gat"] = "sage"
+    model: Literal["sage", "sage-pool", "gcn", "gat"] = "sage"
     layers: Annotated[int, Field(ge=1, le=64)] = 3
     hidden: Annotated[int, Field(ge=2)] = 256
     heads: Annotated[int, Field(ge=1)] = 4
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
     input_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     batch_norm: bool = False
+    layer_norm: bool = False
 
     sampler: str = "sage"
     fanouts: tuple[int, ...] = DEFAULT_FANOUTS
@@ -53,6 +54,7 @@ class TrainConfig(BaseModel):
     overlap: bool = True
     feature_codec: Literal["fp32", "fp16", "bf16"] = "fp32"
     cache_bytes: Annotated[int, Field(ge=0)] = 0
+    cache_by: Literal["degree", "frequency"] = "degree"
 
     epochs: Annotated[int, Field(ge=0, lt=2**20)] = 10
     lr: Annotated[float, Field(gt=0)] = 0.003

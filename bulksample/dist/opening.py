@@ -121,8 +121,15 @@ class OpenBlock:
         return mask if some else None
 
     def times_named(self) -> np.ndarray:
-        """How many rows of A name each row of this block: int64, shape (m,); n counts go to the process column, 8 bytes each."""
-        counts = np.bincount(self.layout.places(self.block.adjacency.indices), minlength=self.block.n)
+        """How many rows of A name each row of this block: int64, shape (m,); see `counted`."""
+        return self.counted(self.block.adjacency.indices)
+
+    def counted(self, vertices: np.ndarray) -> np.ndarray:
+        """How often the members of the process column name each row of this block: int64, shape (m,).
+
+        Collective in the process column: n counts of 8 bytes go to their owners.
+        """
+        counts = np.bincount(self.layout.places(vertices), minlength=self.block.n)
         return np.sum(self.grid.column_comm.alltoall(np.split(counts, self.layout.bounds[1:-1]), KIND), axis=0)
 
     def gathered(self, own: np.ndarray) -> np.ndarray:

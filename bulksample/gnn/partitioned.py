@@ -33,10 +33,8 @@ class BlockView(View):
         Another one of the same shape, for features and inference.
     split, norm, weighted
         As of `WholeView`.
-    codec : str
-        How features travel.
-    cache_bytes : int
-        For the features of the vertices of highest in-degree among all, on every rank.
+    codec, cache_bytes, heat
+        How features travel, and which are kept on every rank; see `RowExchange`.
     degrees : bool
         Whether the model asks for the degrees of all vertices.
 
@@ -55,7 +53,7 @@ class BlockView(View):
 
     def __init__(
         self, opened: OpenBlock, grid: ProcessGrid, backend: Backend, fingerprint: str, split: str | None = None, norm: str = "none",
-        weighted: bool = False, codec: str = "fp32", cache_bytes: int = 0, degrees: bool = True,
+        weighted: bool = False, codec: str = "fp32", cache_bytes: int = 0, heat: np.ndarray | None = None, degrees: bool = True,
     ) -> None:  # fmt: skip
         block, layout = opened.block, opened.layout
         x = checked_features(block.features, norm, block.name)
@@ -66,7 +64,6 @@ class BlockView(View):
         self.name, self.num_features, self.num_classes = block.name, int(x.shape[1]), block.num_classes
         self.adjacency = opened.adjacency(backend)
         self.seeds, self.classes = opened.seeds(split), opened.classes(split)
-        heat = opened.times_named() if cache_bytes else None
         self.features = ExchangedFeatures(grid.column_comm, layout, x, norm, codec, cache_bytes, heat)
         own_degrees, self.weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
         self.all_degrees = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,16 @@ from ..data.manifest import load_manifest
 from ..dist.agree import agree, fingerprint
 from ..dist.base import Comm
 from ..dist.grid import ProcessGrid
-from ..dist.opening import Placement, open_block
+from ..dist.opening import OpenBlock, Placement, open_block
 from ..errors import UsageError
 from ..gnn.partitioned import BlockView
 from ..gnn.view import View
 from ..gnn.whole import WholeView
 from ..graph import Graph
+from ..loader import BulkLoader
 from ..samplers import Labor, LayerWise, Sampler
 
+_COUNTED = 8  # minibatches of each rank, to measure which rows are hot
 Source = Graph | str | os.PathLike[str]
 
 
@@ -53,7 +56,7 @@ def open_view(config: TrainConfig, lies: str, source: Source, backend: Backend, 
     agree(comm, {"graph": mark})
     weighted = estimates_weighted_means(sampler)
     if placement.partitioned:
-        return _block_view(config, source, placement, backend, mark, weighted, comm)
+        return _block_view(config, source, placement, backend, sampler, mark, weighted, comm)
     if config.feature_codec != "fp32" or config.cache_bytes:
         raise UsageError("feature_codec and cache_bytes are of features that travel; graph partitioned would fit")
     graph = source if isinstance(source, Graph) else store.load(source)
@@ -63,17 +66,30 @@ def open_view(config: TrainConfig, lies: str, source: Source, backend: Backend, 
 
 
 def _block_view(
-    config: TrainConfig, source: Source, placement: Placement, backend: Backend, mark: str, weighted: bool, comm: Comm
+    config: TrainConfig, source: Source, placement: Placement, backend: Backend, sampler: Sampler, mark: str, weighted: bool, comm: Comm
 ) -> BlockView:
     if isinstance(source, Graph):
         raise UsageError("a partitioned graph is read from a store, block by block; a directory would fit")
     opened = open_block(source, placement, comm.apart(), config.seed, label=config.label)
+    heat = _heat(config, opened, backend, sampler, comm) if config.cache_bytes else None
     check_labels(opened.block.name, opened.block.labels, opened.block.num_classes)
     grid = ProcessGrid(comm, config.replication)
     return BlockView(
         opened, grid, backend, mark, config.seeds, config.feature_norm, weighted, config.feature_codec, config.cache_bytes,
-        degrees=config.model != "sage",
+        heat, degrees=config.model != "sage",
     )  # fmt: skip
+
+
+def _heat(config: TrainConfig, opened: OpenBlock, backend: Backend, sampler: Sampler, comm: Comm) -> np.ndarray:
+    """How often each own row is expected to be fetched: by how many rows name it, or how many of the first minibatches hold it."""
+    if config.cache_by == "degree":
+        return opened.times_named()
+    loader = BulkLoader(
+        opened.adjacency(backend), sampler, opened.seeds(config.seeds), batch_size=config.batch_size, bulk_size=_COUNTED,
+        seed=config.seed, rank=comm.rank, ranks=comm.size, prefetch=False,
+    )  # fmt: skip
+    first = [minibatch.vertices for minibatch in islice(loader, _COUNTED) if minibatch is not None]
+    return opened.counted(np.concatenate([np.empty(0, np.int32), *first]))
 
 
 def check_labels(name: str, labels: np.ndarray | None, num_classes: int) -> None:
