@@ -127,3 +127,18 @@ def test_the_launcher_closest_to_the_process_decides(monkeypatch):
     assert launched_ranks() == (8, "SLURM_NTASKS")
     monkeypatch.setenv("PMI_SIZE", "1")
     assert launched_ranks() == (1, "PMI_SIZE")
+
+
+def test_a_communicator_apart_counts_for_itself():
+    def rank(comm):
+        beside = comm.apart()
+        before = dict(comm.tally)
+        beside.allreduce(np.ones(4), "topology")
+        beside.split(comm.rank % 2).broadcast(np.ones(3), "model")
+        assert comm.tally == before
+        assert beside.tally["topology"].bytes > 0
+        return beside.rank, beside.tally["model"].bytes
+
+    ranks, sent = zip(*on_threads(4, rank), strict=True)
+    assert ranks == (0, 1, 2, 3)
+    assert sent == (24, 24, 0, 0)
