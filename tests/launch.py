@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 _BESIDE = Path(sys.executable).parent / "mpirun"
 MPIRUN = str(_BESIDE) if _BESIDE.exists() else shutil.which("mpirun")
+_MARK = "BULKSAMPLE_LAUNCH"  # in the environment of every process of a launch
+_numbers = itertools.count()
 
 
 @dataclass
@@ -34,7 +38,8 @@ class Ended:
 def run_ranks(n, what, timeout=60.0, env=None):
     """Run `what` on n ranks: Python source, or a list of arguments after ``python``.
 
-    Fails the test, with everything that was printed, if the launch takes longer than `timeout` seconds.
+    Fails the test, with everything that was printed, if the launch takes longer than `timeout` seconds, or if any process
+    that it started is still there afterwards.
     """
     launched = Ranks(n, what, env)
     return launched.wait(timeout)
@@ -48,7 +53,8 @@ class Ranks:
             pytest.skip("no mpirun: pip install mpich would bring one")
         command = [MPIRUN, "-n", str(n), sys.executable, *(["-c", what] if isinstance(what, str) else what)]
         paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-        environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **(env or {})}
+        self.mark = f"{_MARK}={os.getpid()}-{next(_numbers)}"
+        environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", _MARK: self.mark.split("=")[1], **(env or {})}
         self.began = time.monotonic()
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, env=environment, text=True, start_new_session=True, **streams)
@@ -59,21 +65,40 @@ class Ranks:
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGTERM)
             time.sleep(0.5)
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self._kill()
             out, err = self.process.communicate()
             pytest.fail(f"{timeout} s were not enough\n--- out\n{out}\n--- err\n{err}")
-        return Ended(self.process.returncode, out, err, time.monotonic() - self.began)
+        ended = Ended(self.process.returncode, out, err, time.monotonic() - self.began)
+        if orphans := self._orphans():
+            self._kill()
+            pytest.fail(f"processes were left behind: {orphans}\n{ended}")
+        return ended
+
+    def _orphans(self):
+        """What of this launch is alive a while after its end, by process number."""
+        for _ in range(30):
+            left = alive(self.mark)
+            if not left:
+                break
+            time.sleep(0.1)
+        return left
+
+    def _kill(self):
+        for process in alive(self.mark):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
 
-def alive(marker):
-    """Processes whose command line holds a marker, this one aside."""
-    found = []
+def alive(mark):
+    """The processes that were started with a mark, NAME=VALUE, in their environment: number to command line."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            line = (folder / "cmdline").read_bytes().decode(errors="replace")
+            environment = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+            line = (folder / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
             state = (folder / "stat").read_text().rsplit(")", 1)[1].split()[0]
         except OSError:
             continue
-        if marker in line and state != "Z" and int(folder.name) != os.getpid():
-            found.append(int(folder.name))
+        if mark in environment and state not in "ZX":
+            found[int(folder.name)] = line
     return found

@@ -6,6 +6,7 @@ those that do not answer are named.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,12 +14,12 @@ from typing import Any
 import numpy as np
 
 _TAG = 1
-_BYTES = 256
+_BYTES = 512
 _ANSWER_SECONDS = 2.0
 
 
 class Notes:
-    """The notes "where", its answer "at ...", and "left", on a communicator of their own.
+    """The notes "where", its answer "at ...", and "left", on a communicator of their own. Any thread may read and write.
 
     Parameters
     ----------
@@ -34,18 +35,27 @@ class Notes:
         self._left: set[int] = set()
         self._sent: list[Any] = []
         self._barrier: Any = None
+        self._lock = threading.RLock()
 
     def tell(self, rank: int, text: str) -> None:
-        self._sent = [pair for pair in self._sent if not pair[0].Test()]
         data = np.frombuffer(text.encode()[:_BYTES], np.uint8).copy()
-        self._sent.append((self._comm.Isend([data, self._mpi.BYTE], rank, _TAG), data))
+        with self._lock:
+            self._sent = [pair for pair in self._sent if not pair[0].Test()]
+            self._sent.append((self._comm.Isend([data, self._mpi.BYTE], rank, _TAG), data))
 
     def tell_all(self, text: str) -> None:
         for rank in self._others():
             self.tell(rank, text)
 
     def read(self) -> None:
-        """Take in every note that has arrived, and answer questions."""
+        """Take in every note that has arrived, and answer questions; returns at once where another thread is doing so."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._read()
+            finally:
+                self._lock.release()
+
+    def _read(self) -> None:
         status = self._mpi.Status()
         while self._comm.Iprobe(self._mpi.ANY_SOURCE, _TAG, status):
             source, data = status.Get_source(), np.empty(_BYTES, np.uint8)

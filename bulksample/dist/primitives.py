@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from ..errors import UsageError
 
 KINDS = ("topology", "features", "activations", "gradients", "model", "control")
 MOST_ELEMENTS = 2**30  # in one message; several MPI libraries fail from 2**31 on
+_COUNTING = threading.Lock()
 
 
 class Traffic(NamedTuple):
@@ -118,5 +120,6 @@ class Primitives(ABC):
         self._history = zlib.crc32(what.encode(), self._history)
 
     def _count(self, kind: str, messages: int, sent: int) -> None:
-        before = self.tally[kind]
-        self.tally[kind] = Traffic(before.messages + messages, before.bytes + int(sent))
+        with _COUNTING:  # communicators of several threads may share a tally
+            before = self.tally[kind]
+            self.tally[kind] = Traffic(before.messages + messages, before.bytes + int(sent))

@@ -1,41 +1,56 @@
 """Ranks as MPI processes. No wait is without a deadline; a rank that fails, leaves or falls silent ends the job.
 
-The module mpi4py.MPI comes in as an argument: dist/comm.py is where it is imported.
+The module mpi4py.MPI comes in as an argument: dist/comm.py is where it is imported. Several threads may communicate at
+once, each over communicators of its own (`Comm.split`): MPI matches collectives by their order within a communicator.
 """
 
 from __future__ import annotations
 
 import atexit
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..errors import EXIT_PEER_LOST, PeerLost
+from ..errors import EXIT_PEER_LOST, PeerLost, UsageError
 from .base import Comm, Flight
+from .letters import Letters
 from .notes import Notes, ranks_in_words
-from .watch import Watch, guarded
+from .sentinel import Sentinel
+from .watch import Watch, armed, guarded
 
 _GRACE_SECONDS = 5.0  # a collective that a leaving rank has finished may still be on its way to this one
+_ABORT_SECONDS = 5.0  # for the launcher to end this process, too
 _TAGS = 2**15  # what every MPI library has
 
 
 class MpiComm(Comm):
-    """All ranks. Collectives are non-blocking underneath and polled until the deadline."""
+    """All ranks. Collectives are non-blocking underneath and polled until the deadline.
 
-    def __init__(self, mpi: Any, timeout: float) -> None:
-        with guarded(timeout, "the ranks of the job to come together"):
-            comm, notes = mpi.COMM_WORLD.Dup(), Notes(mpi, lambda: self.watch.now())
+    Parameters
+    ----------
+    mpi : the module mpi4py.MPI
+    timeout : float
+        Seconds that any wait may take, but for the making of this communicator: that blocks.
+    sentinel : Sentinel
+        Names this rank if it ends without a word.
+    """
+
+    def __init__(self, mpi: Any, timeout: float, sentinel: Sentinel) -> None:
+        comm, notes = mpi.COMM_WORLD.Dup(), Notes(mpi, lambda: self.watch.now())
         super().__init__(comm.rank, comm.size)
-        self._mpi, self._comm, self._notes = mpi, comm, notes
+        self._mpi, self._comm, self._notes, self._sentinel = mpi, comm, notes, sentinel
         self._top, self._members, self._among = self, list(range(comm.size)), ""
-        self._exchanges, self._in_flight = 0, set[_Letters]()
+        self._exchanges, self._in_flight = 0, set[Letters]()
+        self._busy, self._striking, self._ending = threading.Lock(), threading.Lock(), threading.Lock()
+        self._only_thread = None if mpi.Query_thread() >= mpi.THREAD_MULTIPLE else threading.get_ident()
         self.watch = Watch(timeout, self._strike, self._glance)
         self.closed = False
-        self._hook = sys.excepthook
-        sys.excepthook = self._on_exception
+        self._hook, self._thread_hook = sys.excepthook, threading.excepthook
+        sys.excepthook, threading.excepthook = self._on_exception, self._on_thread_exception
         atexit.register(self.close)
 
     def _allreduce(self, array: np.ndarray, kind: str) -> None:
@@ -62,12 +77,12 @@ class MpiComm(Comm):
         self._exchanges += 1
         incoming = sum(len(place) for r, place in enumerate(into) if r != self.rank)
         what = f"alltoall {kind} {incoming} bytes"
-        letters = self._attempt(what, lambda: _Letters(self._mpi, self._comm, self._exchanges % _TAGS, self.most_elements, parts, into))
+        letters = self._attempt(what, lambda: Letters(self._mpi, self._comm, self._exchanges % _TAGS, self.most_elements, parts, into))
         self._in_flight.add(letters)  # until it is waited for: MPI writes into its memory
 
         def wait() -> None:
             if letters in self._in_flight:
-                self._complete(what, lambda: letters.done)
+                self._attempt(what, lambda: self.watch.wait(letters.done, what + self._among, self._glance))
                 self._in_flight.remove(letters)
                 if letters.wrong:
                     self._end(f"{what}: {letters.wrong}")
@@ -94,27 +109,38 @@ class MpiComm(Comm):
         elif not self._notes.all_leave_within(patience):
             return False
         self.closed = True
-        sys.excepthook = self._hook
+        self._sentinel.say("left")
+        sys.excepthook, threading.excepthook = self._hook, self._thread_hook
         atexit.unregister(self.close)
         return True
 
     def abort(self, code: int) -> None:
-        """End all ranks with an exit code; does not return."""
+        """End all ranks with an exit code; does not return. Any thread may call it, whatever the others are doing."""
         sys.stdout.flush()
         sys.stderr.flush()
         time.sleep(0.05)  # let the launcher read what was just printed
-        self._top._comm.Abort(code)
+        with armed(2 * _ABORT_SECONDS):
+            if self._top._sentinel.abort(code):
+                time.sleep(_ABORT_SECONDS)
+            self._top._comm.Abort(code)
 
     def _complete(self, what: str, start: Callable[[], Callable[[], bool]]) -> None:
         """Start something non-blocking and poll what it returns until it is done."""
         what += self._among
-        self._attempt(what, lambda: self.watch.wait(start(), what, self._glance))
+        if not self._busy.acquire(blocking=False):
+            raise UsageError(f"two threads use one communicator at once: {what} was asked for during {self.watch.now()}; split() fits")
+        try:
+            self._attempt(what, lambda: self.watch.wait(start(), what, self._glance))
+        finally:
+            self._busy.release()
 
     def _attempt(self, what: str, act: Callable[[], Any]) -> Any:
+        if self._top._only_thread not in (None, threading.get_ident()):
+            raise UsageError(f"this MPI library serves one thread only, and another one asks for {what}; sample without prefetching")
         try:
             return act()
         except self._mpi.Exception as error:  # a peer died, or is in another collective
-            self._end(f"{what} failed: {error}")
+            self._strike(f"{what} failed: {error}")
 
     def _glance(self, waited: float) -> None:
         """While waiting: answer those who ask, and notice those who left."""
@@ -126,21 +152,32 @@ class MpiComm(Comm):
             self._end(f"{ranks_in_words(left)} left early while this rank is in {self.watch.now()}")
 
     def _strike(self, report: str) -> None:
-        self._end(f"{report}. {self._notes.roll_call()}")
+        with self._top._striking:  # one thread asks around; the others of this rank wait for the end
+            try:
+                self._end(f"{report}. {self._notes.roll_call()}")
+            except self._mpi.Exception as error:
+                self._end(f"{report}. Asking the others failed: {error}")
 
     def _end(self, reason: str) -> None:
         top = self._top
-        print(
-            f"bulksample: rank {top.rank} of {top.size}: {reason}\nlast collectives of rank {top.rank}:\n{self.watch.history()}\n"
-            "ending all ranks; run again with --resume auto to go on from the last checkpoint",
-            file=sys.stderr,
-        )
-        self.abort(EXIT_PEER_LOST)
+        with top._ending:  # one thread tells why
+            sys.stderr.write(
+                f"bulksample: rank {top.rank} of {top.size}: {reason}\nlast collectives of rank {top.rank}:\n{self.watch.history()}\n"
+                "ending all ranks; run again with --resume auto to go on from the last checkpoint\n"
+            )
+            self.abort(EXIT_PEER_LOST)
 
     def _on_exception(self, kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        print(f"bulksample: rank {self.rank} of {self.size} failed; ending all ranks", file=sys.stderr)
+        sys.stderr.write(f"bulksample: rank {self.rank} of {self.size} failed; ending all ranks\n")
         self._hook(kind, error, trace)
         self.abort(EXIT_PEER_LOST if issubclass(kind, PeerLost) else 1)
+
+    def _on_thread_exception(self, failed: threading.ExceptHookArgs) -> None:
+        """A thread that takes part in collectives is missed by other ranks; the end of any other is its own affair."""
+        if failed.exc_value is None or failed.exc_type is SystemExit or not self.watch.used_here:
+            self._thread_hook(failed)
+        else:
+            self._on_exception(failed.exc_type, failed.exc_value, failed.exc_traceback)
 
 
 class _Part(MpiComm):
@@ -149,10 +186,11 @@ class _Part(MpiComm):
     def __init__(self, whole: MpiComm, color: int, members: list[int]) -> None:
         Comm.__init__(self, members.index(whole.rank), len(members))
         self._mpi, self._notes, self.watch, self._top = whole._mpi, whole._notes, whole.watch, whole._top
+        self._busy = threading.Lock()
         self._members = [whole._members[r] for r in members]
         self._among = f" among {ranks_in_words(self._members)}" if len(members) < 9 else f" among {len(members)} ranks"
         self._exchanges, self._in_flight = 0, whole._in_flight
-        with guarded(self.watch.timeout, "the other ranks to split"):
+        with guarded(self.watch.timeout, "the other ranks to split", self._strike):
             self._comm = whole._comm.Split(color, self.rank)
         self.closed = False
 
@@ -162,30 +200,3 @@ class _Part(MpiComm):
             self.barrier()
             self.closed = True
         return True
-
-
-class _Letters:
-    """One all-to-all as messages between pairs of ranks, each of at most `most` bytes; nothing is sent for nothing."""
-
-    def __init__(self, mpi: Any, comm: Any, tag: int, most: int, parts: list[np.ndarray], into: list[np.ndarray]) -> None:
-        self._mpi = mpi
-        self.wrong = ""  # what came otherwise than agreed
-        self._expected = [(r, place[at : at + most]) for r, place in enumerate(into) if r != comm.rank for at in range(0, len(place), most)]
-        outgoing = [(r, part[at : at + most]) for r, part in enumerate(parts) if r != comm.rank for at in range(0, len(part), most)]
-        self._requests = [comm.Irecv([place, mpi.BYTE], r, tag) for r, place in self._expected]
-        self._requests += [comm.Isend([part, mpi.BYTE], r, tag) for r, part in outgoing]
-        self._statuses = [mpi.Status() for _ in self._requests]
-        self._landed = not self._requests
-
-    def done(self) -> bool:
-        if not self._landed:
-            self._landed = self._mpi.Request.Testall(self._requests, self._statuses)
-            if self._landed:
-                self._compare()
-        return self._landed
-
-    def _compare(self) -> None:
-        for (rank, place), status in zip(self._expected, self._statuses, strict=False):
-            found = status.Get_count(self._mpi.BYTE)
-            if found != len(place):
-                self.wrong = f"rank {rank} sent {found} bytes where {len(place)} were agreed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -26,15 +27,16 @@ class Collective:
     number: int
     what: str
     began: float
+    thread: str  # empty for the main thread
     seconds: float | None = None
 
     def __str__(self) -> str:
         state = "not finished" if self.seconds is None else f"{self.seconds:.3f} s"
-        return f"#{self.number} {self.what}: {state}"
+        return f"#{self.number} {self.what}{self.thread and f' on thread {self.thread}'}: {state}"
 
 
 class Watch:
-    """Waits for one thing at a time and remembers the last 64.
+    """Waits, on each thread for one thing at a time, and remembers the last 64 of all threads.
 
     Parameters
     ----------
@@ -43,20 +45,21 @@ class Watch:
     strike : callable
         Called once with a report when a wait takes longer; it does not return.
     glance : callable, optional
-        Called about every 50 ms of waiting with the seconds waited so far.
+        Called about every 50 ms of waiting with the seconds waited so far, on every thread that waits.
     """
 
     def __init__(self, timeout: float, strike: Callable[[str], None], glance: Callable[[float], None] | None = None) -> None:
         self.timeout, self._strike, self._glance = timeout, strike, glance
-        self.ring: deque[Collective] = deque(maxlen=REMEMBERED)
+        self._ring: deque[Collective] = deque(maxlen=REMEMBERED)
+        self._waiting: dict[int, Collective] = {}  # by thread
         self._number = 0
+        self._lock = threading.Lock()  # of the record above
+        self._here = threading.local()
 
     def wait(self, done: Callable[[], bool], what: str, glance: Callable[[float], None] | None = None) -> None:
         """Poll `done` until it is true: a short spin, then naps that grow to a millisecond. `glance` takes the place of the usual one."""
         glance = glance or self._glance
-        self._number += 1
-        entry = Collective(self._number, what, time.monotonic())
-        self.ring.append(entry)
+        entry = self._begin(what)
         nap, glanced = 1e-6, entry.began
         while not done():
             now = time.monotonic()
@@ -69,32 +72,75 @@ class Watch:
                 glanced = now
             time.sleep(nap)
             nap = min(2 * nap, _LONGEST_NAP)
+        self._end(entry)
+
+    def _begin(self, what: str) -> Collective:
+        self._here.used = True
+        thread = threading.current_thread()
+        with self._lock:
+            self._number += 1
+            entry = Collective(self._number, what, time.monotonic(), "" if thread is threading.main_thread() else thread.name)
+            self._ring.append(entry)
+            self._waiting[threading.get_ident()] = entry
+        return entry
+
+    def _end(self, entry: Collective) -> None:
         entry.seconds = time.monotonic() - entry.began
+        with self._lock:
+            self._waiting.pop(threading.get_ident(), None)
+
+    @property
+    def used_here(self) -> bool:
+        """Whether the present thread has ever waited: others may be waiting for it in turn."""
+        return getattr(self._here, "used", False)
 
     def now(self) -> str:
-        """What this rank is waiting for, or did last."""
-        return str(self.ring[-1]) if self.ring else "no collective yet"
+        """What the threads of this rank are waiting for, or what was waited for last."""
+        with self._lock:
+            waiting = list(self._waiting.values()) or list(self._ring)[-1:]
+        return "; ".join(map(str, waiting)) or "no collective yet"
 
     def history(self) -> str:
-        """The ring, oldest first, one line each."""
-        return "\n".join(f"  {entry}" for entry in self.ring)
+        """The ring, oldest first, one line each; before it, what is still waited for and has left the ring."""
+        with self._lock:
+            ring = list(self._ring)
+            older = [entry for entry in self._waiting.values() if entry.number < ring[0].number]
+        return "\n".join(f"  {entry}" for entry in older + ring)
+
+
+def end_process(report: str) -> None:
+    """Say why and leave at once, exit code 75; the launcher then ends the other ranks."""
+    sys.stderr.write(f"bulksample: {report}; ending this rank\n")
+    sys.stderr.flush()
+    os._exit(EXIT_PEER_LOST)
 
 
 @contextmanager
-def guarded(timeout: float, what: str) -> Iterator[None]:
-    """A deadline for what cannot be polled, such as the making of a communicator: past it the process ends, exit code 75.
-
-    The launcher then ends the other ranks.
-    """
-
-    def strike() -> None:
-        print(f"bulksample: waited {timeout:.0f} s for {what}; ending this rank", file=sys.stderr, flush=True)
-        os._exit(EXIT_PEER_LOST)
-
-    timer = threading.Timer(timeout, strike)
+def guarded(timeout: float, what: str, strike: Callable[[str], None] = end_process) -> Iterator[None]:
+    """A deadline for what cannot be polled, such as the making of a communicator: past it another thread calls `strike`."""
+    timer = threading.Timer(timeout, lambda: strike(f"waited {timeout:.0f} s for {what}"))
     timer.daemon = True
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
+
+
+def arm(seconds: float) -> None:
+    """The kernel ends this process after so many seconds, even while a library keeps the interpreter; 0 takes it back.
+
+    Does nothing where the program has a use of its own for SIGALRM.
+    """
+    if hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@contextmanager
+def armed(seconds: float) -> Iterator[None]:
+    """`arm` for the length of a block."""
+    arm(seconds)
+    try:
+        yield
+    finally:
+        arm(0)

@@ -1,5 +1,7 @@
 """Waits end: when the thing is done, or at the deadline with a record of what went before."""
 
+import threading
+
 import pytest
 
 from bulksample.dist.watch import REMEMBERED, Watch
@@ -43,3 +45,22 @@ def test_the_ring_keeps_the_last_64():
     assert len(lines) == REMEMBERED == 64
     assert "sum 99" in lines[-1]
     assert "sum 36" in lines[0]
+
+
+def test_it_tells_of_every_thread_that_waits():
+    """A wait that others have pushed out of the ring is still told of."""
+    watch, beside = Watch(30, strike), threading.Event()
+    thread = threading.Thread(target=watch.wait, args=(beside.is_set, "a product"), name="sampler_0")
+    thread.start()
+    while "a product" not in watch.now():
+        pass
+    told = []
+    for i in range(100):
+        watch.wait(lambda: not told.append(watch.now()), f"sum {i}")
+    assert "#1 a product on thread sampler_0: not finished" in told[-1]
+    assert "#101 sum 99: not finished" in told[-1]
+    assert watch.history().splitlines()[0] == "  #1 a product on thread sampler_0: not finished"
+    assert len(watch.history().splitlines()) == 1 + REMEMBERED
+    beside.set()
+    thread.join()
+    assert "not finished" not in watch.history()

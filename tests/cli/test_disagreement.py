@@ -1,0 +1,121 @@
+"""Ranks that were started for different things, or in a number that fits nothing, refuse together: exit code 2, one reason, no hang."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from communities import community_graph
+from launch import ROOT, run_ranks
+
+from bulksample.data import store
+from bulksample.version import __version__
+
+SLOW = pytest.mark.slow
+TRAIN_SLOWLY = pytest.param("train", marks=SLOW)  # as it imports torch
+COMMANDS = {
+    "train": ["train", "--fanouts", "3,3", "--hidden", "8", "--batch-size", "32", "--epochs", "2", "--threads", "1", "--quiet"],
+    "sample": ["sample", "--fanouts", "3,3", "--batch-size", "32", "--threads", "1"],
+    "sample partitioned": ["sample", "--fanouts", "3,3", "--batch-size", "32", "--threads", "1", "--graph", "partitioned"],
+}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    place = tmp_path_factory.mktemp("graphs")
+    for seed in (0, 1):
+        store.save(community_graph(seed=seed), place / f"g{seed}")
+    return place
+
+
+def arguments(command, graph, *more):
+    name, *options = COMMANDS[command]
+    return [name, str(graph), *options, "--timeout", "20", *more]
+
+
+def refused(p, usual, astray, before="pass"):
+    """Start p ranks with the usual arguments, the last one with others, after a line of its own; all must exit with 2."""
+    last = f"os.environ['PMI_RANK'] == '{p - 1}'"
+    ended = run_ranks(p, f"""
+import os, sys
+if {last}:
+    {before}
+sys.argv = ["bulksample", *({astray!r} if {last} else {usual!r})]
+from bulksample.cli import main
+main()
+""", timeout=100)  # fmt: skip
+    assert ended.code == 2, ended
+    assert "Traceback" not in ended.err, ended
+    return ended.err
+
+
+def reasons(err):
+    """What was said, each thing once; ranks write at the same time, so that lines may run into each other."""
+    return {said for said in err.replace("\n", "").split("bulksample: ") if "Error: " in said}
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value", "shown"),
+    [
+        ("train", "--lr", "0.5", "option lr: 0.003 on rank 0, 0.5 on rank 1"),
+        pytest.param("train", "--sampler", "ladies", "option sampler: 'sage' on rank 0, 'ladies' on rank 1", marks=SLOW),
+        ("sample", "--batch-size", "16", "batch size: 32 on rank 0, 16 on rank 1"),
+        ("sample partitioned", "--seed", "5", "random seed: 0 on rank 0, 5 on rank 1"),
+        ("sample partitioned", "--fanouts", "3,4", "sampler: "),
+        ("sample partitioned", "--exchange", "rows", "placement: "),
+    ],
+)
+def test_another_option_on_one_rank(stored, command, option, value, shown):
+    err = refused(2, arguments(command, stored / "g0"), arguments(command, stored / "g0", option, value))
+    assert len(reasons(err)) == 1, err
+    assert f"the ranks do not agree on {shown}" in err, err
+
+
+@pytest.mark.parametrize("command", [TRAIN_SLOWLY, "sample", "sample partitioned"])
+def test_another_graph_on_one_rank(stored, command):
+    err = refused(3, arguments(command, stored / "g0"), arguments(command, stored / "g1"))
+    assert len(reasons(err)) == 1, err
+    assert "the ranks do not agree on graph: " in err, err
+    assert "on rank 2" in err, err
+
+
+@pytest.mark.parametrize("command", [TRAIN_SLOWLY, "sample", "sample partitioned"])
+def test_another_version_on_one_rank(stored, command):
+    usual = arguments(command, stored / "g0")
+    err = refused(2, usual, usual, "import bulksample.version; bulksample.version.__version__ = '0.0.0'")
+    assert f"the ranks do not agree on version: {__version__!r} on rank 0, '0.0.0' on rank 1" in err, err
+    assert len(reasons(err)) == 1, err
+
+
+@SLOW
+def test_another_command_on_one_rank(stored):
+    err = refused(2, arguments("sample", stored / "g0"), arguments("train", stored / "g0"))
+    assert "the ranks do not agree on" in err, err
+
+
+def test_a_bad_option_on_one_rank(stored):
+    """The others are in the world already, or wait there for this rank."""
+    err = refused(3, arguments("sample", stored / "g0"), arguments("sample", stored / "g0", "--sampler", "sgae"))
+    assert "there is no sampler 'sgae'" in err, err
+    assert "rank 2 of 3 failed; ending all ranks" in err, err
+
+
+@pytest.mark.parametrize("command", [TRAIN_SLOWLY, "sample"])
+def test_a_number_of_ranks_that_does_not_fit_the_grid(stored, command):
+    grid = arguments(command, stored / "g0", "--graph", "partitioned", "--replication", "3")
+    ended = run_ranks(4, ["-m", "bulksample", *grid], timeout=100)
+    assert ended.code == 2, ended
+    assert len(reasons(ended.err)) == 1, ended
+    assert "got c = 3 with p = 4; c in {1, 2, 4} would fit" in ended.err, ended
+
+
+@pytest.mark.parametrize("command", [TRAIN_SLOWLY, "sample"])
+def test_ranks_that_do_not_see_each_other(stored, command):
+    """As srun starts them where its MPI is not that of mpi4py: each is alone, and believes to be rank 0 of 1."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "SLURM_", "OMPI_", "MV2_"))}
+    line = [sys.executable, "-m", "bulksample", *arguments(command, stored / "g0")]
+    environment = {**clean, "PYTHONPATH": str(ROOT), "SLURM_NTASKS": "4", "SLURM_PROCID": "2"}
+    ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 2, ended.stderr
+    assert "SLURM_NTASKS says that 4 ranks were started, but MPI sees one" in ended.stderr
+    assert "Traceback" not in ended.stderr
