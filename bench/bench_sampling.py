@@ -6,16 +6,21 @@ All sample the same R-MAT graph from the same seeds, one minibatch per thread; f
 expands every vertex again in each layer, as DGL does; with ``--frontier new`` as torch_geometric does. Peers:
 torch_geometric's NeighborLoader sampler (on pyg-lib or torch-sparse, whichever it finds) and DGL's NeighborSampler with
 int32 ids, not fused: the fused one draws too few edges from the second minibatch on. One that is not installed is left out.
+A peer runs one minibatch on each of ``--threads`` Python threads, and OpenMP is held to one thread inside each of them: DGL would
+otherwise take all processors for one minibatch, whatever torch was told on the main thread.
 In every round a peer must draw as many edges as bulksample does under the same rule, within 2 %. Quote ratios.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"  # read once, when a peer loads OpenMP; our own threads are an argument
 
 import numpy as np
 from harness import alternate, machine, report, summary

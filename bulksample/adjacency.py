@@ -6,12 +6,14 @@ the business of whoever implements these four methods.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from .backends.base import Backend, LayerPicks, Picks, check_fanout
+from .backends.hops import Expansion
 from .rng import Draw
 from .selection import Selection
 from .sparse import CSR, frozen
@@ -51,6 +53,14 @@ class Adjacency(Protocol):
         """Q_R A Q_C per minibatch, A row-normalised; the shares are left out where they are not asked for."""
 
 
+@runtime_checkable
+class Expands(Protocol):
+    """An adjacency that can also take minibatches through all hops in one call; the others are asked hop by hop."""
+
+    def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
+        """`sample_rows` hop by hop, numbered; see `Backend.expand`."""
+
+
 def race_weights(sums: np.ndarray, power: Literal[1, 2]) -> np.ndarray:
     """NORM of layer-wise draws: the sums (power 1) or their squares (power 2) as float64, each one IEEE operation."""
     weights = sums.astype(np.float64)
@@ -87,6 +97,9 @@ class LocalAdjacency:
 
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
         return self.backend.sample_rows(self.matrix, q, check_fanout(fanout), draw)
+
+    def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
+        return self.backend.expand(self.matrix, seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
 
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
         p = self.left_multiply(q, entries)

@@ -41,6 +41,8 @@ class Purpose(IntEnum):
     LAYER = 4  # layer-wise draws: a key per (minibatch, vertex)
     GENERATE = 5  # synthetic graphs
     TRAIN = 6  # initial weights and dropout of a step
+    ROUNDING = 7  # stochastic rounding of rows that travel: a word per (row, receiver, column)
+    WIDTH = 8  # random bit widths of messages
 
 
 class Law(IntEnum):

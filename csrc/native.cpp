@@ -4,6 +4,8 @@
 
 PYBIND11_MODULE(_native, m) {
   bind_draws(m);
+  bind_hops(m);
   bind_matrices(m);
   bind_aggregation(m);
+  bind_quantiser(m);
 }

@@ -1,15 +1,8 @@
 // Products and extractions: SpGEMM in a count pass and a fill pass, rows, restrictions, and the relabelling of
 // what was found. Each table belongs to one row or one minibatch, never to all n vertices.
-#include "hash_row.h"
-#include "native.h"
+#include "native_numbers.h"
 
 namespace {
-
-int bits_for(bs_i64 entries) {  // a table at most half full
-  int bits = 4;
-  while ((1ll << bits) < 2 * entries) ++bits;
-  return bits;
-}
 
 struct Matrix {
   const bs_i64* indptr;
@@ -223,34 +216,8 @@ py::tuple restrict_rows(In<bs_i64> indptr, In<bs_i32> indices, In<bs_i64> row_po
   return py::make_tuple(out_pointers, out_columns, out_entries);
 }
 
-// Numbers vertices in order of first occurrence; grows as needed.
-class Numbering {
- public:
-  explicit Numbering(bs_i64 expected) : bits_(bits_for(expected)), table_(1ull << bits_, BsSlot{bs_free, 0}) {}
-  bs_u32 number(bs_i32 vertex) {
-    if (2 * (size_ + 1) > (1ll << bits_)) grow();
-    const bs_u32 given = bs_find_or_insert(table_.data(), bits_, (bs_u32)vertex, (bs_u32)size_);
-    size_ += given == size_;
-    return given;
-  }
-  void prefetch(bs_i32 vertex) const { __builtin_prefetch(&table_[bs_home((bs_u32)vertex, bits_)], 1); }
-  bs_i64 size() const { return size_; }
-
- private:
-  void grow() {
-    std::vector<BsSlot> old(1ull << (bits_ + 2), BsSlot{bs_free, 0});
-    old.swap(table_);
-    bits_ += 2;
-    for (const BsSlot& slot : old)
-      if (slot.vertex != bs_free) bs_find_or_insert(table_.data(), bits_, slot.vertex, slot.number);
-  }
-  int bits_;
-  bs_i64 size_ = 0;
-  std::vector<BsSlot> table_;
-};
-
 py::tuple relabel(In<bs_i64> known_pointers, In<bs_i32> known_vertices, In<bs_i64> pointers, In<bs_i32> columns, int threads) {
-  constexpr bs_i64 AHEAD = 32;
+  constexpr bs_i64 GROUP = 256;  // columns whose slots are asked for at once
   const bs_i64 k = pointers.size() - 1;
   const bs_i64 *kp = known_pointers.data(), *fp = pointers.data();
   const bs_i32 *kv = known_vertices.data(), *found = columns.data();
@@ -258,31 +225,29 @@ py::tuple relabel(In<bs_i64> known_pointers, In<bs_i32> known_vertices, In<bs_i6
   py::array_t<bs_i64> out_pointers(k + 1);
   bs_i32* numbers = local.mutable_data();
   bs_i64* ends = out_pointers.mutable_data();
-  std::vector<std::vector<bs_i32>> fresh(k);
+  std::vector<Buffer<bs_i32>> held(k);
   {
     py::gil_scoped_release nogil;
     ends[0] = 0;
     for_blocks(k, 1, threads, [&](bs_i64 j, bs_i64) {
-      const bs_i64 held = kp[j + 1] - kp[j], edges = fp[j + 1] - fp[j];
-      Numbering numbering(held + edges / 4);
-      for (bs_i64 i = kp[j]; i < kp[j + 1]; ++i) {
-        if (i + AHEAD < kp[j + 1]) numbering.prefetch(kv[i + AHEAD]);
-        numbering.number(kv[i]);
-      }
-      for (bs_i64 i = fp[j]; i < fp[j + 1]; ++i) {
-        if (i + AHEAD < fp[j + 1]) numbering.prefetch(found[i + AHEAD]);
-        const bs_i64 before = numbering.size();
-        numbers[i] = (bs_i32)numbering.number(found[i]);
-        if (numbering.size() > before) fresh[j].push_back(found[i]);
-      }
-      ends[j + 1] = numbering.size();
+      const bs_i64 known = kp[j + 1] - kp[j], edges = fp[j + 1] - fp[j];
+      HashNumbers numbering(0, known + edges / 4);
+      auto number_all = [&](const bs_i32* vertices, bs_i64 count, bs_i32* out) {
+        for (bs_i64 i = 0; i < count + GROUP; i += GROUP) {
+          for (bs_i64 at = i; at < std::min(count, i + GROUP); ++at) numbering.foretell(out[at] = vertices[at]);
+          if (i > 0) renumber(numbering, out + i - GROUP, std::min(count, i) - (i - GROUP), held[j]);
+        }
+      };
+      Buffer<bs_i32> themselves;
+      number_all(kv + kp[j], known, themselves.room(known));
+      number_all(found + fp[j], edges, numbers + fp[j]);
+      ends[j + 1] = held[j].size();
     });
     counts_to_pointers(ends, k);
   }
   py::array_t<bs_i32> vertices(ends[k]);
   bs_i32* v = vertices.mutable_data();
-  for (bs_i64 j = 0; j < k; ++j)
-    std::copy(fresh[j].begin(), fresh[j].end(), std::copy(kv + kp[j], kv + kp[j + 1], v + ends[j]));
+  for (bs_i64 j = 0; j < k; ++j) std::copy_n(held[j].data(), held[j].size(), v + ends[j]);
   return py::make_tuple(out_pointers, vertices, local);
 }
 

@@ -10,16 +10,19 @@ Letters: A is n x n, Q selects R vertices in k minibatches, s is the fanout, E c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import DataError, UsageError
 from ..rng import Draw
 from ..selection import Selection
 from ..sparse import CSR
+from .hops import Expansion
 
 MAX_FANOUT = 2**20 - 1
+LARGEST = np.float32(2.0**126)  # what a row that is rounded to codes must stay below
 
 
 class Picks(NamedTuple):
@@ -35,6 +38,14 @@ class LayerPicks(NamedTuple):
     pointers: np.ndarray  # int64, shape (rows + 1,)
     columns: np.ndarray  # int32, shape (E,), ascending within a row
     inclusion: np.ndarray  # float64, shape (E,): probability of the draw, given the other keys of the row
+
+
+class Noise(NamedTuple):
+    """Names the random words of stochastic rounding, but for the row and the column."""
+
+    seed: int
+    tag: int
+    receiver: int = 0
 
 
 class Restriction(NamedTuple):
@@ -183,6 +194,63 @@ class Backend(ABC):
             The position of each found vertex in its minibatch's part of `extended`.
         """
 
+    @abstractmethod
+    def expand(self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
+        """All hops of node-wise sampling in one call.
+
+        Hop h draws ``sample_rows(a, frontier, fanouts[h], draws[h])`` and numbers what it found by `relabel`; `hop_by_hop`
+        says which rows the next frontier has. The draws are of one stream: their seeds agree.
+
+        Notes
+        -----
+        Reads three random places of memory for an edge at the most: a row pointer for each row, a column, and what is known of
+        the vertex there. Memory beyond the result is one table of vertices per thread.
+        """
+
+    @abstractmethod
+    def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:
+        """Round every row to b-bit codes on a grid of its own.
+
+        Parameters
+        ----------
+        rows : float32, shape (m, f)
+        bits : {2, 4, 8}
+            b.
+        names : int32, shape (m,)
+            What the random words call each row.
+        noise : Noise, optional
+            Without it codes are the nearest, ties down: no randomness, and a bias.
+        wide : bool
+            Whether the header is two float32, or two bfloat16.
+
+        Returns
+        -------
+        uint8, shape (m, ceil(f b / 8) + h), h = 8 or 4
+            Of each row its codes, the lowest bits first, then the header z, S.
+
+        Raises
+        ------
+        DataError
+            If a number is not below 2**126 in size, infinity and what is no number included.
+
+        Notes
+        -----
+        With y_k = (h_k - z) / S a code is the whole part of y_k, and one more with the probability of the rest, decided by word
+        k mod 4 of block (k div 4, name, receiver, tag); at most 2**b - 1. So E h^ = h, up to the rounding of h^ to
+        float32, and E |h^ - h|^2 <= f S^2 / 4. Wide: z is min h, S = (max h - min h) / (2**b - 1) rounded up. Narrow: z is
+        min h rounded down to bfloat16, and S follows from it, rounded up; codes are made on that grid, the receiver's. A
+        constant row comes back to the bit.
+
+        References
+        ----------
+        Wan, Zhao, Wu, "Adaptive message quantization and parallelization for distributed full-graph GNN training",
+        MLSys 2023, whose grid is that of the sender alone.
+        """
+
+    @abstractmethod
+    def dequantise(self, records: np.ndarray, width: int, bits: int, wide: bool = False) -> np.ndarray:
+        """What records stand for, z + q S: float32, shape (m, width)."""
+
     def check_product(self, a: CSR, b: CSR) -> None:
         """Raise what `spgemm` promises to raise; nothing is computed before."""
         if a.shape[1] != b.shape[0]:
@@ -198,6 +266,12 @@ class Backend(ABC):
                 f"a row sum of products could exceed int64: {summed} products of up to {a.value_bound} * {b.value_bound}; "
                 "weights of a coarser fixed point would fit"
             )
+
+
+def refuse_row(rows: np.ndarray, name: int, row: int) -> DataError:
+    """The error of a row that cannot be rounded."""
+    worst = rows[row][np.argmax(~(np.abs(rows[row]) < LARGEST))]
+    return DataError(f"row {name} holds {worst}: rows are rounded to codes where all numbers are below 2**126 in size")
 
 
 def check_fanout(fanout: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from ..errors import UsageError
 from ..rng import Draw
 from ..selection import Selection
 from ..sparse import CSR
-from .base import Backend, LayerPicks, Picks, Restriction
+from .base import Backend, LayerPicks, Noise, Picks, Restriction, refuse_row
+from .hops import Expansion, Hop
 
 
 @cache
@@ -85,6 +87,16 @@ class Native(Backend):
             )
         )
 
+    def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:
+        seed, tag, receiver = noise or (0, 0, 0)
+        records, refused = self._kernels.quantise(rows, bits, wide, names, noise is None, seed, tag, receiver, self.threads)
+        if refused >= 0:
+            raise refuse_row(rows, int(names[refused]), refused)
+        return records
+
+    def dequantise(self, records: np.ndarray, width: int, bits: int, wide: bool = False) -> np.ndarray:
+        return self._kernels.dequantise(records, width, bits, wide, self.threads)
+
     def smallest_keys(
         self, pointers: np.ndarray, columns: np.ndarray, weights: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw
     ) -> LayerPicks:
@@ -98,3 +110,25 @@ class Native(Backend):
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
         ends, vertices, local = self._kernels.relabel(known.pointers, known.vertices, pointers, columns, self.threads)
         return Selection(known.minibatches, ends, vertices, known.n), local
+
+    def expand(self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
+        laws, tags = [int(draw.law) for draw in draws], [draw.tag for draw in draws]
+        parts = self._kernels.expand(
+            a.shape[1],
+            a.indptr,
+            a.indices,
+            a.values,
+            seeds.minibatches,
+            seeds.pointers,
+            seeds.vertices,
+            list(fanouts),
+            laws,
+            tags,
+            draws[0].seed,
+            only_new,
+            self.threads,
+        )
+        return [
+            Expansion(rows, vertices, held, [Hop(pointers, columns, None) for pointers, columns in hops])
+            for rows, vertices, held, hops in parts
+        ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal, localcontext
 from functools import cache
 
@@ -10,7 +11,9 @@ import numpy as np
 from ..rng import Draw, Law, as_u64, counters, philox
 from ..selection import Selection
 from ..sparse import CSR
-from .base import Backend, LayerPicks, Picks, Restriction
+from . import grids
+from .base import LARGEST, Backend, LayerPicks, Noise, Picks, Restriction, refuse_row
+from .hops import Expansion, Hop, hop_by_hop
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -93,6 +96,21 @@ class Reference(Backend):
             local.append(number[inverse][len(known.part(j)) :])
         ends = _pointers(np.array([len(part) for part in vertices], np.int64))
         return Selection(known.minibatches, ends, _stack(vertices, np.int32), known.n), _stack(local, np.int32)
+
+    def expand(self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
+        def draw_hop(frontier: Selection, h: int) -> Hop:
+            return Hop(*self.sample_rows(a, frontier, fanouts[h], draws[h]), None)
+
+        return hop_by_hop(self.relabel, seeds, draw_hop, len(fanouts), only_new)
+
+    def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:
+        fits = (np.abs(rows) < LARGEST).all(1)
+        if not fits.all():
+            raise refuse_row(rows, int(names[np.argmin(fits)]), int(np.argmin(fits)))
+        return grids.quantise(rows, bits, wide, names, noise)
+
+    def dequantise(self, records: np.ndarray, width: int, bits: int, wide: bool = False) -> np.ndarray:
+        return grids.dequantise(records, width, bits, wide)
 
 
 def keys(column: np.ndarray, vertex: np.ndarray | int, minibatch: np.ndarray | int, weight: np.ndarray | float, draw: Draw) -> np.ndarray:

@@ -74,7 +74,7 @@ DEVICES = {
     ),
     "cpu": Device(
         memory=Rate(16e9, "assumed", "a small machine"),
-        sampling=Rate(24.09e6, "measured", "bench/results/sampling_cpu_1t_2026-11-20.json, frontier all, 1 thread"),
+        sampling=Rate(54.44e6, "measured", "bench/results/sampling_cpu_1t_2026-11-21.json, frontier all, 1 thread"),
         gather=Rate(8.904e9, "measured", _SPMM),
         bandwidth=Rate(8.904e9, "measured", _SPMM),
         operations=Rate(70.70e9, "measured", "bench/results/spmm_cpu_2026-11-20.json, 40,000 x 256 x 256, 1 thread"),

@@ -1,33 +1,26 @@
 """The shape every sampler shares: k minibatches, layer by layer, in one call.
 
-A sampler says what one layer draws (`sample_layer`); the loop here finds the frontier, numbers what was found
-and cuts the bulk into minibatches. It never asks where the graph lies.
+A sampler says what one layer draws (`sample_layer`); `hop_by_hop` finds the frontiers and numbers what was found, and here
+the bulk is cut into minibatches. A sampler never asks where the graph lies.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from ..adjacency import Adjacency
+from ..adjacency import Adjacency, Expands
 from ..backends.base import LayerPicks, check_fanout
+from ..backends.hops import Expansion, Hop, hop_by_hop
 from ..errors import UsageError
 from ..minibatch import Block, MiniBatch
 from ..rng import MAX_LAYERS, Draw, Stream
 from ..selection import Selection
 
 Frontier = Literal["all", "new"]
-
-
-class Layer(NamedTuple):
-    """What one layer drew: for each row of the frontier, global columns and perhaps a weight for each."""
-
-    pointers: np.ndarray  # int64, shape (R + 1,)
-    columns: np.ndarray  # int32, shape (E,)
-    weights: np.ndarray | None  # float32, shape (E,); None stands for the mean
 
 
 @dataclass(frozen=True)
@@ -57,7 +50,7 @@ class Sampler(ABC):
             check_fanout(fanout)
 
     @abstractmethod
-    def sample_layer(self, adjacency: Adjacency, frontier: Selection, hop: int, stream: Stream, epoch: int) -> Layer:
+    def sample_layer(self, adjacency: Adjacency, frontier: Selection, hop: int, stream: Stream, epoch: int) -> Hop:
         """The draws of one hop, for all rows of the frontier of k minibatches."""
 
     def check(self, adjacency: Adjacency) -> None:  # noqa: B027  # most samplers have a meaning everywhere
@@ -80,45 +73,27 @@ class Sampler(ABC):
             back end, the threads or the ranks.
         """
         self.check(adjacency)
-        relabel = adjacency.backend.relabel
-        held, seed_rows = relabel(seeds.none_of(), seeds.pointers, seeds.vertices)
-        frontier, hops = held, []
-        for hop in range(len(self.fanouts)):
-            layer = self.sample_layer(adjacency, frontier, hop, stream, epoch)
-            grown, local = relabel(held, layer.pointers[frontier.pointers], layer.columns)
-            hops.append((frontier, layer, local, grown))
-            frontier = grown if self.frontier == "all" else grown.added_since(held)
-            held = grown
-        return self._cut(seeds, seed_rows, hops, epoch)
+        return [self._minibatch(seeds, j, epoch, part) for j, part in enumerate(self.expand(adjacency, seeds, stream, epoch))]
 
-    def _cut(self, seeds: Selection, seed_rows: np.ndarray, hops: list[tuple], epoch: int) -> list[MiniBatch]:
-        """The bulk as minibatches; their arrays are views of the bulk's wherever they can be."""
-        minibatches = []
-        for j, name in enumerate(seeds.minibatches):
-            pieces = []
-            for frontier, layer, local, grown in hops:
-                indptr = layer.pointers[frontier.pointers[j] : frontier.pointers[j + 1] + 1]
-                edges = slice(indptr[0], indptr[-1])
-                weights = None if layer.weights is None else layer.weights[edges]
-                pieces.append((indptr - indptr[0], local[edges], weights, int(grown.sizes[j])))
-            nested = self.frontier == "new"
-            blocks = tuple(reversed(_nested(pieces) if nested else [Block(*piece) for piece in pieces]))
-            rows = seed_rows[seeds.pointers[j] : seeds.pointers[j + 1]]
-            minibatches.append(MiniBatch(int(name), epoch, seeds.part(j), rows, hops[-1][3].part(j), blocks, nested))
-        return minibatches
+    def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
+        """The hops of k minibatches, before they are cut into blocks."""
 
+        def draw_hop(frontier: Selection, hop: int) -> Hop:
+            return self.sample_layer(adjacency, frontier, hop, stream, epoch)
 
-def _nested(pieces: list[tuple]) -> list[Block]:
-    """Blocks under the rule `new`: rows are drawn once, and each lower layer holds those of the layers above it."""
-    starts = np.cumsum([0] + [len(indices) for _, indices, _, _ in pieces])
-    indptr = np.concatenate([[0]] + [piece[0][1:] + start for piece, start in zip(pieces, starts, strict=False)])
-    indices = np.concatenate([piece[1] for piece in pieces])
-    weights = None if pieces[0][2] is None else np.concatenate([piece[2] for piece in pieces])
-    rows = np.cumsum([len(piece[0]) - 1 for piece in pieces])
-    return [
-        Block(indptr[: r + 1], indices[: indptr[r]], None if weights is None else weights[: indptr[r]], piece[3])
-        for r, piece in zip(rows, pieces, strict=True)
-    ]
+        return hop_by_hop(adjacency.backend.relabel, seeds, draw_hop, len(self.fanouts), self.frontier == "new")
+
+    def _minibatch(self, seeds: Selection, j: int, epoch: int, part: Expansion) -> MiniBatch:
+        """Hop h as a block: the rows of all that was held before it, the sources that are held after it."""
+        nested = self.frontier == "new"
+        hops = part.hops * len(self.fanouts) if nested else part.hops
+        blocks = []
+        for hop, rows, sources in zip(hops, part.held, part.held[1:], strict=False):
+            edges = int(hop.pointers[rows])
+            weights = None if hop.weights is None else hop.weights[:edges]
+            blocks.append(Block(hop.pointers[: rows + 1], hop.columns[:edges], weights, sources))
+        name = int(seeds.minibatches[j])
+        return MiniBatch(name, epoch, seeds.part(j), part.seed_rows, part.vertices, tuple(reversed(blocks)), nested)
 
 
 class NodeWise(Sampler):
@@ -128,9 +103,15 @@ class NodeWise(Sampler):
     def draw(self, stream: Stream, hop: int, epoch: int) -> Draw:
         """The law of a hop."""
 
-    def sample_layer(self, adjacency: Adjacency, frontier: Selection, hop: int, stream: Stream, epoch: int) -> Layer:
+    def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
+        if not isinstance(adjacency, Expands):
+            return super().expand(adjacency, seeds, stream, epoch)
+        draws = [self.draw(stream, hop, epoch) for hop in range(len(self.fanouts))]
+        return adjacency.expand(seeds, self.fanouts, draws, self.frontier == "new")
+
+    def sample_layer(self, adjacency: Adjacency, frontier: Selection, hop: int, stream: Stream, epoch: int) -> Hop:
         picks = adjacency.sample_rows(frontier, self.fanouts[hop], self.draw(stream, hop, epoch))
-        return Layer(picks.pointers, picks.columns, None)
+        return Hop(picks.pointers, picks.columns, None)
 
 
 @dataclass(frozen=True)
@@ -156,7 +137,7 @@ class LayerWise(Sampler):
     def draw_layer(self, adjacency: Adjacency, frontier: Selection, fanout: int, draw: Draw) -> LayerPicks:
         """SAMPLE(NORM(Q A), s): the vertices that each minibatch draws."""
 
-    def sample_layer(self, adjacency: Adjacency, frontier: Selection, hop: int, stream: Stream, epoch: int) -> Layer:
+    def sample_layer(self, adjacency: Adjacency, frontier: Selection, hop: int, stream: Stream, epoch: int) -> Hop:
         drawn = self.draw_layer(adjacency, frontier, self.fanouts[hop], stream.layer_draw(layer=hop, epoch=epoch))
         columns = Selection(frontier.minibatches, drawn.pointers, drawn.columns, frontier.n)
         kept = adjacency.restrict(frontier, columns)  # EXTRACT: Q_R A Q_C
@@ -170,4 +151,4 @@ class LayerWise(Sampler):
             row = np.repeat(np.arange(len(edges)), edges)
             total = np.bincount(row, weights, minlength=len(edges))[row]  # sums run left to right, alike everywhere
             weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
-        return Layer(kept.pointers, columns.vertices[source], weights.astype(np.float32))
+        return Hop(kept.pointers, columns.vertices[source], weights.astype(np.float32))

@@ -44,6 +44,19 @@ def test_draws_of_a_hub_equal_the_reference(native, reference):
             assert_identical(native.sample_rows(hub, q, s, draw), reference.sample_rows(hub, q, s, draw), f"{law.name} {s}")
 
 
+def test_weighted_draws_of_a_hub_equal_the_reference(native, reference):
+    """Weights from 0 to 2**45: the bound that spares logarithms must rule out no key that is drawn."""
+    d = 20_000
+    weights = 2 ** np.random.default_rng(7).integers(0, 46, d)
+    weights[::9] = 0
+    hub = CSR(np.array([0, d]), np.arange(d, dtype=np.int32), weights, (1, d))
+    q = Selection(np.arange(4), np.arange(5), np.zeros(4), d)
+    for law in (Law.RACE, Law.LABOR):
+        for s in (1, 5, 64, 300, d - 1):
+            draw = Stream(9).draw(law)
+            assert_identical(native.sample_rows(hub, q, s, draw), reference.sample_rows(hub, q, s, draw), f"{law.name} {s}")
+
+
 def test_smallest_keys_equal_the_reference(native, reference, matrix):
     q = frontier(matrix.shape[0], 6)
     p = reference.spgemm(q.per_minibatch(), matrix)

@@ -11,6 +11,7 @@ PROGRAM = """
 #include "uniform_row.h"
 #include "race_row.h"
 #include "hash_row.h"
+#include "quantise_row.h"
 extern "C" __global__ void rows(bs_u64 seed, bs_u32 d, bs_u32 s, bs_u32* picks, bs_u64* bitmap, double* keys, BsSlot* table) {
   const BsStream stream{seed, blockIdx.x, threadIdx.x, 0u};
   bs_floyd_row(stream, d, s, picks);
@@ -19,6 +20,10 @@ extern "C" __global__ void rows(bs_u64 seed, bs_u32 d, bs_u32 s, bs_u32* picks, 
   keys[0] = bs_key(stream, d, 2.0);
   keys[1] = bs_inclusion(keys[0], 3.0);
   keys[2] = bs_before(keys[0], 1, keys[1], 2);
+  const BsHeader header = bs_header(keys[0], keys[1], 15u, s & 1u);
+  const BsGrid grid = bs_grid(header, s & 1u);
+  picks[1] = bs_code(keys[0], grid, 15u, bs_block(stream, d).v[0]) + bs_is_constant(header, false);
+  keys[3] = bs_decoded(bs_code_at((const unsigned char*)picks, d, 4), grid) + bs_constant(header, s);
   picks[0] = bs_find_or_insert(table, 8, d, s) + bs_find(table, 8, d);
 }
 """

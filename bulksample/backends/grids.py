@@ -1,0 +1,110 @@
+"""The definition of the quantiser in numpy: rows as b-bit codes, each row on a grid of its own.
+
+    q_k = whole(y_k) + [w_k < frac(y_k) 2^32],   y_k = (h_k - z) / S,   h^_k = z + q_k S
+
+with w_k uniform over 32 bits. Sender and receiver speak of one grid: a narrow header holds z and S as bfloat16, and z is
+rounded down, S up, before anything is coded. csrc/quantise_row.h is the same for one row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..rng import counters, philox
+
+if TYPE_CHECKING:
+    from .base import Noise
+
+NEAREST = np.uint32(1 << 31)  # the word that rounds to the nearest code, ties down
+_CONSTANT = np.uint32(0x8000)  # the sign of the step, which has none
+_LOW, _16 = np.uint32(0xFFFF), np.uint32(16)
+
+
+def quantise(rows: np.ndarray, bits: int, wide: bool, names: np.ndarray, noise: Noise | None) -> np.ndarray:
+    """See `Backend.quantise`; rows have been checked."""
+    most = np.float32(np.inf if rows.shape[1] else 0)
+    lo, hi = rows.min(1, initial=most) + np.float32(0), rows.max(1, initial=-most) + np.float32(0)  # no negative zero
+    zero, step = header(lo, hi, bits, wide)
+    codes = _codes(rows, *grid(zero, step, wide), 2**bits - 1, _words(rows.shape, names, noise))
+    constant = _constant(step, wide)
+    codes[constant] = 0
+    codes[constant, :1] = (lo.view(np.uint32)[constant, None] & np.uint32(1)).astype(np.uint8)
+    size = np.dtype("<u4" if wide else "<u2")
+    return np.hstack([_packed(codes, bits), np.stack([zero, step], 1).astype(size).view(np.uint8)])
+
+
+def dequantise(records: np.ndarray, width: int, bits: int, wide: bool) -> np.ndarray:
+    """See `Backend.dequantise`."""
+    packed = -(-width * bits // 8)
+    size = np.dtype("<u4" if wide else "<u2")
+    zero, step = np.ascontiguousarray(records[:, packed:]).view(size).astype(np.uint32).T
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = (records[:, :packed, None] >> shifts & np.uint8(2**bits - 1)).reshape(len(records), packed * len(shifts))[:, :width]
+    low, apart = grid(zero, step, wide)
+    rows = (low[:, None] + codes * apart[:, None]).astype(np.float32)
+    constant = _constant(step, wide)
+    if width:
+        value = zero << _16 | (step & np.uint32(0x7FFF)) << np.uint32(1) | (codes[:, 0] & np.uint8(1))
+        rows[constant] = value.view(np.float32)[constant, None]
+    return rows
+
+
+def header(lo: np.ndarray, hi: np.ndarray, bits: int, wide: bool) -> tuple[np.ndarray, np.ndarray]:
+    """What travels beside the codes, z and S: uint32 words of float32, or their upper halves.
+
+    Narrow, a constant row is held whole in 31 bits of the header and the first code.
+    """
+    low, top = lo.view(np.uint32), 2**bits - 1
+    if wide:
+        return low, _float_up((hi.astype(np.float64) - lo) / top).view(np.uint32)
+    zero = (low >> _16) + ((lo < 0) & ((low & _LOW) > 0))
+    above = hi - (zero << _16).view(np.float32).astype(np.float64)
+    step = (_float_up(above / top).view(np.uint32) + _LOW) >> _16
+    constant = lo == hi
+    return np.where(constant, low >> _16, zero), np.where(constant, _CONSTANT | (low & _LOW) >> np.uint32(1), step)
+
+
+def grid(zero: np.ndarray, step: np.ndarray, wide: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of a header: float64; a constant row has step 0."""
+    shift, moves = np.uint32(0 if wide else 16), np.where(_constant(step, wide), np.uint32(0), step)
+    return (zero << shift).view(np.float32).astype(np.float64), (moves << shift).view(np.float32).astype(np.float64)
+
+
+def _constant(step: np.ndarray, wide: bool) -> np.ndarray:
+    """Which narrow headers hold a whole row."""
+    return np.zeros(step.shape, bool) if wide else (step & _CONSTANT) > 0
+
+
+def _float_up(x: np.ndarray) -> np.ndarray:
+    """The smallest float32 that is not below x >= 0."""
+    near = x.astype(np.float32)
+    return np.where(near < x, (near.view(np.uint32) + np.uint32(1)).view(np.float32), near)
+
+
+def _codes(rows: np.ndarray, zero: np.ndarray, step: np.ndarray, top: int, words: np.ndarray) -> np.ndarray:
+    """uint8, shape of the rows. Quotients that rounding lifted above the highest code are cut there."""
+    moves = step > 0
+    place = np.where(moves[:, None], rows - zero[:, None], 0.0) / np.where(moves, step, 1.0)[:, None]
+    whole = np.floor(place)
+    return np.minimum(whole + (words < (place - whole) * 2.0**32), top).astype(np.uint8)
+
+
+def _words(shape: tuple[int, ...], names: np.ndarray, noise: Noise | None) -> np.ndarray:
+    """The random word of every entry, named by (row, receiver, column): uint32."""
+    if noise is None:
+        return np.full(shape, NEAREST)
+    blocks = -(-shape[1] // 4)
+    words = philox(counters(np.arange(blocks), names[:, None], noise.receiver, noise.tag), noise.seed)
+    return words.reshape(shape[0], 4 * blocks)[:, : shape[1]]
+
+
+def _packed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """Code k of a row lies in its bits k b .. k b + b - 1, the lowest first."""
+    (m, f), together = codes.shape, 8 // bits
+    packed = -(-f // together)
+    padded = np.zeros((m, packed * together), np.uint8)
+    padded[:, :f] = codes
+    parts = padded.reshape(m, packed, together) << np.arange(0, 8, bits, dtype=np.uint8)
+    return np.bitwise_or.reduce(parts, axis=2)

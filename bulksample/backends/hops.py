@@ -1,0 +1,84 @@
+"""Minibatches hop by hop: the loop that every sampler shares, written once.
+
+It is the definition of `Backend.expand`, and the way of every sampler and adjacency that has something of its own
+to say about a hop: layer-wise draws, or a graph that lies on many ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ..selection import Selection
+
+
+class Hop(NamedTuple):
+    """What the rows of a frontier drew."""
+
+    pointers: np.ndarray  # int64, shape (rows + 1,)
+    columns: np.ndarray  # int32, shape (E,): global vertices, or positions in the vertices of the minibatch
+    weights: np.ndarray | None  # float32, shape (E,); None stands for the mean
+
+
+class Expansion(NamedTuple):
+    """One minibatch after all its hops, in local numbers.
+
+    `held` counts the vertices before the first hop and after each, so hop h draws for rows ``0 .. held[h] - 1`` and finds
+    the vertices ``held[h] .. held[h + 1] - 1``. There is one `Hop` for each, or, where only new vertices are expanded,
+    a single one whose first ``held[h]`` rows are those of hop h.
+    """
+
+    seed_rows: np.ndarray  # int32, shape (b,): where each seed stands in `vertices`
+    vertices: np.ndarray  # int32, shape (N,): the distinct seeds, then what each hop found, in the order it was found
+    held: list[int]  # L + 1 numbers
+    hops: list[Hop]
+
+
+Relabel = Callable[[Selection, np.ndarray, np.ndarray], tuple[Selection, np.ndarray]]
+
+
+def hop_by_hop(relabel: Relabel, seeds: Selection, draw_hop: Callable[[Selection, int], Hop], hops: int, only_new: bool) -> list[Expansion]:
+    """Take k minibatches through their hops.
+
+    Parameters
+    ----------
+    relabel : see `Backend.relabel`
+    draw_hop : callable
+        The draws of hop h for the rows of a frontier, ``draw_hop(frontier, h)``, in global vertices.
+    hops : int
+    only_new : bool
+        Whether a hop expands only the vertices that the one before it found, rather than all that are held.
+    """
+    held, seed_rows = relabel(seeds.none_of(), seeds.pointers, seeds.vertices)
+    frontier, drawn, sizes = held, [], [held.sizes]
+    for h in range(hops):
+        hop = draw_hop(frontier, h)
+        grown, local = relabel(held, hop.pointers[frontier.pointers], hop.columns)
+        drawn.append((frontier, hop._replace(columns=local)))
+        frontier = grown.added_since(held) if only_new else grown
+        held = grown
+        sizes.append(held.sizes)
+    counts = np.stack(sizes, axis=1).tolist()
+    expansions = []
+    for j in range(len(seeds)):
+        parts = [_part(hop, frontier.pointers[j], frontier.pointers[j + 1]) for frontier, hop in drawn]
+        rows = seed_rows[seeds.pointers[j] : seeds.pointers[j + 1]]
+        expansions.append(Expansion(rows, held.part(j), counts[j], [_joined(parts)] if only_new else parts))
+    return expansions
+
+
+def _part(hop: Hop, first: int, last: int) -> Hop:
+    """Rows first .. last - 1; views where they can be."""
+    pointers = hop.pointers[first : last + 1]
+    edges = slice(pointers[0], pointers[-1])
+    return Hop(pointers - pointers[0], hop.columns[edges], None if hop.weights is None else hop.weights[edges])
+
+
+def _joined(hops: list[Hop]) -> Hop:
+    """The rows of all hops, one after the other."""
+    starts = np.cumsum([0] + [len(hop.columns) for hop in hops])
+    pointers = np.concatenate([[0]] + [hop.pointers[1:] + start for hop, start in zip(hops, starts, strict=False)])
+    weights = [hop.weights for hop in hops if hop.weights is not None]
+    return Hop(pointers, np.concatenate([hop.columns for hop in hops]), np.concatenate(weights) if weights else None)

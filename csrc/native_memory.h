@@ -1,0 +1,99 @@
+// Memory of the native kernels: arrays that threads fill without the GIL and hand to NumPy uncopied, and tables on huge pages.
+#pragma once
+#include "native.h"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+// Asks for a cache line without waiting. Into the second level: its queue holds more reads than the first level's, and a
+// read from there costs little (measured: 1.5 times the random reads a second on a Zen 4).
+inline void foretell(const void* address) { __builtin_prefetch(address, 0, 2); }
+
+// An array that grows at its end.
+template <class T>
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+    return *this;
+  }
+  ~Buffer() { std::free(data_); }
+
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  bs_i64 size() const { return size_; }
+  T& operator[](bs_i64 i) { return data_[i]; }
+
+  // Where the next `more` entries go; `add` makes them part of the array.
+  T* room(bs_i64 more) {
+    if (size_ + more > capacity_) resize(std::max(size_ + more, capacity_ + capacity_ / 2));
+    return data_ + size_;
+  }
+  void add(bs_i64 count) { size_ += count; }
+  void push(T value) { *room(1) = value, ++size_; }
+
+  // The array for NumPy, which frees it; needs the GIL.
+  py::array_t<T> release() {
+    if (size_ < capacity_ || !data_) resize(std::max<bs_i64>(size_, 1));
+    py::capsule owner(data_, [](void* data) { std::free(data); });
+    T* data = std::exchange(data_, nullptr);
+    capacity_ = 0;
+    return py::array_t<T>(std::exchange(size_, 0), data, owner);
+  }
+
+ private:
+  void resize(bs_i64 capacity) {
+    void* data = std::realloc(data_, (std::size_t)capacity * sizeof(T));
+    if (!data) throw std::bad_alloc();
+    data_ = (T*)data;
+    capacity_ = capacity;
+  }
+  T* data_ = nullptr;
+  bs_i64 size_ = 0, capacity_ = 0;
+};
+
+// `count` zeros, on huge pages where the system gives them: a table that is read at random then misses the TLB less.
+template <class T>
+class Zeros {
+ public:
+  explicit Zeros(bs_i64 count) : bytes_((std::size_t)std::max<bs_i64>(count, 1) * sizeof(T)) {
+#if defined(__linux__)
+    void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) throw std::bad_alloc();
+    (void)madvise(data, bytes_, MADV_HUGEPAGE);  // advice: nothing depends on its being taken
+#else
+    void* data = std::calloc(bytes_, 1);
+    if (!data) throw std::bad_alloc();
+#endif
+    data_ = (T*)data;
+  }
+  Zeros(Zeros&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Zeros& operator=(Zeros&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Zeros() {
+#if defined(__linux__)
+    if (data_) munmap(data_, bytes_);
+#else
+    std::free(data_);
+#endif
+  }
+  T& operator[](bs_i64 i) { return data_[i]; }
+  const T& operator[](bs_i64 i) const { return data_[i]; }
+  void clear() { std::fill_n(data_, bytes_ / sizeof(T), T{}); }
+
+ private:
+  T* data_;
+  std::size_t bytes_;
+};

@@ -1,0 +1,183 @@
+// Rows of A on their way from memory. A group of rows passes through four stages: its row pointers are asked for; its
+// positions are drawn and its columns asked for; the columns are read and what the sink keeps about them asked for; the
+// sink takes them. Each stage works on a later group than the next one, so the memory always has many reads at once.
+#pragma once
+#include "native_memory.h"
+#include "native_race.h"
+#include "uniform_lanes.h"
+
+enum Law { UNIFORM = 0, REPLACEMENT = 1, RACE = 2, LABOR = 3 };  // bulksample.rng.Law
+
+struct Drawing {  // one hop: the matrix, the law and what its counters share
+  const bs_i64* indptr;
+  const bs_i32* indices;
+  const bs_i64* values;  // or null: ones
+  Law law;
+  bs_i64 fanout;
+  bs_u64 seed;
+  bs_u32 tag;
+};
+
+struct Row {
+  bs_i32 vertex, name;
+  bs_u32 minibatch;
+};
+
+// draw_lanes of uniform_lanes.h, compiled for each x86-64 level.
+bool draw_lanes(const Drawing& d, const BsLanes& name, const BsLanes& minibatch, const BsLanes& degree, bs_u32 s, const BsNetwork& network,
+                BsLanes* picks);
+
+// Many rows of A through the stages.
+class RowFlight {
+ public:
+  explicit RowFlight(const Drawing& drawing)
+      : d_(drawing),
+        keyed_(d_.fanout >= 0 && (d_.law == RACE || d_.law == LABOR)),
+        lanes_(!keyed_ && d_.fanout >= 0 && d_.fanout <= MOST),
+        s_(lanes_ ? (bs_u32)d_.fanout : 0),
+        size_(lanes_ ? group_size(s_) : LANES),
+        network_(s_),
+        race_(std::max<bs_i64>(d_.fanout, 0)) {
+    for (Group& group : groups_) group.picks.resize((std::size_t)(size_ / LANES) * s_);
+  }
+
+  // Appends the picks of rows 0 .. rows - 1 to `columns`, and the end of each row in it to `ends`.
+  // `vertex(r)` is where a row is, and `row(r)`, which is asked in order, all that its counters name;
+  // `sink.foretell(column)` foretells a column, `sink.settle(first, last)` hands over entries of `columns`.
+  template <class VertexOf, class RowOf, class Sink>
+  void run(bs_i64 rows, VertexOf vertex, RowOf row, Buffer<bs_i32>& columns, Buffer<bs_i64>& ends, Sink& sink) {
+    const bs_i64 groups = (rows + size_ - 1) / size_;
+    ends.room(rows);
+    for (bs_i64 r = 0; r < std::min(rows, 2 * size_); ++r) ask(vertex(r));
+    for (bs_i64 g = 0; g < groups + 2; ++g) {
+      for (bs_i64 r = (g + 2) * size_; r < std::min(rows, (g + 3) * size_); ++r) ask(vertex(r));
+      if (g < groups) start(groups_[g % 3], g * size_, std::min(rows, (g + 1) * size_), row);
+      if (g >= 1 && g <= groups) land(groups_[(g - 1) % 3], columns, ends, sink);
+      if (g >= 2) sink.settle(groups_[(g - 2) % 3].first, groups_[(g - 2) % 3].last);
+    }
+  }
+
+ private:
+  static constexpr bs_i64 MOST = 64;        // picks a row that lanes draw; beyond it one row at a time keeps memory busy
+  static constexpr bs_i64 LARGE = 256;      // from here a bitmap replaces insertion
+  static constexpr bs_i64 GROUP_MOST = 64;  // rows
+  static constexpr bs_i64 GROUP_EDGES = 384;
+  static bs_i64 group_size(bs_u32 s) { return std::min(GROUP_MOST, std::max<bs_i64>(1, GROUP_EDGES / (LANES * (s + 1))) * LANES); }
+
+  struct Group {
+    bs_i64 rows = 0, first = 0, last = 0;  // entries of `columns`, once read
+    Row row[GROUP_MOST];
+    const bs_i32* at[GROUP_MOST];  // the row of A
+    bs_u32 degree[GROUP_MOST];
+    bs_i32 lane[GROUP_MOST];  // where its picks are; -1: the row is not drawn in lanes
+    std::vector<BsLanes> picks;
+  };
+
+  bool takes_all(bs_u32 degree) const {
+    return d_.fanout < 0 || degree == 0 || (d_.law != REPLACEMENT && degree <= d_.fanout && !(keyed_ && d_.values));
+  }
+
+  void ask(bs_i32 vertex) const {  // both ends: every eighth row has them in two cache lines
+    foretell(&d_.indptr[vertex]);
+    foretell(&d_.indptr[vertex + 1]);
+  }
+
+  template <class RowOf>
+  void start(Group& group, bs_i64 first, bs_i64 last, RowOf& row) {
+    group.rows = last - first;
+    bs_i32 drawn = 0;
+    bs_i32 rows[GROUP_MOST];
+    for (bs_i64 i = 0; i < group.rows; ++i) {
+      group.row[i] = row(first + i);
+      const bs_i64 *p = d_.indptr + group.row[i].vertex, begin = p[0];
+      group.at[i] = d_.indices + begin;
+      group.degree[i] = (bs_u32)(p[1] - begin);
+      const bool in_lanes = lanes_ && !takes_all(group.degree[i]);
+      group.lane[i] = in_lanes ? drawn : -1;
+      rows[drawn] = (bs_i32)i;
+      drawn += in_lanes;
+      if (!in_lanes)
+        for (bs_u32 j = 0; j < std::min(group.degree[i], 256u); j += 16) foretell(group.at[i] + j);
+    }
+    for (bs_i32 b = 0; b < drawn; b += LANES) draw(group, rows + b, std::min(LANES, drawn - b), group.picks.data() + b / LANES * s_);
+  }
+
+  void draw(Group& group, const bs_i32* rows, int count, BsLanes* picks) {
+    BsLanes name, minibatch, degree;
+    for (int l = 0; l < LANES; ++l) {
+      const bs_i32 i = rows[l < count ? l : 0];
+      name.v[l] = (bs_u32)group.row[i].name;
+      minibatch.v[l] = group.row[i].minibatch;
+      degree.v[l] = group.degree[i];
+    }
+    if (!draw_lanes(d_, name, minibatch, degree, s_, network_, picks)) redraw(group, rows, count, picks);
+    for (int l = 0; l < count; ++l)
+      for (bs_u32 t = 0; t < s_; ++t) foretell(group.at[rows[l]] + picks[t].v[l]);
+  }
+
+  void redraw(const Group& group, const bs_i32* rows, int count, BsLanes* picks) {
+    bs_u32 one[MOST];
+    for (int l = 0; l < count; ++l) {
+      draw_row(group.row[rows[l]], group.degree[rows[l]], one);
+      for (bs_u32 t = 0; t < s_; ++t) picks[t].v[l] = one[t];
+    }
+  }
+
+  void draw_row(const Row& row, bs_u32 degree, bs_u32* picks) {
+    const BsStream stream{d_.seed, (bs_u32)row.name, row.minibatch, d_.tag};
+    const bs_u32 s = (bs_u32)d_.fanout;
+    if (d_.law == REPLACEMENT && s < LARGE) {
+      bs_replacement_row(stream, degree, s, picks);
+    } else if (d_.law == REPLACEMENT) {
+      BsDraws draws(stream);
+      for (bs_u32 t = 0; t < s; ++t) picks[t] = draws.below(degree);
+      std::sort(picks, picks + s);
+    } else if (s < LARGE) {
+      bs_floyd_row(stream, degree, s, picks);
+    } else {
+      if (bitmap_.size() < degree / 64 + 1) bitmap_.resize(degree / 64 + 1, 0);
+      bs_floyd_row_large(stream, degree, s, picks, bitmap_.data());
+    }
+  }
+
+  template <class Sink>
+  void land(Group& group, Buffer<bs_i32>& columns, Buffer<bs_i64>& ends, Sink& sink) {
+    group.first = columns.size();
+    for (bs_i64 i = 0; i < group.rows; ++i) {
+      const bs_i32* at = group.at[i];
+      const bs_u32 degree = group.degree[i];
+      bs_i32* out = columns.room(takes_all(degree) ? degree : d_.fanout);
+      bs_i64 count = 0;
+      if (group.lane[i] >= 0) {
+        const BsLanes* picks = group.picks.data() + group.lane[i] / LANES * s_;
+        for (bs_u32 t = 0; t < s_; ++t) sink.foretell(out[t] = at[picks[t].v[group.lane[i] % LANES]]);
+        count = s_;
+      } else if (takes_all(degree)) {
+        for (bs_u32 t = 0; t < degree; ++t) sink.foretell(out[t] = at[t]);
+        count = degree;
+      } else {
+        if (keyed_) {
+          const BsStream stream{d_.seed, d_.law == RACE ? (bs_u32)group.row[i].name : 0u, group.row[i].minibatch, d_.tag};
+          count = race_.row(stream, at, d_.values ? d_.values + (at - d_.indices) : nullptr, degree, out);
+        } else {
+          draw_row(group.row[i], degree, (bs_u32*)out);
+          count = d_.fanout;
+          for (bs_i64 t = 0; t < count; ++t) out[t] = at[(bs_u32)out[t]];
+        }
+        for (bs_i64 t = 0; t < count; ++t) sink.foretell(out[t]);
+      }
+      columns.add(count);
+      ends.push(columns.size());
+    }
+    group.last = columns.size();
+  }
+
+  const Drawing d_;
+  const bool keyed_, lanes_;
+  const bs_u32 s_;
+  const bs_i64 size_;  // rows of a group
+  const BsNetwork network_;
+  RaceRow race_;
+  std::vector<bs_u64> bitmap_;
+  Group groups_[3];
+};

@@ -1,0 +1,106 @@
+"""All hops in one call are the hops one by one, whatever structure numbers the vertices."""
+
+import numpy as np
+import pytest
+from oracles import assert_identical
+from zoo import random_matrix
+
+from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample.adjacency import Expands
+from bulksample.backends.hops import Hop, hop_by_hop
+from bulksample.rng import Law
+
+FANOUTS = [(4, 3, 2), (15, 10, 5), (1,), (0, 2), (-1, 2), (64, 3), (65, 2), (300, 1), (2,) * 6]
+
+
+@pytest.fixture(params=[1, 2, 4])
+def native(request):
+    if "native" not in backends.available():
+        pytest.skip("no native back end")
+    return backends.make("native", request.param)
+
+
+def seeds_of(n, k=9, b=12):
+    """Repeated seeds, an empty minibatch, one of a single vertex."""
+    rng = np.random.default_rng(3)
+    lists = [rng.integers(0, n, rng.integers(1, b)) for _ in range(k)]
+    lists[1], lists[2], lists[4] = np.zeros(0, int), np.zeros(1, int), np.repeat(lists[4][:1], 5)
+    return Selection.of(lists, n, np.arange(k) * 71 + 2)
+
+
+def stepwise(backend, matrix, seeds, fanouts, draws, only_new):
+    def draw_hop(frontier, h):
+        return Hop(*backend.sample_rows(matrix, frontier, fanouts[h], draws[h]), None)
+
+    return hop_by_hop(backend.relabel, seeds, draw_hop, len(fanouts), only_new)
+
+
+def assert_same(got, expected):
+    for j, (a, b) in enumerate(zip(got, expected, strict=True)):
+        assert list(a.held) == list(b.held), f"minibatch {j}"
+        assert_identical((a.seed_rows, a.vertices), (b.seed_rows, b.vertices), f"minibatch {j}")
+        for h, (x, y) in enumerate(zip(a.hops, b.hops, strict=True)):
+            assert_identical(x[:2], y[:2], f"minibatch {j} hop {h}")
+
+
+@pytest.mark.parametrize("only_new", [False, True])
+@pytest.mark.parametrize("law", Law)
+def test_one_call_is_hop_by_hop(native, reference, matrix, law, only_new):
+    seeds = seeds_of(matrix.shape[0])
+    for fanouts in FANOUTS:
+        draws = [Stream(2**64 - 3).draw(law, layer=h, epoch=5) for h in range(len(fanouts))]
+        got = native.expand(matrix, seeds, fanouts, draws, only_new)
+        assert_same(got, stepwise(native, matrix, seeds, fanouts, draws, only_new))
+        if max(fanouts) < 100:
+            assert_same(got, reference.expand(matrix, seeds, fanouts, draws, only_new))
+
+
+@pytest.mark.parametrize("n", [2_000, 3_000_000])
+def test_tables_and_arrays_number_alike(native, reference, n):
+    """Few vertices of many are numbered in a hash table, which grows; many of few in an array."""
+    hubs = random_matrix(2_000, 60_000, 4, skew=2.0)
+    indptr = np.concatenate([hubs.indptr, np.full(n - 2_000, hubs.nnz)])
+    spread = CSR(indptr, hubs.indices * (n // 2_000), None, (n, n))
+    seeds, draws = seeds_of(2_000, b=60), [Stream(1).draw(Law.UNIFORM, layer=h) for h in range(2)]
+    seeds = Selection(seeds.minibatches, seeds.pointers, seeds.vertices, n)
+    assert_same(native.expand(spread, seeds, (40, 3), draws, False), reference.expand(spread, seeds, (40, 3), draws, False))
+
+
+def test_many_minibatches_share_a_table_without_a_trace(native):
+    matrix = random_matrix(300, 9_000, 6)
+    lists = [np.random.default_rng(i).integers(0, 300, 40) for i in range(400)]
+    draws = [Stream(5).draw(Law.UNIFORM, layer=h) for h in range(2)]
+    together = native.expand(matrix, Selection.of(lists, 300), (5, 5), draws, False)
+    for j in range(0, 400, 57):
+        alone = native.expand(matrix, Selection.of([lists[j]], 300, np.array([j])), (5, 5), draws, False)
+        assert_same([together[j]], alone)
+
+
+def test_words_that_are_rejected_are_drawn_again(native, reference):
+    """In a row of 786,433 one word in 5,461 might be rejected: about eight of these 45,000."""
+    degree = 3 * 2**18 + 1
+    row = np.arange(degree, dtype=np.int32)
+    hub = CSR(np.array([0, degree]), row, None, (1, degree))
+    seeds = Selection(np.arange(3000), np.arange(3001), np.zeros(3000), degree)
+    for law in (Law.UNIFORM, Law.REPLACEMENT):
+        draw = Stream(8).draw(law)
+        assert_identical(native.sample_rows(hub, seeds, 15, draw), reference.sample_rows(hub, seeds, 15, draw), law.name)
+
+
+def test_the_seam_offers_it_and_samplers_take_it(backend):
+    matrix = random_matrix(200, 3_000, 1)
+    adjacency, seeds = LocalAdjacency(matrix, backend), seeds_of(200)
+
+    class HopByHop:
+        """The same graph behind the four methods that every adjacency has."""
+
+        def __init__(self):
+            self.n, self.weighted, self.backend = adjacency.n, adjacency.weighted, backend
+            self.sample_rows, self.restrict = adjacency.sample_rows, adjacency.restrict
+
+    assert isinstance(adjacency, Expands)
+    assert not isinstance(HopByHop(), Expands)
+    for rule in ("all", "new"):
+        sampler = samplers.make("sage", (4, 3, 2), frontier=rule)
+        one = [m.digest() for m in sampler.sample_bulk(adjacency, seeds, Stream(1))]
+        assert one == [m.digest() for m in sampler.sample_bulk(HopByHop(), seeds, Stream(1))]
