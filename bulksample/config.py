@@ -21,6 +21,13 @@ FREE = frozenset({
     "overlap",
 })  # fmt: skip
 
+GRAPPA = (
+    "view", "view_chunks", "chunking", "swap_every", "halo_rows", "seed_weights", "weight_hops", "weight_cap", "shrink", "full_graph",
+)  # fmt: skip
+
+
+ADAQP = ("bits", "reassign_every", "variance_weight", "noise_weights", "links", "message_header", "message_rounding", "message_coding")
+
 
 class TrainConfig(BaseModel):
     """One training run. `TrainConfig.of` raises `UsageError` where pydantic would raise its own error."""
@@ -52,9 +59,33 @@ class TrainConfig(BaseModel):
     partition: str = "block"
     form: Literal["strong", "naive"] = "strong"
     overlap: bool = True
-    feature_codec: Literal["fp32", "fp16", "bf16"] = "fp32"
+    feature_codec: Literal["fp32", "fp16", "bf16", "int8", "int4", "int2"] = "fp32"
     cache_bytes: Annotated[int, Field(ge=0)] = 0
     cache_by: Literal["degree", "frequency"] = "degree"
+
+    refine: Annotated[int, Field(ge=0, lt=2**20)] = 0  # retexo: rounds end to end after the last stage
+    client_vertices: Annotated[int, Field(ge=1)] = 1  # retexo-federated: of one client, at most
+    gradient_codec: Literal["fp32", "fp16", "bf16"] = "fp32"
+
+    view: Literal["strict", "halo", "base"] = "halo"  # grappa: this and what follows
+    view_chunks: Annotated[int, Field(ge=1)] = 2
+    chunking: Literal["static", "fresh"] = "static"
+    swap_every: Annotated[int, Field(ge=0)] = 10
+    halo_rows: Annotated[int, Field(ge=1)] | None = None
+    seed_weights: Literal["node", "batch", "none", "tree"] = "node"
+    weight_hops: Annotated[int, Field(ge=0)] = 0  # as many as there are layers
+    weight_cap: Annotated[float, Field(gt=0, le=1)] = 1.0
+    shrink: Literal["ess"] | Annotated[float, Field(ge=0, le=1)] | None = None  # ess, or 1 where weights are of trees
+    full_graph: bool = False
+
+    bits: Literal["2", "4", "8", "16", "32", "uniform", "random", "adaptive"] = "adaptive"  # adaqp: of a number in a message
+    reassign_every: Annotated[int, Field(ge=2)] = 20  # adaqp: epochs between two assignments of widths
+    variance_weight: Annotated[float, Field(ge=0, le=1)] = 0.5  # adaqp: of noise against time
+    noise_weights: Literal["sum_of_squares", "squared_sum"] = "sum_of_squares"
+    links: str = "even"
+    message_header: Literal["bf16", "fp32"] = "bf16"
+    message_rounding: Literal["stochastic", "nearest"] = "stochastic"
+    message_coding: Literal["plain", "difference", "feedback"] = "plain"
 
     epochs: Annotated[int, Field(ge=0, lt=2**20)] = 10
     lr: Annotated[float, Field(gt=0)] = 0.003
@@ -98,6 +129,18 @@ class TrainConfig(BaseModel):
             raise ValueError("resume auto looks for checkpoints where checkpoint says; give --checkpoint DIR")
         if self.checkpoint_every and not self.checkpoint:
             raise ValueError("checkpoint_every needs a place; give --checkpoint DIR")
+        if self.batch_norm and self.layer_norm:
+            raise ValueError("batch_norm and layer_norm stand in the same place; one of them would fit")
+        if self.refine and self.method != "retexo":
+            raise ValueError(f"refine is of the method 'retexo'; got {self.method!r}")
+        if self.client_vertices > 1 and self.method != "retexo-federated":
+            raise ValueError(f"client_vertices is of the method 'retexo-federated'; got {self.method!r}")
+        if self.method != "grappa" and (given := [name for name in GRAPPA if getattr(self, name) != type(self).model_fields[name].default]):
+            raise ValueError(f"{given[0]} is of the method 'grappa'; got {self.method!r}")
+        if self.halo_rows and self.view != "halo":
+            raise ValueError(f"halo_rows are of a view with a halo; got {self.view!r}")
+        if self.method != "adaqp" and (given := [name for name in ADAQP if getattr(self, name) != type(self).model_fields[name].default]):
+            raise ValueError(f"{given[0]} is of the method 'adaqp'; got {self.method!r}")
         return self
 
     @staticmethod

@@ -9,7 +9,7 @@ those of them that rank q holds. A fetch sends exactly
 kind      what                     bytes that rank r sends        messages of rank r
 ========= ======================== ============================== =============================
 topology  ids, int32               4 |U_r|                        the q with U_rq not empty
-(given)   rows, encoded            f * itemsize * sum_q |U_qr|    the q with U_qr not empty
+(given)   rows, encoded            row_bytes(f) * sum_q |U_qr|    the q with U_qr not empty
 control   counts, twice            16 (p - 1)                     2 (p - 1)
 ========= ======================== ============================== =============================
 
@@ -26,7 +26,7 @@ import numpy as np
 from ..errors import PeerLost, UsageError
 from .base import Arrival, Comm, Traffic
 from .cache import HotRows, hottest, no_rows
-from .codec import Codec, codec_named
+from .codec import codec_named
 from .layout import checked_bounds
 
 
@@ -40,8 +40,8 @@ class RowExchange:
         Rank i holds the rows ``bounds[i]:bounds[i + 1]``; some ranks may hold none. The same on all ranks.
     rows : float32 or float16, shape (bounds[rank + 1] - bounds[rank], f)
         This rank's block; may be a memmap, and is not copied.
-    codec : {"fp32", "fp16", "bf16"}
-        How rows travel. All rows pass through it, own ones too, so that p does not change what is fetched.
+    codec : {"fp32", "fp16", "bf16", "int8", "int4", "int2"}
+        How rows travel, one of `codec.CODECS`. All rows pass through it, own ones too, so that p does not change what is fetched.
     cache_bytes : int
         Every rank keeps as many of the hottest rows, encoded, as fit. Filled here, once: a rank sends p - 1 copies of
         those of the rows that are its own (features), and of its candidates, 16 bytes each (control).
@@ -50,6 +50,8 @@ class RowExchange:
         frequencies. Needed where `cache_bytes` is not 0. Of equally hot rows the lower id is kept.
     kind : {"features", "activations", ...}
         What the rows count as.
+    names : int32, shape (bounds[rank + 1] - bounds[rank],), optional
+        What the random words of a codec call the own rows; their ids unless given.
 
     Raises
     ------
@@ -59,7 +61,7 @@ class RowExchange:
 
     def __init__(
         self, comm: Comm, bounds: np.ndarray, rows: np.ndarray, codec: str = "fp32", cache_bytes: int = 0,
-        heat: np.ndarray | None = None, kind: str = "features",
+        heat: np.ndarray | None = None, kind: str = "features", names: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         self.comm, self.codec, self.kind = comm, codec_named(codec), kind
         self.bounds = _bounds_of(bounds, comm.size)
@@ -68,9 +70,9 @@ class RowExchange:
             raise UsageError(
                 f"rank {comm.rank} holds rows {self._first} to {self._end} of a float32 or float16 matrix; got {rows.dtype} of {rows.shape}"
             )
-        self._rows, self.width = rows, rows.shape[1]
+        self._rows, self.width, self._names = rows, rows.shape[1], names
         self._agree(cache_bytes)
-        self.cache = self._fill(cache_bytes, heat) if cache_bytes else no_rows(self.width, self.codec.dtype)
+        self.cache = self._fill(cache_bytes, heat) if cache_bytes else no_rows(self.codec.columns(self.width), self.codec.dtype)
 
     @property
     def n(self) -> int:
@@ -109,18 +111,19 @@ class RowExchange:
         away = ~own & (at < 0)
         wanted = self.comm.alltoall(_by_owner(unique[away].astype(np.int32), self.bounds), "topology")
         parts = [self._encoded(ids) for ids in wanted]
-        rows = np.empty((len(unique), self.width), self.codec.dtype)
+        rows = np.empty((len(unique), self.codec.columns(self.width)), self.codec.dtype)
         arrival = self.comm.start_alltoall(parts, self.kind)
         rows[own] = self._encoded(unique[own])
         cached = ~own & ~away
         rows[cached] = self.cache.rows[at[cached]]
-        return Fetch(arrival, rows, away, place, self.codec)
+        return Fetch(arrival, rows, away, place, self)
 
     def _encoded(self, ids: np.ndarray) -> np.ndarray:
         """Some own rows as they travel; what others ask for is checked."""
         if len(ids) and not (self._first <= ids.min() and ids.max() < self._end):
             raise PeerLost(f"rank {self.comm.rank} was asked for rows {ids.min()} to {ids.max()}; it holds {self._first} to {self._end}")
-        return self.codec.encode(self._rows[ids - self._first])
+        at = ids - self._first
+        return self.codec.encode(self._rows[at], ids if self._names is None else self._names[at])
 
     def _agree(self, cache_bytes: int) -> None:
         """What must be alike on all ranks is compared."""
@@ -146,8 +149,8 @@ class RowExchange:
 class Fetch:
     """Rows under way. Every fetch is waited for, in any order; `wait` may be called again."""
 
-    def __init__(self, arrival: Arrival, rows: np.ndarray, away: np.ndarray, place: np.ndarray, codec: Codec) -> None:
-        self._arrival, self._rows, self._away, self._place, self._codec = arrival, rows, away, place, codec
+    def __init__(self, arrival: Arrival, rows: np.ndarray, away: np.ndarray, place: np.ndarray, of: RowExchange) -> None:
+        self._arrival, self._rows, self._away, self._place, self._of = arrival, rows, away, place, of
         self._result: np.ndarray | None = None
 
     def done(self) -> bool:
@@ -161,7 +164,7 @@ class Fetch:
             if len(came) != np.count_nonzero(self._away):
                 raise PeerLost(f"{np.count_nonzero(self._away)} rows were asked for; {len(came)} came")
             self._rows[self._away] = came
-            self._result = self._codec.decode(self._rows)[self._place]
+            self._result = self._of.codec.decode(self._rows, self._of.width)[self._place]
         return self._result
 
 

@@ -8,7 +8,7 @@ hottest, and sends the h_i of them that are among the m hottest of all.
 kind     bytes that rank i sends in opening                      messages
 ======== ======================================================= ===========================
 control  40 (g - 1), and with a cache (8 + 16 m_i) (g - 1) more  g - 1, 4 (g - 1) with a cache
-features f * itemsize * h_i (g - 1)                              g - 1 with a cache, else 0
+features row_bytes(f) * h_i (g - 1)                              g - 1 with a cache, else 0
 ======== ======================================================= ===========================
 
 What a fetch sends stands in `exchange`.

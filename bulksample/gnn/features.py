@@ -138,7 +138,7 @@ class ExchangedFeatures(FeatureSource):
                 raise UsageError("the features are sparse; they travel as they are, so feature_codec fp32 and cache_bytes 0 would fit")
             self._exchange = SparseRowExchange(column, layout.bounds, self.block)
         else:
-            self._exchange = RowExchange(column, layout.bounds, self.block, codec, cache_bytes, heat)
+            self._exchange = RowExchange(column, layout.bounds, self.block, codec, cache_bytes, heat, names=layout.members(column.rank))
 
     def start(self, vertices: np.ndarray) -> _Travelling:
         return _Travelling(self._exchange.start(self._layout.places(vertices)))

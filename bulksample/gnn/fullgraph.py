@@ -12,7 +12,7 @@ Central rows, which have no remote neighbour, come first among the own rows, the
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -20,11 +20,26 @@ import torch
 from ..dist.halo import Halo, HaloFlight, Messages, PlainMessages
 from ..errors import UsageError
 from ..minibatch import Block
-from .aggregate import SparseRows, aggregate
+from .aggregate import SparseRows
 from .features import FeatureSource
-from .layers import Input, Layer
-from .model import Gnn
+from .layers import Input, Layer, LinearLayer
+from .model import Gnn, Model
 from .partitioned import BlockView
+
+
+class PassRows(Protocol):
+    """What a pass asks of the rows it goes over: `OwnRows`, or all rows of a part that nothing travels to."""
+
+    n: int
+    edges: int
+    block: Block
+    degrees: torch.Tensor
+    x: Input
+
+    @property
+    def rows(self) -> int: ...
+
+    def exchanged(self, layer: Layer, h: Input, first: bool, key: str) -> torch.Tensor: ...
 
 
 class OwnRows:
@@ -38,6 +53,8 @@ class OwnRows:
         How rows of hidden layers travel; as they are unless given.
     overlap : bool
         Aggregate central rows while halo rows travel. The results are the same to the bit.
+    fetch : bool
+        Fetch the features of halo rows; otherwise they stay where they are.
 
     Attributes
     ----------
@@ -49,7 +66,7 @@ class OwnRows:
     degrees : float32, shape (m + h,)
         Of own rows, then of halo rows.
     x : dense or sparse rows, shape (m + h, f)
-        The features of both, fetched here (kind "features").
+        The features of both, fetched here (kind "features"); without `fetch`, shape (m, f), those of own rows.
 
     Raises
     ------
@@ -57,7 +74,7 @@ class OwnRows:
         If the graph is replicated c > 1 times.
     """
 
-    def __init__(self, view: BlockView, messages: Messages | None = None, overlap: bool = True) -> None:
+    def __init__(self, view: BlockView, messages: Messages | None = None, overlap: bool = True, fetch: bool = True) -> None:
         if view.grid.replication != 1:
             raise UsageError(f"full-graph training keeps one block row on each rank; got replication {view.grid.replication}: 1 would fit")
         self.messages, self.overlap = messages or PlainMessages(), overlap
@@ -76,7 +93,7 @@ class OwnRows:
         self.block = Block(matrix.indptr, self.halo.sources, weights, len(order) + len(self.halo.vertices))
         everyone = np.concatenate([self.vertices, self.halo.vertices])
         self.degrees = view.degrees(everyone)
-        self.x = cast(FeatureSource, view.features).fetch(everyone)
+        self.x = cast(FeatureSource, view.features).fetch(everyone if fetch else self.vertices)
 
     @property
     def rows(self) -> int:
@@ -126,41 +143,36 @@ class FrozenInput:
 
     Parameters
     ----------
-    rows : OwnRows
+    rows : PassRows
     x : shape (m + h, f)
         Of own rows, then of halo rows.
     """
 
-    def __init__(self, rows: OwnRows, x: Input) -> None:
+    def __init__(self, rows: PassRows, x: Input) -> None:
         self._rows, self.x = rows, x
-        self._gathered: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._gathered: tuple[Input, ...] | None = None
 
-    def layer(self, layer: Layer, model: Gnn) -> torch.Tensor:
+    def layer(self, layer: Layer, model: Model, clean: bool = False) -> torch.Tensor:
         """The layer over own rows: shape (m, width of the output). Local.
 
-        Where the aggregation is linear, dense inputs are aggregated once and no edge is touched again, unless there is
-        dropout on the input.
+        Where the layer is linear, dense inputs are aggregated once and no edge is touched again, unless there is dropout
+        on the input. With `clean` there is dropout on the aggregate in its place.
         """
-        own, x = self._rows, model.drop_input(self.x)
-        mine = slice(0, own.rows)
-        if layer.linear and isinstance(self.x, torch.Tensor) and x is self.x:
-            sent, gathered = self._once(layer)
-            return layer.receive(_identity(own), torch.cat([sent, gathered]), x[mine], mine, own.degrees[mine], False)
+        own, mine = self._rows, slice(0, self._rows.rows)
+        dropped = model.training and model.input_dropout > 0
+        if isinstance(layer, LinearLayer) and isinstance(self.x, torch.Tensor) and (clean or not dropped):
+            return layer.mix([model.drop_input(part) for part in self._once(layer)])
+        x = model.drop_input(self.x)
         first = layer.transforms_first(isinstance(x, SparseRows), own.n, own.n, own.edges)
         return layer.receive(own.block, layer.send(x, own.degrees, first), x[mine], mine, own.degrees[mine], first)
 
-    def _once(self, layer: Layer) -> tuple[torch.Tensor, torch.Tensor]:
+    def _once(self, layer: LinearLayer) -> tuple[Input, ...]:
         if self._gathered is None:
+            own, mine = self._rows, slice(0, self._rows.rows)
             with torch.no_grad():
-                sent = layer.send(self.x, self._rows.degrees, False)
-                self._gathered = sent[: self._rows.rows], aggregate(self._rows.block, sent)
+                sent = layer.send(self.x, own.degrees, False)
+                self._gathered = layer.gather(own.block, sent, self.x[mine], mine, own.degrees[mine])
         return self._gathered
-
-
-def _identity(own: OwnRows) -> Block:
-    """Each own row with neighbours has one source: what was aggregated for it, which stands m rows further down."""
-    some = own.block.indptr[1:] > own.block.indptr[:-1]
-    return Block(np.concatenate([[0], np.cumsum(some)]), own.rows + np.flatnonzero(some).astype(np.int32), None, 2 * own.rows)
 
 
 class FullGraph:
@@ -168,13 +180,13 @@ class FullGraph:
 
     Parameters
     ----------
-    rows : OwnRows
+    rows : PassRows
     strong : bool
         Fetch the input of the first layer once, and let the narrower of transforming and aggregating go first. Otherwise,
         as published systems do and their figures count, every layer aggregates first, and the input travels every time.
     """
 
-    def __init__(self, rows: OwnRows, strong: bool = True) -> None:
+    def __init__(self, rows: PassRows, strong: bool = True) -> None:
         self.rows, self.strong = rows, strong
         self.input = FrozenInput(rows, rows.x)
 

@@ -1,4 +1,4 @@
-"""The layers: GraphSAGE, GCN and attention, each as what a source sends and what a destination makes of it.
+"""The layers: GraphSAGE, GCN, pooling and attention, each as what a source sends and what a destination makes of it.
 
 A layer runs on a sampled block in training and on slices of the whole adjacency in inference, so it is written as
 
@@ -12,6 +12,7 @@ result is the same. Sparse inputs are always transformed first and never made de
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -22,11 +23,13 @@ from torch import nn
 from ..minibatch import Block
 from .aggregate import SparseRows, aggregate, multiply
 from .attention import segment_softmax, weighted_sum, with_self_edges
+from .pooling import segment_max
 
 Input = torch.Tensor | SparseRows
 
 # Time of one multiply-add of a dense product over that of one entry of a sparse one (bench/bench_spmm.py).
 _DENSE_COST = 0.1
+_POOL_WIDTH = 512
 
 
 class Layer(nn.Module, ABC):
@@ -91,7 +94,21 @@ def _weight(rows: int, columns: int, generator: torch.Generator | None) -> nn.Pa
     return nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, columns), generator=generator))
 
 
-class SageLayer(Layer):
+class LinearLayer(Layer):
+    """A layer that is linear in its input, h = sum over i of parts_i W_i + b, its parts being made without weights."""
+
+    linear = True
+
+    @abstractmethod
+    def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[Input, ...]:
+        """The parts, D rows each, from rows that were sent without being transformed; see `receive`."""
+
+    @abstractmethod
+    def mix(self, parts: Sequence[Input]) -> torch.Tensor:
+        """The new rows, shape (D, width_out), from the parts."""
+
+
+class SageLayer(LinearLayer):
     """h_v = x_v W_self + mean over u of x_u, W_mean + b.  Hamilton, Ying, Leskovec, NeurIPS 2017."""
 
     def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None) -> None:
@@ -103,8 +120,15 @@ class SageLayer(Layer):
         return multiply(x, self.mean) if first else _dense(x)
 
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
-        gathered = aggregate(block, sent)
-        return multiply(x_own, self.own) + (gathered if first else gathered @ self.mean) + self.bias
+        if first:
+            return multiply(x_own, self.own) + aggregate(block, sent) + self.bias
+        return self.mix(self.gather(block, sent, x_own, own, degrees))
+
+    def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[Input, ...]:
+        return x_own, aggregate(block, sent)
+
+    def mix(self, parts: Sequence[Input]) -> torch.Tensor:
+        return multiply(parts[0], self.own) + multiply(parts[1], self.mean) + self.bias
 
 
 class GcnLayer(Layer):
@@ -125,23 +149,77 @@ class GcnLayer(Layer):
         return rows / torch.sqrt(degrees + 1)[:, None]
 
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
-        gathered = (degrees[:, None] * aggregate(block, sent) + sent[own]) / torch.sqrt(degrees + 1)[:, None]
-        return (gathered if first else gathered @ self.weight) + self.bias
+        (gathered,) = self.gather(block, sent, x_own, own, degrees)
+        return gathered + self.bias if first else self.mix([gathered])
+
+    def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[torch.Tensor]:
+        return ((degrees[:, None] * aggregate(block, sent) + sent[own]) / torch.sqrt(degrees + 1)[:, None],)
+
+    def mix(self, parts: Sequence[Input]) -> torch.Tensor:
+        return multiply(parts[0], self.weight) + self.bias
+
+
+class PoolLayer(Layer):
+    """h_v = x_v W_own + max over u of act(x_u W_pool + c), W_max + b; the maximum of no neighbours is 0.
+
+    The pooling aggregator of Hamilton, Ying, Leskovec, NeurIPS 2017, 512 wide. Without `activated`, act is the identity and
+    there is no c.
+    """
+
+    linear = False
+
+    def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None, activated: bool = True) -> None:
+        super().__init__(width_in, width_out)
+        self.pool, self.own = _weight(width_in, _POOL_WIDTH, generator), _weight(width_in, width_out, generator)
+        self.max, self.bias = _weight(_POOL_WIDTH, width_out, generator), nn.Parameter(torch.zeros(width_out))
+        self.pool_bias = nn.Parameter(torch.zeros(_POOL_WIDTH)) if activated else None
+
+    def transforms_first(self, x_is_sparse: bool, sources: int, destinations: int, edges: int) -> bool:
+        return True  # the maximum is of transformed rows
+
+    def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+        rows = multiply(x, self.pool)
+        return rows if self.pool_bias is None else F.relu(rows + self.pool_bias)
+
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+        return multiply(x_own, self.own) + segment_max(block, sent) @ self.max + self.bias
+
+
+class VertexLayer(LinearLayer):
+    """h_v = x_v W: no neighbour takes part."""
+
+    def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None) -> None:
+        super().__init__(width_in, width_out)
+        self.weight = _weight(width_in, width_out, generator)
+
+    def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+        return torch.empty(x.shape[0], 0)
+
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+        return self.mix(self.gather(block, sent, x_own, own, degrees))
+
+    def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[Input, ...]:
+        return (x_own,)
+
+    def mix(self, parts: Sequence[Input]) -> torch.Tensor:
+        return multiply(parts[0], self.weight)
 
 
 class GatLayer(Layer):
     """h_v = sum over v and its neighbours u of alpha_vu z_u,  z = x W,  alpha_vu = softmax_u LeakyReLU(a . z_u + c . z_v).
 
-    Velickovic et al., ICLR 2018; the heads are concatenated. An edge that was drawn in place of m neighbours counts m
-    times in the softmax, so the draws estimate both of its sums, and with all neighbours it is the layer of the paper.
+    Velickovic et al., ICLR 2018; the heads are concatenated, or averaged. An edge that was drawn in place of m neighbours
+    counts m times in the softmax, so the draws estimate both of its sums, and with all neighbours it is the layer of the paper.
     """
 
     linear = False
 
-    def __init__(self, width_in: int, width_out: int, heads: int, generator: torch.Generator | None = None) -> None:
+    def __init__(
+        self, width_in: int, width_out: int, heads: int, generator: torch.Generator | None = None, averaged: bool = False
+    ) -> None:  # fmt: skip
         super().__init__(width_in, width_out)
-        self.heads, self.width = heads, width_out // heads
-        self.weight = _weight(width_in, width_out, generator)
+        self.heads, self.width, self.averaged = heads, width_out if averaged else width_out // heads, averaged
+        self.weight = _weight(width_in, heads * self.width, generator)
         self.source, self.destination = (_weight(heads, self.width, generator) for _ in range(2))
         self.bias = nn.Parameter(torch.zeros(width_out))
 
@@ -154,7 +232,7 @@ class GatLayer(Layer):
         return torch.cat([z, (by_head * self.source).sum(-1), (by_head * self.destination).sum(-1)], dim=1)
 
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
-        z, source, destination = sent.split([self.width_out, self.heads, self.heads], dim=1)
+        z, source, destination = sent.split([self.heads * self.width, self.heads, self.heads], dim=1)
         places = np.arange(own.start, own.stop, dtype=np.int32)
         pattern, given = with_self_edges(block.indptr, block.indices, places, block.num_sources)
         row, column = pattern.row_of_entry(), pattern.indices.astype(np.int64)
@@ -163,7 +241,7 @@ class GatLayer(Layer):
         stands_for[given] = np.log(np.maximum(_multiplicity(block, degrees), 1e-30))
         alpha = segment_softmax(pattern, scores + torch.from_numpy(stands_for).to(scores.dtype)[:, None])
         gathered = weighted_sum(pattern, alpha, z.reshape(-1, self.heads, self.width))
-        return gathered.reshape(-1, self.width_out) + self.bias
+        return (gathered.mean(1) if self.averaged else gathered.reshape(-1, self.width_out)) + self.bias
 
 
 def _multiplicity(block: Block, degrees: torch.Tensor) -> np.ndarray:

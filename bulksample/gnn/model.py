@@ -1,4 +1,4 @@
-"""The models: L layers with normalisation, activation and dropout between them.
+"""The models: L layers with normalisation, activation and dropout between them; and one such layer trained alone.
 
     h^0 = x;   h^l = dropout(act(norm(layer_l(h^(l-1)))))  for l < L;   logits = layer_L(h^(L-1))
 
@@ -18,20 +18,46 @@ from torch import nn
 from ..errors import UsageError
 from ..minibatch import Block
 from .aggregate import SparseRows
-from .layers import GatLayer, GcnLayer, Input, Layer, SageLayer
+from .layers import GatLayer, GcnLayer, Input, Layer, PoolLayer, SageLayer
 
 if TYPE_CHECKING:
     from ..config import TrainConfig
 
-MODELS = ("sage", "gcn", "gat")
+MODELS = ("sage", "sage-pool", "gcn", "gat")
 
 
-class Gnn(nn.Module):
+class Model(nn.Module):
+    """What the loop trains. All that is random in it comes from its own generator, which the loop seeds anew for every step.
+
+    Torch's global generator may be used by other threads.
+    """
+
+    generator: torch.Generator
+    input_dropout: float
+
+    def drop_input(self, x: Input) -> Input:
+        """Dropout on the input; of sparse rows, on the stored values."""
+        if not (self.training and self.input_dropout):
+            return x
+        if isinstance(x, torch.Tensor):
+            return self.drop(x, self.input_dropout)
+        values = torch.ones(len(x.indices)) if x.weights is None else torch.tensor(x.weights)
+        return SparseRows(x.indptr, x.indices, self.drop(values, self.input_dropout).numpy(), x.columns)
+
+    def drop(self, h: torch.Tensor, share: float) -> torch.Tensor:
+        """Dropout, while the model is trained."""
+        if not (self.training and share):
+            return h
+        kept = torch.empty_like(h, requires_grad=False).bernoulli_(1 - share, generator=self.generator)
+        return h * kept.div_(1 - share)
+
+
+class Gnn(Model):
     """A graph neural network over blocks.
 
     Parameters
     ----------
-    name : {"sage", "gcn", "gat"}
+    name : {"sage", "sage-pool", "gcn", "gat"}
     widths : sequence of int
         Input, hidden layers, output: L + 1 of them.
     dropout, input_dropout : float
@@ -42,11 +68,10 @@ class Gnn(nn.Module):
         Attention heads of the hidden layers of "gat"; the output layer has one.
     seed : int
         Of the initial weights.
-
-    Attributes
-    ----------
-    generator : torch.Generator
-        All that is random in the model comes from it; the loop seeds it anew for every step.
+    layer_norm : bool
+        After every hidden layer, over each row.
+    average_heads : bool
+        Average the heads of hidden layers instead of concatenating them.
 
     Raises
     ------
@@ -55,17 +80,21 @@ class Gnn(nn.Module):
     """
 
     def __init__(self, name: str, widths: Sequence[int], dropout: float = 0.0, input_dropout: float = 0.0,
-                 batch_norm: bool = False, heads: int = 4, seed: int = 0) -> None:
+                 batch_norm: bool = False, heads: int = 4, seed: int = 0, layer_norm: bool = False, average_heads: bool = False) -> None:
         super().__init__()
         if name not in MODELS:
             raise UsageError(f"there is no model {name!r}; {', '.join(MODELS)} would fit")
         uneven = [width for width in widths[1:-1] if width % heads]
-        if name == "gat" and uneven:
+        if name == "gat" and uneven and not average_heads:
             raise UsageError(f"hidden widths must be multiples of the number of heads: got {uneven[0]} with {heads} heads")
         pairs = list(pairwise(widths))
         self.generator = torch.Generator().manual_seed(seed)
-        self.layers = nn.ModuleList(self._layer(name, a, b, heads if i < len(pairs) - 1 else 1) for i, (a, b) in enumerate(pairs))
-        self.norms = nn.ModuleList(BatchNorm(width) for width in widths[1:-1] if batch_norm)
+        inner = [i < len(pairs) - 1 for i in range(len(pairs))]
+        self.layers = nn.ModuleList(
+            self._layer(name, a, b, heads if hidden else 1, average_heads) for (a, b), hidden in zip(pairs, inner, strict=True)
+        )
+        norm = nn.LayerNorm if layer_norm else BatchNorm
+        self.norms = nn.ModuleList(norm(width) for width in widths[1:-1] if batch_norm or layer_norm)
         self.dropout, self.input_dropout = dropout, input_dropout
         self.activation = F.elu if name == "gat" else F.relu
 
@@ -98,28 +127,12 @@ class Gnn(nn.Module):
             return h
         if len(self.norms):
             h = self.norms[i](h)
-        return self._drop(self.activation(h), self.dropout)
+        return self.drop(self.activation(h), self.dropout)
 
-    def drop_input(self, x: Input) -> Input:
-        """Dropout on the input; of sparse rows, on the stored values."""
-        if not (self.training and self.input_dropout):
-            return x
-        if isinstance(x, torch.Tensor):
-            return self._drop(x, self.input_dropout)
-        values = torch.ones(len(x.indices)) if x.weights is None else torch.tensor(x.weights)
-        return SparseRows(x.indptr, x.indices, self._drop(values, self.input_dropout).numpy(), x.columns)
-
-    def _drop(self, h: torch.Tensor, share: float) -> torch.Tensor:
-        """Dropout from the model's own generator: torch's global one may be used by other threads."""
-        if not (self.training and share):
-            return h
-        kept = torch.empty_like(h, requires_grad=False).bernoulli_(1 - share, generator=self.generator)
-        return h * kept.div_(1 - share)
-
-    def _layer(self, name: str, width_in: int, width_out: int, heads: int) -> Layer:
+    def _layer(self, name: str, width_in: int, width_out: int, heads: int, averaged: bool) -> Layer:
         if name == "gat":
-            return GatLayer(width_in, width_out, heads, self.generator)
-        return (SageLayer if name == "sage" else GcnLayer)(width_in, width_out, self.generator)
+            return GatLayer(width_in, width_out, heads, self.generator, averaged)
+        return {"sage": SageLayer, "sage-pool": PoolLayer, "gcn": GcnLayer}[name](width_in, width_out, self.generator)
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -134,4 +147,4 @@ class BatchNorm(nn.BatchNorm1d):
 def build(config: TrainConfig, num_features: int, num_classes: int, seed: int) -> Gnn:
     """The model that a configuration describes, its initial weights drawn from `seed`."""
     widths = [num_features, *[config.hidden] * (config.layers - 1), num_classes]
-    return Gnn(config.model, widths, config.dropout, config.input_dropout, config.batch_norm, config.heads, seed)
+    return Gnn(config.model, widths, config.dropout, config.input_dropout, config.batch_norm, config.heads, seed, config.layer_norm)

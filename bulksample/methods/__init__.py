@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from ..config import TrainConfig
 from ..errors import UsageError
+from .adaqp import AdaQP
 from .base import Method
 from .full import Full
+from .grappa import Grappa
+from .retexo import Retexo
+from .retexo_federated import Federated
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (Method, Full)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (Method, Full, Retexo, Federated, Grappa, AdaQP)}
 
 __all__ = ["METHODS", "Method", "make"]
 

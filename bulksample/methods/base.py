@@ -9,7 +9,7 @@ unless a method trains a sequence of models.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from ..config import TrainConfig
 from ..dist.base import Comm
 from ..gnn.evaluate import evaluate
+from ..gnn.model import Gnn, Model, build
 from ..gnn.view import View
 from .buckets import add_over_ranks
 from .supply import Minibatches, Step, Steps, make_loader
@@ -53,8 +54,16 @@ class Method:
         return Minibatches(loader, trainer.view, trainer.ledger)
 
     def stages(self) -> int:
-        """How many stages of ``config.epochs`` rounds a run has."""
+        """How many stages a run has."""
         return 1
+
+    def rounds(self, stage: int) -> int:
+        """How many rounds a stage has at most."""
+        return self.config.epochs
+
+    def model(self, trainer: Trainer, stage: int) -> Model:
+        """What a stage trains; rank 0's weights become those of all ranks. Called once for each stage that a run enters."""
+        return build(self.config, trainer.view.num_features, trainer.view.num_classes, trainer.word(0, 0, initial=True))
 
     def begin_stage(self, trainer: Trainer, stage: int) -> None:
         """Called before the first round of a stage, also where a resumed run enters in its middle."""
@@ -69,19 +78,26 @@ class Method:
         """
         return max(comm.gather_control(remaining))
 
-    def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, int]:
+    def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, float]:
         """The summed loss of this rank in a step, and over how many vertices; None where there is nothing to differentiate."""
+        asked = self.asked(trainer, step)
+        if asked is None:
+            return None, 0
+        logits, truth, _ = asked
+        return F.cross_entropy(logits, truth, reduction="sum"), len(truth)
+
+    def asked(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor, torch.Tensor, np.ndarray] | None:
+        """Of the seeds of a step that have a class: logits, classes, and which of the minibatch's seeds they are; None if none has."""
         minibatch = step.minibatch
         if minibatch is None:
-            return None, 0
+            return None
         truth = trainer.view.truth(minibatch.seeds)
         rows = np.flatnonzero(truth >= 0)
         if not len(rows):
-            return None, 0
+            return None
         assert step.x is not None
         logits = trainer.model(minibatch.blocks, step.x, trainer.view.degrees(minibatch.vertices))
-        asked = logits[torch.from_numpy(minibatch.seed_rows[rows].astype(np.int64))]
-        return F.cross_entropy(asked, torch.from_numpy(truth[rows]), reduction="sum"), len(rows)
+        return logits[torch.from_numpy(minibatch.seed_rows[rows].astype(np.int64))], torch.from_numpy(truth[rows]), rows
 
     def combine_gradients(self, trainer: Trainer, sums: torch.Tensor) -> torch.Tensor:
         """Turn this rank's gradients into those of the step.
@@ -98,15 +114,19 @@ class Method:
 
         Notes
         -----
-        2 (p - 1) (|theta| + 3) words over all ranks (kind "gradients"); running statistics of a batch norm are averaged
-        besides (kind "model").
+        2 (p - 1) (|theta| + 3) words over all ranks (kind "gradients"), those of theta as the gradient codec holds them.
+        Running statistics of a batch norm are averaged besides (kind "model").
         """
         parameters = list(trainer.model.parameters())
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        add_over_ranks([*gradients, sums], trainer.comm, "gradients")
+        if self.config.gradient_codec == "fp32":
+            add_over_ranks([*gradients, sums], trainer.comm, "gradients")
+        else:
+            add_over_ranks(gradients, trainer.comm, "gradients", self.config.gradient_codec)
+            add_over_ranks([sums], trainer.comm, "gradients")
         statistics = [buffer for buffer in trainer.model.buffers() if buffer.is_floating_point()]
         if statistics and trainer.comm.size > 1:
             add_over_ranks(statistics, trainer.comm, "model")
@@ -122,7 +142,7 @@ class Method:
 
     def evaluate(self, trainer: Trainer) -> dict[str, float]:
         """Scores of every split, on every rank; see `gnn.evaluate`."""
-        return evaluate(trainer.model, trainer.view.name, trainer.view.share, trainer.comm, self.config.metric)
+        return evaluate(cast(Gnn, trainer.model), trainer.view.name, trainer.view.share, trainer.comm, self.config.metric)
 
     def end_stage(self, trainer: Trainer, stage: int) -> None:
         """Called after the last round of a stage, the best weights by validation being those of the model again."""
@@ -132,7 +152,7 @@ class Method:
         return {}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Put that back, before `begin_stage` is called for the stage under way."""
+        """Put that back, before `model` and `begin_stage` are called for the stage under way."""
 
     def facts(self) -> dict[str, Any]:
         """For the report."""

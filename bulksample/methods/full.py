@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from ..dist.base import Comm
 from ..dist.halo import Messages, PlainMessages
 from ..gnn.fullgraph import FullGraph, OwnRows
+from ..gnn.model import Gnn
 from ..gnn.partitioned import BlockView
 from ..gnn.view import View
 from .base import Method
@@ -29,13 +30,20 @@ if TYPE_CHECKING:
 
 
 class Full(Method):
-    """Synchronous full-graph training on block rows; exact."""
+    """Synchronous full-graph training on block rows; exact.
+
+    Attributes
+    ----------
+    shares_features : bool
+        Whether the features of halo rows are fetched.
+    """
 
     name: ClassVar[str] = "full"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
+    shares_features: ClassVar[bool] = True
 
     def view(self, view: View, comm: Comm) -> View:
-        self.rows = OwnRows(cast(BlockView, view), self.messages(comm), self.config.overlap)
+        self.rows = OwnRows(cast(BlockView, view), self.messages(comm), self.config.overlap, self.shares_features)
         self.graph = FullGraph(self.rows, self.config.form == "strong")
         mine = np.isin(self.rows.vertices, view.seeds)
         self.truth = torch.from_numpy(np.where(mine, self.rows.labels, -1))
@@ -50,8 +58,12 @@ class Full(Method):
 
     def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, int]:
         """Every rank takes part in the passes of all, also one without training rows."""
-        logits, counted = self.graph(trainer.model), self.truth >= 0
+        logits, counted = self.logits(trainer), self.truth >= 0
         return F.cross_entropy(logits[counted], self.truth[counted], reduction="sum"), int(counted.sum())
+
+    def logits(self, trainer: Trainer) -> torch.Tensor:
+        """Of the own rows: shape (m, classes); collective."""
+        return self.graph(cast(Gnn, trainer.model))
 
     def facts(self) -> dict[str, Any]:
         own = self.rows

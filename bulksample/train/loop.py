@@ -28,7 +28,7 @@ from ..dist.placement import fair_threads
 from ..dist.threads import SerialComm
 from ..errors import UsageError
 from ..gnn.metrics import check_metric
-from ..gnn.model import Gnn, build
+from ..gnn.model import Model
 from ..methods.supply import NOTHING, Step
 from ..report.ledger import Ledger, combine
 from ..report.results import Observer
@@ -78,13 +78,13 @@ class Trainer:
 
         self._stream = Stream(config.seed)
         self.progress = Progress()
-        self.set_model(build(config, self.view.num_features, self.view.num_classes, self.word(0, 0, initial=True)))
+        self.set_model(self.method.model(self, 0))
         self.seconds: list[float] = []  # of the epochs of this run, without evaluation
         self.stopped = False
         self.failed_saves = 0
         self.resumed = resume(self) if config.resume else False
 
-    def set_model(self, model: Gnn) -> None:
+    def set_model(self, model: Model) -> None:
         """Train another model from now on: rank 0's weights for all ranks, (p - 1) |theta| words (kind "model"), and a fresh Adam."""
         self.model, self.best_weights = model, dict[str, torch.Tensor]()
         for parameter in model.parameters():
@@ -114,7 +114,7 @@ class Trainer:
         began, first = time.perf_counter(), self.epoch
         try:
             for observer in self.observers:
-                observer.begin(first, self.config.epochs * self.method.stages(), self.supply.steps)
+                observer.begin(first, sum(map(self.method.rounds, range(self.method.stages()))), self.supply.steps)
             with StopSignals() as signals:
                 while self.progress.stage < self.method.stages() and not self.stopped:
                     self._stage(signals)
@@ -131,7 +131,7 @@ class Trainer:
         self.method.begin_stage(self, progress.stage)
         if not progress.rounds:
             progress.best_epoch = -1
-        while progress.rounds < self.config.epochs and not progress.finished and not self.stopped:
+        while progress.rounds < self.method.rounds(progress.stage) and not progress.finished and not self.stopped:
             self._round(signals)
         if self.stopped:
             return
@@ -139,6 +139,8 @@ class Trainer:
             self.model.load_state_dict(self.best_weights)
         self.method.end_stage(self, progress.stage)
         progress.next_stage()
+        if progress.stage < self.method.stages():
+            self.set_model(self.method.model(self, progress.stage))
 
     def _round(self, signals: StopSignals) -> None:
         """One epoch and what follows it; or a part of one, where a signal asks to stop."""
@@ -195,7 +197,7 @@ class Trainer:
         progress.last_loss = progress.loss / max(1.0, progress.seeds)
         progress.seeds = progress.loss = 0.0
         progress.rounds += 1
-        last = progress.rounds >= self.config.epochs
+        last = progress.rounds >= self.method.rounds(progress.stage)
         scores: dict[str, float] = {}
         if last or progress.rounds % self.config.eval_every == 0:
             with self.ledger.phase("evaluate"):

@@ -76,7 +76,7 @@ def _block_view(
     grid = ProcessGrid(comm, config.replication)
     return BlockView(
         opened, grid, backend, mark, config.seeds, config.feature_norm, weighted, config.feature_codec, config.cache_bytes,
-        heat, degrees=config.model != "sage",
+        heat, degrees=not config.model.startswith("sage"),
     )  # fmt: skip
 
 

@@ -76,6 +76,8 @@ def restore(trainer: Trainer, tensors: dict[str, torch.Tensor], state: dict[str,
     trainer.supply.load_state_dict(state["loader"])
     trainer.progress.from_json(state["progress"])
     trainer.method.load_state_dict(_below(tensors, "method."))
+    if trainer.progress.stage:
+        trainer.set_model(trainer.method.model(trainer, trainer.progress.stage))
     trainer.model.load_state_dict(_below(tensors, "model."))
     trainer.best_weights = _below(tensors, "best.")
     for name, parameter in trainer.model.named_parameters():

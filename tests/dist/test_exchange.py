@@ -37,7 +37,7 @@ class Case:
 
     def expected(self, ids):
         codec = codec_named(self.codec)
-        return codec.decode(codec.encode(self.matrix[ids]))
+        return codec.decode(codec.encode(self.matrix[ids], ids), self.width)
 
     def hottest(self):
         return np.sort(sorted(range(self.n), key=lambda v: (-self.heat[v], v))[: self.room])
@@ -120,6 +120,28 @@ def test_what_is_fetched_does_not_depend_on_the_number_of_ranks():
             return RowExchange(comm, bounds, matrix[bounds[comm.rank] : bounds[comm.rank + 1]], codec).fetch(ids)
 
         assert all((rows == alone).all() for rows in on_threads(4, body))
+
+
+@pytest.mark.parametrize(("codec", "bits"), [("int8", 8), ("int4", 4), ("int2", 2)])
+def test_rows_are_rounded_by_the_name_of_the_vertex(codec, bits):
+    """Whoever holds a vertex, and wherever, it is rounded alike: the noise names the vertex, not its place."""
+    matrix = np.random.default_rng(2).standard_normal((60, 10)).astype(np.float32)
+    bounds = np.array([0, 20, 20, 45, 60])
+
+    def body(comm, order):
+        part = slice(bounds[comm.rank], bounds[comm.rank + 1])
+        exchange = RowExchange(comm, bounds, matrix[order[part]], codec, names=order[part].astype(np.int32))
+        place = np.argsort(order)
+        return exchange.fetch(place[np.arange(60)]), exchange.codec.row_bytes(10)
+
+    dealt = [on_threads(4, lambda comm, seed=seed: body(comm, np.random.default_rng(seed).permutation(60))) for seed in (0, 1)]
+    alone = RowExchange(SerialComm(), np.array([0, 60]), matrix, codec).fetch(np.arange(60))
+    for rows, size in dealt[0] + dealt[1]:
+        assert (rows == alone).all()
+        assert size == -(-10 * bits // 8) + 4
+    step = np.ptp(matrix, axis=1) / (2**bits - 1)
+    assert (np.abs(alone - matrix).max(1) > 0).all()
+    assert (np.abs(alone - matrix) < 1.1 * step[:, None] + 0.01).all()
 
 
 def test_a_prediction_by_hand():

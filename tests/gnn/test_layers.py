@@ -11,12 +11,16 @@ from test_aggregate import random_block
 from bulksample import Block, LocalAdjacency, Selection, Stream, UsageError, backends, samplers
 from bulksample.gnn.aggregate import SparseRows
 from bulksample.gnn.features import Features
-from bulksample.gnn.layers import GatLayer, GcnLayer, SageLayer
+from bulksample.gnn.layers import GatLayer, GcnLayer, PoolLayer, SageLayer, VertexLayer
 from bulksample.gnn.model import BatchNorm, Gnn
 
 
 def layer_of(name, width_in, width_out):
-    return {"sage": SageLayer, "gcn": GcnLayer, "gat": lambda a, b: GatLayer(a, b, 2)}[name](width_in, width_out)
+    if name.startswith("gat"):
+        return GatLayer(width_in, width_out, 2, averaged=name == "gat-averaged")
+    if name.startswith("sage-pool"):
+        return PoolLayer(width_in, width_out, activated=name == "sage-pool")
+    return {"sage": SageLayer, "gcn": GcnLayer, "vertex": VertexLayer}[name](width_in, width_out)
 
 
 def dense_layer(layer, block, x, degrees):
@@ -28,6 +32,13 @@ def dense_layer(layer, block, x, degrees):
     if isinstance(layer, GcnLayer):
         root = torch.sqrt(degrees + 1)[:, None]
         return ((degrees[:d, None] * (mean @ (x / root)) + own / root[:d]) / root[:d]) @ layer.weight + layer.bias
+    if isinstance(layer, VertexLayer):
+        return own @ layer.weight
+    if isinstance(layer, PoolLayer):
+        rows = x @ layer.pool if layer.pool_bias is None else F.relu(x @ layer.pool + layer.pool_bias)
+        zeros = rows.new_zeros(rows.shape[1])
+        top = [rows[torch.from_numpy(near)].max(0).values if near.any() else zeros for near in dense_block(block) > 0]
+        return own @ layer.own + torch.stack(top) @ layer.max + layer.bias
     z = (x @ layer.weight).view(len(x), layer.heads, layer.width)
     out = torch.empty(d, layer.heads, layer.width)
     for h in range(layer.heads):
@@ -36,23 +47,35 @@ def dense_layer(layer, block, x, degrees):
         mass = degrees[:d, None] * mean * scores  # each edge stands for d_v times its share of the mean
         self_mass = scores[torch.arange(d), torch.arange(d)]
         out[:, h] = (mass @ z[:, h] + self_mass[:, None] * z[:d, h]) / (mass.sum(1) + self_mass)[:, None]
-    return out.reshape(d, -1) + layer.bias
+    return (out.mean(1) if layer.averaged else out.reshape(d, -1)) + layer.bias
 
 
-@pytest.mark.parametrize("name", ["sage", "gcn", "gat"])
+@pytest.mark.parametrize("name", ["sage", "gcn", "gat", "gat-averaged", "sage-pool", "sage-pool without activation", "vertex"])
 @pytest.mark.parametrize("widths", [(12, 4), (4, 12), (6, 6)])
 @pytest.mark.parametrize("shape", [(1, 1), (9, 30), (25, 25)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_layer_is_its_formula(name, widths, shape, weighted):
     torch.manual_seed(0)
     block, layer = random_block(*shape, seed=3, weighted=weighted), layer_of(name, *widths)
-    layer.bias.data.normal_()
+    if name != "vertex":
+        layer.bias.data.normal_()
     x, degrees = torch.randn(shape[1], widths[0], requires_grad=True), torch.randint(1, 20, (shape[1],)).float()
     got, expected = layer(block, x, degrees), dense_layer(layer, block, x, degrees)
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
     g, wanted = torch.randn_like(got), (x, *layer.parameters())
     for a, b in zip(torch.autograd.grad(got, wanted, g), torch.autograd.grad(expected, wanted, g), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("chunk", [1, 700, 2**23])
+def test_the_maximum_is_taken_in_chunks_of_rows(monkeypatch, chunk):
+    monkeypatch.setattr("bulksample.gnn.pooling._CHUNK", chunk)
+    torch.manual_seed(3)
+    block, layer = random_block(30, 60, seed=5), layer_of("sage-pool", 7, 4)
+    x = torch.randn(60, 7, requires_grad=True)
+    got, expected = layer(block, x, torch.ones(60)), dense_layer(layer, block, x, torch.ones(60))
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.autograd.grad(got.sum(), x), torch.autograd.grad(expected.sum(), x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["sage", "gcn"])
@@ -65,7 +88,7 @@ def test_either_order_of_transform_and_aggregate_gives_the_same(name, first, mon
     torch.testing.assert_close(layer(block, x, degrees), dense_layer(layer, block, x, degrees), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["sage", "gcn", "gat"])
+@pytest.mark.parametrize("name", ["sage", "gcn", "gat", "sage-pool", "vertex"])
 def test_sparse_inputs_give_what_dense_ones_give(name):
     torch.manual_seed(2)
     rows = random_block(20, 50, weighted=True)
@@ -115,7 +138,7 @@ def test_a_sampled_gcn_estimates_the_full_one():
     assert error.max() < 5
 
 
-@pytest.mark.parametrize("name", ["sage", "gcn", "gat"])
+@pytest.mark.parametrize("name", ["sage", "gcn", "gat", "sage-pool"])
 def test_square_blocks_run(name):
     graph = community_graph()
     model = Gnn(name, [8, 4, 3], heads=2)
@@ -135,6 +158,14 @@ def test_dropout_of_sparse_inputs_falls_on_the_stored_values():
     assert 0.4 < kept.mean() < 0.6
     np.testing.assert_allclose(dropped[kept], 2 * rows.weights[kept], rtol=1e-6)
     assert model.eval().drop_input(sparse) is sparse
+
+
+def test_layer_norm_stands_after_hidden_layers_alone():
+    model = Gnn("gat", [4, 3, 3, 2], heads=2, layer_norm=True, average_heads=True)
+    assert [norm.normalized_shape for norm in model.norms] == [(3,), (3,)]
+    h = torch.randn(5, 3)
+    torch.testing.assert_close(model.between(0, h), F.elu(F.layer_norm(h, (3,))))
+    assert model.between(2, h) is h
 
 
 def test_batch_norm_of_one_row_uses_its_running_statistics():

@@ -23,7 +23,7 @@ def test_layers_follow_fanouts_and_fanouts_follow_layers():
         ({"hidden": 0}, r"hidden: input should be greater than or equal to 2; got 0"),
         ({"lr": 0.0}, "lr: input should be greater than 0"),
         ({"dropout": 1.0}, "dropout: input should be less than 1"),
-        ({"model": "gin"}, "model: input should be 'sage', 'gcn' or 'gat'; got 'gin'"),
+        ({"model": "gin"}, "model: input should be 'sage', 'sage-pool', 'gcn' or 'gat'; got 'gin'"),
         ({"epochs": "many"}, "epochs: input should be a valid integer"),
         ({"bulk_size": 0}, "bulk_size"),
         ({"layers": 2, "fanouts": (5,)}, "2 layers need as many fanouts; got 5"),

@@ -122,6 +122,10 @@ def test_codecs_and_caches_send_less(stored):
     assert half == brief == plain // 2
     assert half_loss == pytest.approx(loss, abs=1e-3)
     assert half_loss != loss
+    coded, near = bytes_of(feature_codec="int8")
+    assert coded == plain * (community_graph().num_features + 4) // (4 * community_graph().num_features)
+    assert near == pytest.approx(loss, abs=1e-2)
+    assert near != loss
     for by in ("degree", "frequency"):
         cached, same = bytes_of(cache_bytes=100 * 4 * community_graph().num_features, cache_by=by)
         assert same == loss

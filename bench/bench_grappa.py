@@ -1,0 +1,190 @@
+"""Test accuracy of Grappa beside training on the whole graph and beside parts that stay alone, with every ablation.
+
+    python bench/bench_grappa.py [--data FOLDER] [--seeds 0,1,2,3,4] [--layers 2,3,4] [--ranks 8] [--json FILE]
+
+The graph is a stochastic block model of 3000 vertices: 24000 undirected edges, 60 % of them within one of five classes, features in 32
+dimensions (a unit vector for each class, noise of 0.9), a fifth of the vertices to train on. FOLDER may hold cora.npz. Ranks
+are threads and every step is one pass over a view, so figures are of accuracy and bytes, not of time. First come the rows that
+the gates are about, seed by seed, then the ablations; FILE is written after each run, and a later call goes on from
+it. Each seed draws another graph, another partition and other weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from harness import machine, report
+
+from bulksample import CSR, Graph, methods
+from bulksample.config import TrainConfig
+from bulksample.data import npz, store
+from bulksample.dist.threads import on_threads
+from bulksample.methods.grappa import Grappa
+from bulksample.methods.seed_weights import walk_coverage
+from bulksample.train.loop import Trainer
+
+COMMON = {"epochs": 80, "lr": 0.01, "dropout": 0.5, "eval_every": 5, "threads": 1, "partition": "random", "quiet": True}
+STRICT = {"view": "strict", "swap_every": 5, "full_graph": True}
+HALO = {"view": "halo", "swap_every": 5, "full_graph": True}
+ALONE = {"view_chunks": 1}
+UNIFORM, RAW = {"seed_weights": "none"}, {"shrink": 1.0}
+ROWS: dict[str, dict[str, Any]] = {
+    "full graph": {},
+    "alone, strict, uniform": STRICT | ALONE | UNIFORM,
+    "alone, strict, node": STRICT | ALONE,
+    "alone, strict, 1/kappa": STRICT | ALONE | {"inverse": True},
+    "alone, halo, uniform": HALO | ALONE | UNIFORM,
+    "pair, strict, uniform": STRICT | UNIFORM,
+    "pair, strict, batch": STRICT | RAW | {"seed_weights": "batch"},
+    "pair, strict, node": STRICT,
+    "pair, strict, node, first hop": STRICT | {"weight_hops": 1},
+    "pair, strict, node, lambda 1": STRICT | RAW,
+    "pair, strict, node, first hop, lambda 1": STRICT | RAW | {"weight_hops": 1},
+    "pair, strict, node, first hop, lambda 0.5": STRICT | {"shrink": 0.5, "weight_hops": 1},
+    "pair, strict, 1/kappa": STRICT | RAW | {"inverse": True},
+    "pair, strict, fresh, uniform": STRICT | UNIFORM | {"chunking": "fresh"},
+    "pair, strict, fresh, node": STRICT | {"chunking": "fresh"},
+    "pair, halo, uniform": HALO | UNIFORM,
+    "pair, halo, node": HALO,
+    "pair, halo, fresh, uniform": HALO | UNIFORM | {"chunking": "fresh"},
+    "pair, halo, fresh, node": HALO | {"chunking": "fresh"},
+    "pair, halo of 300 rows, uniform": HALO | UNIFORM | {"halo_rows": 300},
+    "pair, strict, node, never swapped": STRICT | {"swap_every": 0},
+    "pair, strict, node, swapped every 20": STRICT | {"swap_every": 20},
+    "pair, strict, node, swapped every 1": STRICT | {"swap_every": 1},
+}
+GATED = ("full graph", "alone, strict, uniform", "pair, strict, uniform", "pair, strict, node", "pair, halo, uniform", "pair, halo, node")
+
+
+class Inverse(Grappa):
+    """Weights that are one over the coverage of the first hop: the mistake that Grappa's weights are often taken for."""
+
+    def _coverage_weights(self) -> tuple[np.ndarray, float]:
+        view = self.local
+        covered = walk_coverage(view.matrix, view.total_degrees, 1)[view.seeds]
+        raw = 1 / np.maximum(covered, 1 / np.maximum(view.total_degrees[view.seeds], 1))
+        n, total = self.comm.allreduce(np.array([len(raw), raw.sum()]), "control")
+        return raw * (n / total), 1.0
+
+
+def block_model(seed: int) -> Graph:
+    rng, n, classes, width = np.random.default_rng(seed), 3000, 5, 32
+    labels = rng.integers(0, classes, n)
+    members = [np.flatnonzero(labels == c) for c in range(classes)]
+    u, same = rng.integers(0, n, 24000), rng.random(24000) < 0.6
+    chosen = np.where(same, labels[u], (labels[u] + rng.integers(1, classes, len(u))) % classes)
+    v = np.array([rng.choice(members[c]) for c in chosen])
+    u, v = u[u != v], v[u != v]
+    adjacency = CSR.from_edges(np.concatenate([u, v]), np.concatenate([v, u]), (n, n))
+    centres = rng.standard_normal((classes, width))
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    x = (centres[labels] + 0.9 * rng.standard_normal((n, width))).astype(np.float32)
+    split = rng.random(n)
+    masks = {"train": split < 0.2, "val": (split >= 0.2) & (split < 0.45), "test": split >= 0.45}
+    return Graph(adjacency, 1.0, x, labels.astype(np.int64), classes, masks, {}, "block-model").validate()
+
+
+def accuracy(directory: Path, ranks: int, options: dict[str, Any]) -> dict[str, Any]:
+    """The report of one run."""
+    asked = dict(options)
+    method = Inverse if asked.pop("inverse", False) else Grappa
+    methods.METHODS["grappa"] = method
+    config = TrainConfig.of(**asked)
+    return on_threads(1 if config.method == "full" else ranks, lambda comm: Trainer(config, directory, comm).run(), timeout=600.0)[0]
+
+
+def gates(rows: dict[tuple[str, int, str], dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was to be shown, and what was found, in points; over the seeds that all rows of a gate have."""
+    found = []
+    for graph, layers in sorted({(graph, layers) for graph, layers, _ in rows}):
+        scores = [rows.get((graph, layers, name), {"scores": {}})["scores"] for name in GATED]
+        seeds = sorted(set.intersection(*map(set, scores)))
+        if not seeds:
+            continue
+        full, alone, uniform, strict, *halos = (statistics.mean(one[seed] for seed in seeds) for one in scores)
+        checks = [("margin of halo over alone", max(halos) - alone, None)]
+        if graph == "block-model":
+            checks += [("strict node - alone >= 10", strict - alone, strict - alone >= 10)]
+            checks += [("strict node - uniform >= 2", strict - uniform, strict - uniform >= 2)]
+        most = {("block-model", 2): 7.0, ("block-model", 3): 5.0, ("cora", 2): 2.0}.get((graph, layers))
+        if most is not None:
+            lost = {name[6:]: full - halo for name, halo in zip(GATED[4:], halos, strict=True)}
+            checks += [(f"full - {name} <= {most:.0f}", points, points <= most) for name, points in lost.items()]
+        where = {"graph": graph, "layers": layers, "seeds": len(seeds)}
+        found += [where | {"gate": gate, "points": points, "met": met} for gate, points, met in checks]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--seeds", default="0,1,2,3,4")
+    parser.add_argument("--layers", default="2,3,4")
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    seeds, depths = ([int(part) for part in text.split(",")] for text in (options.seeds, options.layers))
+    rows = _kept(options.json)
+    for part, seed, (graph, layers) in product(("gates", "ablations"), seeds, _graphs(depths, options.data)):
+        with tempfile.TemporaryDirectory() as folder:
+            made = block_model(seed) if graph == "block-model" else npz.read(options.data / "cora.npz")
+            store.save(made, Path(folder) / "graph")
+            for name in _rows(part, 3 if graph == "cora" else layers):
+                row = rows.setdefault((graph, layers, name), {"graph": graph, "layers": layers, "row": name, "scores": {}})
+                if str(seed) not in row["scores"]:
+                    run(Path(folder) / "graph", row, options.ranks, seed)
+                    report(told(rows, options.ranks), options.json)
+
+
+def run(directory: Path, row: dict[str, Any], ranks: int, seed: int) -> None:
+    """Run a row with a seed, and add to it what came out."""
+    method = {"method": "grappa", **ROWS[row["row"]]} if ROWS[row["row"]] else {"method": "full"}
+    hidden = 32 if row["graph"] == "block-model" else 64
+    found = accuracy(directory, ranks, {**COMMON, "layers": row["layers"], "hidden": hidden, "seed": seed, **method})
+    row["scores"][str(seed)] = 100 * found["test_accuracy"]
+    row["mean"], row["std"] = statistics.mean(row["scores"].values()), _spread(list(row["scores"].values()))
+    kept = ("weight_cv", "effective_share", "halo_rows", "initial_bytes", "repartition_bytes")
+    row.update({key: found[key] for key in kept if key in found} | {"gradient_bytes": found["bytes_sent"]["gradients"]})
+    print(f"{row['graph']:12} L={row['layers']} seed {seed} {row['row']:42} {row['scores'][str(seed)]:.1f}", file=sys.stderr, flush=True)
+
+
+def told(rows: dict[tuple[str, int, str], dict[str, Any]], ranks: int) -> dict[str, Any]:
+    """All that has been run so far."""
+    return {"machine": machine(), "ranks": ranks, "settings": COMMON, "rows": list(rows.values()), "gates": gates(rows)}
+
+
+def _kept(path: Path | None) -> dict[tuple[str, int, str], dict[str, Any]]:
+    """What an earlier call has run."""
+    if path is None or not path.exists():
+        return {}
+    return {(row["graph"], row["layers"], row["row"]): row for row in json.loads(path.read_text())["rows"]}
+
+
+def _graphs(depths: list[int], data: Path | None) -> list[tuple[str, int]]:
+    return [("block-model", layers) for layers in depths] + ([("cora", 2)] if data else [])
+
+
+def _rows(part: str, layers: int) -> list[str]:
+    """The rows that the gates are about, at every depth; or all others, of which deep models have none and those of three layers fewer."""
+    if part == "gates":
+        return list(GATED)
+    others = [name for name in ROWS if name not in GATED]
+    return [name for name in others if layers == 2 or (layers == 3 and "swapped" not in name)]
+
+
+def _spread(scores: list[float]) -> float:
+    return statistics.stdev(scores) if len(scores) > 1 else 0.0
+
+
+if __name__ == "__main__":
+    main()

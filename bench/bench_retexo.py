@@ -1,0 +1,287 @@
+"""RETEXO beside full-graph training: bytes, accuracy, seconds, and where training layer by layer loses.
+
+    python bench/bench_retexo.py --data FOLDER [--work FOLDER] [--ranks 4] [--seeds 0,1,2] [--parts bytes,accuracy,weak] [--json FILE]
+
+FOLDER holds the .npz files. Bytes are those of a whole run but for evaluation, whose traffic is no part of any formula.
+
+- bytes: `full`, strong and naive, over `retexo`, for 200 rounds; measured on two shorter runs, since every round sends the
+  same, and by the formulas with the halo rows that there were. Ranks are threads, which count what processes do. "published" is
+  the formula that published ratios are against: every layer aggregates at the width of its input, and the input travels once.
+- accuracy: the same width, layers, seeds, splits and number of rounds, on one rank; `retexo` has its own weight decay on cora and
+  citeseer.
+- weak: a block model with weak features, where stages lose, and what rounds end to end win back for how many bytes. Scores are
+  those of one rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import machine, report, summary
+
+from bulksample import CSR, Graph
+from bulksample.data import store
+from bulksample.data.blockmodel import BlockModel
+from bulksample.data.dcsbm import dcsbm
+from bulksample.dist.base import Comm
+from bulksample.dist.threads import on_threads
+from bulksample.train.loop import train as trained
+
+# name: (graph, model, hidden, layers, rounds, ratio foreseen for 200 rounds on 4 random parts, where it is to be reached)
+BYTES = {
+    "cora GCN-128": ("cora", "gcn", 128, 2, 200, 2.0),
+    "citeseer GCN-128": ("citeseer", "gcn", 128, 2, 200, 1.4),
+    "sbm SAGE-64": ("sbm", "sage", 64, 2, 200, 75),
+    "sbm SAGE-64, 3 layers": ("sbm", "sage", 64, 3, 200, 86),
+    "facebook-pagepage 128-d GCN-256": ("facebook-pagepage-128", "gcn", 256, 2, 200, 100),
+    "facebook-pagepage 4714-d GCN-256": ("facebook-pagepage", "gcn", 256, 2, 200, 100),
+}
+COMMON = {
+    "cora": "--hidden 128 --epochs 200 --lr 0.01 --feature-norm l1",
+    "citeseer": "--hidden 128 --epochs 200 --lr 0.01 --feature-norm l1",
+    "amazon-computers": "--hidden 128 --epochs 150 --lr 0.01 --feature-norm l2",
+    "facebook-pagepage": "--hidden 128 --epochs 80 --lr 0.01 --feature-norm l2",
+}
+SETTINGS = {  # of each side, chosen on validation among dropout and weight decay
+    ("cora", "full"): "--dropout 0.5 --input-dropout 0.5 --weight-decay 5e-4",
+    ("cora", "retexo"): "--dropout 0.5 --input-dropout 0.5 --weight-decay 5e-3",
+    ("citeseer", "full"): "--dropout 0.5 --input-dropout 0.5 --weight-decay 5e-4",
+    ("citeseer", "retexo"): "--dropout 0.5 --input-dropout 0.5 --weight-decay 5e-3",
+    ("amazon-computers", "full"): "--dropout 0.5",
+    ("amazon-computers", "retexo"): "--dropout 0.5",
+    ("facebook-pagepage", "full"): "--dropout 0.5 --weight-decay 5e-5",
+    ("facebook-pagepage", "retexo"): "--dropout 0.5 --weight-decay 5e-5",
+}
+REFINEMENTS = (10, 40)
+MEASURED = (4, 12)  # rounds of a stage, or of all, that are run; the bytes of more follow a straight line
+
+
+def alone(directory: Path, words: str, seed: int, comm: Comm | None = None) -> dict[str, Any]:
+    """The report of one run, on one rank or on one of several that are threads; words are those of `bulksample train`."""
+    options: dict[str, Any] = {}
+    for word in words.split():
+        if word.startswith("--"):
+            key = word[2:].replace("-", "_")
+            options[key] = True
+        else:
+            options[key] = int(word) if word.isdigit() else word
+    return trained(directory, comm, threads=1, seed=seed, **options)
+
+
+def training_bytes(run: dict[str, Any]) -> dict[str, int]:
+    """Bytes of a run without its evaluations: of the kinds of the formulas, and of all kinds."""
+    kinds = {kind: run["bytes_sent"][kind] for kind in ("features", "activations", "gradients", "model")}
+    beside = run["phase_bytes"]["evaluate"]
+    if run["method"] == "full":  # evaluates by exchange
+        kinds["activations"] -= beside
+    return {**kinds, "formula_kinds": sum(kinds.values()), "everything": run["bytes_sent"]["total"] - beside}
+
+
+# ---- bytes
+
+
+def counted(directory: Path, words: str, rounds: int, ranks: int) -> tuple[dict[str, Any], dict[str, float]]:
+    """A short run, and the bytes of so many rounds (of every stage): every round sends the same, a refinement stays as it is."""
+    a, b = MEASURED
+    asked = [f"{words} --partition random --eval-every 1000 --epochs {count}" for count in MEASURED]
+    runs = [on_threads(ranks, lambda comm, one=one: alone(directory, one, 0, comm), timeout=600)[0] for one in asked]
+    few, more = (training_bytes(run) for run in runs)
+    return runs[1], {kind: few[kind] + (more[kind] - few[kind]) * (rounds - a) / (b - a) for kind in few}
+
+
+def foreseen(halo: int, features_once: int, widths: list[int], sparse: bool, rounds: int, ranks: int, parameters: int) -> dict[str, int]:
+    """Bytes of full-graph training by the formulas, without control and topology.
+
+    In the naive form the input travels in every round too: dense as it is, sparse after its transformation and with gradients.
+    """
+    reduced = 4 * rounds * 2 * (ranks - 1) * (parameters + 3) + 4 * (ranks - 1) * parameters
+    hidden = sum(widths[1:-1])
+    narrow = sum(min(a, b) for a, b in pairwise(widths[1:]))
+    per_round = {"strong": 2 * narrow, "published": 2 * hidden, "naive": 2 * hidden + (2 * widths[1] if sparse else widths[0])}
+    return {form: features_once + 4 * rounds * halo * width + reduced for form, width in per_round.items()}
+
+
+def byte_ratios(places: dict[str, Path], ranks: int) -> Iterator[dict[str, Any]]:
+    for name, asked in BYTES.items():
+        if asked[0] in places:
+            yield byte_ratio(name, places[asked[0]], asked, ranks)
+
+
+def byte_ratio(name: str, directory: Path, asked: tuple[str, str, int, int, int, float], ranks: int) -> dict[str, Any]:
+    """One row of the table."""
+    _, model, hidden, layers, rounds, in_table = asked
+    words = f"--model {model} --hidden {hidden} --layers {layers} --dropout 0"
+    methods = {"retexo": "--method retexo", "strong": "--method full", "naive": "--method full --form naive"}
+    runs, sent = {}, {}
+    for method, extra in methods.items():
+        runs[method], sent[method] = counted(directory, f"{words} {extra}", rounds, ranks)
+    greedy = runs["retexo"]
+    graph = store.load(directory)
+    widths = [graph.num_features, *[hidden] * (layers - 1), graph.num_classes]
+    halo, parameters = greedy["halo_rows_of_all"], runs["strong"]["parameters"]
+    once = greedy["predicted_bytes"]["features"]
+    formula = foreseen(halo, once, widths, isinstance(graph.features, CSR), rounds, ranks, parameters)
+    stages = greedy["predicted_bytes"]
+    v = sum(stages.values()) + stages["gradients"] // MEASURED[1] * (rounds - MEASURED[1])
+    row = {
+        "name": name, "ranks": ranks, "rounds": rounds, "halo_rows": halo, "in_table": in_table,
+        "retexo_bytes": sent["retexo"], "retexo_formula": v,
+        "gradient_share": sent["retexo"]["gradients"] / sent["retexo"]["everything"],
+        "published_ratio_formula": formula["published"] / v,
+    }
+    for form in ("strong", "naive"):
+        ratios = {kinds: sent[form][kinds] / sent["retexo"][kinds] for kinds in ("formula_kinds", "everything")}
+        row[form] = {"bytes": sent[form], "formula": formula[form], "ratio": ratios, "ratio_formula": formula[form] / v}
+    print(
+        f"{name:32}" + "  ".join(
+            f"{form} {row[form]['ratio']['everything']:.2f} (without control {row[form]['ratio']['formula_kinds']:.2f}, "
+            f"formula {row[form]['ratio_formula']:.2f})" for form in ("strong", "naive")
+        ) + "  "
+        f"published form {row['published_ratio_formula']:6.2f}, table {in_table}  "
+        f"gradients {100 * row['gradient_share']:.0f} %", flush=True,
+    )  # fmt: skip
+    return row
+
+
+# ---- accuracy
+
+
+def accuracies(places: dict[str, Path], seeds: list[int], models: list[str]) -> Iterator[dict[str, Any]]:
+    for graph in [name for name in COMMON if name in places]:
+        for model in models:
+            row: dict[str, Any] = {"graph": graph, "model": model}
+            for method in ("full", "retexo"):
+                words = f"--method {method} --model {model} --layers 2 --eval-every 2 {COMMON[graph]} {SETTINGS[graph, method]}"
+                runs = [alone(places[graph], words, seed) for seed in seeds]
+                scores = [100 * run["test_accuracy"] for run in runs]
+                row[method] = {
+                    "command": f"bulksample train {graph} {words}", "scores": scores, "mean": statistics.mean(scores),
+                    "std": statistics.stdev(scores) if len(scores) > 1 else 0.0,
+                    "seconds_per_round": summary([run["seconds_per_epoch"] for run in runs]),
+                }
+                if method == "retexo":
+                    row["stages"] = [[100 * stage["test_accuracy"] for stage in run["stages"]] for run in runs]
+            row["difference"] = row["retexo"]["mean"] - row["full"]["mean"]
+            print(
+                f"{graph:18} {model:5} full {row['full']['mean']:.1f} ± {row['full']['std']:.1f}  retexo {row['retexo']['mean']:.1f} ± "
+                f"{row['retexo']['std']:.1f}  difference {row['difference']:+.1f}  seconds a round "
+                f"{row['full']['seconds_per_round']['median']:.3f} and {row['retexo']['seconds_per_round']['median']:.3f}", flush=True,
+            )  # fmt: skip
+            yield row
+
+
+# ---- weak features
+
+
+def weak_features(places: dict[str, Path], seeds: list[int], models: list[str], ranks: int) -> Iterator[dict[str, Any]]:
+    """Test accuracy and bytes of end-to-end training, with and without layer norm, and of stages with a few rounds after them."""
+    contestants = {"end to end": "--method full", "end to end, layer norm": "--method full --layer-norm", "stages": "--method retexo"}
+    contestants |= {f"stages + {k} rounds": f"--method retexo --refine {k}" for k in REFINEMENTS}
+    for model in models:
+        for layers in (2, 3):
+            words = f"--model {model} --hidden 64 --layers {layers} --epochs 100 --lr 0.01 --dropout 0.3 --weight-decay 5e-4"
+            row: dict[str, Any] = {"model": model, "layers": layers}
+            for name, method in contestants.items():
+                runs = [alone(places["weak"], f"{words} {method}", seed) for seed in seeds]
+                scores = [100 * run["test_accuracy"] for run in runs]
+                row[name] = {
+                    "mean": statistics.mean(scores), "std": statistics.stdev(scores) if len(scores) > 1 else 0.0, "scores": scores,
+                    "bytes": counted(places["weak"], f"{words} {method}", 100, ranks)[1]["everything"],
+                }
+            told = "  ".join(f"{name} {row[name]['mean']:.1f} ({row[name]['bytes'] / 2**20:.1f} MiB)" for name in contestants)
+            print(f"weak {model:5} L={layers}  {told}", flush=True)
+            yield row
+
+
+def weak_graph(n: int = 3000, edges: int = 24_000, homophily: float = 0.6, noise: float = 0.9, width: int = 32, classes: int = 5) -> Graph:
+    """A block model of equal classes; features are a random direction of the class, of length 1, and normal noise."""
+    rng = np.random.default_rng(7)
+    labels = rng.integers(0, classes, n)
+    members = [np.flatnonzero(labels == c) for c in range(classes)]
+    u = rng.integers(0, n, edges // 2)
+    inside = rng.random(len(u)) < homophily
+    v = np.where(inside, [rng.choice(members[labels[a]]) for a in u], rng.integers(0, n, len(u)))
+    apart = u != v
+    u, v = u[apart], v[apart]
+    pairs = np.unique(np.stack([np.concatenate([u, v]), np.concatenate([v, u])], 1), axis=0)
+    directions = rng.standard_normal((classes, width))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    x = (directions[labels] + noise * rng.standard_normal((n, width))).astype(np.float32)
+    place = rng.permutation(n)
+    masks = {"train": place < n // 5, "val": (place >= n // 5) & (place < 2 * n // 5), "test": place >= 2 * n // 5}
+    return Graph(CSR.from_edges(pairs[:, 0], pairs[:, 1], (n, n)), 1.0, x, labels.astype(np.int64), classes, masks, {}, "weak").validate()
+
+
+def projected(graph: Graph, width: int) -> Graph:
+    """The features of a graph times a random matrix: as wide as the reduced ones that other loaders ship."""
+    matrix = np.random.default_rng(7).standard_normal((graph.num_features, width)) / np.sqrt(width)
+    x = (graph.features.to_scipy() @ matrix).astype(np.float32)
+    return replace(graph, features=x, name=f"{graph.name}-{width}").validate()
+
+
+# ---- the whole
+
+
+def prepared(data: Path, work: Path, parts: list[str], only: set[str]) -> dict[str, Path]:
+    """The stores that are needed, by name; made where they are missing."""
+    of_part = {"bytes": {asked[0] for asked in BYTES.values()}, "accuracy": set(COMMON), "weak": {"weak"}}
+    places = {}
+    for name in sorted(set().union(*(of_part[part] for part in parts)) & only):
+        places[name] = work / name
+        if (places[name] / "manifest.json").exists():
+            continue
+        if name == "sbm":
+            model = BlockModel(classes=10, features=64, degree_spread=0, communities=1, train=0.5, val=0.2, popularity=None)
+            store.save(dcsbm(20_000, 10, model, seed=1), places[name])
+        elif name == "weak":
+            store.save(weak_graph(), places[name])
+        elif name == "facebook-pagepage-128":
+            store.save(projected(store.load(work / "facebook-pagepage"), 128), places[name])
+        else:
+            command = [sys.executable, "-m", "bulksample", "data", "import", "npz", str(data / f"{name}.npz"), "-o", str(places[name])]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return places
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, help="folder that keeps the stores; a temporary one unless given")
+    parser.add_argument("--parts", default="bytes,accuracy,weak")
+    parser.add_argument("--graphs", default=",".join(dict.fromkeys([*COMMON, "facebook-pagepage-128", "sbm", "weak"])))
+    parser.add_argument("--models", default="gcn,sage")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    parts, seeds = options.parts.split(","), [int(part) for part in options.seeds.split(",")]
+    models = options.models.split(",")
+    found: dict[str, Any] = {"machine": machine(), "ranks": options.ranks, "seeds": seeds}
+    with tempfile.TemporaryDirectory() as folder:
+        places = prepared(options.data, options.work or Path(folder), parts, set(options.graphs.split(",")))
+        rows = {
+            "bytes": byte_ratios(places, options.ranks), "accuracy": accuracies(places, seeds, models),
+            "weak": weak_features(places, seeds, models, options.ranks),
+        }  # fmt: skip
+        for part in parts:
+            found[part] = []
+            for row in rows[part]:
+                found[part].append(row)
+                if options.json:  # a long run that is ended keeps its rows
+                    options.json.write_text(json.dumps(found, indent=2) + "\n")
+    report(found, options.json)
+
+
+if __name__ == "__main__":
+    main()

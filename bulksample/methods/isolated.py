@@ -1,0 +1,91 @@
+"""The steps of ranks that train apart, each on its own seeds: as many steps on every rank, and no seed left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..errors import UsageError
+from .supply import NOTHING, Minibatches, Step, Steps
+
+
+def shared_steps(seeds: list[int], batch_size: int) -> tuple[int, list[int]]:
+    """How many steps all ranks make, and the batch size of each: max over r of ceil(n_r / b); b where a rank needs them all.
+
+    Parameters
+    ----------
+    seeds : n_r, those of each rank
+    """
+    own = [-(-count // batch_size) for count in seeds]
+    steps = max(own)
+    return steps, [batch_size if mine == steps else max(1, -(-count // steps)) for mine, count in zip(own, seeds, strict=True)]
+
+
+class Isolated(Steps):
+    """Steps on one view after another.
+
+    Parameters
+    ----------
+    what : dict
+        What must be alike for a run to go on from a state.
+    forget : callable
+        Called where what is under way is given up.
+
+    Attributes
+    ----------
+    minibatches : Minibatches, optional
+        Of the present view, to be set before the first step on it; without them a step is one pass over everything.
+    """
+
+    def __init__(self, what: dict[str, Any], forget: Callable[[], None]) -> None:
+        self._what, self._forget = what, forget
+        self._epoch = self._step = 0
+        self._steps = 1
+        self.minibatches: Minibatches | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def step(self) -> int:
+        return self._step
+
+    @property
+    def steps(self) -> int:
+        return self._steps
+
+    def train_on(self, minibatches: Minibatches | None, steps: int) -> None:
+        """Go on with another view, from where the run stands."""
+        self.minibatches, self._steps = minibatches, steps
+        if minibatches is not None:
+            place = {"epoch": self._epoch, "step": min(self._step, minibatches.steps)}
+            minibatches.load_state_dict(minibatches.state_dict() | place)
+
+    def __iter__(self) -> Iterator[Step]:
+        held = iter(self.minibatches or ())
+        while self._step < self._steps:
+            step = next(held, NOTHING)
+            self._step += 1
+            yield step
+        for _ in held:  # it moves on to the next epoch when it is asked once more
+            raise UsageError(f"there are more than {self._steps} steps in epoch {self._epoch}")
+        self._epoch, self._step = self._epoch + 1, 0
+
+    def drop(self) -> None:
+        if self.minibatches is not None:
+            self.minibatches.drop()
+        self._forget()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self._epoch, "step": self._step, **self._what}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for key, own in self._what.items():
+            if state.get(key) != own:
+                raise UsageError(f"the state does not fit: {key} was {state.get(key)!r} and is {own!r} now")
+        self._epoch, self._step = int(state["epoch"]), int(state["step"])
+        self.train_on(self.minibatches, self._steps)
+
+    def facts(self) -> dict[str, Any]:
+        return {} if self.minibatches is None else self.minibatches.facts()

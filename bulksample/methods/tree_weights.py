@@ -1,0 +1,88 @@
+"""Horvitz-Thompson weights of whole sampled trees: exact where every tree has a chance, with a variance that grows with the tree.
+
+A seed v draws a tree T from the view S, q_S(T|v), in place of the whole graph, p(T|v). With one factor for every row that draws
+k neighbours, and Pi(T) the probability that the vertices that T needs are in the view of v,
+
+    W_S(T) = p / q_S = product over rows of C(d_S, k) / C(d, k),  k = min(k, d)      without replacement
+                                         of (d_S / d)**k                             with replacement; 1 where d = 0
+    w = W_S(T) / Pi(T),    Pi(T) = (c / m)**(vertices that T needs, other than v)    chunks dealt afresh, c of m seen
+
+T needs all its vertices; with a halo, only those that draw and have neighbours. E w g(T) = sum over T of p(T|v) g(T): exact,
+since every tree has Pi > 0. A tree is the set of rows that v's output depends on:
+a row that two parents share draws once, and counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse
+
+from ..minibatch import MiniBatch
+from ..sparse import CSR
+
+
+def tree_weights(
+    minibatch: MiniBatch, matrix: CSR, degrees: np.ndarray, fanouts: Sequence[int], replace: bool, share: float, halo: bool
+) -> np.ndarray:
+    """The weight of the tree of each seed of a minibatch of node-wise draws: float64, shape (b,).
+
+    Parameters
+    ----------
+    matrix : CSR, shape (m, m)
+        The edges within the view.
+    degrees : integers, shape (m,)
+        In-neighbours in the whole graph.
+    fanouts : L of them, from the seeds on
+    share : float
+        c / m.
+    halo : bool
+        Whether sources from outside are at hand.
+    """
+    local = matrix.degrees
+    log_weight = np.zeros(len(minibatch.seeds))
+    needs = degrees[minibatch.vertices] > 0 if halo else np.ones(len(minibatch.vertices), bool)
+    reach = scipy.sparse.csr_array(
+        (np.ones(len(minibatch.seeds)), minibatch.seed_rows, np.arange(len(minibatch.seeds) + 1)),
+        shape=(len(minibatch.seeds), minibatch.blocks[-1].num_destinations),
+    )
+    for fanout, block in zip(fanouts, reversed(minibatch.blocks), strict=True):
+        drawing = minibatch.vertices[: block.num_destinations]
+        with np.errstate(divide="ignore"):
+            log_weight += reach @ np.log(row_ratio(local[drawing], degrees[drawing], fanout, replace))
+        drew, reach = reach, _reached(reach, block.indptr, block.indices, block.num_sources)
+    tree = drew if halo else reach
+    needed = tree @ needs[: tree.shape[1]].astype(np.float64) - needs[minibatch.seed_rows]
+    return np.exp(log_weight - needed * np.log(share))
+
+
+def row_ratio(local: np.ndarray, degrees: np.ndarray, fanout: int, replace: bool) -> np.ndarray:
+    """p / q of one row's draws: float64; 0 where the row could not have drawn them in the whole graph.
+
+    Parameters
+    ----------
+    local, degrees : integers
+        d_S and d.
+    fanout : int
+        k; -1 takes all neighbours.
+    """
+    if replace and fanout != -1:
+        return np.divide(local, degrees, out=np.ones(len(degrees)), where=degrees > 0) ** fanout
+    if fanout == -1:
+        return (local == degrees).astype(np.float64)
+    ratio = np.ones(len(degrees))
+    for i in range(min(fanout, int(degrees.max(initial=0)))):
+        factor = np.divide(np.maximum(local - i, 0), degrees - i, out=np.ones(len(degrees)), where=degrees > i)
+        ratio *= factor
+    return ratio
+
+
+def _reached(reach: scipy.sparse.csr_array, indptr: np.ndarray, indices: np.ndarray, sources: int) -> scipy.sparse.csr_array:
+    """Which rows of the next hop each seed depends on: the same vertices, and what they drew."""
+    drawn = scipy.sparse.csr_array((np.ones(len(indices)), indices, indptr), shape=(len(indptr) - 1, sources))
+    same = scipy.sparse.csr_array((reach.data, reach.indices, reach.indptr), shape=(reach.shape[0], sources))
+    reached = scipy.sparse.csr_array(same + reach @ drawn)
+    reached.sum_duplicates()
+    reached.data = np.ones(reached.nnz)
+    return reached
