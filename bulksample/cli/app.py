@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from . import data, info, partition, plan, sample, train
+from . import compare, data, info, partition, plan, sample, train
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,3 +18,4 @@ app.command("partition")(partition.partition)
 app.command("plan")(plan.plan)
 app.command("sample")(sample.sample)
 app.command("train")(train.train)
+app.command("compare")(compare.compare)

@@ -1,4 +1,4 @@
-"""Seconds and bytes by phase of a run, kept in one place so that algorithms stay free of timers."""
+"""Seconds, bytes and messages by phase of a run, kept in one place so that algorithms stay free of timers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..dist.base import KINDS, Comm
+import numpy as np
+
+from ..dist.base import KINDS, Comm, Traffic
 
 PHASES = ("sample", "fetch", "forward", "backward", "reduce", "step", "evaluate", "checkpoint")
+ASIDE = ("evaluate", "checkpoint")  # what a run does besides training
+_MESSAGES, _BYTES, _TRAINING_MESSAGES, _TRAINING_BYTES = range(4)
 
 
 class Ledger:
@@ -27,41 +31,88 @@ class Ledger:
         self._comm, self._sampling = comm, sampling
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._phase_bytes = dict.fromkeys(PHASES, 0)
+        self._aside_seconds, self._aside = np.zeros(2), dict.fromkeys(KINDS, Traffic(0, 0))
+        self._began: tuple[float, float] | None = None  # of the first phase: set-up takes its time once, whatever the method
         self._taken = self.total()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time and the bytes of a block under one of PHASES."""
-        began, sent = time.perf_counter(), self._sent()
+        """Count the time, the bytes and the messages of a block under one of PHASES."""
+        began, before = _now(), dict(self._comm.tally)
+        self._began = self._began or began
         try:
             yield
         finally:
-            self._seconds[name] += time.perf_counter() - began
-            self._phase_bytes[name] += self._sent() - sent
+            now, after = _now(), self._comm.tally
+            self._seconds[name] += now[0] - began[0]
+            self._phase_bytes[name] += _bytes(after) - _bytes(before)
+            if name in ASIDE:
+                self._aside_seconds += np.subtract(now, began)
+                self._aside = _add(self._aside, after, before)
 
     def total(self) -> dict[str, dict[str, Any]]:
-        """Seconds by phase, bytes by phase, bytes by kind."""
-        own, beside = (comm.tally if comm else {} for comm in (self._comm, self._sampling))
-        sampled = {kind: traffic.bytes for kind, traffic in beside.items()}
+        """Seconds by phase; bytes by phase; by kind, four numbers: messages and bytes, then those of training, which is all but ASIDE.
+
+        "training" are its seconds from the first phase on: by the clock, and of the processor, which spends none on waiting for others.
+        Short, because ranks send it to each other after every epoch.
+        """
+        beside = self._sampling.tally if self._sampling else {}
+        everything = _add(self._comm.tally, beside, {})
+        training = _add(everything, {}, self._aside)
+        now = _now()
+        clock, processor = (np.subtract(now, self._began or now) - self._aside_seconds).tolist()
         return {
             "seconds": dict(self._seconds),
-            "phase_bytes": {**self._phase_bytes, "sample": self._phase_bytes["sample"] + sum(sampled.values())},
-            "bytes": {kind: own[kind].bytes + sampled.get(kind, 0) for kind in KINDS},
+            "phase_bytes": {**self._phase_bytes, "sample": self._phase_bytes["sample"] + _bytes(beside)},
+            "sent": {kind: [*everything[kind], *training[kind]] for kind in KINDS},
+            "training": {"clock": clock, "processor": processor},
         }
 
     def take(self) -> dict[str, dict[str, Any]]:
         """The same, counted since the last call."""
         now, before = self.total(), self._taken
         self._taken = now
-        return {part: {key: value - before[part][key] for key, value in now[part].items()} for part in now}
-
-    def _sent(self) -> int:
-        return sum(traffic.bytes for traffic in self._comm.tally.values())
+        return {part: {key: np.subtract(value, before[part][key]).tolist() for key, value in now[part].items()} for part in now}
 
 
-def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """The ledgers of all ranks as one: seconds of the slowest rank in each phase, bytes summed with their total."""
-    phases = {name: max(rank["seconds"][name] for rank in ranks) for name in PHASES}
-    phase_bytes = {name: sum(rank["phase_bytes"][name] for rank in ranks) for name in PHASES}
-    kinds = {kind: sum(rank["bytes"][kind] for rank in ranks) for kind in KINDS}
-    return {"phases": phases, "phase_bytes": phase_bytes, "bytes_sent": {"total": sum(kinds.values()), **kinds}}
+def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
+    """The ledgers of all ranks as one: seconds of the slowest rank in each phase, bytes and messages summed with their total.
+
+    "busiest_rank" is the most that a rank sent in training. "compute_seconds" are those of the rank that computes longest: of
+    its processor, on however many threads, but no more than by the clock.
+    """
+    return {
+        "phases": {name: max(rank["seconds"][name] for rank in ranks) for name in PHASES},
+        "phase_bytes": {name: sum(rank["phase_bytes"][name] for rank in ranks) for name in PHASES},
+        "bytes_sent": _summed(ranks, _BYTES),
+        "messages_sent": _summed(ranks, _MESSAGES),
+        "training_bytes": _summed(ranks, _TRAINING_BYTES),
+        "training_messages": _summed(ranks, _TRAINING_MESSAGES),
+        "busiest_rank": {"messages": _most(ranks, _TRAINING_MESSAGES), "bytes": _most(ranks, _TRAINING_BYTES)},
+        "compute_seconds": max(min(rank["training"].values()) for rank in ranks),
+    }
+
+
+def _now() -> tuple[float, float]:
+    """By the clock, and of the processor, all threads of this process."""
+    return time.perf_counter(), time.process_time()
+
+
+def _summed(ranks: list[dict[str, dict[str, Any]]], column: int) -> dict[str, int]:
+    kinds = {kind: sum(rank["sent"][kind][column] for rank in ranks) for kind in KINDS}
+    return {"total": sum(kinds.values()), **kinds}
+
+
+def _most(ranks: list[dict[str, dict[str, Any]]], column: int) -> int:
+    return max(sum(sent[column] for sent in rank["sent"].values()) for rank in ranks)
+
+
+def _bytes(tally: dict[str, Traffic]) -> int:
+    return sum(sent.bytes for sent in tally.values())
+
+
+def _add(one: dict[str, Traffic], other: dict[str, Traffic], less: dict[str, Traffic]) -> dict[str, Traffic]:
+    """one + other - less, kind by kind; a kind that is missing is nothing."""
+    nothing = Traffic(0, 0)
+    parts = {kind: (one[kind], other.get(kind, nothing), less.get(kind, nothing)) for kind in KINDS}
+    return {kind: Traffic(a.messages + b.messages - c.messages, a.bytes + b.bytes - c.bytes) for kind, (a, b, c) in parts.items()}

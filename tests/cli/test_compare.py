@@ -1,0 +1,283 @@
+"""`bulksample compare` with real runs: what is run, kept, refused, and left behind."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from communities import community_graph
+from launch import MPIRUN, ROOT, alive, run_ranks
+
+from bulksample.data import store
+from bulksample.errors import UsageError
+from bulksample.methods import METHODS
+from bulksample.report import compare as comparison
+from bulksample.report.compare import Contestant, contestants
+from bulksample.report.launch import Ended
+
+SMALL = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "3", "--threads", "1", "--eval-every", "2"]
+FAILING = "full:graph=replicated"
+REFUSAL = "UsageError: the method 'full' needs a graph that is partitioned; got replicated"
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    place = tmp_path_factory.mktemp("graph") / "g"
+    store.save(community_graph(), place)
+    return place
+
+
+def compare(stored, out, methods, *more, options=SMALL, environment=None):
+    line = [sys.executable, "-m", "bulksample", "compare", stored, "--methods", methods, "-o", out, *more, "--", *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
+    return subprocess.run([str(word) for word in line], env=environment, capture_output=True, text=True, timeout=280, check=False)
+
+
+@pytest.fixture(scope="module")
+def compared(stored, tmp_path_factory):
+    """Two methods and one that fails, on two ranks, two seeds."""
+    if MPIRUN is None:
+        pytest.skip("no mpirun: pip install mpich would bring one")
+    out = tmp_path_factory.mktemp("out") / "compared"
+    networks = ["--network", "ethernet-10g", "--network", "loopback:inside=1e6:latency=1e-3"]
+    more = ["--ranks", 2, "--repeats", 2, "--seed", 5, *networks, "--json", out.with_suffix(".json")]
+    return out, more, compare(stored, out, f"sync,{FAILING},full", *more)
+
+
+def table(out):
+    return json.loads((out / "table.json").read_text())
+
+
+def reports(out, method):
+    return [json.loads((out / "runs" / method / f"seed-{seed}" / "report.json").read_text()) for seed in (5, 6)]
+
+
+def test_a_method_that_fails_is_told_and_the_others_go_on(compared):
+    out, _, ended = compared
+    assert ended.returncode == 1, ended.stderr
+    found = table(out)
+    assert found["failed"] == [FAILING]
+    assert [row["method"] for row in found["methods"]] == ["sync", FAILING, "full"]
+    assert found["methods"][1] == {"method": FAILING, "failed": f"seed 5: {REFUSAL} (exit code 2)"}
+    assert [(run["method"], run["seed"], bool(run["failure"])) for run in found["runs"]] == [
+        ("sync", 5, False), (FAILING, 5, True), ("full", 5, False), ("sync", 6, False), ("full", 6, False),
+    ]  # fmt: skip
+    assert REFUSAL in ended.stderr
+    assert ended.stdout == (out / "table.md").read_text()
+    assert json.loads(out.with_suffix(".json").read_text()) == found
+
+
+@pytest.mark.parametrize("method", ["sync", "full"])
+def test_the_table_says_what_the_runs_said(compared, method):
+    out, _, _ = compared
+    row = next(row for row in table(out)["methods"] if row["method"] == method)
+    said = reports(out, method)
+    assert [report["seed"] for report in said] == [5, 6]
+    assert [report["method"] for report in said] == [method] * 2
+    assert row["score"]["values"] == [report["test_accuracy"] for report in said]
+    assert row["score"]["mean"] == pytest.approx((row["score"]["values"][0] + row["score"]["values"][1]) / 2)
+    assert row["seconds_per_epoch"]["values"] == [report["seconds_per_epoch"] for report in said]
+    for kind, mean in row["bytes"].items():
+        assert mean == sum(report["training_bytes"][kind] for report in said) / 2
+    for kind, mean in row["messages"].items():
+        assert mean == sum(report["training_messages"][kind] for report in said) / 2
+    for network, (latency, rate) in {"ethernet-10g": (50e-6, 1.25e9), "loopback:inside=1e6:latency=1e-3": (1e-3, 1e6)}.items():
+        for seconds, report in zip(row["networks"][network]["seconds"]["values"], said, strict=True):
+            sent = report["busiest_rank"]
+            assert seconds == pytest.approx(report["compute_seconds"] + latency * sent["messages"] + sent["bytes"] / rate)
+
+
+def test_what_was_sent_is_what_the_method_sends(compared):
+    out, _, _ = compared
+    for method in ("sync", "full"):
+        report = reports(out, method)[0]
+        gradients = 2 * 4 * (report["parameters"] + 3) * report["steps"]
+        assert report["training_bytes"]["gradients"] == report["bytes_sent"]["gradients"] == gradients
+        assert report["training_bytes"]["total"] < report["bytes_sent"]["total"]  # evaluation sends, too
+    assert reports(out, "sync")[0]["training_bytes"]["activations"] == 0 < reports(out, "full")[0]["training_bytes"]["activations"]
+
+
+def test_a_run_is_the_one_that_train_would_make(compared, stored, tmp_path):
+    out, _, _ = compared
+    alone = tmp_path / "alone.json"
+    arguments = ["-m", "bulksample", "train", str(stored), "--method", "full", *SMALL, "--seed", "6", "--json", str(alone), "--quiet"]
+    assert run_ranks(2, arguments).code == 0
+    alone, beside = json.loads(alone.read_text()), reports(out, "full")[1]
+    for what in ("test_accuracy", "train_loss", "training_messages", "parameters", "graph"):
+        assert beside[what] == alone[what]
+    assert {**beside["training_bytes"], "control": 0, "total": 0} == {**alone["training_bytes"], "control": 0, "total": 0}
+
+
+def test_the_csv_says_the_same(compared):
+    out, _, _ = compared
+    lines = list(csv.DictReader((out / "table.csv").open()))
+    rows = table(out)["methods"]
+    assert [line["method"] for line in lines] == [row["method"] for row in rows]
+    for line, row in zip(lines, rows, strict=True):
+        if row["failed"]:
+            assert line["failed"] == row["failed"]
+        else:
+            assert float(line["score.mean"]) == row["score"]["mean"]
+            assert float(line["bytes.total"]) == row["bytes"]["total"]
+
+
+def test_plots_are_drawn_if_matplotlib_is_there(compared):
+    out, _, ended = compared
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        assert "no plots were drawn: plots need matplotlib" in ended.stderr
+        assert table(out)["plots"] == []
+    else:
+        names = ["accuracy_bytes.png", "accuracy_bytes.pdf", "accuracy_seconds.png", "accuracy_seconds.pdf"]
+        assert table(out)["plots"] == names
+        assert all((out / name).stat().st_size > 0 for name in names)
+
+
+def test_finished_runs_are_kept_and_others_repeated(compared, stored):
+    out, more, _ = compared
+    before = {file: file.stat().st_mtime_ns for file in out.rglob("report.json")}
+    rows = table(out)["methods"]
+    cut_short = out / "runs" / "sync" / "seed-6" / "report.json"
+    cut_short.write_text(cut_short.read_text()[:-20])
+    ended = compare(stored, out, f"sync,{FAILING},full", *more)
+    assert ended.returncode == 1
+    repeated = {file for file, when in before.items() if file.stat().st_mtime_ns != when}
+    assert repeated == {cut_short}
+    kept = {(run["method"], run["seed"]): run["kept"] for run in table(out)["runs"]}
+    assert kept == {("sync", 5): True, (FAILING, 5): False, ("full", 5): True, ("sync", 6): False, ("full", 6): True}
+    assert ended.stderr.count("finished before") == 3
+    assert table(out)["methods"][2] == rows[2]
+
+
+def test_other_options_and_fresh_run_again(stored, tmp_path):
+    other = [*SMALL, "--lr", "0.1"]
+    for more, options in (([], SMALL), ([], other), (["--fresh"], other)):
+        ended = compare(stored, tmp_path, "sync", "--no-plots", *more, options=options)
+        assert ended.returncode == 0, ended.stderr
+        assert [run["kept"] for run in table(tmp_path)["runs"]] == [False], (more, options)
+
+
+def test_one_rank_needs_no_mpi(stored, tmp_path):
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('no MPI here')")
+    environment = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "PATH": str(tmp_path), "SLURM_NTASKS": "4"}
+    ended = compare(stored, tmp_path / "out", "sync,full", "--quiet", environment=environment)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == ""
+    rows = table(tmp_path / "out")["methods"]
+    assert [row["bytes"]["total"] for row in rows] == [0, 0]
+    assert all(row["score"]["mean"] > 0.3 for row in rows)
+
+
+def test_a_run_that_takes_too_long_is_ended(stored, tmp_path):
+    ended = compare(stored, tmp_path, "sync", "--limit", "5", "--no-plots", options=[*SMALL, "--epochs", "1000000"])
+    assert ended.returncode == 1
+    assert table(tmp_path)["methods"][0]["failed"] == "seed 0: not finished after 5 s, the time limit"
+
+
+def test_a_signal_leaves_nothing_running_and_the_next_call_goes_on(stored, tmp_path):
+    if MPIRUN is None:
+        pytest.skip("no mpirun: pip install mpich would bring one")
+    arguments = ["compare", str(stored), "--methods", "sync,full", "-o", str(tmp_path), "--ranks", "2", "--no-plots", "--", *SMALL]
+    mark = f"COMPARE_TEST={os.getpid()}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COMPARE_TEST": str(os.getpid())}
+    process = subprocess.Popen([sys.executable, "-m", "bulksample", *arguments], env=environment, stderr=subprocess.PIPE, text=True)
+    second = tmp_path / "runs" / "full" / "seed-0" / "log.txt"
+    for _ in range(1000):
+        if second.exists():
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    assert "stopped by SIGTERM" in process.communicate(timeout=60)[1]
+    assert process.returncode == 75
+    assert alive(mark) == {}
+    ended = compare(stored, tmp_path, "sync,full", "--ranks", "2", "--no-plots")
+    assert ended.returncode == 0, ended.stderr
+    assert [run["kept"] for run in table(tmp_path)["runs"]] == [True, False]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run the command line in this process; the exit code, and what it printed to standard error."""
+
+    def run(*arguments):
+        from bulksample.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["bulksample", "compare", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("methods", "more", "said"),
+    [
+        ("sync,gossip,ring", [], f"there is no method 'gossip', 'ring'; {', '.join(METHODS)} would fit"),
+        ("sync,sync", [], "sync is asked for twice"),
+        ("sync:", [], "NAME:KEY=VALUE"),
+        ("sync", ["--network", "token-ring"], "no network 'token-ring'"),
+        ("sync", ["--launcher", "mpirun"], "where the number of ranks goes"),
+        ("sync", ["--limit", "0"], "limit must be positive"),
+        ("sync,full:colour=red", [], "full:colour=red: train refuses its options: No such option: --colour"),
+        ("sync", ["--", "--epochs", "many"], "train refuses its options"),
+        ("sync", ["--", "elsewhere"], "train refuses its options"),
+        ("sync", ["--", "--seed", "4"], "compare itself sets --seed"),
+        ("sync", ["--", "--json", "x"], "compare itself sets --json"),
+        ("sync:method=full", [], "compare itself sets --method"),
+        ("sync", ["--epochs", "4"], "No such option"),
+    ],
+)
+def test_bad_use_exits_2_before_anything_is_run(command, stored, tmp_path, methods, more, said):
+    code, err = command(stored, "--methods", methods, "-o", tmp_path / "out", *more)
+    assert code == 2
+    assert said in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_graph_exits_65(command, tmp_path):
+    code, err = command(tmp_path, "--methods", "sync", "-o", tmp_path / "out")
+    assert code == 65, err
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_of_a_method_become_options_of_train():
+    assert contestants("sync, adaqp:bits=4:feature_codec=int8:overlap=false:batch-norm=true", ["sync", "adaqp"]) == [
+        Contestant("sync", "sync", ()),
+        Contestant(
+            "adaqp:bits=4:feature_codec=int8:overlap=false:batch-norm=true", "adaqp",
+            ("--bits", "4", "--feature-codec", "int8", "--no-overlap", "--batch-norm"),
+        ),
+    ]  # fmt: skip
+
+
+def test_a_method_meets_itself_under_other_options_only():
+    assert [one.label for one in contestants("full:form=naive,full", METHODS)] == ["full:form=naive", "full"]
+    with pytest.raises(UsageError, match="asked for twice"):
+        contestants("full:form=naive,full:form=naive", METHODS)
+
+
+@pytest.mark.parametrize(
+    ("report", "code", "late", "said", "failure"),
+    [
+        ('{"stopped": false}', 0, False, "", None),
+        ('{"stopped": false}', 75, False, "bulksample: rank 1 left", None),  # the report is what counts
+        ('{"stopped": false}', 143, True, "", None),
+        ('{"stopped": true, "steps": 7}', 0, False, "", "stopped by a signal after step 7"),
+        ('{"stopped": fal', 0, False, "", "no report was written and nothing was said (exit code 0)"),
+        (None, 143, True, "half way", "not finished after 60 s, the time limit"),
+        (None, -9, False, "half way\n", "half way (ended by signal 9)"),
+        (None, 1, False, "bulksample: rank 1 of 2 failed\nTraceback\n  raise\nKeyError: 3\n", "KeyError: 3 (exit code 1)"),
+        (None, 2, False, "bulksample: UsageError: no\nbulksample: UsageError: no\n", "UsageError: no (exit code 2)"),
+        (None, 75, False, "bulksample: rank 1 was killed\nmpirun: oh", "rank 1 was killed (exit code 75)"),
+    ],
+)
+def test_a_run_is_judged_by_its_report(tmp_path, report, code, late, said, failure):
+    if report is not None:
+        (tmp_path / "report.json").write_text(report)
+    assert comparison._failure(tmp_path, Ended(code, 1.0, late, said), 60.0) == failure

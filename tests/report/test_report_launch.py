@@ -1,0 +1,120 @@
+"""Nothing of a launch is left, however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from launch import ROOT, alive
+
+from bulksample.errors import UsageError
+from bulksample.report import launch
+
+# A launcher that does not end when asked to, and a rank in a session of its own that would outlive it.
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+print("here", flush=True)
+time.sleep(600)
+"""
+MARK = "STUBBORN=1"
+
+
+def stubborn(monkeypatch):
+    monkeypatch.setattr(launch, "_GRACE_SECONDS", 0.2)
+    monkeypatch.setenv(*MARK.split("="))
+    return [sys.executable, "-c", STUBBORN]
+
+
+def others():
+    """What carries the mark, but for this process."""
+    return [pid for pid in alive(MARK) if pid != os.getpid()]
+
+
+def test_the_end_of_a_program_is_told(tmp_path):
+    ended = launch.launch([sys.executable, "-c", "import sys; print(7); sys.exit('why')"], tmp_path / "log", 60)
+    assert (ended.code, ended.late, ended.said.split()) == (1, False, ["7", "why"])
+    assert (tmp_path / "log").read_text() == ended.said
+
+
+def test_a_launcher_that_is_not_there_is_bad_use(tmp_path):
+    with pytest.raises(UsageError, match=r"no-such-launcher cannot be started: .*No such file"):
+        launch.launch([str(tmp_path / "no-such-launcher")], tmp_path / "log", 60)
+
+
+def test_what_takes_too_long_is_ended_with_all_that_it_started(tmp_path, monkeypatch):
+    ended = launch.launch(stubborn(monkeypatch), tmp_path / "log", 2)
+    assert ended.late
+    assert ended.code == -signal.SIGKILL
+    assert "here" in ended.said
+    assert others() == []
+
+
+def test_what_a_launcher_leaves_behind_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setenv(*MARK.split("="))
+    leaves = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\ntime.sleep(0.3)"
+    ended = launch.launch([sys.executable, "-c", leaves], tmp_path / "log", 60)
+    assert (ended.code, ended.late) == (0, False)
+    assert others() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_what_was_started(tmp_path, number):
+    code = f"""
+import sys
+from pathlib import Path
+from bulksample.report import launch
+launch._GRACE_SECONDS = 0.2
+try:
+    with launch.stoppable():
+        launch.launch([sys.executable, "-c", {STUBBORN!r}], Path({str(tmp_path / "log")!r}), 600)
+except launch.Stopped as stopped:
+    sys.exit(str(stopped))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "STUBBORN": "1"}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True)
+    for _ in range(600):
+        if (tmp_path / "log").exists() and (tmp_path / "log").read_text().count("here") == 2:
+            break
+        time.sleep(0.05)
+    assert len(others()) == 3
+    process.send_signal(number)
+    process.send_signal(number)  # impatience does no harm
+    assert process.communicate(timeout=60)[1].strip() == number.name
+    assert others() == []
+
+
+def test_what_a_launcher_around_it_has_set_can_be_hidden(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    show = [sys.executable, "-c", "import os; print(os.environ.get('SLURM_NTASKS'))"]
+    assert launch.launch(show, tmp_path / "log", 60).said.strip() == "4"
+    assert launch.launch(show, tmp_path / "log", 60, alone=True).said.strip() == "None"
+
+
+def test_ranks_are_started_by_mpirun_and_one_rank_by_nothing(monkeypatch, tmp_path):
+    assert launch.starter(1, None) == []
+    assert launch.starter(3, "srun --mpi=pmi2 -n {ranks}") == ["srun", "--mpi=pmi2", "-n", "3"]
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="3 ranks need mpirun"):
+        launch.starter(3, None)
+    (tmp_path / "mpirun").touch(mode=0o755)
+    assert launch.starter(3, None) == [str(tmp_path / "mpirun"), "-n", "3"]
+    with pytest.raises(UsageError, match="where the number of ranks goes"):
+        launch.starter(3, "mpirun")
+
+
+@pytest.mark.parametrize(("variable", "refused"), [("PMI_SIZE", True), ("OMPI_COMM_WORLD_SIZE", True), ("SLURM_NTASKS", False)])
+def test_it_is_started_once(monkeypatch, variable, refused):
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "4")
+    if refused:
+        with pytest.raises(UsageError, match=f"{variable} says that it was started 4 times"):
+            launch.refuse_inside_a_launch()
+    else:
+        launch.refuse_inside_a_launch()

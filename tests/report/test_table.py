@@ -1,0 +1,101 @@
+"""One table of runs: what its figures are, and that CSV and Markdown are well formed."""
+
+import csv
+import io
+import math
+
+import pytest
+from reports import run
+
+from bulksample.report.network import Link
+from bulksample.report.table import figure, rows, to_csv, to_markdown
+
+SLOW, FAST = Link("slow", 1e-3, 1.25e6), Link("fast", 0.0, 1e9)
+
+
+def cells(markdown):
+    """The cells of every line of the table."""
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.replace("\\|", "\0").strip("|").split("|")] for line in lines]
+
+
+@pytest.fixture
+def table():
+    return rows([run(score=0.9), run("odd", failure="a | b\nc"), run(score=0.8, seed=1, megabytes=10)], [SLOW, FAST])
+
+
+def test_figures_are_means_and_deviations_over_seeds(table):
+    sync = table[0]
+    assert sync["runs"] == 2
+    assert sync["score"]["mean"] == pytest.approx(0.85)
+    assert sync["score"]["std"] == pytest.approx(0.1 / math.sqrt(2))
+    assert sync["score"]["values"] == [0.9, 0.8]
+    assert sync["bytes"]["total"] == sync["bytes"]["gradients"] == 9e6
+    assert sync["messages"]["total"] == 100
+    # 2 s of computing, 50 messages of 1 ms, 4 and 5 MB at 1.25 MB/s, in 4 epochs
+    assert sync["networks"]["slow"]["seconds"]["values"] == pytest.approx([5.25, 6.05])
+    assert sync["networks"]["slow"]["seconds_per_epoch"]["mean"] == pytest.approx(5.65 / 4)
+    assert sync["networks"]["fast"]["seconds"]["mean"] == pytest.approx(2.0045)
+
+
+def test_one_run_has_no_deviation():
+    row = rows([run()], [SLOW])[0]
+    assert row["score"] == {"mean": 0.5, "std": None, "values": [0.5]}
+    assert "±" not in to_markdown([row], [SLOW], "").split("- MB")[0]
+
+
+def test_a_method_that_failed_with_one_seed_is_failed(table):
+    found = rows([run(), run(seed=1, failure="no")], [SLOW])
+    assert found == [{"method": "sync", "failed": "seed 1: no"}]
+    assert [row["method"] for row in table] == ["sync", "odd"]
+
+
+@pytest.mark.parametrize(("metric", "split"), [("accuracy", "test"), ("f1", "test"), ("accuracy", "val"), ("rocauc", "train")])
+def test_the_score_is_that_of_the_metric_on_the_best_split_there_is(metric, split):
+    beside = {"f1": {"test_accuracy": 0.75}, "rocauc": {"train_accuracy": 0.75}}.get(metric, {"train_accuracy": 1.0})
+    row = rows([run(metric=metric, split=split, score=0.25, **beside)], [SLOW])[0]
+    assert (row["metric"], row["split"], row["score"]["mean"]) == (metric, split, 0.25)
+    assert f"{split} {metric}, %" in cells(to_markdown([row], [SLOW], ""))[0]
+
+
+def test_a_graph_without_splits_has_no_score():
+    row = rows([run(score=None)], [SLOW])[0]
+    assert row["score"] is None
+    assert cells(to_markdown([row], [SLOW], ""))[2][1] == ""
+
+
+def test_markdown_is_one_table_of_even_lines(table):
+    found = cells(to_markdown(table, [SLOW, FAST], "a caption"))
+    assert {len(line) for line in found} == {len(found[0])}
+    assert found[0] == ["method", "test accuracy, %", "epochs", "MB", "gradients", "messages", "s/epoch", "s/epoch, slow", "s/epoch, fast"]
+    assert found[2] == ["sync", "85.00 ± 7.07", "4", "9", "9", "100", "0.25 ± 0", "1.413 ± 0.14", "0.5011 ± 0.00018"]
+    assert found[3] == ["odd", "failed: seed 0: a \0 b c", *[""] * 7]
+
+
+def test_only_kinds_that_somebody_sent_have_a_column(table):
+    assert "topology" not in cells(to_markdown(table, [], ""))[0]
+    assert "bytes.topology" in to_csv(table).splitlines()[0].split(",")
+
+
+def test_csv_reads_back(table):
+    found = list(csv.DictReader(io.StringIO(to_csv(table))))
+    assert [line["method"] for line in found] == ["sync", "odd"]
+    assert float(found[0]["score.mean"]) == pytest.approx(0.85)
+    assert float(found[0]["bytes.total"]) == 9e6
+    assert float(found[0]["networks.slow.seconds.mean"]) == pytest.approx(5.65)
+    assert found[1]["failed"] == "seed 0: a | b\nc"
+    assert found[1]["bytes.total"] == ""
+    assert not any(name.endswith("values") for name in found[0])
+    assert all(None not in line and None not in line.values() for line in found)
+
+
+def test_a_table_of_failures_only_is_still_a_table():
+    found = cells(to_markdown(rows([run(failure="x")], [SLOW]), [SLOW], ""))
+    assert {len(line) for line in found} == {len(found[0])}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0, "0"), (1234567.0, "1,235,000"), (12.3456, "12.35"), (0.00123456, "0.001235"), (1.5e-7, "1.5e-07")]
+)
+def test_figures_read_well(value, said):
+    assert figure(value) == said
