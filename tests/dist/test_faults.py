@@ -1,7 +1,7 @@
 """Training and sampling with a fault on one rank: the job ends in time, says which rank it was, and leaves nothing behind.
 
-`run_ranks` fails where a job does not end or leaves a process. The fast set takes each phase and each kind of fault once;
-the slow set takes all pairs, and kills and stops ranks at random points.
+`run_ranks` fails where a job does not end or leaves a process. The fast set takes some pairs of phase and fault, as every
+launch of a training imports torch; the slow set takes all of them, and kills and stops ranks at random points.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from bulksample.report.ledger import PHASES
 LOST = 75
 SEED = 2024  # of the random points
 DEADLINE = 3
-LONGEST = 150  # seconds for a launch: the deadline, 30 more to start, and a busy machine
+LONGEST = 240  # seconds for a launch: the deadline, 30 more to start, and imports on a busy machine
 SLOW = pytest.mark.slow
 
 
@@ -82,11 +82,11 @@ WITNESS = {"raise": raised, "exit": left, "_exit": died, "kill": died, "stop": s
 
 # ---- every phase of training
 
-ROTATION = dict(zip(PHASES, itertools.cycle(["raise", "_exit 0", "exit", "kill"]), strict=False))  # what the fast set does in a phase
+FAST = {("sample", "raise"), ("forward", "exit"), ("reduce", "_exit 0"), ("evaluate", "raise"), ("checkpoint", "kill")}
 
 
 @pytest.mark.parametrize(
-    ("phase", "act"), [pytest.param(phase, act, marks=[] if ROTATION[phase] == act else SLOW) for phase in PHASES for act in ACTS]
+    ("phase", "act"), [pytest.param(phase, act, marks=[] if (phase, act) in FAST else SLOW) for phase in PHASES for act in ACTS]
 )
 def test_a_fault_in_a_phase_of_training(stored, tmp_path, phase, act):
     rank = 0 if phase == "checkpoint" else 1  # which one rank alone writes

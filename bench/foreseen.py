@@ -1,0 +1,164 @@
+"""What `bulksample sample` and an epoch of `bulksample train` send on a process grid, worked out in one process: nothing moves here.
+
+Minibatches do not depend on where the graph lies. So one process draws those of all p ranks, writes down what the sampler asks of the
+graph (`dist.recorder`), and the formulas of `dist` say what that sends: `costs` for sampling, `feature_costs` for the rows of features
+and the table of `dist.base` for the all-reduce of theta + 3 numbers (gradients, seeds, loss, a wish to stop) in each step. With
+L layers from width w_0 = f to w_L classes, GraphSAGE has theta = sum over l of (2 w_{l-1} + 1) w_l.
+
+Foreseen are the kinds topology, features and gradients. Bytes of kind control carry texts whose length is not known beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from ranks import Grid, Work
+
+from bulksample import LocalAdjacency, backends, samplers
+from bulksample.data import store
+from bulksample.dist.base import Traffic
+from bulksample.dist.costs import RowsCosts, costs_of
+from bulksample.dist.feature_costs import ByRank, fetched, kept
+from bulksample.dist.layout import Layout
+from bulksample.dist.opening_costs import seeds_gathered
+from bulksample.dist.recorder import Call, Recorder, predicted
+from bulksample.dist.sent import Sent, by_rank, nothing
+from bulksample.loader import BulkLoader
+
+KINDS = ("topology", "features", "gradients")
+_NOTHING = np.empty(0, np.int32)
+
+
+class Drawn(NamedTuple):
+    """An epoch of p ranks: the calls of each, and the vertices of each in every step."""
+
+    calls: list[list[Call]]
+    asked: list[list[np.ndarray]]
+
+
+class _Staged(RowsCosts):
+    """Keeps apart, in `in_turn`, what is sent in stages."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.in_turn = nothing(self.rows, self.replication)
+
+    def _stages(self, named: Sequence[np.ndarray], values: bool) -> Sent:
+        sent = super()._stages(named, values)
+        self.in_turn += sent
+        return sent
+
+
+class Foresight:
+    """What a piece of work sends, for any grid.
+
+    Parameters
+    ----------
+    work : Work
+        Its graph has a training split.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.work, self.graph = work, store.load(work.directory)
+        self.backend = backends.make("auto", 1)
+        self.drawn = cache(self._drawn)
+        widths = [self.graph.num_features, *[work.hidden] * (len(work.fanouts) - 1), self.graph.num_classes]
+        self.parameters = sum((2 * into + 1) * out for into, out in pairwise(widths))
+
+    def sizes(self) -> dict[str, int]:
+        """Of the graph and the model."""
+        graph = self.graph
+        return {"vertices": graph.n, "edges": graph.adjacency.nnz, "features": graph.num_features, "parameters": self.parameters}
+
+    def sampled(self, grid: Grid, epoch: int = 0) -> ByRank:
+        """The sampling of an epoch, by rank; the first use of a graph included."""
+        costs = costs_of(grid.exchange, grid.ranks, grid.replication, self.graph.adjacency, self.backend)
+        return by_rank(predicted(costs, self.drawn(grid.ranks, epoch).calls))
+
+    def sampling_path(self, grid: Grid, epoch: int = 0) -> Traffic:
+        """What is sent one after the other in the sampling of an epoch: the messages of the busiest rank, and bytes.
+
+        In the stages of `rows` and `rows-oblivious` one rank of a process column sends rows at a time, so there the bytes of a column
+        add up; everywhere else ranks send at once.
+        """
+        matrix, layout = self.graph.adjacency, self._layout(grid)
+        staged = _Staged(grid.ranks, grid.replication, matrix, self.backend, layout, grid.exchange == "rows-oblivious")
+        costs = costs_of("owner", grid.ranks, grid.replication, matrix, self.backend, layout) if grid.exchange == "owner" else staged
+        sent = predicted(costs, self.drawn(grid.ranks, epoch).calls)
+        in_turn = staged.in_turn[:, 1].sum(axis=(0, 1)).max()
+        at_once = (sent - staged.in_turn)[:, 1].sum(axis=0).max()
+        return Traffic(int(sent[:, 0].sum(axis=0).max()), int(in_turn + at_once))
+
+    def seeds_told(self, grid: Grid) -> ByRank:
+        """What tells every rank all seeds, once."""
+        layout = self._layout(grid)
+        own = [int(self.graph.masks["train"][layout.members(block)].sum()) for block in range(layout.blocks)]
+        return by_rank(seeds_gathered(grid.replication, own, named=False))
+
+    def fetched(self, grid: Grid, epoch: int = 0) -> ByRank:
+        """The ids and the features of an epoch; what fills a cache is not in it."""
+        layout, width = self._layout(grid), self.graph.num_features
+        heat = np.bincount(self.graph.adjacency.indices, minlength=self.graph.n)
+        cached = kept(self.graph.n, width, grid.codec, grid.cache_bytes, heat) if grid.cache_bytes else None
+        steps = [
+            fetched(grid.replication, asked, layout.bounds, width, grid.codec, cached) for asked in self.drawn(grid.ranks, epoch).asked
+        ]
+        return together(*steps)
+
+    def reduced(self, grid: Grid) -> ByRank:
+        """The gradients of an epoch."""
+        p, numbers, steps = grid.ranks, self.parameters + 3, len(self.drawn(grid.ranks, 0).asked)
+        shares = [4 * len(range(r, numbers, p)) for r in range(p)]
+        return [{"gradients": Traffic(2 * (p - 1) * steps, (4 * numbers + (p - 2) * share) * steps)} for share in shares]
+
+    def sample(self, grid: Grid) -> ByRank:
+        """`bulksample sample`."""
+        return together(self.seeds_told(grid), self.sampled(grid))
+
+    def train(self, grid: Grid) -> ByRank:
+        """The first epoch of `bulksample train`."""
+        return together(self.sampled(grid), self.fetched(grid), self.reduced(grid))
+
+    def _layout(self, grid: Grid) -> Layout:
+        return Layout.even(self.graph.n, grid.ranks // grid.replication)
+
+    def _drawn(self, ranks: int, epoch: int) -> Drawn:
+        work, calls, asked = self.work, [], []
+        for rank in range(ranks):
+            recorder = Recorder(LocalAdjacency(self.graph.adjacency, self.backend))
+            loader = BulkLoader(
+                recorder, samplers.make(work.sampler, work.fanouts), self.graph.default_seeds(), batch_size=work.batch_size,
+                bulk_size=work.bulk_size, seed=work.seed, rank=rank, ranks=ranks, prefetch=False,
+            )  # fmt: skip
+            loader.epoch = epoch
+            asked.append([_NOTHING if minibatch is None else minibatch.vertices for minibatch in loader])
+            calls.append(recorder.calls)
+        return Drawn(calls, [list(step) for step in zip(*asked, strict=True)])
+
+
+def together(*parts: ByRank) -> ByRank:
+    """What every rank sends in all of them."""
+
+    def total(rank: Sequence[dict[str, Traffic]], kind: str) -> Traffic:
+        return Traffic(*np.sum([part.get(kind, (0, 0)) for part in rank], axis=0).tolist())
+
+    return [{kind: total(rank, kind) for kind in (*KINDS, "control")} for rank in zip(*parts, strict=True)]
+
+
+def over_ranks(sent: ByRank) -> dict[str, int]:
+    """Bytes by kind, each message counted once."""
+    return {kind: sum(rank[kind].bytes for rank in sent) for kind in KINDS}
+
+
+def differing(measured: dict[str, int], foreseen: dict[str, int]) -> list[str]:
+    """In words, the kinds of which other bytes were sent than foreseen."""
+    return [f"{kind}: {measured[kind]} sent, {foreseen[kind]} foreseen" for kind in KINDS if measured[kind] != foreseen[kind]]
+
+
+def busiest(sent: ByRank) -> Traffic:
+    """The messages and the bytes of the rank that sends most."""
+    return Traffic(*np.max([np.sum(list(rank.values()), axis=0) for rank in sent], axis=0).tolist())

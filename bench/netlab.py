@@ -1,0 +1,154 @@
+"""Simulated hosts on one machine: a network namespace each, joined by a bridge, their links shaped to a rate.
+
+    python some_script.py                 the user's process: `enter` runs the script again, and waits
+      unshare ... python some_script.py   process 1 of namespaces of its own: builds a `Lab`, and measures
+        host h0: mpirun, and a rank       network, UTS and IPC namespaces of its own
+        host h1: a rank
+
+The second process has a network, mounts and process numbers of its own, so nothing of the machine's network can be touched, and when it
+ends, in whatever way, the kernel ends all processes inside and takes every namespace, link and mount away. It ends with the first one.
+
+Each host has one link, a veth pair, with a token bucket at both ends: a full-duplex link. It can be shaped in bandwidth, not in delay.
+Own UTS and IPC namespaces matter: without them MPI takes the hosts for one and moves data through shared memory. TCP is `reno`;
+`bbr`, the default of some kernels, halves an all-to-all over such links.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+_INSIDE = "BULKSAMPLE_NETLAB"  # set in the second process
+_OWN = ["--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
+_TOOLS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "setpriv": "util-linux", "mount": "mount"}
+_AGENT = Path("/run/agent")  # of the second process, which has a /run of its own
+_NETWORK = "10.77.0"
+_MOST_HOSTS = 200
+
+
+def refusal() -> str | None:
+    """Why no lab can be built here, in a sentence; None where it can."""
+    if os.geteuid():
+        return "network namespaces need root; run it as root, on a machine or in a container that allows it"
+    missing = [f"{tool} (Debian package {package})" for tool, package in _TOOLS.items() if shutil.which(tool) is None]
+    if missing:
+        return f"needs {', '.join(missing)}"
+    build = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import netlab; netlab.Lab(2, '100mbit')"
+    tried = subprocess.run(["unshare", *_OWN, sys.executable, "-c", build], capture_output=True, text=True, check=False)
+    lines = tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"]
+    return f"this kernel, or the container it runs in, refuses what it takes: {lines[-1]}" if tried.returncode else None
+
+
+def is_inside() -> bool:
+    return _INSIDE in os.environ
+
+
+def enter(script: list[str], **environment: str) -> int:
+    """Run a Python script as process 1 of namespaces of its own; its exit code. It does not outlive this process."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    command = ["setpriv", "--pdeathsig", "KILL", "unshare", *_OWN, sys.executable, *script]
+    process = subprocess.Popen(command, env={**os.environ, **environment, _INSIDE: "1"})
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    finally:
+        process.kill()  # unshare takes its child with it, and process 1 takes all others
+        process.wait()
+
+
+class Lab:
+    """So many hosts h0, h1, ... with links of a rate such as "100mbit"; "none" does not shape. Made inside only.
+
+    Raises
+    ------
+    OSError
+        If the kernel refuses a namespace, a link or a queue.
+    """
+
+    def __init__(self, hosts: int, rate: str = "none") -> None:
+        if not 1 <= hosts <= _MOST_HOSTS:
+            raise OSError(f"there can be 1 to {_MOST_HOSTS} hosts; got {hosts}")
+        self.hosts = [f"h{i}" for i in range(hosts)]
+        _do("mount -t tmpfs none /run")
+        _do("mount -t tmpfs none /dev/shm")
+        _do("ip link set lo up")
+        _do("ip link add name hub type bridge")
+        _do("ip link set hub addrgenmode none up")
+        for i, host in enumerate(self.hosts):
+            self._join(host, f"{_NETWORK}.{i + 1}/24")
+        names = [f"{_NETWORK}.{i + 1} {host}" for i, host in enumerate(self.hosts)]
+        Path("/run/hosts").write_text("\n".join(["127.0.0.1 localhost", *names]) + "\n")
+        _do("mount --bind /run/hosts /etc/hosts")
+        _AGENT.write_text(_agent())
+        _AGENT.chmod(0o755)
+        self.shape(rate)
+
+    def _join(self, host: str, address: str) -> None:
+        """A host and its link to the bridge. Without link-local addresses, which would send packets of their own."""
+        _do(f"ip netns add {host}")
+        _do(f"ip link add {host} type veth peer name eth0 netns {host}")
+        _do(f"ip link set {host} master hub addrgenmode none up")
+        _do(f"ip -n {host} link set eth0 addrgenmode none up")
+        _do(f"ip -n {host} link set lo up")
+        _do(f"ip -n {host} address add {address} dev eth0")
+        _do(f"ip netns exec {host} sh -c 'echo reno > /proc/sys/net/ipv4/tcp_congestion_control'")
+
+    def shape(self, rate: str) -> None:
+        """Give every link this rate, both ways. After a pause, what the link carries in 2 ms passes at once.
+
+        The queue is deep: packets wait and are not lost, as in a lossless fabric.
+        """
+        burst = 0 if rate == "none" else max(4096, int(0.002 * bytes_per_second(rate)))
+        for host in self.hosts:
+            for where in (f"tc -n {host} qdisc {{}} dev eth0 root", f"tc qdisc {{}} dev {host} root"):
+                if rate != "none":
+                    _do(f"{where.format('replace')} tbf rate {rate} burst {burst} limit 16mb")
+                elif "tbf" in _do(where.replace(" root", "").format("show")):
+                    _do(where.format("del"))
+
+    def sent_bytes(self) -> list[int]:
+        """What each host has put on its link so far, headers included."""
+        return [json.loads(_do(f"ip -n {host} -j -s link show dev eth0"))[0]["stats64"]["tx"]["bytes"] for host in self.hosts]
+
+    def command(self, mpirun: str, ranks: int, program: list[str]) -> list[str]:
+        """What runs a program on so many ranks by MPICH's mpirun, one on each host in turn."""
+        launcher = [mpirun, "-launcher", "ssh", "-launcher-exec", str(_AGENT), "-hosts", ",".join(self.hosts), "-ppn", "1"]
+        over_tcp = ["-genv", "UCX_TLS", "tcp,self"]
+        return on_host(self.hosts[0], [*launcher, *over_tcp, "-n", str(ranks), *program])
+
+
+def on_host(host: str, program: list[str]) -> list[str]:
+    """What runs a program on a host."""
+    named = 'echo "$0" > /proc/sys/kernel/hostname; exec "$@"'
+    return ["ip", "netns", "exec", host, "unshare", "--uts", "--ipc", "sh", "-c", named, host, *program]
+
+
+def _agent() -> str:
+    """The script that mpirun calls in place of ssh: options, a host, and words that a shell there reads."""
+    there = shlex.join(on_host("HOST", ["sh", "-c", "WORDS"])).replace("HOST", '"$host"').replace("WORDS", '"$*"')
+    return f'#!/bin/sh\nwhile [ "${{1#-}}" != "$1" ]; do shift; done\nhost=$1\nshift\nexec {there}\n'
+
+
+def bytes_per_second(rate: str) -> float:
+    """``100mbit`` as bytes a second, infinite for ``none``; raises ValueError for what is no rate."""
+    if rate == "none":
+        return float("inf")
+    found = re.fullmatch(r"([1-9]\d*)([kmg])bit", rate)
+    if not found:
+        raise ValueError(f"a rate is a number of kbit, mbit or gbit such as 100mbit; got {rate!r}")
+    return int(found[1]) * 10.0 ** {"k": 3, "m": 6, "g": 9}[found[2]] / 8
+
+
+def _do(command: str) -> str:
+    done = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"`{command}`: {done.stderr.strip() or done.returncode}")
+    return done.stdout

@@ -1,0 +1,264 @@
+"""Sampling and training over a slow network: seconds measured next to seconds predicted from messages and bytes.
+
+    python bench/slow_network.py [--rates 100mbit] [--hosts 4] [--rounds 3] [--quick] [--work FOLDER] [--json FILE] [--plot FILE]
+
+Needs root, iproute2 (ip, tc), util-linux and MPICH's mpirun; says so, with exit code 2, where one is missing or the kernel refuses.
+Ranks stand on simulated hosts, one on each (see `netlab`; nothing of the machine's own network is touched). Every case runs with links
+that are not shaped and with every rate:
+
+    bulksample sample    an epoch, one bulk a rank, every exchange, c = 1 and 2
+    bulksample train     the second of two epochs, without evaluation: the same, and with `owner` features in fp16 and a cache of hot rows
+
+Let m messages and w bytes be sent one after the other in a phase (sampling, fetching, reducing), as `foreseen` says: those of the busiest
+rank, and in the stages of rows and rows-oblivious, where one rank sends at a time, the bytes of a process column. Then
+
+    predicted = sum over phases of  alpha m + w / beta,    beta = rate * 1448 / 1514, the share of a frame that is not a header
+
+alpha is measured before: an exchange of one byte with every other rank, over its messages. Computing is not predicted: what a case takes
+without shaping is mostly that, since all ranks share the processors of this machine. So "unshaped" + w / beta is what to expect of
+"measured", and "added" is measured - unshaped, to hold against w / beta.
+
+The last table compares the bytes that all hosts have put on their links during a launch with those that `Comm` has counted. What the
+links carry besides: headers and acknowledgements, what MPI's launcher sends to start and end the ranks (measured with an empty program
+and taken away), heads of messages of MPI, and all-reduces, which `Comm` counts as the best algorithm would make them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import netlab
+from foreseen import Foresight, busiest, differing, over_ranks
+from harness import machine, summary
+from ranks import EXCHANGES, Grid, add_work_options, launch, mpirun, names, refuse, sample, train, work_of
+
+FULL = {
+    "vertices": 2**16, "degree": 50, "features": 64, "hidden": 64, "fanouts": (15, 10, 5),
+    "batch_size": 128, "bulk_size": 16, "cache_bytes": 2**21,
+}  # fmt: skip
+QUICK = {**FULL, "vertices": 2**13, "cache_bytes": 2**18, "rounds": 1}
+PAYLOAD = 1448 / 1514  # TCP with time stamps over Ethernet
+
+# Seconds of an exchange of so many bytes with every other rank, the middle of so many
+PROBE = """
+import json, statistics, sys, time
+import numpy as np
+from bulksample.dist.comm import world
+
+def seconds(comm, size, times):
+    parts, found = [np.zeros(size, np.uint8)] * comm.size, []
+    for _ in range(times):
+        comm.barrier()
+        began = time.perf_counter()
+        comm.alltoall(parts, "control")
+        found.append(time.perf_counter() - began)
+    return statistics.median(found)
+
+with world() as comm:
+    small, large = seconds(comm, 1, 200), seconds(comm, 10**6, 5)
+    if comm.rank == 0:
+        others = comm.size - 1
+        found = {"alpha_seconds": small / (2 * others), "bytes_per_second": (10**6 - 1) * others / (large - small)}
+        open(sys.argv[1], "w").write(json.dumps(found))
+"""
+EMPTY = "from bulksample.dist.comm import world\nwith world(): pass"
+
+
+class Case(NamedTuple):
+    """A command on a grid."""
+
+    command: str
+    grid: Grid
+
+    def __str__(self) -> str:
+        grid = self.grid
+        cached = f", cache {grid.cache_bytes / 1e6:.1f} MB" if grid.cache_bytes else ""
+        features = f", {grid.codec}{cached}" if self.command == "train" else ""
+        return f"{self.command}, c = {grid.replication}, {grid.exchange}{features}"
+
+
+def cases(hosts: int, commands: list[str], cache_bytes: int) -> list[Case]:
+    found = []
+    for command in commands:
+        for c in (c for c in (1, 2) if hosts % c == 0):
+            found += [Case(command, Grid(hosts, c, exchange)) for exchange in EXCHANGES]
+            features = (("fp16", 0), ("fp32", cache_bytes), ("fp16", cache_bytes)) if command == "train" else ()
+            found += [Case(command, Grid(hosts, c, "owner", codec, cache)) for codec, cache in features]
+    return found
+
+
+class Bench:
+    """All cases at all rates; `round` makes every launch once."""
+
+    def __init__(self, foresight: Foresight, lab: netlab.Lab, launcher: str, options: argparse.Namespace) -> None:
+        self.foresight, self.lab, self.timeout = foresight, lab, options.timeout
+        self.start = partial(lab.command, launcher)
+        self.rates = list(dict.fromkeys(["none", *options.rates]))
+        self.cases = cases(options.hosts, options.commands, options.cache_bytes)
+        self.links: dict[str, dict[str, float]] = {}
+        self.runs: dict[tuple[str, Case], list[dict[str, Any]]] = {(rate, case): [] for rate in self.rates for case in self.cases}
+
+    def round(self) -> None:
+        for rate in self.rates:
+            self.lab.shape(rate)
+            if rate not in self.links:
+                self.links[rate] = self.probe()
+            for case in self.cases:
+                run = self.launched(case)
+                self.runs[rate, case].append(run)
+                print(f"{rate}: {case}: {run['seconds']:.2f} s", file=sys.stderr, flush=True)
+
+    def probe(self) -> dict[str, float]:
+        """Of the links as they are: alpha, the rate of a large exchange, and the bytes that an empty program costs."""
+        ranks = len(self.lab.hosts)
+        with tempfile.TemporaryDirectory() as folder:
+            result = Path(folder) / "probe.json"
+            launch(self.start(ranks, [sys.executable, "-c", PROBE, str(result)]), self.timeout)
+            found = json.loads(result.read_text())
+        before = sum(self.lab.sent_bytes())
+        launch(self.start(ranks, [sys.executable, "-c", EMPTY]), self.timeout)
+        return found | {"start_bytes": sum(self.lab.sent_bytes()) - before}
+
+    def launched(self, case: Case) -> dict[str, Any]:
+        """What one launch took, counted, and put on the links."""
+        before = sum(self.lab.sent_bytes())
+        result = (sample if case.command == "sample" else train)(self.foresight.work, case.grid, self.start, self.timeout)
+        wire = sum(self.lab.sent_bytes()) - before
+        first, timed = (result, result) if case.command == "sample" else result["lines"]
+        return {"seconds": timed["seconds"], "sent": first["bytes_sent"], "counted": result["bytes_sent"]["total"], "wire": wire}
+
+    def line(self, rate: str, case: Case) -> dict[str, Any]:
+        """A line of the tables."""
+        grid, foresight, link, runs = case.grid, self.foresight, self.links[rate], self.runs[rate, case]
+        if case.command == "sample":
+            foreseen, phases = foresight.sample(grid), [foresight.sampling_path(grid)]
+        else:
+            exchanged = [busiest(foresight.fetched(grid, 1)), busiest(foresight.reduced(grid))]
+            foreseen, phases = foresight.train(grid), [foresight.sampling_path(grid, 1), *exchanged]
+        messages, sent = (sum(figures) for figures in zip(*phases, strict=True))
+        return {
+            "rate": rate, "command": case.command, **asdict(grid), "messages": messages, "bytes": sent,
+            "alpha_seconds": link["alpha_seconds"] * messages, "beta_seconds": sent / (PAYLOAD * netlab.bytes_per_second(rate)),
+            "seconds": summary([run["seconds"] for run in runs]),
+            "unshaped_seconds": summary([run["seconds"] for run in self.runs["none", case]]),
+            "differing": [fault for run in runs for fault in differing(run["sent"], over_ranks(foreseen))],
+            "counted_bytes": runs[0]["counted"], "wire_bytes": summary([run["wire"] - link["start_bytes"] for run in runs]),
+        }  # fmt: skip
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [{"case": str(case), **self.line(rate, case)} for rate in self.rates for case in self.cases]
+
+
+def rates(text: str) -> list[str]:
+    """``10mbit,1gbit`` as a list, checked."""
+    found = names(text)
+    try:
+        [netlab.bytes_per_second(rate) for rate in found]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return found
+
+
+def show(lines: list[dict[str, Any]], links: dict[str, dict[str, float]]) -> None:
+    """The tables, a time table for each rate."""
+    for rate, link in links.items():
+        figures = f"alpha {1e6 * link['alpha_seconds']:.0f} us, an exchange of 1 MB parts {8e-6 * link['bytes_per_second']:.0f} Mbit/s"
+        print(f"\nLinks of {rate}: {figures}")
+    for rate in [rate for rate in links if rate != "none"]:
+        print(f"\n{rate}, seconds\n\n| case | messages | MB | predicted | measured | (min to max) | unshaped | added | w / beta |")
+        print("|:--|--:|--:|--:|--:|--:|--:|--:|--:|")
+        for line in (line for line in lines if line["rate"] == rate):
+            seconds, unshaped = line["seconds"], line["unshaped_seconds"]["median"]
+            print(
+                f"| {line['case']} | {line['messages']} | {line['bytes'] / 1e6:.2f} | {line['alpha_seconds'] + line['beta_seconds']:.2f} | "
+                f"{seconds['median']:.2f} | {seconds['min']:.2f} to {seconds['max']:.2f} | {unshaped:.2f} | "
+                f"{seconds['median'] - unshaped:.2f} | {line['beta_seconds']:.2f} |"
+            )
+    print("\n| rate | case | counted, MB | on the links, MB | (min to max) | ratio |\n|--:|:--|--:|--:|--:|--:|")
+    for line in lines:
+        wire, counted = line["wire_bytes"], line["counted_bytes"]
+        print(
+            f"| {line['rate']} | {line['case']} | {counted / 1e6:.2f} | {wire['median'] / 1e6:.2f} | "
+            f"{wire['min'] / 1e6:.2f} to {wire['max'] / 1e6:.2f} | {wire['median'] / counted:.3f} |"
+        )
+
+
+def plot(lines: list[dict[str, Any]], path: Path) -> None:
+    """A panel a rate: what a case takes without shaping and w / beta as bars, measured seconds as dots with their spread."""
+    from matplotlib.figure import Figure
+
+    shaped = list(dict.fromkeys(line["rate"] for line in lines if line["rate"] != "none"))
+    figure = Figure(figsize=(6 + 4 * len(shaped), 1 + 0.3 * len(lines) / (1 + len(shaped))), layout="constrained", dpi=60)
+    for axes, rate in zip(figure.subplots(1, len(shaped), squeeze=False, sharey=True)[0], shaped, strict=True):
+        own = [line for line in lines if line["rate"] == rate][::-1]
+        names, unshaped = [line["case"] for line in own], [line["unshaped_seconds"]["median"] for line in own]
+        axes.barh(names, unshaped, color="lightgrey", label="unshaped")
+        axes.barh(names, [line["beta_seconds"] for line in own], left=unshaped, color="tab:blue", label="w / beta")
+        middle = [line["seconds"]["median"] for line in own]
+        spread = [[abs(line["seconds"][end] - m) for line, m in zip(own, middle, strict=True)] for end in ("min", "max")]
+        axes.errorbar(middle, names, xerr=spread, fmt="k.", label="measured")
+        axes.set(title=rate, xlabel="seconds")
+        axes.legend()
+    figure.savefig(path)
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", type=rates, default=["100mbit"], help="such as 10mbit,100mbit,1gbit")
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--commands", type=names, default=["sample", "train"])
+    parser.add_argument("--cache-bytes", type=int, help="of every rank, in the cases with a cache")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="a smaller graph, one round")
+    add_work_options(parser)
+    parser.set_defaults(**FULL)
+    options = parser.parse_args()
+    if options.quick:
+        parser.set_defaults(**QUICK)
+        options = parser.parse_args()
+    return options
+
+
+def refuse_if_impossible() -> None:
+    """End with code 2, saying why, where this cannot run."""
+    reason = netlab.refusal()
+    if reason is None and "HYDRA" not in subprocess.run([mpirun(), "--version"], capture_output=True, text=True, check=False).stdout:
+        reason = "hosts are reached by the mpirun of MPICH; this is another: pip install mpich would bring one"
+    if reason:
+        refuse(reason)
+
+
+def main() -> None:
+    options = read_options()
+    if not netlab.is_inside():
+        refuse_if_impossible()
+        with tempfile.TemporaryDirectory() as folder:
+            sys.exit(netlab.enter(sys.argv, TMPDIR=folder))
+    foresight = Foresight(work_of(options, options.work or Path(tempfile.gettempdir())))
+    bench = Bench(foresight, netlab.Lab(options.hosts), mpirun(), options)
+    asked = {name: getattr(options, name) for name in ("hosts", "fanouts", "batch_size", "bulk_size", "hidden", "cache_bytes")}
+    about = machine() | foresight.sizes() | asked
+    print(json.dumps(about), flush=True)
+    for made in range(1, options.rounds + 1):
+        bench.round()
+        lines = bench.lines()
+        if options.json:
+            options.json.write_text(json.dumps({**about, "rounds": made, "links": bench.links, "lines": lines}, indent=1) + "\n")
+    show(lines, bench.links)
+    if options.plot:
+        plot(lines, options.plot)
+    faults = {f"{line['case']}: {fault}" for line in lines for fault in line["differing"]}
+    print("\n" + "\n".join(sorted(faults) or ["every byte as predicted"]))
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Simulated hosts: refused with a reason where they cannot be, and gone when the script is."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import netlab
+import pytest
+from launch import MPIRUN
+
+SLOW_NETWORK = Path(netlab.__file__).with_name("slow_network.py")
+SMALL = ["--quick", "--vertices", "600", "--commands", "sample", "--fanouts", "3,2"]
+
+
+@pytest.fixture
+def possible():
+    """Skips where no lab can be built."""
+    reason = netlab.refusal() if MPIRUN else "no mpirun"
+    if reason:
+        pytest.skip(reason)
+
+
+def test_users_without_rights_are_told(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "need root" in netlab.refusal()
+
+
+def test_missing_tools_are_named(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", "")
+    assert re.search(r"ip \(Debian package iproute2\), tc \(Debian package iproute2\)", netlab.refusal())
+
+
+def test_the_script_refuses_with_code_2():
+    done = subprocess.run(
+        [sys.executable, SLOW_NETWORK, *SMALL], env={**os.environ, "PATH": ""}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(r"slow_network.py: .*(root|iproute2).*\n", done.stderr)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not all(map(shutil.which, (*netlab._TOOLS, "setpriv"))), reason="needs root and the tools")
+def test_root_without_the_right_is_told_by_the_kernel():
+    fewer = ["setpriv", "--bounding-set", "-sys_admin"]
+    done = subprocess.run([*fewer, sys.executable, SLOW_NETWORK, *SMALL], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "refuses what it takes: unshare" in done.stderr
+
+
+@pytest.mark.parametrize(("rate", "expected"), [("100mbit", 12.5e6), ("1gbit", 125e6), ("8kbit", 1e3), ("none", float("inf"))])
+def test_rates(rate, expected):
+    assert netlab.bytes_per_second(rate) == expected
+
+
+@pytest.mark.parametrize("rate", ["", "100", "0mbit", "fast", "1.5gbit", "10mbps"])
+def test_what_is_no_rate(rate):
+    with pytest.raises(ValueError, match="100mbit"):
+        netlab.bytes_per_second(rate)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left(possible, tmp_path, number):
+    before = _network()
+    process = subprocess.Popen([sys.executable, SLOW_NETWORK, *SMALL, "--work", tmp_path], stderr=subprocess.PIPE, text=True)
+    assert "none: sample, c = 1, owner" in process.stderr.readline()
+    assert len(_alive(tmp_path)) > 2
+    process.send_signal(number)
+    assert process.wait(20) in (-number, 128 + number)
+    deadline = time.monotonic() + 20
+    while _alive(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _alive(tmp_path)
+    assert _network() == before
+
+
+@pytest.mark.slow
+def test_every_byte_is_as_predicted_and_on_the_links(possible, tmp_path):
+    done = subprocess.run(
+        [sys.executable, SLOW_NETWORK, *SMALL, "--work", tmp_path], capture_output=True, text=True, timeout=250, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "every byte as predicted" in done.stdout
+
+
+def _alive(folder):
+    """Processes that name a folder in their command line."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str(folder).encode() in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
+    return found
+
+
+def _network():
+    """What this machine has of links and of named namespaces."""
+    links = subprocess.run(["ip", "-o", "link", "show"], capture_output=True, text=True, check=True).stdout
+    return links, sorted(Path("/run/netns").glob("*")), sorted(Path("/etc/netns").glob("*"))

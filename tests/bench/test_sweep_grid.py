@@ -1,0 +1,77 @@
+"""What the benchmarks foresee is what ranks send."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ranks
+import sweep_grid
+from foreseen import Foresight, busiest, over_ranks, together
+from launch import MPIRUN
+from ranks import EXCHANGES, Grid, Work, graph_in
+
+from bulksample.dist.base import Traffic
+
+SCRIPT = Path(sweep_grid.__file__)
+
+
+@pytest.fixture(scope="module")
+def foresight(tmp_path_factory):
+    return Foresight(Work(graph_in(tmp_path_factory.mktemp("graph"), 600, 20, 8), "sage", (4, 3), 8, 2, 16))
+
+
+@pytest.mark.parametrize("command", ["sample", pytest.param("train", marks=pytest.mark.slow)])
+def test_ranks_send_what_was_foreseen(command):
+    if MPIRUN is None:
+        pytest.skip("no mpirun")
+    options = ["--commands", command, "--train-exchanges", "owner,rows", "--ranks", "2", "--vertices", "600", "--features", "8"]
+    done = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("| equal |") == {"sample": 6, "train": 4}[command]
+    assert "every byte as predicted, and the same minibatches on every grid" in done.stdout
+
+
+def test_a_difference_is_a_fault():
+    line = {"ranks": 2, "replication": 1, "exchange": "rows", "digest": "a", "foreseen": {"topology": 8, "features": 0, "gradients": 0}}
+    lines = [line | {"sent": line["foreseen"]}, line | {"sent": line["foreseen"] | {"topology": 9}, "digest": "b"}]
+    wrong, drawn = sweep_grid.faults({"sample": lines})
+    assert wrong == "sample, p = 2, c = 1, rows: topology: 9 sent, 8 foreseen"
+    assert "2 different epochs" in drawn
+
+
+def test_without_mpirun_it_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit) as ended:
+        ranks.mpirun()
+    assert ended.value.code == 2
+    assert "pip install mpich" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_stages_are_one_after_the_other(foresight, exchange):
+    """Without replication all of `rows` is stages of one sender each; `owner` has none; with one block row nothing moves in the stage."""
+    column = foresight.sampled(Grid(4, 1, exchange))
+    path = foresight.sampling_path(Grid(4, 1, exchange))
+    together_bytes = sum(traffic.bytes for rank in column for traffic in rank.values())
+    assert path.bytes == (busiest(column).bytes if exchange == "owner" else together_bytes)
+    assert foresight.sampling_path(Grid(4, 4, exchange)) == busiest(foresight.sampled(Grid(4, 4, exchange)))
+
+
+def test_parts_add_up():
+    parts = [[{"topology": Traffic(1, 10)}, {"control": Traffic(2, 3)}], [{"topology": Traffic(1, 5)}, {"topology": Traffic(4, 7)}]]
+    nothing = Traffic(0, 0)
+    first = {"topology": Traffic(2, 15), "features": nothing, "gradients": nothing, "control": nothing}
+    second = {"topology": Traffic(4, 7), "features": nothing, "gradients": nothing, "control": Traffic(2, 3)}
+    assert together(*parts) == [first, second]
+    assert over_ranks([first, second]) == {"topology": 22, "features": 0, "gradients": 0}
+    assert busiest([first, second]) == (6, 15)
+
+
+def test_every_seed_is_drawn_once(foresight):
+    for p in (1, 3):
+        calls = foresight.drawn(p, 0).calls
+        drawn = np.concatenate([call.arguments[0].vertices for rank in calls for call in rank[:: len(foresight.work.fanouts)]])
+        assert sorted(drawn) == np.flatnonzero(foresight.graph.masks["train"]).tolist()
