@@ -23,6 +23,7 @@ def explain(plan: Plan) -> list[str]:
 
 
 def explained_ranks(plan: Plan, p: int) -> str:
+    """The choice for p ranks in sentences: what is held, why no more, how long; or the least that would fit."""
     row = plan.chosen.get(p)
     if row is None:
         said = [f"p = {p}: nothing fits into {gigabytes(plan.budget)} of a device; the least is {_least(plan, p)}."]
