@@ -45,6 +45,12 @@ def test_papers100m_partitioned_by_hand():
     assert found.evaluation == 4 * NODES * (256 / 8 + (256 + 256 + 2 * 256) / 128) + 2**30  # 19 GB
 
 
+@pytest.mark.parametrize(("codec", "row"), [("bf16", 256), ("int8", 132), ("int4", 68), ("int2", 36)])
+def test_rows_under_way_are_as_large_as_they_travel(codec, row):
+    buffers = [held(papers(feature_codec=name), Grid(128, 16, "partitioned"), 10).buffers for name in (codec, "fp32")]
+    assert buffers[1] - buffers[0] == pytest.approx(928_449 * (1 + 2 * 7 / 8) * (4 * 128 - row), rel=1e-5)
+
+
 def test_without_evaluation_training_is_the_peak():
     found = held(papers(evaluation=False), Grid(128, 128, "replicated"), 10)
     assert found.evaluation == 0

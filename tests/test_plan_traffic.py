@@ -81,6 +81,11 @@ def test_rules_and_weights_are_counted(exchange, frontier, weighted):
     compare(4, 1, 2, 0.02, exchange=exchange, frontier=frontier, weighted=weighted, feature_codec="bf16")
 
 
+@pytest.mark.parametrize("codec", ["int8", "int4", "int2"])
+def test_rows_of_codes_and_their_headers_are_counted(codec):
+    compare(4, 1, 2, 0.02, feature_codec=codec)
+
+
 def test_gradients_are_what_the_all_reduce_sends():
     asked = request(seeds=3 * 64, batch_size=64)
 

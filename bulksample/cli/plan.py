@@ -27,7 +27,7 @@ def plan(
     edges: Annotated[int | None, typer.Option(help="Directed edges, as they are stored.")] = None,
     features: Annotated[int | None, typer.Option(help="Numbers in a feature row.")] = None,
     feature_bytes: Annotated[int | None, typer.Option(help="4 or 2 for each of them as it is held; 4 unless given.")] = None,
-    feature_codec: Annotated[str, typer.Option(help="How features travel: fp32, fp16 or bf16.")] = "fp32",
+    feature_codec: Annotated[str, typer.Option(help="How features travel, as in train.")] = "fp32",
     weighted: Annotated[bool | None, typer.Option("--weighted", help="Edges have weights.")] = None,
     classes: Annotated[int | None, typer.Option(help="Of the labels; 2 unless given.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Training vertices; all unless given.")] = None,

@@ -88,8 +88,8 @@ def _sampling_buffers(request: PlanRequest, sizes: Sizes, grid: Grid, k: int) ->
 
 def _fetch_buffers(request: PlanRequest, sizes: Sizes, grid: Grid) -> float:
     """Rows in use as float32; where they travel, those of the next minibatch that are sent, that come, and that lie in order."""
-    travelling = (2 * grid.away + 1) * request.wire_bytes if grid.rows > 1 else 0
-    return sizes.inputs * request.features * (4 + travelling)
+    travelling = (2 * grid.away + 1) * request.row_bytes if grid.rows > 1 else 0
+    return sizes.inputs * (4 * request.features + travelling)
 
 
 def _activations(request: PlanRequest, sizes: Sizes) -> float:

@@ -30,7 +30,7 @@ class PlanRequest(BaseModel):
     edges: Annotated[int, Field(ge=0, lt=2**63)]
     features: Annotated[int, Field(ge=0, le=MAX_VERTICES)]
     feature_bytes: Literal[2, 4] = 4
-    feature_codec: Literal["fp32", "fp16", "bf16"] = "fp32"
+    feature_codec: Literal["fp32", "fp16", "bf16", "int8", "int4", "int2"] = "fp32"
     weighted: bool = False
     classes: _Positive = 2
     seeds: _Positive | None = None
@@ -118,9 +118,9 @@ class PlanRequest(BaseModel):
         return sum(products * a * b + b for a, b in zip(self.widths, self.widths[1:], strict=False))
 
     @property
-    def wire_bytes(self) -> int:
-        """Of a number of a feature row that travels."""
-        return codec_named(self.feature_codec).dtype.itemsize
+    def row_bytes(self) -> int:
+        """Of a feature row that travels."""
+        return codec_named(self.feature_codec).row_bytes(self.features)
 
     def machine(self) -> Device:
         """The device, with the memory that was given."""

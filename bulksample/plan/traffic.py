@@ -104,7 +104,7 @@ def sampling_hops(request: PlanRequest, sizes: Sizes, grid: Grid, k: int) -> lis
 
 def fetching(request: PlanRequest, sizes: Sizes, grid: Grid) -> Exchange:
     """Of one rank, for the features of one minibatch: ids, then rows."""
-    return Exchange(column=grid.away * sizes.inputs * (4 + request.features * request.wire_bytes), column_calls=2)
+    return Exchange(column=grid.away * sizes.inputs * (4 + request.row_bytes), column_calls=2)
 
 
 def published(request: PlanRequest, sizes: Sizes, grid: Grid) -> PublishedWords:
