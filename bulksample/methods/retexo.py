@@ -31,6 +31,7 @@ from torch import nn
 
 from ..config import TrainConfig
 from ..dist.base import Comm
+from ..dist.codec import codec_named
 from ..dist.halo import PlainMessages
 from ..errors import UsageError
 from ..gnn.aggregate import SparseRows
@@ -63,7 +64,7 @@ class Retexo(Full):
     def view(self, view: View, comm: Comm) -> View:
         super().view(view, comm)
         self.input, self._ranks = self.graph.input, comm.size
-        told = comm.gather_control([len(self.rows.halo.vertices), _halo_feature_bytes(self.rows)])
+        told = comm.gather_control([len(self.rows.halo.vertices), _halo_feature_bytes(self.rows, self.config.feature_codec)])
         self._halo_rows, self._feature_bytes = (sum(column) for column in zip(*told, strict=True))
         return view
 
@@ -185,9 +186,9 @@ class Retexo(Full):
         return [layer.width_out for layer in cast(list[Layer], list(self.network.layers))]
 
 
-def _halo_feature_bytes(own: OwnRows) -> int:
-    """What it took to fetch the features of halo rows: a count and 8 bytes an entry of sparse ones, 4 bytes a number of dense ones."""
+def _halo_feature_bytes(own: OwnRows, codec: str) -> int:
+    """What it took to fetch the features of halo rows: a count and 8 bytes an entry of sparse ones, dense ones as the codec has them."""
     first, last = own.rows, own.x.shape[0]
     if isinstance(own.x, SparseRows):
         return 4 * (last - first) + 8 * int(own.x.indptr[last] - own.x.indptr[first])
-    return 4 * (last - first) * own.x.shape[1]
+    return (last - first) * codec_named(codec).row_bytes(own.x.shape[1])

@@ -49,8 +49,8 @@ class Federated(Retexo):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         for option, fits, why in (
-            ("layer_norm", False, "no rows are normalised"), ("cache_bytes", 0, "features stay with their clients"),
-            ("gradient_codec", "fp32", "4 bytes are counted for a scalar"),
+            ("layer_norm", False, "no rows are normalised"), ("feature_codec", "fp32", "features stay with their clients"),
+            ("cache_bytes", 0, "features stay with their clients"), ("gradient_codec", "fp32", "4 bytes are counted for a scalar"),
         ):  # fmt: skip
             if getattr(config, option) != fits:
                 raise UsageError(f"the method {self.name!r} has no use for {option}, since {why}; {fits} would fit")

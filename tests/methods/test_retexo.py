@@ -194,6 +194,15 @@ def test_sparse_features_are_counted_as_they_travel(stored):
     assert reports[0]["predicted_bytes"]["features"] == sum(sent) > 0
 
 
+@pytest.mark.parametrize("codec", ["fp32", "bf16", "int8", "int2"])
+def test_dense_features_are_counted_as_the_codec_sends_them(stored, codec):
+    def rank(comm):
+        return trained(stored / "plain", comm, layers=2, feature_codec=codec)[2], comm.tally["features"].bytes
+
+    reports, sent = zip(*on_threads(4, rank), strict=True)
+    assert reports[0]["predicted_bytes"]["features"] == sum(sent) > 0
+
+
 def test_no_gradient_of_a_row_comes_back(stored, monkeypatch):
     def refused(*_):
         raise AssertionError("a gradient of rows travels")
@@ -488,6 +497,7 @@ def test_ranks_without_rows_or_training_vertices_take_part(tmp_path, method):
     ({"method": "retexo-federated", "layer_norm": True}, "no use for layer_norm"),
     ({"method": "retexo-federated", "cache_bytes": 100}, "features stay with their clients"),
     ({"method": "retexo-federated", "gradient_codec": "bf16"}, "fp32 would fit"),
+    ({"method": "retexo-federated", "feature_codec": "int8"}, "features stay with their clients"),
     ({"batch_norm": True, "layer_norm": True}, "one of them would fit"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
