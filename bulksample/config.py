@@ -25,6 +25,7 @@ GRAPPA = (
     "view", "view_chunks", "chunking", "swap_every", "halo_rows", "seed_weights", "weight_hops", "weight_cap", "shrink", "full_graph",
 )  # fmt: skip
 
+COFREE = ("vertex_cut", "drop_edge", "edge_masks")
 
 ADAQP = ("bits", "reassign_every", "variance_weight", "noise_weights", "links", "message_header", "message_rounding", "message_coding")
 
@@ -77,6 +78,11 @@ class TrainConfig(BaseModel):
     weight_cap: Annotated[float, Field(gt=0, le=1)] = 1.0
     shrink: Literal["ess"] | Annotated[float, Field(ge=0, le=1)] | None = None  # ess, or 1 where weights are of trees
     full_graph: bool = False
+
+    vertex_cut: Literal["random", "degree"] = "degree"  # cofree: how edges are dealt
+    drop_edge: Annotated[float, Field(ge=0, lt=1)] = 0.0  # cofree: the share of edges that a mask leaves out
+    edge_masks: Annotated[int, Field(ge=1)] = 10  # cofree
+    boundary_share: Annotated[float, Field(gt=0, le=1)] = 0.1  # bns: the probability of a halo row
 
     bits: Literal["2", "4", "8", "16", "32", "uniform", "random", "adaptive"] = "adaptive"  # adaqp: of a number in a message
     reassign_every: Annotated[int, Field(ge=2)] = 20  # adaqp: epochs between two assignments of widths
@@ -137,6 +143,10 @@ class TrainConfig(BaseModel):
             raise ValueError(f"client_vertices is of the method 'retexo-federated'; got {self.method!r}")
         if self.method != "grappa" and (given := [name for name in GRAPPA if getattr(self, name) != type(self).model_fields[name].default]):
             raise ValueError(f"{given[0]} is of the method 'grappa'; got {self.method!r}")
+        if self.method != "cofree" and (given := [name for name in COFREE if getattr(self, name) != type(self).model_fields[name].default]):
+            raise ValueError(f"{given[0]} is of the method 'cofree'; got {self.method!r}")
+        if self.boundary_share != 0.1 and self.method != "bns":
+            raise ValueError(f"boundary_share is of the method 'bns'; got {self.method!r}")
         if self.halo_rows and self.view != "halo":
             raise ValueError(f"halo_rows are of a view with a halo; got {self.view!r}")
         if self.method != "adaqp" and (given := [name for name in ADAQP if getattr(self, name) != type(self).model_fields[name].default]):

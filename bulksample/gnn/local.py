@@ -231,10 +231,17 @@ def _stored(x: Input) -> np.ndarray | CSR:
 
 
 class LocalRows:
-    """All rows of a local view, for one pass over them at once: `gnn.fullgraph.FullGraph` without anything that travels."""
+    """All rows of a local view, for one pass over them at once: `gnn.fullgraph.FullGraph` without anything that travels.
 
-    def __init__(self, view: LocalView) -> None:
-        matrix, everything = view.matrix, np.arange(len(view.vertices))
+    Parameters
+    ----------
+    view : LocalView
+    matrix : CSR, optional
+        Edges in place of those of the view.
+    """
+
+    def __init__(self, view: LocalView, matrix: CSR | None = None) -> None:
+        matrix, everything = matrix or view.matrix, np.arange(len(view.vertices))
         weights = mean_weights(matrix.indptr, matrix.values, view.whole.block.weight_unit, view.whole.weights is not None)[1]
         self.n, self.edges = len(everything), matrix.nnz
         self.block = Block(matrix.indptr, matrix.indices, weights, self.n)

@@ -6,12 +6,14 @@ from ..config import TrainConfig
 from ..errors import UsageError
 from .adaqp import AdaQP
 from .base import Method
+from .bns import Bns
+from .cofree import CoFree
 from .full import Full
 from .grappa import Grappa
 from .retexo import Retexo
 from .retexo_federated import Federated
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (Method, Full, Retexo, Federated, Grappa, AdaQP)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (Method, Full, Retexo, Federated, Grappa, CoFree, Bns, AdaQP)}
 
 __all__ = ["METHODS", "Method", "make"]
 

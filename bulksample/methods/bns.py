@@ -1,0 +1,98 @@
+"""Boundary-node sampling: full-graph training in which each halo row travels with probability q, divided by q.
+
+    h_halo[u] = h[u] / q  where u was drawn,   0 elsewhere        drawn anew in every epoch, the same in all its layers
+
+so what a row aggregates is unbiased, E (1 / d_v) sum over u of h_halo[u] = mean over N(v), with degrees of the whole graph, and gradients
+travel back along the same rows. With width f_l sent in layer l, an epoch sends 4 B_q 2 sum_l f_l bytes (kind "activations"), B_q
+being the rows drawn, q B_sum of them on average. Who draws is told to nobody: a row's word names (vertex, receiver, epoch). In the
+strong form the input does not travel, and is exact; `--form naive` sends and samples it too, as published.
+
+Logits of two strong layers are unbiased, those of deeper ones are not, since activations lie between; nor is the gradient.
+With q = 1 this is `full`. The published code takes one sample for one epoch, as here.
+
+Wan, Li, Li, Kim, Lin, "BNS-GCN: efficient full-graph training of graph convolutional networks with partition-parallelism and random
+boundary node sampling", MLSys 2022, arXiv 2203.10983.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..config import TrainConfig
+from ..dist.base import Comm
+from ..dist.halo import Messages
+from ..errors import PeerLost, UsageError
+from ..gnn.fullgraph import OwnRows
+from ..gnn.view import View
+from ..rng import Purpose, counters, philox, tag
+from .full import Full
+
+if TYPE_CHECKING:
+    from ..train.loop import Trainer
+
+_BOUNDARY = 105  # a stage of Purpose.GENERATE that nothing else uses
+
+
+class Bns(Full):
+    """Full-graph training on a sample of the halo."""
+
+    name: ClassVar[str] = "bns"
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        if config.model not in ("sage", "gcn"):
+            raise UsageError(f"rows that do not travel count as zero in a sum; model {config.model} takes no sum: sage or gcn would fit")
+
+    def messages(self, comm: Comm) -> Messages:
+        self.sample = SampledMessages(self.config.boundary_share, self.config.seed, comm)
+        return self.sample
+
+    def view(self, view: View, comm: Comm) -> View:
+        self.comm, self._counted = comm, np.zeros(2, np.int64)  # halo rows of all epochs: drawn, and all
+        return super().view(view, comm)
+
+    def begin_round(self, trainer: Trainer) -> None:
+        self.sample.draw(self.rows, trainer.epoch)
+        self._counted += sum(int(mask.sum()) for mask in self.sample.incoming), len(self.rows.halo.vertices)
+
+    def facts(self) -> dict[str, Any]:
+        """Collective: rows drawn are added over ranks."""
+        drawn, rows = np.sum(self.comm.gather_control(self._counted.tolist()), axis=0)
+        return super().facts() | {"boundary_share": self.config.boundary_share, "drawn_share": float(drawn / rows) if rows else None}
+
+
+class SampledMessages:
+    """Of the rows between two ranks, those drawn for the epoch.
+
+    Attributes
+    ----------
+    incoming, outgoing : list of bool arrays, one for each rank
+        Which of the halo rows that it owns travel, and which of the rows that it has in its halo.
+    """
+
+    def __init__(self, share: float, seed: int, comm: Comm) -> None:
+        self._share, self._seed, self._comm = share, seed, comm
+
+    def draw(self, rows: OwnRows, epoch: int) -> None:
+        """The rows of an epoch; local."""
+        halo, rank = rows.halo, self._comm.rank
+        held = np.split(halo.vertices, np.cumsum(halo.counts)[:-1])
+        self.incoming = [self._drawn(vertices, rank, epoch) for vertices in held]
+        self.outgoing = [self._drawn(rows.vertices[asked], peer, epoch) for peer, asked in enumerate(halo.asked)]
+
+    def _drawn(self, vertices: np.ndarray, receiver: int, epoch: int) -> np.ndarray:
+        words = philox(counters(vertices, receiver, 0, tag(Purpose.GENERATE, _BOUNDARY, epoch)), self._seed)[..., 0]
+        return words < self._share * 2**32
+
+    def pack(self, rows: np.ndarray, peer: int, key: str) -> np.ndarray:
+        return rows[(self.outgoing if key.endswith("forward") else self.incoming)[peer]]
+
+    def unpack(self, message: np.ndarray, count: int, width: int, peer: int, key: str) -> np.ndarray:
+        drawn = (self.incoming if key.endswith("forward") else self.outgoing)[peer]
+        if len(message) != drawn.sum():
+            raise PeerLost(f"rank {peer} sent {len(message)} of {count} rows; {drawn.sum()} were drawn")
+        rows = np.zeros((count, width), message.dtype)
+        rows[drawn] = message / self._share
+        return rows

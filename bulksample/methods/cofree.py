@@ -1,0 +1,167 @@
+"""CoFree-GNN: edges are dealt to ranks, a vertex is copied to every rank that has one of its edges, and only gradients travel.
+
+    offline    every edge lies in one part E_p;   V_p = the ends of E_p, with their features
+    epoch      g = sum over p, v in V_p of w_pv grad loss(f_p(v)) / training vertices,   w_pv = d_p(v) / d(v)
+
+d_p(v) counts the in-neighbours of v that part p has, so the weights of all copies of a vertex add up to one; a vertex without
+in-neighbours counts on the rank of its block row alone. Over p ranks 2 (p - 1) 4 (|theta| + 3) bytes an epoch (kind "gradients"),
+whatever was cut, and once, before the first: 4 n (p - 1) for degrees, 8 an edge that leaves its block row (16 with weights; kind
+"topology"), and the features of every copy that does (see `dist.exchange.RowExchange`).
+
+To first order this is exact: sum over p of w_pv mean over N_p(v) of x = mean over N(v) of x, so one linear layer of means has, over the
+copies of a vertex, the outputs of the whole graph on average. Deeper models see less than L hops. Means are of local
+neighbours, the norms of a GCN of degrees in the whole graph, its sums d(v) times a local mean. With one rank it is `full`.
+
+Cuts
+    random    a Philox word of the two ends              degree    a word of the end with fewer neighbours: hubs are cut, leaves are not
+`--drop-edge q` leaves out each pair of ends with probability q, by one of `--edge-masks K` masks in turn, drawn once.
+
+Of the paper only the abstract was at hand, so the weights by degree and the choice of cuts are ours to that extent.
+Cao, Deng, Wu, Huang, Subbian, Leskovec, "Communication-free distributed GNN training with vertex cut", arXiv 2308.03209.
+The cut by degree: Xie, Yan, Li, Zhang, "Distributed power-law graph computing: theoretical and empirical analysis", NeurIPS 2014.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from ..config import TrainConfig
+from ..dist.base import Comm
+from ..dist.packets import KIND
+from ..errors import UsageError
+from ..gnn.fullgraph import FullGraph
+from ..gnn.local import LocalRows, LocalView, whole_degrees
+from ..gnn.model import Gnn
+from ..gnn.partitioned import BlockView
+from ..gnn.view import View
+from ..rng import Purpose, counters, philox, tag
+from ..sparse import CSR
+from .base import Method
+from .supply import Step, Steps, WholeGraph
+
+if TYPE_CHECKING:
+    from ..train.loop import Trainer
+
+_CUT, _DROP = 103, 104  # stages of Purpose.GENERATE that nothing else uses
+
+
+class CoFree(Method):
+    """Full-graph training on parts of the edges; each copy of a vertex counts by its share of the neighbours."""
+
+    name: ClassVar[str] = "cofree"
+    graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        if bool(config.sampler_options.get("weighted", False)):
+            raise UsageError("copies are weighted by how many neighbours they have; a sampler that is not weighted would fit")
+
+    def view(self, view: View, comm: Comm) -> View:
+        whole, self.comm = cast(BlockView, view), comm
+        self.local, self._weights = cut_view(whole, comm, self.config.vertex_cut, self.config.seed)
+        self.initial_bytes = sum(sent.bytes for sent in comm.tally.values())
+        matrices = [self.local.matrix]
+        if self.config.drop_edge:
+            ids = self.local.vertices
+            matrices = [thinned(matrices[0], ids, self.config.drop_edge, self.config.seed, k) for k in range(self.config.edge_masks)]
+        self._passes = [FullGraph(LocalRows(self.local, matrix), self.config.form == "strong") for matrix in matrices]
+        told = np.flatnonzero(self.local.classes >= 0)
+        self._at = torch.from_numpy(self.local.seeds[told].astype(np.int64))
+        self._truth, self._weights = torch.from_numpy(self.local.classes[told]), self._weights[told]
+        return self.local
+
+    def supply(self, trainer: Trainer) -> Steps:
+        return WholeGraph()
+
+    def steps(self, remaining: int, comm: Comm) -> int:
+        """Alike on every rank already."""
+        return remaining
+
+    def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, float]:
+        """The weighted sum of the losses of the copies here, and the sum of their weights."""
+        logits = self._passes[trainer.epoch % len(self._passes)](cast(Gnn, trainer.model))
+        losses = F.cross_entropy(logits[self._at], self._truth, reduction="none")
+        return torch.sum(losses * torch.from_numpy(self._weights.astype(np.float32))), float(self._weights.sum())
+
+    def facts(self) -> dict[str, Any]:
+        """Collective: vertices and edges of all parts are gathered."""
+        told = self.comm.gather_control((len(self.local.vertices), self.local.matrix.nnz, self.initial_bytes))
+        vertices, edges, initial = (list(column) for column in zip(*told, strict=True))
+        return {
+            "vertex_cut": self.config.vertex_cut,
+            "replication_factor": sum(vertices) / self.local.whole.layout.n,
+            "edge_balance": max(edges) * len(edges) / max(1, sum(edges)),
+            "initial_bytes": sum(initial),
+        }
+
+
+def part_of_edges(how: str, seed: int, rows: np.ndarray, columns: np.ndarray, degrees: np.ndarray, parts: int) -> np.ndarray:
+    """The part of each edge v <- u, that of u <- v being the same: int64.
+
+    Parameters
+    ----------
+    how : {"random", "degree"}
+    rows, columns : int32, shape (e,)
+        v and u.
+    degrees : integers, shape (n,)
+        In-neighbours in the whole graph; of two ends with equally many, the lower id decides.
+    """
+    low, high = np.minimum(rows, columns), np.maximum(rows, columns)
+    if how == "degree":
+        low = high = np.where(degrees[high] < degrees[low], high, low)
+    words = pair_words(seed, _CUT, low, high, 0)
+    return ((words.astype(np.uint64) * np.uint64(parts)) >> np.uint64(32)).astype(np.int64)
+
+
+def pair_words(seed: int, stage: int, low: np.ndarray, high: np.ndarray, turn: int) -> np.ndarray:
+    """A random word for each pair of vertices: uint32."""
+    return philox(counters(low, high, turn, tag(Purpose.GENERATE, stage, 0)), seed)[..., 0]
+
+
+def thinned(matrix: CSR, vertices: np.ndarray, rate: float, seed: int, mask: int) -> CSR:
+    """The matrix without the entries that a mask drops; v <- u and u <- v stay or go together."""
+    rows, columns = vertices[matrix.row_of_entry()], vertices[matrix.indices]
+    words = pair_words(seed, _DROP, np.minimum(rows, columns), np.maximum(rows, columns), mask)
+    keep = words >= rate * 2**32
+    indptr = np.concatenate([[0], np.cumsum(keep)])[matrix.indptr].astype(np.int64)
+    return CSR(indptr, matrix.indices[keep], None if matrix.values is None else matrix.values[keep], matrix.shape)
+
+
+def cut_view(whole: BlockView, comm: Comm, how: str, seed: int) -> tuple[LocalView, np.ndarray]:
+    """This rank's part of the edges with their ends, and the weight of each of its seeds: float64. Collective; see above.
+
+    Raises
+    ------
+    UsageError
+        If the graph is replicated c > 1 times.
+    """
+    if whole.grid.replication != 1:
+        raise UsageError(f"training on parts keeps one block row on each rank; got replication {whole.grid.replication}: 1 would fit")
+    degrees, block = whole_degrees(whole), whole.block
+    rows, columns = block.vertices[block.adjacency.row_of_entry()], block.adjacency.indices
+    part = part_of_edges(how, seed, rows, columns, degrees, comm.size)
+    edges = [np.column_stack([rows[part == rank], columns[part == rank]]) for rank in range(comm.size)]
+    ends = np.concatenate(comm.alltoall(edges, KIND))
+    values = None
+    if block.adjacency.values is not None:
+        values = np.concatenate(comm.alltoall([block.adjacency.entries()[part == rank] for rank in range(comm.size)], KIND))
+
+    alone = block.vertices[degrees[block.vertices] == 0]
+    vertices = np.unique(np.concatenate([ends.ravel(), alone])).astype(np.int32)
+    places = np.searchsorted(vertices, ends)
+    matrix = CSR.from_edges(places[:, 0], places[:, 1], (len(vertices),) * 2, values)
+    here = np.zeros(len(vertices))
+    here[np.searchsorted(vertices, alone)] = 1.0
+    share = np.divide(matrix.degrees, degrees[vertices], out=here, where=degrees[vertices] > 0)
+
+    at = np.minimum(np.searchsorted(vertices, whole.seeds), max(0, len(vertices) - 1))
+    mine = np.zeros(len(whole.seeds), bool)
+    if len(vertices):
+        mine = (vertices[at] == whole.seeds) & (share[at] > 0)
+    x = whole.features.start(vertices).wait()
+    local = LocalView(whole, vertices, len(vertices), matrix, x, degrees[vertices], mine, whole.adjacency.backend)
+    return local, share[local.seeds]

@@ -1,0 +1,186 @@
+"""Boundary-node sampling: all rows drawn is full-graph training, fewer are unbiased, and send what their number says."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from communities import community_graph, dense_adjacency
+from launch import run_ranks
+
+from bulksample import UsageError
+from bulksample.config import TrainConfig
+from bulksample.data import store
+from bulksample.dist.threads import on_threads
+from bulksample.train.loop import Trainer
+
+BNS = {"method": "bns", "layers": 3, "hidden": 12, "epochs": 5, "lr": 0.01, "threads": 1, "partition": "random", "eval_every": 5}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    for name, kind in {"plain": {}, "sparse": {"sparse": True}}.items():
+        store.save(community_graph(**kind), folder / name)
+    return folder
+
+
+def made(directory, comm, **options):
+    return Trainer(TrainConfig.of(**{**BNS, **options}), directory, comm)
+
+
+def trained(directory, comm, **options):
+    trainer = made(directory, comm, **options)
+    report = trainer.run()
+    return torch.cat([parameter.detach().reshape(-1) for parameter in trainer.model.parameters()]), report
+
+
+@pytest.mark.parametrize(("name", "model"), [("plain", "sage"), ("plain", "gcn"), ("sparse", "sage")])
+@pytest.mark.parametrize("form", ["strong", "naive"])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_with_every_row_it_is_full_graph_training_to_the_bit(stored, name, model, form, overlap):
+    asked = {"model": model, "form": form, "overlap": overlap}
+    found = on_threads(4, lambda comm: trained(stored / name, comm, **asked, boundary_share=1.0))
+    expected = on_threads(4, lambda comm: trained(stored / name, comm, **asked, method="full"))
+    for (weights, report), (others, told) in zip(found, expected, strict=True):
+        assert torch.equal(weights, others)
+        assert report["bytes_sent"]["activations"] == told["bytes_sent"]["activations"]
+
+
+def test_one_rank_is_full_graph_training_to_the_bit(stored):
+    assert torch.equal(trained(stored / "plain", None)[0], trained(stored / "plain", None, method="full")[0])
+
+
+def standard_errors(directory, comm, scale, **options):
+    """By how many standard errors the mean of the logits of many epochs is off; of those logits that sampling moves."""
+    epochs = 200
+    trainer = made(directory, comm, **options)
+    method, logits = trainer.method, []
+    unpack = method.sample.unpack
+    method.sample.unpack = lambda *message: scale * unpack(*message)
+    for epoch in range(epochs):
+        method.sample.draw(method.rows, epoch)
+        logits.append(method.logits(trainer).detach().numpy())
+    full = made(directory, comm, **{**options, "method": "full", "boundary_share": 0.1})
+    full.model.load_state_dict(trainer.model.state_dict())
+    error, off = np.std(logits, 0) / np.sqrt(epochs), np.mean(logits, 0) - full.method.logits(full).detach().numpy()
+    moved = error > 1e-4
+    return off[moved] / error[moved]
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize(("form", "layers"), [("strong", 2), ("naive", 1)])
+def test_logits_behind_one_sampled_sum_are_unbiased_and_would_not_be_undivided(stored, model, form, layers):
+    asked = {"model": model, "form": form, "layers": layers, "boundary_share": 0.3, "dropout": 0.0}
+    off = np.concatenate(on_threads(3, lambda comm: standard_errors(stored / "plain", comm, 1.0, **asked)))
+    assert len(off) > 300
+    assert abs(off).max() < 5
+    assert np.square(off).mean() < 2
+    undivided = np.concatenate(on_threads(3, lambda comm: standard_errors(stored / "plain", comm, np.float32(0.3), **asked)))
+    assert np.square(undivided).mean() > 20
+
+
+def test_gradients_are_those_of_the_sampled_adjacency(stored):
+    """Column u of what rank r aggregates is 1 / q or 0; the same dense algebra has the same gradient."""
+    graph, share = store.load(stored / "plain"), 0.4
+    asked = {"layers": 2, "boundary_share": share, "dropout": 0.0}
+
+    def rank(comm):
+        trainer = made(stored / "plain", comm, **asked)
+        method = trainer.method
+        method.begin_round(trainer)
+        loss, _ = method.loss(trainer, None)
+        loss.backward()
+        gradient = torch.cat([parameter.grad.reshape(-1) for parameter in trainer.model.parameters()])
+        drawn = method.rows.halo.vertices[np.concatenate(method.sample.incoming)]
+        return comm.allreduce(gradient.numpy(), "gradients"), method.rows.vertices, drawn, trainer.model
+
+    found = on_threads(3, rank)
+    a = dense_adjacency(graph)
+    exact = torch.from_numpy(a / np.maximum(a.sum(1), 1)[:, None]).float()
+    sampled = torch.zeros_like(exact)
+    for _, own, drawn, _ in found:
+        scale = np.zeros(graph.n, np.float32)
+        scale[own], scale[drawn] = 1, 1 / share
+        sampled[own] = exact[own] * torch.from_numpy(scale)
+    model, h = found[0][3], torch.tensor(graph.features)
+    first, last = model.layers
+    h = torch.relu(h @ first.own + exact @ h @ first.mean + first.bias)
+    logits = h @ last.own + sampled @ h @ last.mean + last.bias
+    mask = torch.tensor(graph.masks["train"])
+    loss = torch.nn.functional.cross_entropy(logits[mask], torch.tensor(graph.labels)[mask], reduction="sum")
+    expected = torch.cat([gradient.reshape(-1) for gradient in torch.autograd.grad(loss, list(model.parameters()))])
+    np.testing.assert_allclose(found[0][0], expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("form", "widths"), [("strong", [12, 3]), ("naive", [12, 12])])
+def test_bytes_are_those_of_the_rows_drawn(stored, form, widths):
+    """Three layers 8-12-12-3, as of `full`, with the rows that were drawn in place of all."""
+    p, epochs, share = 4, 6, 0.25
+
+    def rank(comm):
+        trainer = made(stored / "plain", comm, form=form, boundary_share=share, epochs=epochs, eval_every=100)
+        trainer.method.evaluate = lambda trainer: {"val_accuracy": 0.0}
+        before, drawn, begin = comm.tally["activations"].bytes, [], trainer.method.begin_round
+
+        def counted(trainer):
+            begin(trainer)
+            drawn.append(sum(mask.sum() for mask in trainer.method.sample.incoming))
+
+        trainer.method.begin_round = counted
+        report = trainer.run()
+        return comm.tally["activations"].bytes - before, sum(drawn), len(trainer.method.rows.halo.vertices), report
+
+    sent, drawn, halo, reports = zip(*on_threads(p, rank), strict=True)
+    assert sum(sent) == 4 * sum(drawn) * (2 * sum(widths) + (8 if form == "naive" else 0))
+    expected = share * epochs * sum(halo)
+    assert abs(sum(drawn) - expected) < 5 * np.sqrt(expected * (1 - share))
+    assert reports[0]["drawn_share"] == pytest.approx(sum(drawn) / epochs / sum(halo))
+
+
+def test_epochs_and_receivers_draw_apart_and_both_ends_agree(stored):
+    def rank(comm):
+        method, masks = made(stored / "plain", comm, boundary_share=0.5).method, []
+        for epoch in (0, 1):
+            method.sample.draw(method.rows, epoch)
+            masks.append((method.sample.incoming, method.sample.outgoing))
+        return masks, np.split(method.rows.halo.vertices, np.cumsum(method.rows.halo.counts)[:-1])
+
+    found = on_threads(3, rank)
+    for r, (masks, _) in enumerate(found):
+        for epoch in (0, 1):
+            for peer in range(3):
+                assert (masks[epoch][0][peer] == found[peer][0][epoch][1][r]).all()
+    (masks, held), (others, theirs) = found[0], found[1]
+    first, second = (np.concatenate(masks[epoch][0]) for epoch in (0, 1))
+    assert 0.3 < np.mean(first == second) < 0.7
+    _, mine, same = np.intersect1d(held[2], theirs[2], return_indices=True)
+    assert 0.2 < np.mean(masks[0][0][2][mine] == others[0][0][2][same]) < 0.8
+
+
+def test_a_resumed_run_goes_on_to_the_bit(stored, tmp_path):
+    whole = on_threads(3, lambda comm: trained(stored / "plain", comm)[0])[0]
+    kept = {"checkpoint": str(tmp_path / "c")}
+    on_threads(3, lambda comm: trained(stored / "plain", comm, **kept, epochs=2))
+    weights, report = on_threads(3, lambda comm: trained(stored / "plain", comm, **kept, resume="auto"))[0]
+    assert report["resumed"]
+    assert torch.equal(weights, whole)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"model": "gat"}, "sage or gcn would fit"), ({"boundary_share": 0.0}, "boundary_share"),
+    ({"method": "full", "boundary_share": 0.5}, "boundary_share is of the method 'bns'"),
+])  # fmt: skip
+def test_what_has_no_meaning_is_refused(stored, options, message):
+    with pytest.raises(UsageError, match=message):
+        trained(stored / "plain", None, **options)
+
+
+def test_the_command_line(stored, tmp_path):
+    flags = {"method": "bns", "layers": 2, "epochs": 4, "hidden": 8, "boundary-share": 0.3}
+    words = ["--quiet", *[word for key, value in flags.items() for word in (f"--{key}", value)]]
+    ended = run_ranks(2, ["-m", "bulksample", "train", *map(str, [stored / "plain", *words, "--json", tmp_path / "r"])], timeout=150)
+    assert ended.code == 0, ended
+    report = json.loads((tmp_path / "r").read_text())
+    assert (report["method"], report["boundary_share"]) == ("bns", 0.3)
+    assert 0 < report["drawn_share"] < 0.6
