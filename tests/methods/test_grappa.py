@@ -75,13 +75,44 @@ def test_one_rank_on_its_whole_view_is_full_graph_training_to_the_bit(stored, na
     assert torch.equal(found, expected)
 
 
+class Losses:
+    """An observer that keeps the losses."""
+
+    def __init__(self):
+        self.losses = []
+
+    def begin(self, *_):
+        pass
+
+    def step(self, epoch, step, loss):
+        self.losses.append(loss)
+
+    def epoch(self, line):
+        pass
+
+    def end(self):
+        pass
+
+
+def losses(directory, comm, **options):
+    watched = Losses()
+    trainer = Trainer(TrainConfig.of(**options), directory, comm, [watched])
+    trainer.run()
+    return watched.losses, weights_of(trainer)
+
+
 @pytest.mark.parametrize("options", [{"view": "strict"}, {"view": "halo"}, {"view": "base"}, {"view": "strict", "seed_weights": "batch"}])
-def test_without_an_edge_between_chunks_it_is_full_graph_training(stored, options):
-    still = {**SMALL, "dropout": 0.0, "partition": "block", "epochs": 8}
-    expected, _ = trained(stored / "islands", None, **{**still, "method": "full"})
-    run = {**still, "method": "grappa", "full_graph": True, "swap_every": 1, **options}
-    found = on_threads(4, lambda comm: trained(stored / "islands", comm, **run)[0])[0]
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("whole", [True, False])
+def test_without_an_edge_between_chunks_it_is_synchronous_training(stored, options, whole):
+    """On all rows at once `full`, on minibatches `sync`: one step an epoch with all neighbours, whoever has which seed."""
+    still = {**SMALL, "dropout": 0.0, "partition": "block", "epochs": 8, "batch_size": 1000, "sampler": "full", "fanouts": (-1, -1)}
+    standard = {**still, "method": "full"} if whole else {**still, "method": "sync", "graph": "partitioned"}
+    expected, weights = on_threads(4, lambda comm: losses(stored / "islands", comm, **standard))[0]
+    run = {**still, "method": "grappa", "full_graph": whole, "swap_every": 1, **options}
+    found, others = on_threads(4, lambda comm: losses(stored / "islands", comm, **run))[0]
+    assert len(found) == 8
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    torch.testing.assert_close(others, weights, rtol=1e-4, atol=1e-5)
 
 
 def test_prefetch_does_not_change_a_bit(stored):
@@ -146,6 +177,46 @@ def test_an_epoch_sends_gradients_and_nothing_else(stored, options, monkeypatch)
             assert sent.keys() == {"gradients"}
         total += sum(sent["gradients"] for _, sent in ranks)
     assert total == steps * 2 * (p - 1) * 4 * (numbers + 7)
+
+
+def moved(method, graph, turn):
+    """Bytes of topology and of features that the views of a super-epoch cost, counted vertex by vertex."""
+    deal, owner = method.deal(turn), method.whole.layout.blocks_of(np.arange(graph.n))
+    topology = features = 0
+    for rank in range(method.comm.size):
+        seen = deal.sees(rank, np.arange(graph.n))
+        held = graph.adjacency.take(np.flatnonzero(seen & (owner != rank)))
+        needed = seen.copy()
+        if method.config.view == "halo":
+            needed[graph.adjacency.take(np.flatnonzero(seen)).indices] = True
+        fetched = int((needed & (owner != rank)).sum())
+        edges = held.nnz if method.config.view == "halo" else int(seen[held.indices].sum())
+        topology += 4 * held.shape[0] + 4 * edges + 4 * fetched
+        features += 4 * graph.num_features * fetched
+    return topology, features
+
+
+@pytest.mark.parametrize("options", [{"view": "strict"}, {"view": "halo"}, {"view": "strict", "chunking": "fresh"}, {"view": "base"}])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_new_views_cost_the_rows_that_others_hold_and_are_told(stored, options, overlap):
+    p, graph = 4, store.load(stored / "plain")
+
+    def rank(comm):
+        trainer = Trainer(TrainConfig.of(**{**GRAPPA, **options, "epochs": 7, "overlap": overlap}), stored / "plain", comm)
+        trainer.method.evaluate = lambda trainer: {"val_accuracy": 0.0}
+        before = [comm.tally[kind].bytes for kind in ("topology", "features")]
+        report = trainer.run()
+        sent = [comm.tally[kind].bytes - begun for kind, begun in zip(("topology", "features"), before, strict=True)]
+        turns = sorted({trainer.method.turn(epoch) for epoch in range(7)} - {0})
+        return sent, report, [moved(trainer.method, graph, turn) for turn in turns]
+
+    found = on_threads(p, rank)
+    expected = np.sum(found[0][2], axis=0) if found[0][2] else np.zeros(2)
+    assert np.sum([sent for sent, _, _ in found], axis=0).tolist() == expected.tolist()
+    assert (len(found[0][2]) == 0) == (options["view"] == "base")
+    told = found[0][1]["repartition_bytes"]
+    counts = 8 * p * (p - 1)  # how much comes is agreed by 8 bytes from each rank to each other, for every message of a view
+    assert expected.sum() <= told <= expected.sum() + len(found[0][2]) * (5 * counts + 2 * 24 * (p - 1))
 
 
 def test_every_training_vertex_is_a_seed_once_an_epoch_on_as_many_steps_everywhere(stored, monkeypatch):

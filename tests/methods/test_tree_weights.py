@@ -100,12 +100,13 @@ def estimates(world, kinds, calls, halo=False):
     return {name: np.array(found) for name, found in means.items()}, {name: np.array(found) for name, found in sums.items()}
 
 
-@pytest.mark.parametrize(
-    ("fanouts", "replace", "halo"), [((2, 2), True, False), ((2, 1), False, False), ((2, 2), True, True), ((-1,), False, False)]
-)
-def test_tree_weights_are_unbiased_and_uniform_and_inverse_ones_are_not(fanouts, replace, halo):
-    world, calls = small_world(fanouts, replace), 80
-    target = world.target(30)
+@pytest.mark.parametrize(("fanouts", "replace", "halo", "calls"), [
+    ((2, 2), True, False, 80), ((2, 1), False, False, 80), ((2, 2), True, True, 80), ((-1,), False, False, 80),
+    pytest.param((2, 2), True, False, 700, marks=pytest.mark.slow),  # a million trees
+])  # fmt: skip
+def test_tree_weights_are_unbiased_and_uniform_and_inverse_ones_are_not(fanouts, replace, halo, calls):
+    world = small_world(fanouts, replace)
+    target = world.target(calls // 2)
 
     def trees(minibatch, matrix, degrees):
         return tree_weights(minibatch, matrix, degrees, fanouts, replace, 0.5, halo)
