@@ -18,7 +18,7 @@ DEFAULT_FANOUTS = (15, 10, 5)
 FREE = frozenset({
     "epochs", "patience", "bulk_size", "backend", "threads", "timeout", "checkpoint", "checkpoint_every", "resume",
     "metrics", "quiet", "memory_budget", "graph", "replication", "exchange", "partition", "cache_bytes", "cache_by",
-    "overlap",
+    "overlap", "listen", "join", "grace",
 })  # fmt: skip
 
 GRAPPA = (
@@ -28,6 +28,10 @@ GRAPPA = (
 COFREE = ("vertex_cut", "drop_edge", "edge_masks")
 
 ADAQP = ("bits", "reassign_every", "variance_weight", "noise_weights", "links", "message_header", "message_rounding", "message_coding")
+
+
+AVERAGED = ("random-tma", "super-tma", "psgd-pa", "llcg")  # methods that average the weights of trainers
+AVERAGING = ("interval", "interval_growth", "average_by", "lost_parts", "tolerate_failures", "trainers", "listen", "join", "grace")
 
 
 class TrainConfig(BaseModel):
@@ -93,6 +97,19 @@ class TrainConfig(BaseModel):
     message_rounding: Literal["stochastic", "nearest"] = "stochastic"
     message_coding: Literal["plain", "difference", "feedback"] = "plain"
 
+    interval: Annotated[str, Field(pattern=r"^(epoch|[1-9][0-9]*|[0-9]+(\.[0-9]+)?s)$")] = "epoch"  # between two averages of weights
+    interval_growth: Annotated[float, Field(ge=1)] = 1.0
+    average_by: Literal["responders", "steps", "vertices"] = "responders"
+    lost_parts: Annotated[int, Field(ge=0)] = 0  # parts that are dealt and that nobody trains on
+    clusters: Annotated[int, Field(ge=1)] | None = None  # super-tma: 16 for each part unless given
+    server_steps: Annotated[int, Field(ge=0)] = 1  # llcg: on the whole graph, after every average
+    server_lr: Annotated[float, Field(gt=0)] | None = None  # llcg: as lr unless given
+    tolerate_failures: bool = False  # trainers are processes of their own and may die, be late or join again
+    trainers: Annotated[int, Field(ge=1)] = 3
+    listen: str = "127.0.0.1:0"
+    join: str | None = None
+    grace: Annotated[float, Field(gt=0)] = 5.0
+
     epochs: Annotated[int, Field(ge=0, lt=2**20)] = 10
     lr: Annotated[float, Field(gt=0)] = 0.003
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
@@ -151,7 +168,17 @@ class TrainConfig(BaseModel):
             raise ValueError(f"halo_rows are of a view with a halo; got {self.view!r}")
         if self.method != "adaqp" and (given := [name for name in ADAQP if getattr(self, name) != type(self).model_fields[name].default]):
             raise ValueError(f"{given[0]} is of the method 'adaqp'; got {self.method!r}")
+        self._averaged()
         return self
+
+    def _averaged(self) -> None:
+        """Raise `ValueError` for options of methods that average weights, where they have no meaning."""
+        of = {"clusters": ("super-tma",), "server_steps": ("llcg",), "server_lr": ("llcg",)} | dict.fromkeys(AVERAGING, AVERAGED)
+        for name, methods in of.items():
+            if self.method not in methods and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is of the method {' or '.join(map(repr, methods))}; got {self.method!r}")
+        if self.method in AVERAGED and self.interval.endswith("s") and not self.tolerate_failures:
+            raise ValueError(f"an interval by the clock needs tolerate_failures; got {self.interval!r}: a number of steps would fit")
 
     @staticmethod
     def of(**values: Any) -> TrainConfig:

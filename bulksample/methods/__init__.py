@@ -10,10 +10,14 @@ from .bns import Bns
 from .cofree import CoFree
 from .full import Full
 from .grappa import Grappa
+from .llcg import Llcg
+from .psgd_pa import PsgdPa
 from .retexo import Retexo
 from .retexo_federated import Federated
+from .tma import RandomTma, SuperTma
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (Method, Full, Retexo, Federated, Grappa, CoFree, Bns, AdaQP)}
+_ALL: tuple[type[Method], ...] = (Method, Full, Retexo, Federated, Grappa, CoFree, Bns, AdaQP, RandomTma, SuperTma, PsgdPa, Llcg)
+METHODS: dict[str, type[Method]] = {method.name: method for method in _ALL}
 
 __all__ = ["METHODS", "Method", "make"]
 

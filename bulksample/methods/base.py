@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from ..backends.base import Backend
 from ..config import TrainConfig
 from ..dist.base import Comm
 from ..gnn.evaluate import evaluate
@@ -25,6 +26,7 @@ from .supply import Minibatches, Step, Steps, make_loader
 
 if TYPE_CHECKING:
     from ..train.loop import Trainer
+    from ..train.setup import Source
 
 
 class Method:
@@ -43,6 +45,10 @@ class Method:
     def __init__(self, config: TrainConfig) -> None:
         """Raises `UsageError` where the options have no meaning for this method."""
         self.config = config
+
+    def open(self, source: Source, backend: Backend, fingerprint: str, weighted: bool, comm: Comm) -> View | None:
+        """The graph as this rank sees it, where a method opens it in a way of its own; None leaves that to the loop."""
+        return None
 
     def view(self, view: View, comm: Comm) -> View:
         """The graph that this rank samples from and trains on."""
@@ -137,6 +143,10 @@ class Method:
                 gradient.div_(sums[0])
         return sums
 
+    def end_step(self, trainer: Trainer, sums: torch.Tensor) -> torch.Tensor:
+        """Called after the optimiser's step; what the loop is told of `combine_gradients`."""
+        return sums
+
     def end_round(self, trainer: Trainer) -> None:
         """Called after the last step of a round, before it is evaluated."""
 
@@ -146,6 +156,9 @@ class Method:
 
     def end_stage(self, trainer: Trainer, stage: int) -> None:
         """Called after the last round of a stage, the best weights by validation being those of the model again."""
+
+    def before_save(self, trainer: Trainer) -> None:
+        """Called on every rank before rank 0 writes a checkpoint."""
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """What a resumed run needs beyond the model, the optimiser and the place; alike on every rank."""

@@ -70,7 +70,7 @@ class Trainer:
         torch.set_num_threads(self.threads)
         backend, self.sampler = backends.make(config.backend, self.threads), make_sampler(config)
         self.backend, self.lies = backend.name, config.graph or self.method.graphs[0]
-        view = open_view(config, self.lies, graph, backend, self.sampler, self.comm)
+        view = open_view(config, self.lies, graph, backend, self.sampler, self.method, self.comm)
         check_metric(config.metric, view.num_classes)
         self.ledger = Ledger(self.comm, view.sampling)
         self.view = self.method.view(view, self.comm)
@@ -188,13 +188,15 @@ class Trainer:
         with self.ledger.phase("step"):
             if sums[0] > 0:
                 self.optimizer.step()
-        return sums
+        with self.ledger.phase("reduce"):
+            return self.method.end_step(self, sums)
 
     # ---- after a round
 
     def _end_epoch(self, epoch: int, seconds: float) -> None:
         progress = self.progress
-        progress.last_loss = progress.loss / max(1.0, progress.seeds)
+        if progress.seeds or progress.last_loss is None:  # a method may tell of some epochs later
+            progress.last_loss = progress.loss / max(1.0, progress.seeds)
         progress.seeds = progress.loss = 0.0
         progress.rounds += 1
         last = progress.rounds >= self.method.rounds(progress.stage)
@@ -222,9 +224,12 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint on rank 0. A failure is told once and training goes on; the report counts it."""
-        if not self.config.checkpoint or self.comm.rank:
+        if not self.config.checkpoint:
             return
         with self.ledger.phase("checkpoint"):
+            self.method.before_save(self)
+            if self.comm.rank:
+                return
             try:
                 checkpoint.save(self.config.checkpoint, self.progress.steps, *capture(self))
             except OSError as error:

@@ -23,6 +23,7 @@ from ..gnn.view import View
 from ..gnn.whole import WholeView
 from ..graph import Graph
 from ..loader import BulkLoader
+from ..methods import Method
 from ..samplers import Labor, LayerWise, Sampler
 
 _COUNTED = 8  # minibatches of each rank, to measure which rows are hot
@@ -37,7 +38,7 @@ def make_sampler(config: TrainConfig) -> Sampler:
     return samplers.make(config.sampler, config.fanouts, frontier=config.frontier, **options)
 
 
-def open_view(config: TrainConfig, lies: str, source: Source, backend: Backend, sampler: Sampler, comm: Comm) -> View:
+def open_view(config: TrainConfig, lies: str, source: Source, backend: Backend, sampler: Sampler, method: Method, comm: Comm) -> View:
     """The graph as this rank sees it; collective.
 
     Parameters
@@ -55,6 +56,9 @@ def open_view(config: TrainConfig, lies: str, source: Source, backend: Backend, 
     mark = fingerprint(source) if isinstance(source, Graph) else load_manifest(Path(source)).digest[:16]
     agree(comm, {"graph": mark})
     weighted = estimates_weighted_means(sampler)
+    opened = method.open(source, backend, mark, weighted, comm)
+    if opened is not None:
+        return opened
     if placement.partitioned:
         return _block_view(config, source, placement, backend, sampler, mark, weighted, comm)
     if config.feature_codec != "fp32" or config.cache_bytes:
