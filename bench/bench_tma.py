@@ -1,0 +1,136 @@
+"""Test accuracy of model averaging, with all parts and with one of four lost, beside plain training on the whole graph.
+
+    python bench/bench_tma.py --data FOLDER [--graphs cora,dblp,hard-sbm] [--seeds 0,1,2,3,4] [--json FILE]
+
+Four trainers and a server, as threads: figures are of accuracy and bytes, not of time. GraphSAGE 2 x 64, every local step on all training
+vertices of a part with all neighbours, an average after every eighth, best by validation. ``lost`` rows deal four parts and train
+on three. FOLDER holds the `.npz` files; ``hard-sbm`` is a block model in which a vertex needs many neighbours: 16 blocks of 5000
+vertices, degree 29, 30 % of the edges inside, features of noise 6. Seeds change weights, partitions, and the block model. FILE is written
+after each run, and a later call goes on from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from harness import machine, report
+
+from bulksample import CSR, Graph
+from bulksample.config import TrainConfig
+from bulksample.data import npz, store
+from bulksample.dist.threads import on_threads
+from bulksample.train.loop import Trainer
+
+COMMON: dict[str, Any] = {
+    "fanouts": (-1, -1), "sampler": "full", "batch_size": 2**31, "bulk_size": 1, "hidden": 64, "epochs": 80, "eval_every": 8,
+    "lr": 0.005, "dropout": 0.5, "threads": 1, "quiet": True,
+}  # fmt: skip
+EVERY = {"interval": "8"}
+ROWS: dict[str, tuple[int, dict[str, Any]]] = {
+    "whole graph": (1, {"method": "sync"}),
+    "random-tma": (5, {"method": "random-tma", **EVERY}),
+    "super-tma": (5, {"method": "super-tma", **EVERY}),
+    "psgd-pa": (5, {"method": "psgd-pa", **EVERY}),
+    "llcg, 2 server steps": (5, {"method": "llcg", "server_steps": 2, **EVERY}),
+    "random-tma, lost": (4, {"method": "random-tma", "lost_parts": 1, **EVERY}),
+    "super-tma, lost": (4, {"method": "super-tma", "lost_parts": 1, **EVERY}),
+    "psgd-pa, lost": (4, {"method": "psgd-pa", "lost_parts": 1, **EVERY}),
+}
+KEPT = ("edges_kept", "label_distance", "isolated", "averages")
+
+
+def hard_sbm(seed: int, n: int = 5000, blocks: int = 16, degree: int = 29, inside: float = 0.3) -> Graph:
+    rng = np.random.default_rng([seed, 7])
+    labels = rng.integers(0, blocks, n)
+    theta = np.minimum(1 + rng.pareto(1.8, n), 30 * (1 + 1 / 0.8))
+    members = [np.flatnonzero(labels == c) for c in range(blocks)]
+    share = [theta[own] / theta[own].sum() for own in members]
+    u = rng.choice(n, n * degree // 2, p=theta / theta.sum())
+    other = rng.integers(0, blocks, len(u))
+    block = np.where(rng.random(len(u)) < inside, labels[u], other)
+    v = np.empty_like(u)
+    for c in range(blocks):
+        v[block == c] = rng.choice(members[c], np.count_nonzero(block == c), p=share[c])
+    u, v = u[u != v], v[u != v]
+    adjacency = CSR.from_edges(np.concatenate([u, v]), np.concatenate([v, u]), (n, n))
+    x = rng.standard_normal((blocks, 64))[labels] + 6 * rng.standard_normal((n, 64))
+    split = rng.random(n)
+    masks = {"train": split < 0.5, "val": (split >= 0.5) & (split < 0.75), "test": split >= 0.75}
+    return Graph(adjacency, 1.0, x.astype(np.float32), labels.astype(np.int64), blocks, masks, {}, "hard-sbm").validate()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--graphs", default="cora,dblp,facebook-pagepage,amazon-computers,hard-sbm")
+    parser.add_argument("--seeds", default="0,1,2,3,4")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = _kept(options.json)
+    for name in options.graphs.split(","):
+        for seed in map(int, options.seeds.split(",")):
+            with tempfile.TemporaryDirectory() as folder:
+                graph = hard_sbm(seed) if name == "hard-sbm" else npz.read(options.data / f"{name}.npz")
+                store.save(graph, Path(folder) / "graph")
+                for row in ROWS:
+                    kept = rows.setdefault((name, row), {"graph": name, "degree": graph.adjacency.nnz / graph.n, "row": row, "scores": {}})
+                    if str(seed) not in kept["scores"]:
+                        run(Path(folder) / "graph", kept, seed)
+                        if options.json:
+                            options.json.write_text(json.dumps(told(rows), indent=2) + "\n")
+    report(told(rows), None)
+
+
+def run(directory: Path, row: dict[str, Any], seed: int) -> None:
+    """Run a row with a seed, and add to it what came out."""
+    ranks, asked = ROWS[row["row"]]
+    config = TrainConfig.of(**COMMON, **asked, seed=seed)
+    found = on_threads(ranks, lambda comm: Trainer(config, directory, comm).run(), timeout=600.0)[0]
+    row["scores"][str(seed)] = 100 * found["test_accuracy"]
+    scores = list(row["scores"].values())
+    row["mean"], row["std"] = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
+    row.update({key: found[key] for key in KEPT if key in found} | {"model_bytes": found["bytes_sent"]["model"]})
+    print(f"{row['graph']:18} seed {seed} {row['row']:22} {row['scores'][str(seed)]:.1f}", file=sys.stderr, flush=True)
+
+
+def told(rows: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+    """All that has been run so far, and what follows for each graph, in points paired by seed."""
+    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in COMMON.items()}
+    return {"machine": machine(), "settings": settings | EVERY, "rows": list(rows.values()), "findings": findings(rows)}
+
+
+def findings(rows: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Differences of rows: mean and standard deviation over the seeds that both have."""
+    pairs = [(f"{method} lost a part", method, f"{method}, lost") for method in ("random-tma", "super-tma", "psgd-pa")]
+    pairs += [(f"{method} - psgd-pa", method, "psgd-pa") for method in ("random-tma", "super-tma", "llcg, 2 server steps")]
+    pairs += [(f"whole graph - {method}", "whole graph", method) for method in ("random-tma", "super-tma", "psgd-pa")]
+    found = []
+    for graph in dict.fromkeys(graph for graph, _ in rows):
+        for name, one, other in pairs:
+            a, b = (rows.get((graph, row), {"scores": {}})["scores"] for row in (one, other))
+            differences = [a[seed] - b[seed] for seed in sorted(set(a) & set(b))]
+            if differences:
+                std = statistics.stdev(differences) if len(differences) > 1 else 0.0
+                mean = statistics.mean(differences)
+                found.append({"graph": graph, "what": name, "points": mean, "std": std, "seeds": len(differences)})
+    return found
+
+
+def _kept(path: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
+    """What an earlier call has run."""
+    if path is None or not path.exists():
+        return {}
+    return {(row["graph"], row["row"]): row for row in json.loads(path.read_text())["rows"]}
+
+
+if __name__ == "__main__":
+    main()
