@@ -134,27 +134,51 @@ def graph_in(folder: Path, vertices: int, degree: int, features: int) -> Path:
 
 def numbers(text: str) -> tuple[int, ...]:
     """``10,5`` as numbers."""
-    return tuple(int(part) for part in text.split(","))
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"numbers such as 10,5 would fit; got {text!r}") from error
 
 
-def names(text: str) -> list[str]:
-    """``owner,rows`` as a list."""
-    return text.split(",")
+def some_of(*known: str) -> Callable[[str], list[str]]:
+    """What reads ``owner,rows`` as a list of known names."""
+
+    def read(text: str) -> list[str]:
+        found = text.split(",")
+        if unknown := [name for name in found if name not in known]:
+            raise argparse.ArgumentTypeError(f"some of {','.join(known)} would fit; got {','.join(unknown)!r}")
+        return found
+
+    return read
 
 
-def add_work_options(parser: argparse.ArgumentParser) -> None:
-    """Options of the graph and of the work on it, without defaults."""
+class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """The text as it stands, and every default."""
+
+
+def parser_of(text: str | None) -> argparse.ArgumentParser:
+    """A parser that shows a script's own text."""
+    return argparse.ArgumentParser(description=text, formatter_class=_Help)
+
+
+def read_work_options(parser: argparse.ArgumentParser, full: dict[str, Any], quick: dict[str, Any]) -> argparse.Namespace:
+    """Add the options of the graph and of the work on it, and read the command line; ``--quick`` has defaults of its own."""
     for name, what in (
         ("vertices", "of a block model like ogbn-products"), ("degree", "of the model; repeated pairs are dropped"), ("features", "f"),
         ("hidden", "width of the hidden layers"), ("batch-size", "b"), ("bulk-size", "k, minibatches of a rank"),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, help=what)
     parser.add_argument("--sampler", default="sage", choices=("sage", "ladies", "fastgcn", "labor"))
-    parser.add_argument("--fanouts", type=numbers)
+    parser.add_argument("--fanouts", type=numbers, help="of each hop, such as 10,5")
+    parser.add_argument("--train-exchanges", type=some_of(*EXCHANGES), default=["owner"], help="of train; sample takes all")
     parser.add_argument("--work", type=Path, help="folder that keeps the graph; a temporary one unless given")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds that one launch may take")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--json", type=Path, help="file for the results")
+    parser.add_argument("--plot", type=Path, help="file for the plots, such as grid.png")
+    parser.set_defaults(**full)
+    if parser.parse_args().quick:
+        parser.set_defaults(**quick)
+    return parser.parse_args()
 
 
 def work_of(options: argparse.Namespace, folder: Path) -> Work:

@@ -7,7 +7,8 @@ Ranks stand on simulated hosts, one on each (see `netlab`; nothing of the machin
 that are not shaped and with every rate:
 
     bulksample sample    an epoch, one bulk a rank, every exchange, c = 1 and 2
-    bulksample train     the second of two epochs, without evaluation: the same, and with `owner` features in fp16 and a cache of hot rows
+    bulksample train     the second of two epochs, without evaluation: `owner` unless asked, c = 1 and 2, features in fp32 and in fp16,
+                         each with and without a cache of hot rows
 
 Let m messages and w bytes be sent one after the other in a phase (sampling, fetching, reducing), as `foreseen` says: those of the busiest
 rank, and in the stages of rows and rows-oblivious, where one rank sends at a time, the bytes of a process column. Then
@@ -38,7 +39,7 @@ from typing import Any, NamedTuple
 import netlab
 from foreseen import Foresight, busiest, differing, over_ranks
 from harness import machine, summary
-from ranks import EXCHANGES, Grid, add_work_options, launch, mpirun, names, refuse, sample, train, work_of
+from ranks import EXCHANGES, Grid, launch, mpirun, parser_of, read_work_options, refuse, sample, some_of, train, work_of
 
 FULL = {
     "vertices": 2**16, "degree": 50, "features": 64, "hidden": 64, "fanouts": (15, 10, 5),
@@ -85,13 +86,14 @@ class Case(NamedTuple):
         return f"{self.command}, c = {grid.replication}, {grid.exchange}{features}"
 
 
-def cases(hosts: int, commands: list[str], cache_bytes: int) -> list[Case]:
+def cases(options: argparse.Namespace) -> list[Case]:
     found = []
-    for command in commands:
-        for c in (c for c in (1, 2) if hosts % c == 0):
-            found += [Case(command, Grid(hosts, c, exchange)) for exchange in EXCHANGES]
-            features = (("fp16", 0), ("fp32", cache_bytes), ("fp16", cache_bytes)) if command == "train" else ()
-            found += [Case(command, Grid(hosts, c, "owner", codec, cache)) for codec, cache in features]
+    for command in options.commands:
+        for c in (c for c in (1, 2) if options.hosts % c == 0):
+            exchanges = EXCHANGES if command == "sample" else options.train_exchanges
+            found += [Case(command, Grid(options.hosts, c, exchange)) for exchange in exchanges]
+            features = [("fp16", 0), ("fp32", options.cache_bytes), ("fp16", options.cache_bytes)] if command == "train" else []
+            found += [Case(command, Grid(options.hosts, c, "owner", codec, cache)) for codec, cache in features]
     return found
 
 
@@ -102,7 +104,7 @@ class Bench:
         self.foresight, self.lab, self.timeout = foresight, lab, options.timeout
         self.start = partial(lab.command, launcher)
         self.rates = list(dict.fromkeys(["none", *options.rates]))
-        self.cases = cases(options.hosts, options.commands, options.cache_bytes)
+        self.cases = cases(options)
         self.links: dict[str, dict[str, float]] = {}
         self.runs: dict[tuple[str, Case], list[dict[str, Any]]] = {(rate, case): [] for rate in self.rates for case in self.cases}
 
@@ -159,7 +161,7 @@ class Bench:
 
 def rates(text: str) -> list[str]:
     """``10mbit,1gbit`` as a list, checked."""
-    found = names(text)
+    found = text.split(",")
     try:
         [netlab.bytes_per_second(rate) for rate in found]
     except ValueError as error:
@@ -211,20 +213,14 @@ def plot(lines: list[dict[str, Any]], path: Path) -> None:
 
 
 def read_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rates", type=rates, default=["100mbit"], help="such as 10mbit,100mbit,1gbit")
-    parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument("--commands", type=names, default=["sample", "train"])
+    parser.add_argument("--hosts", type=int, default=4, help="a rank on each")
+    parser.add_argument("--commands", type=some_of("sample", "train"), default=["sample", "train"], help="sample, train, or both")
     parser.add_argument("--cache-bytes", type=int, help="of every rank, in the cases with a cache")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="launches of each, for the spread of seconds")
     parser.add_argument("--quick", action="store_true", help="a smaller graph, one round")
-    add_work_options(parser)
-    parser.set_defaults(**FULL)
-    options = parser.parse_args()
-    if options.quick:
-        parser.set_defaults(**QUICK)
-        options = parser.parse_args()
-    return options
+    return read_work_options(parser, FULL, QUICK)
 
 
 def refuse_if_impossible() -> None:

@@ -10,7 +10,8 @@ processors, so bytes are what they would be on a cluster and seconds are not: ra
 counted once; those of training are of its first epoch, without evaluation. Seconds are of the slowest rank, medians of all rounds; those
 of training are of its second epoch. Memory is that of the largest rank: its peak, and what it holds of the graph and the features.
 
-Every grid must draw the same minibatches, by their digest, and send exactly what `foreseen` says; the exit code is 1 if one does not.
+Every grid must draw the same minibatches, by their digest, and send exactly what `foreseen` says; the exit code is 1 if one does not, or
+if a launch fails. The file of results is written anew after every launch, so that what is there is not lost with what is to come.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from foreseen import KINDS, Foresight, differing, over_ranks
 from harness import machine, summary
-from ranks import EXCHANGES, Grid, Start, add_work_options, mpirun, names, numbers, sample, train, work_of
+from ranks import EXCHANGES, Grid, Start, mpirun, numbers, parser_of, read_work_options, sample, some_of, train, work_of
 
 from bulksample.report.launch import stoppable
 
@@ -36,18 +38,22 @@ FULL = {
 QUICK = {**FULL, "vertices": 2**12, "ranks": (1, 2, 4)}
 
 
+Line = dict[str, Any]
+Results = dict[str, list[Line]]  # by command
+
+
 def grids(ranks: tuple[int, ...], exchanges: list[str]) -> list[Grid]:
     return [Grid(p, c, exchange) for p in ranks for c in range(1, p + 1) if p % c == 0 for exchange in exchanges]
 
 
-def sampled(rounds: list[dict], foresight: Foresight, grid: Grid) -> dict[str, Any]:
+def sampled(rounds: list[dict], foresight: Foresight, grid: Grid) -> Line:
     """A line of the table of `sample`, from the results of all rounds."""
     first, foreseen = rounds[0], over_ranks(foresight.sample(grid))
     sent = {kind: first["bytes_sent"][kind] for kind in KINDS}
     return {"sent": sent, "foreseen": foreseen, "seconds": summary([found["seconds"] for found in rounds]), "digest": first["digest"]}
 
 
-def trained(rounds: list[dict], foresight: Foresight, grid: Grid) -> dict[str, Any]:
+def trained(rounds: list[dict], foresight: Foresight, grid: Grid) -> Line:
     """A line of the table of `train`."""
     first, foreseen = rounds[0]["lines"][0], over_ranks(foresight.train(grid))
     seconds = summary([found["lines"][1]["seconds"] for found in rounds])
@@ -59,107 +65,129 @@ def trained(rounds: list[dict], foresight: Foresight, grid: Grid) -> dict[str, A
 COMMANDS = {"sample": (sample, sampled), "train": (train, trained)}
 
 
-def measure(command: str, grid: Grid, foresight: Foresight, start: Start, options: argparse.Namespace) -> dict[str, Any]:
-    """One grid, so many rounds."""
+def measure(command: str, grid: Grid, foresight: Foresight, start: Start, options: argparse.Namespace) -> Line:
+    """What a line says beside its grid, after so many rounds."""
     run, line_of = COMMANDS[command]
     rounds = [run(foresight.work, grid, start, options.timeout) for _ in range(options.rounds)]
-    line = {"ranks": grid.ranks, "replication": grid.replication, "exchange": grid.exchange, **line_of(rounds, foresight, grid)}
-    memory = {"peak_bytes": max(found["peak_bytes"] for found in rounds)}
-    return line | memory | {"launch_seconds": summary([found["launch_seconds"] for found in rounds])}
+    peak = max(found["peak_bytes"] for found in rounds)
+    return line_of(rounds, foresight, grid) | {"peak_bytes": peak, "launch_seconds": summary([found["launch_seconds"] for found in rounds])}
 
 
-def cells(line: dict[str, Any]) -> dict[str, str]:
+HEADS = {
+    "sample": "| p | c | exchange | topology | predicted | | epoch, s | peak |",
+    "train": "| p | c | exchange | topology | predicted | features | predicted | gradients | predicted | | "
+             "epoch, s | sample | fetch | compute | reduce | held | peak |",
+}  # fmt: skip
+
+
+def cells(line: Line) -> list[str]:
     """A line as the table shows it: MB and seconds."""
-    row = {"p": f"{line['ranks']}", "c": f"{line['replication']}", "exchange": line["exchange"]}
-    for kind in KINDS if "phases" in line else KINDS[:1]:
-        row |= {kind: f"{line['sent'][kind] / 1e6:.3f}", f"{kind} predicted": f"{line['foreseen'][kind] / 1e6:.3f}"}
-    row |= {"": "differs" if differing(line["sent"], line["foreseen"]) else "equal", "epoch, s": f"{line['seconds']['median']:.2f}"}
+    grid = [f"{line['ranks']}", f"{line['replication']}", line["exchange"]]
+    if "failure" in line:
+        return [*grid, "failed"]
+    kinds = KINDS if "phases" in line else KINDS[:1]
+    sent = [f"{line[which][kind] / 1e6:.3f}" for kind in kinds for which in ("sent", "foreseen")]
+    verdict = "differs" if differing(line["sent"], line["foreseen"]) else "equal"
+    rest = [f"{line['seconds']['median']:.2f}"]
     if "phases" in line:
         spent = {**line["phases"], "compute": sum(line["phases"][name] for name in ("forward", "backward", "step"))}
-        row |= {name: f"{spent[name]:.2f}" for name in ("sample", "fetch", "compute", "reduce")}
-        row["held"] = f"{(line['held_bytes']['adjacency'] + line['held_bytes']['features']) / 1e6:.2f}"
-    return row | {"peak": f"{line['peak_bytes'] / 1e6:.0f}"}
+        rest += [f"{spent[name]:.2f}" for name in ("sample", "fetch", "compute", "reduce")]
+        rest.append(f"{(line['held_bytes']['adjacency'] + line['held_bytes']['features']) / 1e6:.2f}")
+    return [*grid, *sent, verdict, *rest, f"{line['peak_bytes'] / 1e6:.0f}"]
 
 
-def table(command: str, foresight: Foresight, start: Start, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The lines of a command, shown as they come."""
-    lines = []
-    for grid in grids(options.ranks, list(EXCHANGES) if command == "sample" else options.train_exchanges):
-        lines.append(measure(command, grid, foresight, start, options))
-        row = cells(lines[-1])
-        if len(lines) == 1:
-            print(f"\nbulksample {command}: MB and seconds\n\n| {' | '.join(row)} |\n|{'--:|' * len(row)}")
-        print(f"| {' | '.join(row.values())} |", flush=True)
-    return lines
+def sweep(foresight: Foresight, start: Start, options: argparse.Namespace, keep: Callable[[Results], None]) -> Results:
+    """The lines of each command, shown and kept as they come; a launch that fails is a line with the "failure" alone."""
+    results: Results = {}
+    for command in options.commands:
+        lines = results[command] = []
+        head = HEADS[command]
+        print(f"\nbulksample {command}: MB and seconds\n\n{head}\n|{'--:|' * (head.count('|') - 1)}")
+        for grid in grids(options.ranks, list(EXCHANGES) if command == "sample" else options.train_exchanges):
+            lines.append({"ranks": grid.ranks, "replication": grid.replication, "exchange": grid.exchange})
+            try:
+                lines[-1] |= measure(command, grid, foresight, start, options)
+            except RuntimeError as error:
+                lines[-1]["failure"] = str(error)
+            print(f"| {' | '.join(cells(lines[-1]))} |", flush=True)
+            keep(results)
+    return results
 
 
-def faults(results: dict[str, list[dict]]) -> list[str]:
+def faults(results: Results) -> list[str]:
     """What did not come out as it must."""
-    lines = [(command, line) for command in results for line in results[command]]
     found = [
         f"{command}, p = {line['ranks']}, c = {line['replication']}, {line['exchange']}: {fault}"
-        for command, line in lines for fault in differing(line["sent"], line["foreseen"])
+        for command, lines in results.items() for line in lines
+        for fault in ([line["failure"]] if "failure" in line else differing(line["sent"], line["foreseen"]))
     ]  # fmt: skip
-    digests = {line["digest"] for command, line in lines if command == "sample"}
+    digests = {line["digest"] for line in results.get("sample", []) if "digest" in line}
     return found + ([f"the grids have drawn {len(digests)} different epochs"] if len(digests) > 1 else [])
 
 
-PANELS = [
-    ("sample", "topology"), ("sample", "seconds"), ("train", "gradients"),
-    ("train", "topology"), ("train", "features"), ("train", "seconds"),
-]  # fmt: skip
+PANELS = {"sample": ("topology", "seconds"), "train": ("topology", "features", "gradients", "seconds")}
 
 
-def plot(results: dict[str, list[dict]], path: Path) -> None:
-    """Bytes and seconds by grid; crosses are predictions."""
+def plot(results: Results, path: Path) -> None:
+    """Bytes and seconds by grid, a row of panels for each command; crosses are predictions."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(15, 8), layout="constrained", dpi=60)
-    for axes, (command, what) in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
-        for exchange in dict.fromkeys(line["exchange"] for line in results.get(command, [])):
-            lines = [line for line in results[command] if line["exchange"] == exchange]
-            grid = [f"{line['ranks']}, {line['replication']}" for line in lines]
-            if what == "seconds":
-                axes.plot(grid, [line["seconds"]["median"] for line in lines], "o-", label=exchange)
-            else:
-                axes.plot(grid, [line["sent"][what] / 1e6 for line in lines], "o-", label=exchange)
-                axes.plot(grid, [line["foreseen"][what] / 1e6 for line in lines], "kx")
-        axes.set(title=f"{command}: {what}", xlabel="p, c", ylabel="seconds of an epoch" if what == "seconds" else "MB, all ranks")
-        axes.set_yscale("symlog", linthresh=0.1)
-        axes.tick_params(axis="x", rotation=60)
-        axes.legend()
+    figure = Figure(figsize=(22, 4.5 * len(results)), layout="constrained", dpi=60)
+    for part, (command, lines) in zip(figure.subfigures(len(results), 1, squeeze=False)[:, 0], results.items(), strict=True):
+        for axes, what in zip(part.subplots(1, len(PANELS[command])), PANELS[command], strict=True):
+            draw(axes, [line for line in lines if "failure" not in line], what)
+            axes.set_title(f"{command}: {what}")
     figure.savefig(path)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=numbers, help="each p")
-    parser.add_argument("--commands", type=names, default=["sample", "train"])
-    parser.add_argument("--train-exchanges", type=names, default=["owner"], help="of train; sample takes all")
-    parser.add_argument("--rounds", type=int, default=1)
+def draw(axes: Any, lines: list[Line], what: str) -> None:
+    """One panel, a curve for each exchange."""
+    for exchange in dict.fromkeys(line["exchange"] for line in lines):
+        own = [line for line in lines if line["exchange"] == exchange]
+        grid = [f"{line['ranks']}, {line['replication']}" for line in own]
+        if what == "seconds":
+            axes.plot(grid, [line["seconds"]["median"] for line in own], "o-", label=exchange)
+        else:
+            axes.plot(grid, [line["sent"][what] / 1e6 for line in own], "o-", label=exchange)
+            axes.plot(grid, [line["foreseen"][what] / 1e6 for line in own], "kx")
+    axes.set(xlabel="p, c", ylabel="seconds of an epoch" if what == "seconds" else "MB, all ranks")
+    if what == "seconds":
+        axes.set_ylim(bottom=0)
+    else:
+        axes.set_yscale("symlog", linthresh=0.1)
+    axes.tick_params(axis="x", rotation=90)
+    axes.legend()
+
+
+def read_options() -> argparse.Namespace:
+    parser = parser_of(__doc__)
+    parser.add_argument("--ranks", type=numbers, help="each p, such as 1,2,4")
+    parser.add_argument("--commands", type=some_of(*COMMANDS), default=list(COMMANDS), help="sample, train, or both")
+    parser.add_argument("--rounds", type=int, default=1, help="launches of each, for the spread of seconds")
     parser.add_argument("--quick", action="store_true", help="a smaller graph, and up to 4 ranks")
-    add_work_options(parser)
-    parser.set_defaults(**FULL)
-    options = parser.parse_args()
-    if options.quick:
-        parser.set_defaults(**QUICK)
-        options = parser.parse_args()
-    launcher = mpirun()
+    return read_work_options(parser, FULL, QUICK)
+
+
+def main() -> None:
+    options, launcher = read_options(), mpirun()
 
     def start(ranks: int, program: list[str]) -> list[str]:
         return [launcher, "-n", str(ranks), *program]
 
     with stoppable(), tempfile.TemporaryDirectory() as folder:
         foresight = Foresight(work_of(options, options.work or Path(folder)))
-        about = machine() | foresight.sizes() | {name: getattr(options, name) for name in ("fanouts", "batch_size", "bulk_size", "hidden")}
+        asked = {name: getattr(options, name) for name in ("sampler", "fanouts", "batch_size", "bulk_size", "hidden", "rounds")}
+        about = machine() | foresight.sizes() | asked
         print(json.dumps(about))
-        results = {command: table(command, foresight, start, options) for command in options.commands}
-    found = faults(results)
+
+        def keep(results: Results) -> None:
+            if options.json:
+                options.json.write_text(json.dumps({**about, "faults": faults(results), "results": results}, indent=1) + "\n")
+            if options.plot:
+                plot(results, options.plot)
+
+        found = faults(sweep(foresight, start, options, keep))
     print("\n" + "\n".join(found or ["every byte as predicted, and the same minibatches on every grid"]))
-    if options.json:
-        options.json.write_text(json.dumps({**about, "rounds": options.rounds, "faults": found, "results": results}, indent=1) + "\n")
-    if options.plot:
-        plot(results, options.plot)
     sys.exit(1 if found else 0)
 
 

@@ -1,5 +1,6 @@
 """What the benchmarks foresee is what ranks send."""
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,34 @@ def test_a_difference_is_a_fault():
     wrong, drawn = sweep_grid.faults({"sample": lines})
     assert wrong == "sample, p = 2, c = 1, rows: topology: 9 sent, 8 foreseen"
     assert "2 different epochs" in drawn
+
+
+def test_a_failed_launch_is_a_fault_and_the_rest_is_kept(monkeypatch, capsys):
+    def measure(command, grid, *_):
+        if grid.replication == 2:
+            raise RuntimeError("longer than 300 s")
+        sent = dict.fromkeys(("topology", "features", "gradients"), 4)
+        return {"sent": sent, "foreseen": sent, "seconds": {"median": 1.0}, "digest": "a", "peak_bytes": 10**6}
+
+    kept = []
+    monkeypatch.setattr(sweep_grid, "measure", measure)
+    options = argparse.Namespace(commands=["sample"], ranks=(2,))
+    results = sweep_grid.sweep(None, None, options, lambda results: kept.append(len(results["sample"])))
+    assert kept == [1, 2, 3, 4, 5, 6]
+    assert sweep_grid.faults(results) == [f"sample, p = 2, c = 2, {exchange}: longer than 300 s" for exchange in EXCHANGES]
+    assert capsys.readouterr().out.count("| failed |") == 3
+
+
+@pytest.mark.parametrize("text", ["", "2,", "2,x", "1.5"])
+def test_what_is_no_list_of_numbers(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="10,5 would fit"):
+        ranks.numbers(text)
+
+
+def test_unknown_names_are_told_from_known_ones():
+    assert ranks.some_of("sample", "train")("train,sample") == ["train", "sample"]
+    with pytest.raises(argparse.ArgumentTypeError, match="some of sample,train would fit; got 'plan'"):
+        ranks.some_of("sample", "train")("sample,plan")
 
 
 def test_without_mpirun_it_says_so(monkeypatch, capsys):
