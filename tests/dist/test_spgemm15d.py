@@ -1,5 +1,7 @@
 """The graph distributed: any grid, policy and bulk gives the minibatches and products of one process, to the bit."""
 
+import sys
+
 import numpy as np
 import pytest
 from battery import SETTINGS, make, needs_weights
@@ -21,6 +23,7 @@ POLICIES = {
     "rows": RowsAdjacency,
     "rows-oblivious": lambda *arguments: RowsAdjacency(*arguments, oblivious=True),
 }
+ENTRIES = ("ones", "weights", "squares")
 MINIBATCHES = 10
 ALL_GRIDS = [(p, c) for p in (1, 2, 3, 4, 6, 8, 12, 16) for c in range(1, p + 1) if p % c == 0]
 
@@ -51,9 +54,10 @@ def epoch(sampler, adjacency, lists, rank=0, ranks=1, bulk=MINIBATCHES):
     return [(m.id, m.digest()) for m in drawn]
 
 
+@pytest.mark.parametrize("grids", [pytest.param(GRIDS, id="some grids"), pytest.param(ALL_GRIDS, id="all grids", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_the_grid_does_not_change_a_minibatch(setting, policy):
+def test_the_grid_does_not_change_a_minibatch(setting, policy, grids):
     sampler = make(setting)
     for name in ("random", "weighted", "single"):
         matrix = ZOO[name]
@@ -61,7 +65,7 @@ def test_the_grid_does_not_change_a_minibatch(setting, policy):
             continue
         lists = seeds_of(matrix.shape[0])
         alone = dict(epoch(sampler, LocalAdjacency(matrix, backends.make("auto", 1)), lists))
-        for p, c in GRIDS if name == "weighted" else GRIDS[1::3]:
+        for p, c in grids if name == "weighted" else grids[1::3]:
             for layout in (None, Layout.of(partition.random(matrix.shape[0], p // c, seed=p))):
                 def rank(comm, p=p, c=c, matrix=matrix, lists=lists, layout=layout):
                     return epoch(sampler, distributed(comm, c, policy, matrix, layout), lists, comm.rank, p, bulk=1 + p % 3)
@@ -70,28 +74,35 @@ def test_the_grid_does_not_change_a_minibatch(setting, policy):
                 assert spread == alone, f"{name}, p = {p}, c = {c}: minibatches {[i for i in alone if spread.get(i) != alone[i]]}"
 
 
+def some_lists(n, seed):
+    rng = np.random.default_rng(seed)
+    return [rng.permutation(n)[: rng.integers(0, n + 1)] for _ in range(16)]
+
+
+def multiplied(comm, c, policy, entries, matrix, lists, layout=None):
+    """The product of this rank's minibatches on the grid, and by the whole matrix: arrays of a CSR each."""
+    q = Selection.of(lists[comm.rank :: comm.size], matrix.shape[0])
+    products = (
+        distributed(comm, c, policy, matrix, layout).left_multiply(q, entries),
+        LocalAdjacency(matrix, backends.make("reference")).left_multiply(q, entries),
+    )
+    return [(product.validate("product").indptr, product.indices, product.entries()) for product in products]
+
+
 def assert_products_agree(seeds, grids_of):
     """Every grid that `grids_of` names for a seed against one process; policy, entries and layout vary with both."""
     for seed in seeds:
         n = int(np.random.default_rng(seed).integers(1, 40))
-        matrix = random_matrix(n, 3 * n, seed, weighted=seed % 2 == 1)
-        rng = np.random.default_rng(seed + 1)
-        lists = [rng.permutation(n)[: rng.integers(0, n + 1)] for _ in range(16)]
-        whole = LocalAdjacency(matrix, backends.make("reference"))
+        matrix, lists = random_matrix(n, 3 * n, seed, weighted=seed % 2 == 1), some_lists(n, seed + 1)
         for turn, (p, c) in enumerate(grids_of(seed)):
-            policy, entries = list(POLICIES)[(seed + turn) % 3], ("ones", "weights", "squares")[(seed + turn) // 3 % 3]
+            policy, entries = list(POLICIES)[(seed + turn) % 3], ENTRIES[(seed + turn) // 3 % 3]
             layout = Layout.of(partition.random(n, p // c, seed)) if seed % 4 > 1 else None
 
-            def rank(comm, p=p, c=c, policy=policy, entries=entries, layout=layout, matrix=matrix, lists=lists):
-                q = Selection.of(lists[comm.rank :: p], matrix.shape[0])
-                return q, distributed(comm, c, policy, matrix, layout).left_multiply(q, entries)
+            def rank(comm, c=c, policy=policy, entries=entries, layout=layout, matrix=matrix, lists=lists):
+                return multiplied(comm, c, policy, entries, matrix, lists, layout)
 
-            for q, product in on_threads(p, rank):
-                product.validate("product")
-                expected = whole.left_multiply(q, entries)
-                got = (product.indptr, product.indices, product.entries())
-                what = f"seed {seed}, {policy}, p {p}, c {c}, {entries}"
-                assert_identical(got, (expected.indptr, expected.indices, expected.entries()), what)
+            for product, expected in on_threads(p, rank):
+                assert_identical(product, expected, f"seed {seed}, {policy}, p {p}, c {c}, {entries}")
 
 
 def test_products_equal_those_of_one_process():
@@ -99,9 +110,10 @@ def test_products_equal_those_of_one_process():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_five_hundred_products_equal_those_of_one_process_on_every_grid():
-    assert_products_agree(range(100, 600), lambda seed: ALL_GRIDS)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("first", range(100, 600, 100))
+def test_five_hundred_products_equal_those_of_one_process_on_every_grid(first):
+    assert_products_agree(range(first, first + 100), lambda seed: ALL_GRIDS)
 
 
 def test_uneven_blocks_and_empty_ranks_are_legal():
@@ -156,23 +168,28 @@ def test_block_columns_are_dealt_once_each():
 
 
 @pytest.mark.parametrize("p", [2, 4, pytest.param(1, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
-def test_processes_draw_what_threads_draw(p):
+def test_processes_do_what_threads_do(p):
+    """The products and the minibatches of one process, for every policy and every c that divides p."""
     program = """
 import sys
 sys.path[:0] = {path!r}
-from test_spgemm15d import ZOO, distributed, epoch, make, seeds_of
+from test_spgemm15d import *
 from bulksample.dist.comm import world
 with world(60) as comm:
-    lists = seeds_of(200)
-    for policy in ("owner", "rows"):
-        mine = epoch(make("ladies"), distributed(comm, min(2, comm.size), policy, ZOO["random"]), lists, comm.rank, comm.size, bulk=2)
-        drawn = comm.gather_control(mine)
-        if comm.rank == 0:
-            print(policy, sorted(pair for part in drawn for pair in map(tuple, part)))
+    matrix, lists = ZOO["weighted"], seeds_of(200)
+    for c in (c for c in range(1, comm.size + 1) if comm.size % c == 0):
+        for policy in POLICIES:
+            for entries in ENTRIES:
+                assert_identical(*multiplied(comm, c, policy, entries, matrix, some_lists(200, 1)), f"{{policy}}, c {{c}}, {{entries}}")
+            for sampler in ("sage", "ladies"):
+                mine = epoch(make(sampler), distributed(comm, c, policy, matrix), lists, comm.rank, comm.size, bulk=2)
+                drawn = comm.gather_control(mine)
+                if comm.rank == 0:
+                    print(c, policy, sampler, sorted(pair for part in drawn for pair in map(tuple, part)))
 """
-    import sys
-
     ended = run_ranks(p, program.format(path=[path for path in sys.path if path]), timeout=100)
     assert ended.code == 0, ended
-    alone = sorted(epoch(make("ladies"), LocalAdjacency(ZOO["random"], backends.make()), seeds_of(200)))
-    assert ended.out.split("\n")[:2] == [f"{policy} {alone}" for policy in ("owner", "rows")]
+    whole = LocalAdjacency(ZOO["weighted"], backends.make())
+    alone = {sampler: sorted(epoch(make(sampler), whole, seeds_of(200))) for sampler in ("sage", "ladies")}
+    expected = [f"{c} {policy} {name} {alone[name]}" for c in (1, 2, 4, 8) if p % c == 0 for policy in POLICIES for name in alone]
+    assert ended.out.splitlines() == expected
