@@ -23,14 +23,15 @@ def main() -> None:
     try:
         app()
     except tuple(_EXIT_CODES) as error:
-        print(f"bulksample: {type(error).__name__}: {error}", file=sys.stderr)
         code = next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
-        end_all_ranks(code)
+        end_all_ranks(code, f"bulksample: {type(error).__name__}: {error}")
         sys.exit(code)
 
 
-def end_all_ranks(code: int) -> None:
-    """Where this process is one of several MPI ranks, end them all: the others may be waiting for this one."""
+def end_all_ranks(code: int, reason: str) -> None:
+    """Say what went wrong. Where this process is one of several MPI ranks, end them all: the others may be waiting for this one."""
     comm = sys.modules.get("bulksample.dist.comm")
     if comm is not None:
-        comm.abort_world(code)
+        comm.abort_world(code, reason)
+    else:
+        print(reason, file=sys.stderr)

@@ -27,7 +27,7 @@ __all__ = ["KINDS", "Comm", "MpiComm", "SerialComm", "Traffic", "abort_world", "
 # A launcher's count of ranks; the first that is set decides, since an mpirun inside a SLURM job knows better than the job.
 _COUNTS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 OUTSIDE_SECONDS = 30.0  # beyond the deadline, to start and to end: a busy machine takes long over imports and exits
-_TOGETHER_SECONDS = 1.0  # ranks that all refuse the same request get this long to leave in good order
+_TOGETHER_SECONDS = 2.0  # ranks that all refuse the same request get this long to leave in good order
 
 _world: Comm | None = None
 _sentinel: Sentinel | None = None
@@ -130,16 +130,19 @@ def _import_mpi(count: int, variable: str) -> Any:
     return MPI
 
 
-def abort_world(code: int) -> None:
-    """See to it that all ranks end, this one having failed; does nothing where this process is alone.
+def abort_world(code: int, reason: str) -> None:
+    """Say why this rank has failed, and see to it that all ranks end.
 
-    Returns if all ranks fail together, so that each may exit with its code and the launcher sees that one. Otherwise
-    all ranks are ended with `code`. A rank that fails before it was in the world comes in to say so: the others may be
-    waiting there.
+    Returns if all ranks fail together, so that each may exit with its code and the launcher sees that one; those that fail
+    for the same reason say it once. Otherwise all ranks are ended with `code`. A rank that fails before it was in the world
+    comes in to say so: the others may be waiting there.
     """
     if _world is None and launched_ranks()[0] > 1:
         with suppress(UsageError):
             world()
-    if isinstance(_world, MpiComm) and not _world.leave(_TOGETHER_SECONDS):
+    together = not isinstance(_world, MpiComm) or _world.leave(_TOGETHER_SECONDS, reason)
+    if not (together and isinstance(_world, MpiComm) and _world.left_before(reason)):
+        sys.stderr.write(f"{reason}\n")
+    if isinstance(_world, MpiComm) and not together:
         sys.stderr.write(f"bulksample: rank {_world.rank} of {_world.size} failed; ending all ranks\n")
         _world.abort(code)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,8 @@ class Notes:
         self._answers: dict[int, str] = {}
         self._left: set[int] = set()
         self._sent: list[Any] = []
-        self._barrier: Any = None
+        self._reasons = np.zeros(self._comm.size + 1, np.int64)  # of all ranks, then that of this one
+        self._leaving: Any = None
         self._lock = threading.RLock()
 
     def tell(self, rank: int, text: str) -> None:
@@ -72,24 +74,29 @@ class Notes:
     def gone(self) -> list[int]:
         return sorted(self._left)
 
-    def all_left(self) -> bool:
-        """Whether every rank is leaving. From a rank's first call on it counts as leaving itself."""
-        if self._barrier is None:
-            self._barrier = self._comm.Ibarrier()
-        return bool(self._barrier.Test())
+    def all_left(self, reason: str = "") -> bool:
+        """Whether every rank is leaving. From a rank's first call on it counts as leaving itself, for a reason if something is wrong."""
+        if self._leaving is None:
+            self._reasons[-1] = zlib.crc32(reason.encode())
+            self._leaving = self._comm.Iallgather(self._reasons[-1:], self._reasons[:-1])
+        return bool(self._leaving.Test())
 
     @property
     def leaving(self) -> bool:
         """Whether this rank is."""
-        return self._barrier is not None
+        return self._leaving is not None
 
-    def all_leave_within(self, seconds: float) -> bool:
+    def all_leave_within(self, seconds: float, reason: str = "") -> bool:
         until = time.monotonic() + seconds
-        while not self.all_left():
+        while not self.all_left(reason):
             if time.monotonic() > until:
                 return False
             time.sleep(0.01)
         return True
+
+    def left_before(self, reason: str) -> bool:
+        """Whether a rank before this one has left for the same reason; once all have left."""
+        return zlib.crc32(reason.encode()) in self._reasons[: self._comm.rank]
 
     def roll_call(self) -> str:
         """Ask all ranks where they are and name those that do not answer within two seconds."""

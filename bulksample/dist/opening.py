@@ -49,7 +49,7 @@ class Placement:
     Raises
     ------
     UsageError
-        If a name is unknown.
+        If a name is unknown, or a grid is asked for where the graph is replicated.
     """
 
     graph: str = "replicated"
@@ -62,6 +62,11 @@ class Placement:
             raise UsageError(f"graph must be one of {', '.join(PLACEMENTS)}; got {self.graph!r}")
         if self.exchange not in EXCHANGES:
             raise UsageError(f"exchange must be one of {', '.join(EXCHANGES)}; got {self.exchange!r}")
+        if not self.partitioned and (self.replication, self.exchange) != (1, "owner"):
+            raise UsageError(
+                f"replication and exchange are of a graph in block rows; got c = {self.replication} and {self.exchange} with the graph "
+                "replicated: graph partitioned would fit"
+            )
         if self.partition not in partitions.KINDS and not Path(self.partition).is_file():
             raise UsageError(f"partition must be one of {', '.join(partitions.KINDS)} or a file; got {self.partition!r}")
 

@@ -99,20 +99,24 @@ class MpiComm(Comm):
         """Leave together. Also called when the interpreter exits, so that a rank that leaves early is noticed."""
         self.leave(None)
 
-    def leave(self, patience: float | None) -> bool:
-        """Leave together with all ranks; False if some have not come after `patience` seconds."""
+    def leave(self, patience: float | None, reason: str = "") -> bool:
+        """Leave together with all ranks; False if some have not come after `patience` seconds. A reason says what went wrong."""
         if self.closed:
             return True
-        self._notes.tell_all("left")
         if patience is None:
+            self._notes.tell_all("left")
             self.watch.wait(self._notes.all_left, "the other ranks to leave")
-        elif not self._notes.all_leave_within(patience):
+        elif not self._notes.all_leave_within(patience, reason):
             return False
         self.closed = True
         self._sentinel.say("left")
         sys.excepthook, threading.excepthook = self._hook, self._thread_hook
         atexit.unregister(self.close)
         return True
+
+    def left_before(self, reason: str) -> bool:
+        """Whether a rank before this one has left for the same reason; once all have left."""
+        return self._notes.left_before(reason)
 
     def abort(self, code: int) -> None:
         """End all ranks with an exit code; does not return. Any thread may call it, whatever the others are doing."""
@@ -194,7 +198,7 @@ class _Part(MpiComm):
             self._comm = whole._comm.Split(color, self.rank)
         self.closed = False
 
-    def leave(self, patience: float | None) -> bool:
+    def leave(self, patience: float | None, reason: str = "") -> bool:
         """The ranks of this communicator wait for each other and go on; the job is left by all ranks together."""
         if not self.closed:
             self.barrier()

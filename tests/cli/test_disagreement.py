@@ -33,10 +33,10 @@ def arguments(command, graph, *more):
     return [name, str(graph), *options, "--timeout", "20", *more]
 
 
-def refused(p, usual, astray, before="pass"):
-    """Start p ranks with the usual arguments, the last one with others, after a line of its own; all must exit with 2."""
+def launched(p, usual, astray, before="pass"):
+    """Start p ranks with the usual arguments, the last one with others, after lines of its own."""
     last = f"os.environ['PMI_RANK'] == '{p - 1}'"
-    ended = run_ranks(p, f"""
+    return run_ranks(p, f"""
 import os, sys
 if {last}:
     {before}
@@ -44,14 +44,19 @@ sys.argv = ["bulksample", *({astray!r} if {last} else {usual!r})]
 from bulksample.cli import main
 main()
 """, timeout=100)  # fmt: skip
+
+
+def refused(p, usual, astray, before="pass"):
+    """All must exit with 2; what they have said."""
+    ended = launched(p, usual, astray, before)
     assert ended.code == 2, ended
     assert "Traceback" not in ended.err, ended
     return ended.err
 
 
 def reasons(err):
-    """What was said, each thing once; ranks write at the same time, so that lines may run into each other."""
-    return {said for said in err.replace("\n", "").split("bulksample: ") if "Error: " in said}
+    """What was said, as often as it was said."""
+    return [line for line in err.splitlines() if line.startswith("bulksample: ") and "Error: " in line]
 
 
 @pytest.mark.parametrize(
@@ -93,11 +98,49 @@ def test_another_command_on_one_rank(stored):
     assert "the ranks do not agree on" in err, err
 
 
-def test_a_bad_option_on_one_rank(stored):
+@pytest.mark.parametrize(
+    ("command", "option", "value", "shown"),
+    [
+        ("sample", "--sampler", "sgae", "there is no sampler 'sgae'"),
+        pytest.param("train", "--model", "saeg", "input should be 'sage'", marks=SLOW),
+    ],
+)
+def test_a_bad_option_on_one_rank(stored, command, option, value, shown):
     """The others are in the world already, or wait there for this rank."""
-    err = refused(3, arguments("sample", stored / "g0"), arguments("sample", stored / "g0", "--sampler", "sgae"))
-    assert "there is no sampler 'sgae'" in err, err
+    err = refused(3, arguments(command, stored / "g0"), arguments(command, stored / "g0", option, value))
+    assert shown in err, err
     assert "rank 2 of 3 failed; ending all ranks" in err, err
+
+
+@SLOW
+def test_one_rank_that_fails_late_is_heard(stored):
+    """The others have waited for longer than it takes to end a job that a rank has left."""
+    late = """
+    import time
+    from bulksample.dist import opening
+    def load_block(*_):
+        time.sleep(7)
+        raise opening.DataError("rows 3 to 4: damaged")
+    opening.load_block = load_block"""
+    usual = arguments("sample partitioned", stored / "g0")
+    ended = launched(2, usual, usual, late)
+    assert ended.code == 65, ended
+    assert reasons(ended.err) == ["bulksample: DataError: rows 3 to 4: damaged"], ended
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "shown"),
+    [
+        ("sample", ("--exchange", "owners"), "exchange must be one of owner, rows, rows-oblivious; got 'owners'"),
+        ("sample", ("--replication", "2"), "got c = 2 and owner with the graph replicated: graph partitioned would fit"),
+        pytest.param("train", ("--exchange", "rows"), "got c = 1 and rows with the graph replicated", marks=SLOW),
+        pytest.param("train", ("--graph", "whole"), "graph: input should be 'replicated' or 'partitioned'; got 'whole'", marks=SLOW),
+    ],
+)
+def test_what_all_ranks_refuse_is_said_once(stored, command, options, shown):
+    usual = arguments(command, stored / "g0", *options)
+    (said,) = reasons(refused(4, usual, usual))
+    assert shown in said
 
 
 @pytest.mark.parametrize("command", [TRAIN_SLOWLY, "sample"])
