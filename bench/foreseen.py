@@ -104,10 +104,9 @@ class Foresight:
         layout, width = self._layout(grid), self.graph.num_features
         heat = np.bincount(self.graph.adjacency.indices, minlength=self.graph.n)
         cached = kept(self.graph.n, width, grid.codec, grid.cache_bytes, heat) if grid.cache_bytes else None
-        steps = [
-            fetched(grid.replication, asked, layout.bounds, width, grid.codec, cached) for asked in self.drawn(grid.ranks, epoch).asked
-        ]
-        return together(*steps)
+        asked, at_once = self.drawn(grid.ranks, epoch).asked, grid.together
+        windows = [[np.concatenate(own) for own in zip(*asked[t : t + at_once], strict=True)] for t in range(0, len(asked), at_once)]
+        return together(*[fetched(grid.replication, window, layout.bounds, width, grid.codec, cached) for window in windows])
 
     def reduced(self, grid: Grid) -> ByRank:
         """The gradients of an epoch."""

@@ -54,12 +54,13 @@ class Grid:
     exchange: str
     codec: str = "fp32"
     cache_bytes: int = 0
+    together: int = 1
 
     def options(self) -> list[str]:
         return ["--graph", "partitioned", "--replication", str(self.replication), "--exchange", self.exchange]
 
     def feature_options(self) -> list[str]:
-        return ["--feature-codec", self.codec, "--cache-bytes", str(self.cache_bytes)]
+        return ["--feature-codec", self.codec, "--cache-bytes", str(self.cache_bytes), "--fetch-together", str(self.together)]
 
 
 _PROGRAM = [sys.executable, "-m", "bulksample"]

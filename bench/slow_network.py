@@ -7,8 +7,8 @@ Ranks stand on simulated hosts, one on each (see `netlab`; nothing of the machin
 that are not shaped and with every rate:
 
     bulksample sample    an epoch, one bulk a rank, every exchange, c = 1 and 2
-    bulksample train     the second of two epochs, without evaluation: `owner` unless asked, c = 1 and 2, features in fp32 and in fp16,
-                         each with and without a cache of hot rows
+    bulksample train     the second of two epochs, without evaluation: `owner` unless asked, c = 1 and 2, features in fp32, in fp16, with
+                         a cache of hot rows, fetched for 4 minibatches at once, and with all three
 
 Let m messages and w bytes be sent one after the other in a phase (sampling, fetching, reducing), as `foreseen` says: those of the busiest
 rank, and in the stages of rows and rows-oblivious, where one rank sends at a time, the bytes of a process column. Then
@@ -46,6 +46,7 @@ FULL = {
     "batch_size": 128, "bulk_size": 16, "cache_bytes": 2**21,
 }  # fmt: skip
 QUICK = {**FULL, "vertices": 2**13, "cache_bytes": 2**18, "rounds": 1}
+TOGETHER = 4  # minibatches
 PAYLOAD = 1448 / 1514  # TCP with time stamps over Ethernet
 
 # Seconds of an exchange of so many bytes with every other rank, the middle of so many
@@ -82,7 +83,8 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         grid = self.grid
         cached = f", cache {grid.cache_bytes / 1e6:.1f} MB" if grid.cache_bytes else ""
-        features = f", {grid.codec}{cached}" if self.command == "train" else ""
+        joined = f", {grid.together} together" if grid.together > 1 else ""
+        features = f", {grid.codec}{cached}{joined}" if self.command == "train" else ""
         return f"{self.command}, c = {grid.replication}, {grid.exchange}{features}"
 
 
@@ -92,8 +94,10 @@ def cases(options: argparse.Namespace) -> list[Case]:
         for c in (c for c in (1, 2) if options.hosts % c == 0):
             exchanges = EXCHANGES if command == "sample" else options.train_exchanges
             found += [Case(command, Grid(options.hosts, c, exchange)) for exchange in exchanges]
-            features = [("fp16", 0), ("fp32", options.cache_bytes), ("fp16", options.cache_bytes)] if command == "train" else []
-            found += [Case(command, Grid(options.hosts, c, "owner", codec, cache)) for codec, cache in features]
+            if command == "train":
+                cache = options.cache_bytes
+                ways = [("fp16", 0, 1), ("fp32", cache, 1), ("fp32", 0, TOGETHER), ("fp16", cache, TOGETHER)]
+                found += [Case(command, Grid(options.hosts, c, "owner", *way)) for way in ways]
     return found
 
 

@@ -18,7 +18,7 @@ DEFAULT_FANOUTS = (15, 10, 5)
 FREE = frozenset({
     "epochs", "patience", "bulk_size", "backend", "threads", "timeout", "checkpoint", "checkpoint_every", "resume",
     "metrics", "quiet", "memory_budget", "graph", "replication", "exchange", "partition", "cache_bytes", "cache_by",
-    "overlap", "listen", "join", "grace",
+    "overlap", "fetch_together", "listen", "join", "grace",
 })  # fmt: skip
 
 GRAPPA = (
@@ -67,6 +67,7 @@ class TrainConfig(BaseModel):
     feature_codec: Literal["fp32", "fp16", "bf16", "int8", "int4", "int2"] = "fp32"
     cache_bytes: Annotated[int, Field(ge=0)] = 0
     cache_by: Literal["degree", "frequency"] = "degree"
+    fetch_together: Annotated[int, Field(ge=1)] = 1
 
     refine: Annotated[int, Field(ge=0, lt=2**20)] = 0  # retexo: rounds end to end after the last stage
     client_vertices: Annotated[int, Field(ge=1)] = 1  # retexo-federated: of one client, at most

@@ -45,6 +45,7 @@ def train(
     feature_codec: Annotated[str, typer.Option(help="fp32, fp16, bf16, int8, int4 or int2: how features travel, if partitioned.")] = "fp32",
     cache_bytes: Annotated[int, typer.Option(min=0, help="Of every rank, for features that are often asked for, if partitioned.")] = 0,
     cache_by: Annotated[str, typer.Option(help="degree, or frequency in the first minibatches: which features are hot.")] = "degree",
+    fetch_together: Annotated[int, typer.Option(min=1, help="Minibatches that fetch features at once, each row once, if partitioned.")] = 1,
     refine: Annotated[int, typer.Option(min=0, help="Rounds end to end after the last stage (retexo).")] = 0,
     client_vertices: Annotated[int, typer.Option(min=1, help="Vertices of a client, at most (retexo-federated).")] = 1,
     gradient_codec: Annotated[str, typer.Option(help="fp32, fp16 or bf16: how gradients travel.")] = "fp32",
@@ -99,6 +100,7 @@ def train(
 ) -> None:
     """Train, evaluate exactly, and report the test score at the best validation score."""
     from ..config import TrainConfig
+    from ..dist.comm import world
 
     lines = metrics or (checkpoint / "metrics.jsonl" if checkpoint else None)
     config = TrainConfig.of(
@@ -107,7 +109,7 @@ def train(
         batch_norm=batch_norm, layer_norm=layer_norm, sampler=sampler, sampler_options=sampler_options(options), frontier=frontier,
         bulk_size=bulk_size_of(bulk_size), memory_budget=memory_budget, backend=backend, threads=threads,
         graph=graph, replication=replication, exchange=exchange, partition=partition,
-        feature_codec=feature_codec, cache_bytes=cache_bytes, cache_by=cache_by,
+        feature_codec=feature_codec, cache_bytes=cache_bytes, cache_by=cache_by, fetch_together=fetch_together,
         form=form, overlap=overlap, refine=refine, client_vertices=client_vertices, gradient_codec=gradient_codec,
         view=view, view_chunks=view_chunks, chunking=chunking, swap_every=swap_every, halo_rows=halo_rows, seed_weights=seed_weights,
         weight_hops=weight_hops, weight_cap=weight_cap, shrink=shrink, full_graph=full_graph,
@@ -120,7 +122,6 @@ def train(
         checkpoint=None if checkpoint is None else str(checkpoint), checkpoint_every=checkpoint_every, resume=resume, timeout=timeout,
         metrics=None if lines is None else str(lines), quiet=quiet, seed=seed,
     )  # fmt: skip
-    from ..dist.comm import world
     from ..report.results import JsonLines, Observer, ProgressBar
     from ..train.loop import Trainer
 

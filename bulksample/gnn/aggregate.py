@@ -63,7 +63,7 @@ class SparseRows:
     @cached_property
     def transposed(self) -> SparseRows:
         """The S x D matrix; the entries of a row ascend."""
-        own = self._packed()
+        own = self.packed()
         if _native is not None and (own.weights is None or own.weights.dtype == np.float32):
             indptr, indices, weights = _native.transpose(own.indptr, own.indices, own.weights, self.columns)
             return SparseRows(indptr, indices, weights, self.shape[0])
@@ -77,7 +77,7 @@ class SparseRows:
         if _native is not None and x.dtype == torch.float32:
             array = x.detach().contiguous().numpy()
             return torch.from_numpy(_native.spmm(self.indptr, self.indices, self.weights, array, torch.get_num_threads()))
-        own = self._packed()
+        own = self.packed()
         weights = np.ones(len(own.indices)) if own.weights is None else own.weights
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # "Sparse CSR tensor support is in beta state"
@@ -87,7 +87,7 @@ class SparseRows:
             )
             return matrix @ x.detach()
 
-    def _packed(self) -> SparseRows:
+    def packed(self) -> SparseRows:
         """The same matrix with row pointers that run from 0 to the number of entries."""
         first, last = int(self.indptr[0]), int(self.indptr[-1])
         if first == 0 and last == len(self.indices):

@@ -41,8 +41,9 @@ class Model(nn.Module):
             return x
         if isinstance(x, torch.Tensor):
             return self.drop(x, self.input_dropout)
-        values = torch.ones(len(x.indices)) if x.weights is None else torch.tensor(x.weights)
-        return SparseRows(x.indptr, x.indices, self.drop(values, self.input_dropout).numpy(), x.columns)
+        own = x.packed()
+        values = torch.ones(len(own.indices)) if own.weights is None else torch.tensor(own.weights)
+        return SparseRows(own.indptr, own.indices, self.drop(values, self.input_dropout).numpy(), own.columns)
 
     def drop(self, h: torch.Tensor, share: float) -> torch.Tensor:
         """Dropout, while the model is trained."""

@@ -1,12 +1,13 @@
 """The steps of a round: what a rank trains on in each, and where a run stands in them.
 
-`Minibatches` come with their inputs, one ahead: the rows of the next travel while the present one is computed with.
+`Minibatches` come with their inputs: the rows of the next ones travel while the present ones are computed with.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +73,14 @@ class Steps(ABC):
         """For the report."""
 
 
+class Window(NamedTuple):
+    """Minibatches whose rows are fetched at once, and where the loader stands after each of them."""
+
+    minibatches: list[MiniBatch | None]
+    places: list[dict[str, Any]]
+    fetching: Fetching
+
+
 class Minibatches(Steps):
     """The minibatches of a loader, their features fetched.
 
@@ -81,17 +90,20 @@ class Minibatches(Steps):
     view : View
     ledger : Ledger
         Time goes to "sample" and "fetch".
+    together : int
+        Minibatches in a window. A row that several of them hold is fetched once; the rows of up to two windows are held.
 
     Notes
     -----
-    The loader is one step ahead of what was consumed, so the place of a run is told here. Features are fetched in the
-    same order on every rank, by all of them.
+    The next window is sent for in the middle of the present one, before its only minibatch where it has one: so there is time
+    to sample as well as to fetch. The loader is ahead of what was consumed, and the place of a run is told here. Features are
+    fetched in the same order on every rank, by all of them.
     """
 
-    def __init__(self, loader: BulkLoader, view: View, ledger: Ledger) -> None:
-        self.loader, self._view, self._ledger = loader, view, ledger
+    def __init__(self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1) -> None:
+        self.loader, self._view, self._ledger, self._together = loader, view, ledger, together
         self._place = loader.state_dict()
-        self._upcoming: tuple[MiniBatch | None, Fetching] | None = None
+        self._upcoming: Window | None = None
 
     @property
     def epoch(self) -> int:
@@ -106,32 +118,38 @@ class Minibatches(Steps):
         return self.loader.steps
 
     def __iter__(self) -> Iterator[Step]:
-        minibatches = iter(self.loader)
-        self._start(minibatches)
+        remaining = iter(self.loader)
+        self._start(remaining)
         while self._upcoming is not None:
-            (minibatch, fetching), place = self._upcoming, self.loader.state_dict()
+            window, self._upcoming = self._upcoming, None
             with self._ledger.phase("fetch"):
-                x = fetching.wait()
-            self._start(minibatches)
-            self._place = place
-            yield Step(minibatch, x)
+                rows = window.fetching.wait()
+            first = 0
+            for i, (minibatch, place) in enumerate(zip(window.minibatches, window.places, strict=True)):
+                if i == len(window.places) // 2:
+                    self._start(remaining)
+                last = first + len(_vertices(minibatch))
+                self._place = place
+                yield Step(minibatch, rows[first:last])
+                first = last
         self._place = self.loader.state_dict()
 
     def drop(self) -> None:
         if self._upcoming is not None:
-            self._upcoming[1].wait()
+            self._upcoming.fetching.wait()
             self._upcoming = None
 
-    def _start(self, minibatches: Iterator[MiniBatch | None]) -> None:
-        """Take the next minibatch, if there is one, and send for its rows."""
-        self._upcoming = None
+    def _start(self, remaining: Iterator[MiniBatch | None]) -> None:
+        """Take the next window, if there is one, and send for its rows."""
+        taken, places = [], []
         with self._ledger.phase("sample"):
-            try:
-                minibatch = next(minibatches)
-            except StopIteration:
-                return
-        with self._ledger.phase("fetch"):
-            self._upcoming = minibatch, self._view.features.start(np.empty(0, np.int32) if minibatch is None else minibatch.vertices)
+            for minibatch in islice(remaining, self._together):
+                taken.append(minibatch)
+                places.append(self.loader.state_dict())
+        if taken:
+            with self._ledger.phase("fetch"):
+                fetching = self._view.features.start(np.concatenate([_vertices(minibatch) for minibatch in taken]))
+            self._upcoming = Window(taken, places, fetching)
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self._place)
@@ -142,6 +160,10 @@ class Minibatches(Steps):
 
     def facts(self) -> dict[str, Any]:
         return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes}
+
+
+def _vertices(minibatch: MiniBatch | None) -> np.ndarray:
+    return np.empty(0, np.int32) if minibatch is None else minibatch.vertices
 
 
 class WholeGraph(Steps):

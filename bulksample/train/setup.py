@@ -61,8 +61,8 @@ def open_view(config: TrainConfig, lies: str, source: Source, backend: Backend, 
         return opened
     if placement.partitioned:
         return _block_view(config, source, placement, backend, sampler, mark, weighted, comm)
-    if config.feature_codec != "fp32" or config.cache_bytes:
-        raise UsageError("feature_codec and cache_bytes are of features that travel; graph partitioned would fit")
+    if config.feature_codec != "fp32" or config.cache_bytes or config.fetch_together > 1:
+        raise UsageError("feature_codec, cache_bytes and fetch_together are of features that travel; graph partitioned would fit")
     graph = source if isinstance(source, Graph) else store.load(source)
     graph = graph.with_label(config.label) if config.label else graph
     check_labels(graph.name, graph.labels, graph.num_classes)

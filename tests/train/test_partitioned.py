@@ -13,6 +13,7 @@ from bulksample import DataError, UsageError
 from bulksample.config import TrainConfig
 from bulksample.data import store
 from bulksample.dist import partition
+from bulksample.dist.feature_costs import fetched
 from bulksample.dist.grid import ProcessGrid
 from bulksample.dist.opening import Placement, open_block
 from bulksample.dist.threads import SerialComm, on_threads
@@ -132,6 +133,45 @@ def test_codecs_and_caches_send_less(stored):
         assert cached < 0.9 * plain
 
 
+@pytest.mark.parametrize("together", [2, 3, 100])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("plain", {"dropout": 0.5, "bulk_size": 2}),
+        ("sparse", {"input_dropout": 0.5}),
+        ("half", {"feature_codec": "int8", "sampler": "shadow"}),
+        ("plain", {"replication": 2, "cache_bytes": 1000}),
+    ],
+)
+def test_rows_fetched_together_are_those_fetched_one_by_one(stored, name, options, together):
+    def run(together):
+        asked = {"graph": "partitioned", "epochs": 2, "fetch_together": together, **options}
+        return on_threads(4, lambda comm: trained(stored / name, comm, **asked))
+
+    alone, joined = run(1), run(together)
+    for (losses, report, digests), (same, found, drawn) in zip(alone, joined, strict=True):
+        assert (same, drawn) == (losses, digests)
+        assert found["test_accuracy"] == report["test_accuracy"]
+        assert found["bytes_sent"]["features"] < 0.9 * report["bytes_sent"]["features"]
+
+
+@pytest.mark.parametrize(("c", "together"), [(1, 1), (1, 3), (2, 4)])
+def test_bytes_of_rows_fetched_together_are_foreseen(stored, c, together):
+    def rank(comm):
+        options = {**STILL, "graph": "partitioned", "replication": c, "epochs": 1, "fetch_together": together, "seeds": "all"}
+        trainer = Trainer(TrainConfig.of(**options), stored / "plain", comm)
+        asked = [np.empty(0, np.int32) if minibatch is None else minibatch.vertices for minibatch in trainer.supply.loader]
+        trainer.supply.loader.epoch = 0
+        return trainer.run()["bytes_sent"]["features"], asked
+
+    sent, asked = zip(*on_threads(4, rank), strict=True)
+    bounds, width = partition.block_bounds(300, 4 // c), community_graph().num_features
+    steps = range(0, len(asked[0]), together)
+    windows = [[np.concatenate(own[first : first + together]) for own in asked] for first in steps]
+    foreseen = [rank["features"].bytes for window in windows for rank in fetched(c, window, bounds, width)]
+    assert set(sent) == {sum(foreseen)}
+
+
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
 @pytest.mark.parametrize(
     ("name", "hidden", "weighted"), [("plain", 4, False), ("plain", 20, False), ("sparse", 8, False), ("weighted", 8, True)]
@@ -163,6 +203,9 @@ def test_inference_in_block_rows_is_that_of_the_whole(stored, monkeypatch, model
     [
         ("sparse", {"feature_codec": "fp16"}, "features are sparse"),
         ("plain", {"graph": "replicated", "feature_codec": "fp16"}, "graph partitioned would fit"),
+        ("plain", {"graph": "replicated", "fetch_together": 2}, "graph partitioned would fit"),
+        ("plain", {"graph": "replicated", "replication": 2}, "got c = 2 and owner with the graph replicated"),
+        ("plain", {"graph": "replicated", "exchange": "rows"}, "got c = 1 and rows with the graph replicated"),
         ("plain", {"replication": 3}, r"c = 3 with p = 4; c in \{1, 2, 4\} would fit"),
         ("plain", {"partition": "nowhere.npz"}, "block, random, metis, super or a file"),
         ("plain", {"label": "none"}, "no label 'none'; other would fit"),
