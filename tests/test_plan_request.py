@@ -172,5 +172,5 @@ def test_rates_by_name(written):
 
 
 def test_a_missing_file_is_bad_data(tmp_path):
-    with pytest.raises(DataError, match="not JSON"):
+    with pytest.raises(DataError, match="cannot be read: No such file"):
         measure(request(), [tmp_path / "nowhere.json"])

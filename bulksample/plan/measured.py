@@ -67,7 +67,9 @@ def measure(request: PlanRequest, files: list[Path]) -> Measured:
 def _load(path: Path) -> _Found:
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise DataError(f"{path}: must be one JSON object; got {type(found).__name__}")
