@@ -12,13 +12,20 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from .backends.base import Backend, LayerPicks, Picks, check_fanout
+from .backends.base import Backend, LayerPicks, LayerRace, LayerWeights, Picks, check_fanout
 from .backends.hops import Expansion
 from .rng import Draw
 from .selection import Selection
 from .sparse import CSR, frozen
 
 Entries = Literal["ones", "weights", "squares"]
+
+
+class LayerLaw(NamedTuple):
+    """By what a layer-wise sampler draws from a frontier: arguments of `Adjacency.sample_layer`."""
+
+    entries: Entries
+    power: Literal[1, 2]
 
 
 class Kept(NamedTuple):
@@ -61,6 +68,17 @@ class Expands(Protocol):
         """`sample_rows` hop by hop, numbered; see `Backend.expand`."""
 
 
+@runtime_checkable
+class ExpandsLayers(Protocol):
+    """An adjacency that can also take minibatches through all hops of a layer-wise sampler in one call."""
+
+    def expand_layers(
+        self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
+        debias: bool, renormalise: bool,
+    ) -> list[Expansion] | None:  # fmt: skip
+        """`sample_layer` and `restrict` hop by hop, numbered and weighted; None where it must go hop by hop."""
+
+
 def race_weights(sums: np.ndarray, power: Literal[1, 2]) -> np.ndarray:
     """NORM of layer-wise draws: the sums (power 1) or their squares (power 2) as float64, each one IEEE operation."""
     weights = sums.astype(np.float64)
@@ -100,6 +118,28 @@ class LocalAdjacency:
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
         return self.backend.expand(self.matrix, seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
+
+    def expand_layers(
+        self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
+        debias: bool, renormalise: bool,
+    ) -> list[Expansion] | None:  # fmt: skip
+        how: LayerRace | Sequence[LayerPicks]
+        if isinstance(drawn, LayerLaw):
+            entries, factors = self._summed(drawn.entries)
+            if entries.value_bound * self.matrix.longest_column > 2**63 - 1:
+                return None  # sums might not fit; hop by hop each product is checked by itself
+            how = LayerRace(entries, factors, drawn.power, [check_fanout(fanout) for fanout in fanouts], draws)
+        else:
+            how = drawn
+        return self.backend.expand_layers(self.matrix, seeds, how, LayerWeights(self._row_sums, debias, renormalise), only_new)
+
+    def _summed(self, entries: Entries) -> tuple[CSR, np.ndarray | None]:
+        """The matrix whose rows `left_multiply` adds, and what it multiplies each row by."""
+        if entries == "ones":
+            return self._pattern, None
+        if entries == "weights":
+            return self.matrix, None
+        return (self.squares, None) if self.weighted else (self._pattern, self._inverse_squares)
 
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
         p = self.left_multiply(q, entries)

@@ -5,6 +5,7 @@
 PYBIND11_MODULE(_native, m) {
   bind_draws(m);
   bind_hops(m);
+  bind_layers(m);
   bind_matrices(m);
   bind_aggregation(m);
   bind_quantiser(m);

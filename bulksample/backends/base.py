@@ -56,6 +56,24 @@ class Restriction(NamedTuple):
     entries: np.ndarray  # int64, shape (E,): positions in A.indices
 
 
+class LayerRace(NamedTuple):
+    """How the hops of a layer-wise sampler draw: by the column sums of a matrix over the rows of the frontier."""
+
+    entries: CSR  # of A's pattern: what is summed
+    factors: np.ndarray | None  # int64, shape (n,): what each row is multiplied by
+    power: int  # 1, or 2 for a race by the squares of the sums
+    fanouts: Sequence[int]
+    draws: Sequence[Draw]
+
+
+class LayerWeights(NamedTuple):
+    """How the edges that a layer-wise sampler keeps are weighted; see `samplers.base.LayerWise`."""
+
+    row_sums: np.ndarray  # float64, shape (n,)
+    debias: bool
+    renormalise: bool
+
+
 class Backend(ABC):
     """The primitives of matrix-based sampling."""
 
@@ -206,6 +224,23 @@ class Backend(ABC):
         Reads three random places of memory for an edge at the most: a row pointer for each row, a column, and what is known of
         the vertex there. Memory beyond the result is one table of vertices per thread.
         """
+
+    def expand_layers(
+        self, a: CSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
+    ) -> list[Expansion] | None:
+        """All hops of layer-wise sampling in one call, or None: this back end goes hop by hop.
+
+        Parameters
+        ----------
+        drawn : LayerRace, or a LayerPicks for each hop
+            How the hops draw from their frontiers, or what they drew where that needs no frontier.
+
+        Notes
+        -----
+        A frontier that grows has its rows summed once, not once a hop. Memory beyond the result is a table of the sums for each
+        thread, and one bit for each of the n vertices.
+        """
+        return None
 
     @abstractmethod
     def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:

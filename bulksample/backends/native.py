@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..rng import Draw
 from ..selection import Selection
 from ..sparse import CSR
-from .base import Backend, LayerPicks, Noise, Picks, Restriction, refuse_row
+from .base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
 from .hops import Expansion, Hop
 
 
@@ -132,3 +132,29 @@ class Native(Backend):
             Expansion(rows, vertices, held, [Hop(pointers, columns, None) for pointers, columns in hops])
             for rows, vertices, held, hops in parts
         ]
+
+    def expand_layers(
+        self, a: CSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
+    ) -> list[Expansion] | None:
+        race, given = (drawn, []) if isinstance(drawn, LayerRace) else (None, [tuple(hop) for hop in drawn])
+        parts = self._kernels.expand_layers(
+            a.indptr,
+            a.indices,
+            a.values,
+            weights.row_sums,
+            race and race.entries.values,
+            race and race.factors,
+            race is not None and race.power == 2,
+            list(race.fanouts) if race else [],
+            [draw.tag for draw in race.draws] if race else [],
+            race.draws[0].seed if race else 0,
+            given,
+            seeds.minibatches,
+            seeds.pointers,
+            seeds.vertices,
+            weights.debias,
+            weights.renormalise,
+            only_new,
+            self.threads,
+        )
+        return [Expansion(rows, vertices, held, [Hop(*hop) for hop in hops]) for rows, vertices, held, hops in parts]

@@ -7,12 +7,13 @@ the bulk is cut into minibatches. A sampler never asks where the graph lies.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from ..adjacency import Adjacency, Expands
+from ..adjacency import Adjacency, Expands, ExpandsLayers, LayerLaw
 from ..backends.base import LayerPicks, check_fanout
 from ..backends.hops import Expansion, Hop, hop_by_hop
 from ..errors import UsageError
@@ -136,6 +137,18 @@ class LayerWise(Sampler):
     @abstractmethod
     def draw_layer(self, adjacency: Adjacency, frontier: Selection, fanout: int, draw: Draw) -> LayerPicks:
         """SAMPLE(NORM(Q A), s): the vertices that each minibatch draws."""
+
+    @abstractmethod
+    def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> LayerLaw | list[LayerPicks]:
+        """By what a hop draws from its frontier; or what all hops draw, where no frontier is needed for that."""
+
+    def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
+        expansions = None
+        if isinstance(adjacency, ExpandsLayers):
+            draws = [stream.layer_draw(layer=hop, epoch=epoch) for hop in range(len(self.fanouts))]
+            drawn, only_new = self.law(adjacency, seeds, draws), self.frontier == "new"
+            expansions = adjacency.expand_layers(seeds, drawn, self.fanouts, draws, only_new, self.debias, self.renormalise)
+        return super().expand(adjacency, seeds, stream, epoch) if expansions is None else expansions
 
     def sample_layer(self, adjacency: Adjacency, frontier: Selection, hop: int, stream: Stream, epoch: int) -> Hop:
         drawn = self.draw_layer(adjacency, frontier, self.fanouts[hop], stream.layer_draw(layer=hop, epoch=epoch))

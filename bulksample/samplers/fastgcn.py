@@ -10,6 +10,7 @@ Chen, Ma, Xiao, "FastGCN: fast learning with graph convolutional networks via im
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 from weakref import WeakKeyDictionary
@@ -36,6 +37,9 @@ class FastGcn(LayerWise):
         p = importance(adjacency)
         weights = p.entries().astype(np.float64)
         return adjacency.backend.smallest_keys(p.indptr, p.indices, weights, fanout, frontier.minibatches, draw)
+
+    def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> list[LayerPicks]:
+        return [self.draw_layer(adjacency, seeds, fanout, draw) for fanout, draw in zip(self.fanouts, draws, strict=True)]
 
 
 def importance(adjacency: Adjacency) -> CSR:

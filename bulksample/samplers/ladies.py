@@ -8,10 +8,11 @@ networks", NeurIPS 2019; as a matrix product, Tripathy, Yelick, Buluc, MLSys 202
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ..adjacency import Adjacency
+from ..adjacency import Adjacency, LayerLaw
 from ..backends.base import LayerPicks
 from ..errors import UsageError
 from ..rng import Draw
@@ -39,6 +40,11 @@ class Ladies(LayerWise):
             raise UsageError(f"importance must be 'sum_of_squares' or 'squared_sum'; got {self.importance!r}")
 
     def draw_layer(self, adjacency: Adjacency, frontier: Selection, fanout: int, draw: Draw) -> LayerPicks:
-        if self.importance == "sum_of_squares":
-            return adjacency.sample_layer(frontier, "squares", 1, fanout, draw)
-        return adjacency.sample_layer(frontier, "weights", 2, fanout, draw)
+        return adjacency.sample_layer(frontier, *self._law, fanout, draw)
+
+    def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> LayerLaw:
+        return self._law
+
+    @property
+    def _law(self) -> LayerLaw:
+        return LayerLaw("squares", 1) if self.importance == "sum_of_squares" else LayerLaw("weights", 2)

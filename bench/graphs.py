@@ -1,0 +1,48 @@
+"""The graphs of the benchmarks, made by our generators once and kept as ``.npy`` files that every contestant maps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from bulksample import CSR
+from bulksample.data.blockmodel import PRESETS
+from bulksample.data.dcsbm import dcsbm
+from bulksample.data.rmat import rmat
+
+CACHE = Path(os.environ.get("BULKSAMPLE_BENCH_CACHE", "build/bench"))
+GRAPHS: dict[str, Callable[[], CSR]] = {
+    "rmat18": lambda: rmat(18, 16, seed=1).adjacency,
+    "rmat20": lambda: rmat(20, edges=16_000_000, seed=1).adjacency,
+    "products": lambda: dcsbm(2_449_029, 73, replace(PRESETS["products"], features=0), seed=1).adjacency,
+}
+
+
+def folder(name: str) -> Path:
+    """Where ``indptr.npy`` and ``indices.npy`` of a graph are; made there unless they are."""
+    path = CACHE / name
+    if not (path / "indices.npy").exists():
+        path.mkdir(parents=True, exist_ok=True)
+        matrix = GRAPHS[name]()
+        np.save(path / "indptr.npy", matrix.indptr)
+        np.save(path / "indices.npy.part", matrix.indices)
+        (path / "indices.npy.part.npy").rename(path / "indices.npy")
+    return path
+
+
+def load(name: str) -> CSR:
+    """The adjacency, mapped: int64 row pointers, int32 columns, ones."""
+    path = folder(name)
+    indptr, indices = np.load(path / "indptr.npy", mmap_mode="r"), np.load(path / "indices.npy", mmap_mode="r")
+    return CSR(indptr, indices, None, (len(indptr) - 1, len(indptr) - 1))
+
+
+def seeds(matrix: CSR, minibatches: int, batch_size: int) -> list[np.ndarray]:
+    """Distinct vertices with neighbours, in a random order, cut into minibatches."""
+    candidates = np.flatnonzero(matrix.degrees > 0)
+    order = candidates[np.random.default_rng(0).permutation(len(candidates))]
+    return np.split(order[: minibatches * batch_size], minibatches)
