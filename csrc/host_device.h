@@ -12,7 +12,7 @@
 #define BS_TABLE static const
 #endif
 
-#if defined(__CUDACC_RTC__)
+#if defined(__CUDACC_RTC__) || defined(__CUDACC__)  // what the atomics of CUDA take
 using bs_u32 = unsigned int;
 using bs_u64 = unsigned long long;
 using bs_i32 = int;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from engines import ALL, HELD_AGAINST_THE_REFERENCE, emulated_on_a_large_zoo, engine
 from hypothesis import HealthCheck, settings
 from zoo import ZOO
 
@@ -12,11 +13,21 @@ settings.register_profile("steady", deadline=None, derandomize=True, suppress_he
 settings.load_profile("steady")
 
 
-@pytest.fixture(params=["reference", "native"])
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if emulated_on_a_large_zoo(item):
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(params=ALL)
 def backend(request):
-    if request.param not in backends.available():
-        pytest.skip(f"{request.param}: {backends.native.unavailable_because()}")
-    return backends.make(request.param)
+    return engine(request.param)
+
+
+@pytest.fixture(params=HELD_AGAINST_THE_REFERENCE)
+def fast(request):
+    return engine(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from ..errors import BackendUnavailable
 from .base import Backend
 
-NAMES = ("reference", "native")
+NAMES = ("reference", "native", "cuda")
 
 
 def make(name: str = "auto", threads: int | None = None) -> Backend:
-    """The back end of that name; ``auto`` takes the fastest that runs here.
+    """The back end of that name; ``auto`` takes the fastest CPU back end that runs here.
 
     Parameters
     ----------
-    name : {"auto", "reference", "native"}
+    name : {"auto", "reference", "native", "cuda"}
     threads : int, optional
         Threads of the native back end; the processors this process may use unless given.
 
@@ -22,22 +22,37 @@ def make(name: str = "auto", threads: int | None = None) -> Backend:
     BackendUnavailable
         If the name is unknown, or it cannot run here; the message says why and what can.
     """
-    from .native import Native, unavailable_because
+    if name == "auto":
+        name = "reference" if why_not("native") else "native"
+    reason = why_not(name)
+    if reason:
+        raise BackendUnavailable(f"backend {name!r} was asked for, but {reason}; available here: {', '.join(available())}")
+    if name == "native":
+        from .native import Native
+
+        return Native(threads)
+    if name == "cuda":
+        from .gpu.nvrtc import on_device
+
+        return on_device()
     from .reference import Reference
 
-    reason = unavailable_because()
-    if name == "auto":
-        name = "reference" if reason else "native"
-    if name == "reference":
-        return Reference()
-    if name == "native" and not reason:
-        return Native(threads)
-    why = reason if name == "native" else "there is no back end of that name"
-    raise BackendUnavailable(f"backend {name!r} was asked for, but {why}; available here: {', '.join(available())}")
+    return Reference()
 
 
 def available() -> list[str]:
     """The back ends that run here."""
-    from .native import unavailable_because
+    return [name for name in NAMES if not why_not(name)]
 
-    return ["reference"] if unavailable_because() else ["reference", "native"]
+
+def why_not(name: str) -> str | None:
+    """Why the back end of that name cannot run here, or None where it can."""
+    if name == "native":
+        from .native import unavailable_because
+
+        return unavailable_because()
+    if name == "cuda":
+        from .gpu.nvrtc import unavailable_because as no_device
+
+        return no_device()
+    return None if name in NAMES else "there is no back end of that name"

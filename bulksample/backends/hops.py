@@ -60,12 +60,36 @@ def hop_by_hop(relabel: Relabel, seeds: Selection, draw_hop: Callable[[Selection
         frontier = grown.added_since(held) if only_new else grown
         held = grown
         sizes.append(held.sizes)
+    return cut(seeds.pointers, held.pointers, held.vertices, seed_rows, [(at.pointers, hop) for at, hop in drawn], sizes, only_new)
+
+
+def cut(
+    seeds: np.ndarray,
+    ends: np.ndarray,
+    vertices: np.ndarray,
+    seed_rows: np.ndarray,
+    hops: list[tuple[np.ndarray, Hop]],
+    sizes: list[np.ndarray],
+    only_new: bool,
+) -> list[Expansion]:
+    """The minibatches of a bulk, one by one; views where they can be.
+
+    Parameters
+    ----------
+    seeds, ends : int64, shape (k + 1,)
+        Pointers of the seeds, and of the vertices that are held in the end.
+    vertices, seed_rows : int32
+    hops : list of (int64 of shape (k + 1,), Hop)
+        Pointers of the frontier, and what its rows drew.
+    sizes : list of int64, shape (k,)
+        Vertices that each minibatch held before the first hop and after each.
+    """
     counts = np.stack(sizes, axis=1).tolist()
     expansions = []
-    for j in range(len(seeds)):
-        parts = [_part(hop, frontier.pointers[j], frontier.pointers[j + 1]) for frontier, hop in drawn]
-        rows = seed_rows[seeds.pointers[j] : seeds.pointers[j + 1]]
-        expansions.append(Expansion(rows, held.part(j), counts[j], [_joined(parts)] if only_new else parts))
+    for j in range(len(ends) - 1):
+        parts = [_part(hop, frontier[j], frontier[j + 1]) for frontier, hop in hops]
+        rows = seed_rows[seeds[j] : seeds[j + 1]]
+        expansions.append(Expansion(rows, vertices[ends[j] : ends[j + 1]], counts[j], [_joined(parts)] if only_new else parts))
     return expansions
 
 

@@ -7,8 +7,8 @@ import platform
 import sys
 
 from .. import __version__
-from ..backends import available
-from ..backends.native import processors, unavailable_because
+from ..backends import available, why_not
+from ..backends.native import processors
 from .output import JsonOption, emit
 
 EXTRAS = {
@@ -19,7 +19,6 @@ EXTRAS = {
 
 def info(json_file: JsonOption = None) -> None:
     """Show versions, back ends and extras, and why one is missing."""
-    reason = unavailable_because()
     emit(
         {
             "version": __version__,
@@ -27,7 +26,7 @@ def info(json_file: JsonOption = None) -> None:
             "machine": platform.machine(),
             "processors": processors(),
             "backends": available(),
-            "native": "available" if reason is None else f"missing: {reason}",
+            **{name: f"missing: {why_not(name)}" if why_not(name) else "available" for name in ("native", "cuda")},
             "extras": {name: _version(name) or f"missing: pip install 'bulksample[{extra}]'" for name, extra in EXTRAS.items()},
             "executable": sys.executable,
         },

@@ -21,7 +21,7 @@ def sample(
     frontier: Annotated[str, typer.Option(help="all: expand every vertex again in each layer; new: only those not expanded yet.")] = "all",
     batch_size: Annotated[int, typer.Option(min=1)] = 1024,
     bulk_size: Annotated[str, typer.Option(help="Minibatches sampled in one call, or auto.")] = "auto",
-    backend: Annotated[str, typer.Option(help="auto, native or reference.")] = "auto",
+    backend: Annotated[str, typer.Option(help="auto, native, reference or cuda.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1)] = None,
     seeds: Annotated[str | None, typer.Option(help="train, val, test or all; train where there is such a mask.")] = None,
     minibatches: Annotated[int | None, typer.Option(min=1, help="Only the first so many of the epoch.")] = None,

@@ -34,7 +34,7 @@ def train(
     frontier: Annotated[str, typer.Option(help="all: expand every vertex again in each layer; new: only those not expanded yet.")] = "all",
     bulk_size: Annotated[str, typer.Option(help="Minibatches sampled in one call, or auto.")] = "auto",
     memory_budget: Annotated[int | None, typer.Option(min=1, help="Bytes for sampled minibatches, for --bulk-size auto.")] = None,
-    backend: Annotated[str, typer.Option(help="auto, native or reference.")] = "auto",
+    backend: Annotated[str, typer.Option(help="auto, native, reference or cuda.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="Per rank; a fair share of the processors unless given.")] = None,
     graph: GraphOption = None,
     replication: ReplicationOption = 1,

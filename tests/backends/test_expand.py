@@ -5,19 +5,12 @@ import pytest
 from oracles import assert_identical
 from zoo import random_matrix
 
-from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample import CSR, LocalAdjacency, Selection, Stream, samplers
 from bulksample.adjacency import Expands
 from bulksample.backends.hops import Hop, hop_by_hop
 from bulksample.rng import Law
 
 FANOUTS = [(4, 3, 2), (15, 10, 5), (1,), (0, 2), (-1, 2), (64, 3), (65, 2), (300, 1), (2,) * 6]
-
-
-@pytest.fixture(params=[1, 2, 4])
-def native(request):
-    if "native" not in backends.available():
-        pytest.skip("no native back end")
-    return backends.make("native", request.param)
 
 
 def seeds_of(n, k=9, b=12):
@@ -45,38 +38,38 @@ def assert_same(got, expected):
 
 @pytest.mark.parametrize("only_new", [False, True])
 @pytest.mark.parametrize("law", Law)
-def test_one_call_is_hop_by_hop(native, reference, matrix, law, only_new):
+def test_one_call_is_hop_by_hop(fast, reference, matrix, law, only_new):
     seeds = seeds_of(matrix.shape[0])
     for fanouts in FANOUTS:
         draws = [Stream(2**64 - 3).draw(law, layer=h, epoch=5) for h in range(len(fanouts))]
-        got = native.expand(matrix, seeds, fanouts, draws, only_new)
-        assert_same(got, stepwise(native, matrix, seeds, fanouts, draws, only_new))
+        got = fast.expand(matrix, seeds, fanouts, draws, only_new)
+        assert_same(got, stepwise(fast, matrix, seeds, fanouts, draws, only_new))
         if max(fanouts) < 100:
             assert_same(got, reference.expand(matrix, seeds, fanouts, draws, only_new))
 
 
 @pytest.mark.parametrize("n", [2_000, 3_000_000])
-def test_tables_and_arrays_number_alike(native, reference, n):
+def test_tables_and_arrays_number_alike(fast, reference, n):
     """Few vertices of many are numbered in a hash table, which grows; many of few in an array."""
     hubs = random_matrix(2_000, 60_000, 4, skew=2.0)
     indptr = np.concatenate([hubs.indptr, np.full(n - 2_000, hubs.nnz)])
     spread = CSR(indptr, hubs.indices * (n // 2_000), None, (n, n))
     seeds, draws = seeds_of(2_000, b=60), [Stream(1).draw(Law.UNIFORM, layer=h) for h in range(2)]
     seeds = Selection(seeds.minibatches, seeds.pointers, seeds.vertices, n)
-    assert_same(native.expand(spread, seeds, (40, 3), draws, False), reference.expand(spread, seeds, (40, 3), draws, False))
+    assert_same(fast.expand(spread, seeds, (40, 3), draws, False), reference.expand(spread, seeds, (40, 3), draws, False))
 
 
-def test_many_minibatches_share_a_table_without_a_trace(native):
+def test_many_minibatches_share_a_table_without_a_trace(fast):
     matrix = random_matrix(300, 9_000, 6)
     lists = [np.random.default_rng(i).integers(0, 300, 40) for i in range(400)]
     draws = [Stream(5).draw(Law.UNIFORM, layer=h) for h in range(2)]
-    together = native.expand(matrix, Selection.of(lists, 300), (5, 5), draws, False)
+    together = fast.expand(matrix, Selection.of(lists, 300), (5, 5), draws, False)
     for j in range(0, 400, 57):
-        alone = native.expand(matrix, Selection.of([lists[j]], 300, np.array([j])), (5, 5), draws, False)
+        alone = fast.expand(matrix, Selection.of([lists[j]], 300, np.array([j])), (5, 5), draws, False)
         assert_same([together[j]], alone)
 
 
-def test_words_that_are_rejected_are_drawn_again(native, reference):
+def test_words_that_are_rejected_are_drawn_again(fast, reference):
     """In a row of 786,433 one word in 5,461 might be rejected: about eight of these 45,000."""
     degree = 3 * 2**18 + 1
     row = np.arange(degree, dtype=np.int32)
@@ -84,7 +77,7 @@ def test_words_that_are_rejected_are_drawn_again(native, reference):
     seeds = Selection(np.arange(3000), np.arange(3001), np.zeros(3000), degree)
     for law in (Law.UNIFORM, Law.REPLACEMENT):
         draw = Stream(8).draw(law)
-        assert_identical(native.sample_rows(hub, seeds, 15, draw), reference.sample_rows(hub, seeds, 15, draw), law.name)
+        assert_identical(fast.sample_rows(hub, seeds, 15, draw), reference.sample_rows(hub, seeds, 15, draw), law.name)
 
 
 def test_the_seam_offers_it_and_samplers_take_it(backend):

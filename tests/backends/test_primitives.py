@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from engines import engine
 from oracles import assert_identical
 from zoo import random_matrix
 
@@ -18,22 +19,15 @@ def frontier(n, seed, k=7, most=60):
     return Selection.of(lists, n, np.arange(k) * 1000 + 3)
 
 
-@pytest.fixture(params=[1, 2, 4])
-def native(request):
-    if "native" not in backends.available():
-        pytest.skip("no native back end")
-    return backends.make("native", request.param)
-
-
 @pytest.mark.parametrize("law", Law)
-def test_draws_equal_the_reference(native, reference, matrix, law):
+def test_draws_equal_the_reference(fast, reference, matrix, law):
     q = frontier(matrix.shape[0], 5)
     for s in FANOUTS:
         draw = Stream(2**63 + 17).draw(law, layer=3, epoch=77)
-        assert_identical(native.sample_rows(matrix, q, s, draw), reference.sample_rows(matrix, q, s, draw), f"fanout {s}")
+        assert_identical(fast.sample_rows(matrix, q, s, draw), reference.sample_rows(matrix, q, s, draw), f"fanout {s}")
 
 
-def test_draws_of_a_hub_equal_the_reference(native, reference):
+def test_draws_of_a_hub_equal_the_reference(fast, reference):
     hub = CSR(np.array([0, 40_000, 40_000]), np.arange(40_000, dtype=np.int32), None, (2, 50_000))
     q = Selection(np.arange(5), np.arange(6), np.zeros(5), 50_000)
     for law in Law:
@@ -41,10 +35,10 @@ def test_draws_of_a_hub_equal_the_reference(native, reference):
             draw = Stream(9).draw(law)
             if law is Law.UNIFORM and s > 5000:
                 continue  # the reference compares each draw with all before it
-            assert_identical(native.sample_rows(hub, q, s, draw), reference.sample_rows(hub, q, s, draw), f"{law.name} {s}")
+            assert_identical(fast.sample_rows(hub, q, s, draw), reference.sample_rows(hub, q, s, draw), f"{law.name} {s}")
 
 
-def test_weighted_draws_of_a_hub_equal_the_reference(native, reference):
+def test_weighted_draws_of_a_hub_equal_the_reference(fast, reference):
     """Weights from 0 to 2**45: the bound that spares logarithms must rule out no key that is drawn."""
     d = 20_000
     weights = 2 ** np.random.default_rng(7).integers(0, 46, d)
@@ -54,16 +48,16 @@ def test_weighted_draws_of_a_hub_equal_the_reference(native, reference):
     for law in (Law.RACE, Law.LABOR):
         for s in (1, 5, 64, 300, d - 1):
             draw = Stream(9).draw(law)
-            assert_identical(native.sample_rows(hub, q, s, draw), reference.sample_rows(hub, q, s, draw), f"{law.name} {s}")
+            assert_identical(fast.sample_rows(hub, q, s, draw), reference.sample_rows(hub, q, s, draw), f"{law.name} {s}")
 
 
-def test_smallest_keys_equal_the_reference(native, reference, matrix):
+def test_smallest_keys_equal_the_reference(fast, reference, matrix):
     q = frontier(matrix.shape[0], 6)
     p = reference.spgemm(q.per_minibatch(), matrix)
     for weights in (p.values.astype(float), np.square(p.values.astype(float)), np.where(p.indices % 3 == 0, 0.0, 1.5)):
         for s in (-1, 0, 1, 3, 64, 1000):
             arguments = (p.indptr, p.indices, weights, s, q.minibatches, Stream(4).layer_draw(layer=1, epoch=2))
-            assert_identical(native.smallest_keys(*arguments), reference.smallest_keys(*arguments), f"s = {s}")
+            assert_identical(fast.smallest_keys(*arguments), reference.smallest_keys(*arguments), f"s = {s}")
 
 
 def test_one_row_shared_by_all_minibatches(backend):
@@ -76,13 +70,13 @@ def test_one_row_shared_by_all_minibatches(backend):
     assert_identical(shared, repeated)
 
 
-def test_restriction_and_relabelling_equal_the_reference(native, reference, matrix):
+def test_restriction_and_relabelling_equal_the_reference(fast, reference, matrix):
     n = matrix.shape[0]
     pattern = matrix.with_values(None)
     for seed in range(5):
         rows, columns = frontier(n, seed), frontier(n, seed + 100, most=5 if seed % 2 else n)
-        assert_identical(native.restrict(pattern, rows, columns), reference.restrict(pattern, rows, columns), "restrict")
-        got, expected = (b.relabel(rows, columns.pointers, columns.vertices) for b in (native, reference))
+        assert_identical(fast.restrict(pattern, rows, columns), reference.restrict(pattern, rows, columns), "restrict")
+        got, expected = (b.relabel(rows, columns.pointers, columns.vertices) for b in (fast, reference))
         assert_identical((got[0].pointers, got[0].vertices, got[1]), (expected[0].pointers, expected[0].vertices, expected[1]), "relabel")
 
 
@@ -118,15 +112,16 @@ def test_rows_are_extracted_in_order_with_repetitions(backend, matrix):
     assert_identical((got.indices[nonzero], got.entries()[nonzero]), (product.indices, product.values), "Q A")
 
 
-def test_a_large_relabelling_grows_its_table(native, reference):
+def test_a_large_relabelling_grows_its_table(fast, reference):
     rng = np.random.default_rng(4)
     columns = rng.integers(0, 2**31 - 1, 300_000).astype(np.int32)
     known = Selection.of([rng.permutation(1000)], 2**31 - 1)
-    got, expected = (b.relabel(known, np.array([0, len(columns)]), columns) for b in (native, reference))
+    got, expected = (b.relabel(known, np.array([0, len(columns)]), columns) for b in (fast, reference))
     assert_identical((got[0].vertices, got[1]), (expected[0].vertices, expected[1]))
 
 
-def test_a_wrong_dtype_is_refused_not_converted(native, matrix):
+def test_a_wrong_dtype_is_refused_not_converted(matrix):
+    native = engine("native 1")
     with pytest.raises(TypeError):
         native._kernels.extract_rows(matrix.indptr.astype(np.int32), matrix.indices, None, np.zeros(1, np.int32), 1)
 

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from battery import SETTINGS, make, needs_weights
+from engines import engine
 from oracles import assert_identical
 from zoo import ZOO, random_matrix
 
@@ -66,11 +67,16 @@ def test_threads_and_back_ends_do_not_change_a_minibatch(sampler, matrix):
     """10 graphs, 13 samplers, 2 rules, 12 minibatches: about 3,000 minibatches against the reference."""
     seeds = bulk_of_seeds(matrix.shape[0])
     expected = sampler.sample_bulk(LocalAdjacency(matrix, backends.make("reference")), seeds, Stream(7), epoch=1)
-    if "native" not in backends.available():
-        pytest.skip("no native back end")
-    for threads in (1, 2, 4):
-        got = sampler.sample_bulk(LocalAdjacency(matrix, backends.make("native", threads)), seeds, Stream(7), epoch=1)
+    for name in ("native 1", "native 2", "native 4", "emulated 0", "emulated 3"):
+        got = sampler.sample_bulk(LocalAdjacency(matrix, engine(name)), seeds, Stream(7), epoch=1)
         assert_same_minibatches(got, expected)
+
+
+@pytest.mark.cuda
+def test_a_device_does_not_change_a_minibatch(sampler, matrix):
+    seeds = bulk_of_seeds(matrix.shape[0])
+    expected = sampler.sample_bulk(LocalAdjacency(matrix, backends.make("reference")), seeds, Stream(7), epoch=1)
+    assert_same_minibatches(sampler.sample_bulk(LocalAdjacency(matrix, engine("cuda")), seeds, Stream(7), epoch=1), expected)
 
 
 def test_blocks_fit_together(sampler, adjacency):

@@ -1,0 +1,69 @@
+"""All hops of node-wise sampling on a device: k minibatches, which leave it only when they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...rng import Draw
+from ...selection import Selection
+from ..hops import Hop
+from .device import Device, Matrix
+from .draws import Rows, draw_rows
+from .numbers import Found, Held, Numbering, beyond, nothing_held
+
+
+class DeviceHop(NamedTuple):
+    """What the rows of a frontier drew, in local numbers."""
+
+    frontier: Any  # int64, shape (k + 1,): rows of each minibatch
+    pointers: Any  # int64, shape (R + 1,)
+    columns: Any  # int32, shape (E,)
+
+
+class Bulk(NamedTuple):
+    """k minibatches on the device."""
+
+    seed_rows: Any  # int32, shape (seeds,)
+    held: Held
+    hops: list[DeviceHop]
+    ends: list[np.ndarray]  # pointers of what was held before the first hop and after each, on the host
+
+    def to_host(self, device: Device) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[np.ndarray, Hop]], list[np.ndarray]]:
+        """What `hops.cut` takes."""
+        with device.phase("copy to host"):
+            hops = [(device.get(hop.frontier), Hop(device.get(hop.pointers), device.get(hop.columns), None)) for hop in self.hops]
+            return self.ends[-1], device.get(self.held.vertices), device.get(self.seed_rows), hops, [np.diff(ends) for ends in self.ends]
+
+
+def expand(device: Device, a: Matrix, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> Bulk:
+    """See `Backend.expand`. Waits once a hop, for its counts; and once more where a hop takes all neighbours."""
+    k, minibatches = len(seeds), device.put(seeds.minibatches)
+    numbering = Numbering(device, k, a.shape[1], most_found(len(seeds.vertices), fanouts, len(a.indices), k))
+    asked = Found(device.put(seeds.pointers), device.put(seeds.vertices))
+    with device.phase("seeds"):
+        held, seed_rows, counts, _ = numbering.number(nothing_held(device, k), asked)
+    frontier, hops, ends = held, [], [counts]
+    for hop, (fanout, draw) in enumerate(zip(fanouts, draws, strict=True)):
+        with device.phase(f"hop {hop}"):
+            rows = Rows(frontier.vertices, frontier.vertices, frontier.pointers, minibatches, frontier.size, k)
+            drawn = draw_rows(device, a, rows, fanout, draw)
+            of_minibatch = device.empty(k + 1, np.int64)
+            device.start("pick_pointers", k + 1, drawn.pointers, frontier.pointers, k + 1, of_minibatch)
+            grown, local, counts, edges = numbering.number(held, Found(of_minibatch, drawn.columns))
+            hops.append(DeviceHop(frontier.pointers, drawn.pointers, local[:edges]))
+            ends.append(counts)
+            frontier = beyond(device, grown, held, k) if only_new else grown
+            held = grown
+    return Bulk(seed_rows, held, hops, ends)
+
+
+def most_found(seeds: int, fanouts: Sequence[int], entries: int, k: int) -> int:
+    """Vertices that are found at the most, repetitions and all."""
+    found = rows = seeds
+    for fanout in fanouts:
+        drawn = k * entries if fanout < 0 else min(rows * fanout, k * entries) if entries else 0
+        found, rows = found + drawn, rows + drawn
+    return found

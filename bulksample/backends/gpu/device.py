@@ -1,0 +1,110 @@
+"""Memory and launches: all that the primitives ask of a device.
+
+Arrays live where the array module puts them; `put` and `get` are the only ways across. Launches return at once, and
+only `get` waits, so each use of it in the other parts is a deliberate one.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ...sparse import CSR
+from .kernels import THREADS, Launcher
+
+TILE = 512  # entries that a warp walks over: BS_TILE of csrc/device.h
+SCANNED = 16 * THREADS  # counts of a tile of csrc/scan.cu
+DENSE_TABLE_SHARE = 8  # a direct table may take this share of the memory that is free
+
+
+class Matrix(NamedTuple):
+    """A on the device."""
+
+    indptr: Any  # int64, shape (rows + 1,)
+    indices: Any  # int32, shape (nnz,)
+    values: Any  # int64, shape (nnz,), or None: ones
+    shape: tuple[int, int]
+
+
+class Device:
+    """An array module and a launcher.
+
+    Parameters
+    ----------
+    arrays : module
+        ``empty, zeros, full, asarray, argsort, asnumpy`` as CuPy has them.
+    launcher : Launcher
+    free_bytes : int, optional
+        Memory to plan with; the default is what a small card has.
+    """
+
+    def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int = 8 << 30) -> None:
+        self.arrays, self.launch, self.free_bytes = arrays, launcher, free_bytes
+        self._matrices: WeakKeyDictionary[CSR, tuple[CSR, Matrix]] = WeakKeyDictionary()
+
+    def put(self, array: np.ndarray) -> Any:
+        """A copy on the device."""
+        return self.arrays.asarray(np.ascontiguousarray(array))
+
+    def get(self, array: Any) -> np.ndarray:
+        """A copy on the host; waits until it is there."""
+        return self.arrays.asnumpy(array)
+
+    def empty(self, count: int, dtype: Any) -> Any:
+        """Memory that a kernel is going to write."""
+        return self.arrays.empty(int(count), dtype)
+
+    def full(self, count: int, value: int, dtype: Any) -> Any:
+        """An array of one value."""
+        return self.arrays.full(int(count), value, dtype)
+
+    def start(self, name: str, work: int, *values: Any) -> None:
+        """Launch a kernel whose threads share `work` items."""
+        self._launch(name, -(-work // THREADS), values)
+
+    def walk(self, name: str, entries: int, *values: Any) -> None:
+        """Launch a kernel whose warps walk over at most `entries` entries."""
+        self._launch(name, -(-entries // (TILE * THREADS // 32)), values)
+
+    def blocks(self, name: str, count: int, *values: Any) -> None:
+        """Launch a kernel whose blocks take `count` rows."""
+        self._launch(name, count, values)
+
+    def _launch(self, name: str, blocks: int, values: tuple[Any, ...]) -> None:
+        self.launch(name, int(min(max(blocks, 1), self.launch.most_blocks)), *values)
+
+    def phase(self, name: str) -> AbstractContextManager[Any]:
+        """A range in the profiler's timeline."""
+        return self.launch.phase(name)
+
+    def pointers(self, counts: Any) -> Any:
+        """Prefix sums of int32 counts: int64, one longer."""
+        n = len(counts)
+        tiles = n // SCANNED + 1
+        sums, pointers = self.empty(tiles, np.int64), self.empty(n + 1, np.int64)
+        self.launch("scan_tiles", tiles, counts, n, sums)
+        self.launch("scan_sums", 1, sums, tiles)
+        self.launch("scan_pointers", tiles, counts, n, sums, pointers)
+        return pointers
+
+    def matrix(self, a: CSR) -> Matrix:
+        """A on the device, uploaded once; matrices that share arrays on the host share them there."""
+        if a not in self._matrices:
+            values = None if a.values is None else self._shared(a.values)
+            self._matrices[a] = a.with_values(a.values), Matrix(self._shared(a.indptr), self._shared(a.indices), values, a.shape)
+        return self._matrices[a][1]
+
+    def _shared(self, array: np.ndarray) -> Any:
+        for held, there in self._matrices.values():
+            for own, copy in ((held.indptr, there.indptr), (held.indices, there.indices), (held.values, there.values)):
+                if own is not None and _same(own, array):
+                    return copy
+        return self.put(array)
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two living arrays are the same memory."""
+    return (a.ctypes.data, a.shape, a.dtype) == (b.ctypes.data, b.shape, b.dtype)

@@ -1,0 +1,61 @@
+"""The CUDA kernels of csrc/*.cu as Python sees them: their names and the types of their arguments, read off the sources.
+
+Whoever launches them, NVRTC on a device or a host library in tests, takes the same names and the same Python values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..sources import kernel_directory
+
+THREADS = 128  # of a block, in every kernel: BS_BLOCK of csrc/device.h
+_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(([^)]*)\)')
+_SCALARS = {"bs_i32": np.int32, "bs_u32": np.uint32, "bs_i64": np.int64, "bs_u64": np.uint64}
+
+
+class Kernel(NamedTuple):
+    """One ``extern "C"`` function of a .cu file."""
+
+    file: Path
+    name: str
+    parameters: tuple[type | None, ...]  # the numpy scalar of each; None is a pointer
+
+    def arguments(self, values: tuple[Any, ...], pointer: Callable[[Any], Any]) -> list[Any]:
+        """Python's values as the kernel takes them; `pointer` says what an array, or None, becomes."""
+        if len(values) != len(self.parameters):
+            raise TypeError(f"kernel {self.name} takes {len(self.parameters)} arguments; got {len(values)}")
+        return [pointer(value) if scalar is None else scalar(value) for value, scalar in zip(values, self.parameters, strict=True)]
+
+
+class Launcher(Protocol):
+    """Runs kernels by name."""
+
+    most_blocks: int  # a grid that fills the device; kernels loop where there is more to do
+
+    def __call__(self, name: str, blocks: int, *values: Any) -> None:
+        """Start kernel `name` on that many blocks of `THREADS` threads; arrays are the array module's, or None."""
+
+    def phase(self, name: str) -> AbstractContextManager[Any]:
+        """What is started inside belongs to that phase: a range in the profiler's timeline."""
+
+
+@cache
+def kernels(directory: Path | None = None) -> dict[str, Kernel]:
+    """All kernels by name: ours, or those of another folder."""
+    found = {}
+    for file in sorted((directory or kernel_directory()).glob("*.cu")):
+        for name, parameters in _SIGNATURE.findall(file.read_text()):
+            found[name] = Kernel(file, name, tuple(_scalar(parameter) for parameter in parameters.split(",")))
+    return found
+
+
+def _scalar(parameter: str) -> type | None:
+    return None if "*" in parameter else _SCALARS[parameter.replace("const ", "").split()[0]]

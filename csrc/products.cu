@@ -1,0 +1,96 @@
+// C = A B over integers, and the block restriction Q_R A Q_C, each through hash tables: one a row of C, one a minibatch's Q_C.
+// The products are walked over as one list (bs_walk), so a hub among the rows of B is shared by many warps. Sums are exact,
+// so the order in which they meet does not matter; what a table holds is sorted by the caller.
+#include "table.h"
+
+// The row of each entry.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) rows_of_entries(const bs_i64* __restrict__ pointers, bs_i64 rows,
+                                                                       bs_i32* __restrict__ out) {
+  bs_walk(pointers, rows, [](bs_i64) { return 0ll; }, [&](bs_i64 r, bs_i64 at, bs_i64) { out[at] = (bs_i32)r; });
+}
+
+// The slots of each row's table: a power of two, twice what the row can hold; 0 where it has no products.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) table_sizes(const bs_i64* __restrict__ pointers, const bs_i64* __restrict__ products,
+                                                                   bs_i64 rows, bs_i64 most, bs_i32* __restrict__ sizes) {
+  for (bs_i64 r = bs_thread(); r < rows; r += bs_threads()) {
+    const bs_i64 all = products ? products[pointers[r + 1]] - products[pointers[r]] : pointers[r + 1] - pointers[r];
+    const bs_i64 held = all < most ? all : most;
+    sizes[r] = held ? (bs_i32)(1ll << (64 - bs_leading_zeros((bs_u64)(2 * held - 1)))) : 0;
+  }
+}
+
+// Adds every product a_ie b_ec to the slot of column c in the table of row i; e runs over the entries of A.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) add_products(const bs_i32* __restrict__ rows, const bs_i32* __restrict__ a_indices,
+                                                                    const bs_i64* __restrict__ a_values, bs_i64 a_entries,
+                                                                    const bs_i64* __restrict__ b_indptr,
+                                                                    const bs_i32* __restrict__ b_indices,
+                                                                    const bs_i64* __restrict__ b_values,
+                                                                    const bs_i64* __restrict__ products, bs_u32* table,
+                                                                    const bs_i64* __restrict__ starts, bs_u64* sums) {
+  auto shift = [&](bs_i64 e) { return b_indptr[a_indices[e]] - products[e]; };
+  bs_walk(products, a_entries, shift, [&](bs_i64 e, bs_i64 at, bs_i64 by) {
+    const bs_i64 slot = bs_slot(table, starts, rows[e], (bs_u32)b_indices[at + by]);
+    atomicAdd(&sums[slot], (bs_u64)((a_values ? a_values[e] : 1) * (b_values ? b_values[at + by] : 1)));
+  });
+}
+
+// 1 for each slot that holds a sum other than zero.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) mark_sums(const bs_u32* __restrict__ table, const bs_u64* __restrict__ sums,
+                                                                 bs_i64 slots, bs_i32* __restrict__ marks) {
+  for (bs_i64 i = bs_thread(); i < slots; i += bs_threads()) marks[i] = table[i] != bs_free && sums[i] != 0;
+}
+
+// The marked slots as (row, column) keys and their sums, and the rows' ends.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) gather_sums(const bs_u32* __restrict__ table, const bs_u64* __restrict__ sums,
+                                                                   const bs_i64* __restrict__ starts, bs_i64 rows,
+                                                                   const bs_i64* __restrict__ ranks, bs_u64* __restrict__ keys,
+                                                                   bs_i64* __restrict__ values, bs_i64* __restrict__ ends) {
+  const bs_i64 slots = starts[rows];
+  for (bs_i64 r = bs_thread(); r <= rows; r += bs_threads()) ends[r] = ranks[starts[r]];
+  for (bs_i64 i = bs_thread(); i < slots; i += bs_threads()) {
+    if (ranks[i + 1] == ranks[i]) continue;
+    keys[ranks[i]] = (bs_u64)bs_row_of(starts, rows, i) << 32 | table[i];
+    values[ranks[i]] = (bs_i64)sums[i];
+  }
+}
+
+// In the order that sorts the keys: columns and sums.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) order_sums(const bs_i64* __restrict__ order, bs_i64 count,
+                                                                  const bs_u64* __restrict__ keys, const bs_i64* __restrict__ sums,
+                                                                  bs_i32* __restrict__ columns, bs_i64* __restrict__ values) {
+  for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) {
+    columns[i] = (bs_i32)(keys[order[i]] & 0x7FFFFFFFu);
+    values[i] = sums[order[i]];
+  }
+}
+
+// The number of each neighbour's column in its minibatch, or -1; and a mark where there is one.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) meet_columns(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
+                                                                    const bs_i32* __restrict__ vertices, bs_i64 rows,
+                                                                    const bs_i64* __restrict__ parts, bs_i64 k,
+                                                                    const bs_i64* __restrict__ pointers, const bs_u32* __restrict__ table,
+                                                                    const bs_i64* __restrict__ starts, const bs_u32* __restrict__ numbers,
+                                                                    bs_i32* __restrict__ met, bs_i32* __restrict__ marks) {
+  auto shift = [&](bs_i64 r) { return indptr[vertices[r]] - pointers[r]; };
+  bs_walk(pointers, rows, shift, [&](bs_i64 r, bs_i64 at, bs_i64 by) {
+    const bs_i64 j = bs_row_of(parts, k, r);
+    const bs_i64 slot = starts[j + 1] > starts[j] ? bs_seek(table, starts, j, (bs_u32)indices[at + by]) : -1;
+    met[at] = slot < 0 ? -1 : (bs_i32)numbers[slot];
+    marks[at] = slot >= 0;
+  });
+}
+
+// The marked neighbours: their numbers, where they stand in A, and the rows' ends.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) keep_met(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ vertices,
+                                                                bs_i64 rows, const bs_i64* __restrict__ pointers,
+                                                                const bs_i32* __restrict__ met, const bs_i64* __restrict__ ranks,
+                                                                bs_i64* __restrict__ ends, bs_i32* __restrict__ columns,
+                                                                bs_i64* __restrict__ entries) {
+  for (bs_i64 r = bs_thread(); r <= rows; r += bs_threads()) ends[r] = ranks[pointers[r]];
+  auto shift = [&](bs_i64 r) { return indptr[vertices[r]] - pointers[r]; };
+  bs_walk(pointers, rows, shift, [&](bs_i64, bs_i64 at, bs_i64 by) {
+    if (met[at] < 0) return;
+    columns[ranks[at]] = met[at];
+    entries[ranks[at]] = at + by;
+  });
+}

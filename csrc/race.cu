@@ -1,0 +1,201 @@
+// Draws by key: the s smallest of -log(u) / w, as race_row.h makes them.
+// Of s <= 32 a warp keeps the best in its lanes: 32 candidates are sorted and merged into what is kept, and whole chunks are passed
+// over once no key among them is small enough. A larger s, and the rows of whole layers, have their keys written down;
+// a block then finds the s-th smallest digit by digit and takes what is below, in the order of the columns.
+#include "device.h"
+#include "race_row.h"
+
+struct Candidate {
+  double key;
+  bs_i32 column;
+};
+
+constexpr bs_i32 NO_COLUMN = 0x7FFFFFFF;
+
+__device__ __forceinline__ double no_key() { return __longlong_as_double(0x7FF0000000000000ll); }  // infinity
+
+// One step of a sorting network over the lanes: lane i meets lane i ^ mask, and the lower of both keeps the one that comes first.
+template <class Before>
+__device__ __forceinline__ void meet(Candidate& own, bs_i32 mask, Before before) {
+  const Candidate other{__shfl_xor_sync(BS_ALL, own.key, mask), __shfl_xor_sync(BS_ALL, own.column, mask)};
+  const bool lower = bs_lane() < (bs_lane() ^ mask);
+  if (before(lower ? other : own, lower ? own : other)) own = other;
+}
+
+template <class Before>
+__device__ __forceinline__ void sort_lanes(Candidate& own, Before before) {
+#pragma unroll
+  for (bs_i32 size = 2; size <= 32; size *= 2) {
+    meet(own, size - 1, before);
+#pragma unroll
+    for (bs_i32 apart = size / 4; apart > 0; apart /= 2) meet(own, apart, before);
+  }
+}
+
+// The first 32 of two sorted warps of candidates, sorted.
+template <class Before>
+__device__ __forceinline__ void merge_lanes(Candidate& kept, const Candidate& fresh, Before before) {
+  const Candidate turned{__shfl_xor_sync(BS_ALL, fresh.key, 31), __shfl_xor_sync(BS_ALL, fresh.column, 31)};
+  if (before(turned, kept)) kept = turned;
+#pragma unroll
+  for (bs_i32 apart = 16; apart > 0; apart /= 2) meet(kept, apart, before);
+}
+
+// Neighbours of positive weight, or s where there are more; a warp counts a row.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_positive(const bs_i64* __restrict__ indptr, const bs_i64* __restrict__ values,
+                                                                      const bs_i32* __restrict__ vertices, bs_i64 rows, bs_i64 s,
+                                                                      bs_i32* __restrict__ counts) {
+  for (bs_i64 r = bs_thread() / 32; r < rows; r += bs_threads() / 32) {
+    const bs_i64 end = indptr[vertices[r] + 1];
+    bs_i64 found = 0;
+    for (bs_i64 first = indptr[vertices[r]]; first < end && found < s; first += 32)
+      found += __popc(__ballot_sync(BS_ALL, first + bs_lane() < end && values[first + bs_lane()] > 0));
+    if (bs_lane() == 0) counts[r] = (bs_i32)(found < s ? found : s);
+  }
+}
+
+// s <= 32; `values` may be null: ones. `shared`: the row is left out of the key.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) race_few(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
+                                                                const bs_i64* __restrict__ values, const bs_i32* __restrict__ vertices,
+                                                                const bs_i32* __restrict__ names, bs_i64 rows,
+                                                                const bs_i64* __restrict__ parts, bs_i64 k,
+                                                                const bs_i64* __restrict__ minibatches, bs_i32 s, bs_i32 shared,
+                                                                bs_u64 seed, bs_u32 tag, const bs_i64* __restrict__ pointers,
+                                                                bs_i32* __restrict__ columns) {
+  auto by_key = [](const Candidate& a, const Candidate& b) { return bs_before(a.key, a.column, b.key, b.column); };
+  auto by_column = [](const Candidate& a, const Candidate& b) { return a.column < b.column; };
+  for (bs_i64 r = bs_thread() / 32; r < rows; r += bs_threads() / 32) {
+    const bs_i64 begin = indptr[vertices[r]], end = indptr[vertices[r] + 1];
+    const BsStream stream{seed, shared ? 0u : (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
+    Candidate kept{no_key(), NO_COLUMN};
+    for (bs_i64 first = begin; first < end && s > 0; first += 32) {
+      Candidate fresh{no_key(), NO_COLUMN};
+      const bs_i64 at = first + bs_lane();
+      const double weight = at >= end ? 0.0 : values ? (double)values[at] : 1.0;
+      if (weight > 0.0) fresh = Candidate{bs_key(stream, (bs_u32)indices[at], weight), indices[at]};
+      if (!__ballot_sync(BS_ALL, fresh.key <= __shfl_sync(BS_ALL, kept.key, s - 1) && fresh.column != NO_COLUMN)) continue;
+      sort_lanes(fresh, by_key);
+      merge_lanes(kept, fresh, by_key);
+    }
+    if (bs_lane() >= s) kept.column = NO_COLUMN;
+    sort_lanes(kept, by_column);
+    const bs_i64 start = pointers[r];
+    if (start + bs_lane() < pointers[r + 1]) columns[start + bs_lane()] = kept.column;
+  }
+}
+
+// The bits of a key order as keys do; a candidate of weight 0 comes after all.
+constexpr bs_u64 NO_BITS = 0xFFFFFFFFFFFFFFFFull;
+
+__device__ __forceinline__ bs_u64 key_bits(const BsStream& stream, bs_i32 column, double weight) {
+  return weight > 0.0 ? (bs_u64)__double_as_longlong(bs_key(stream, (bs_u32)column, weight)) : NO_BITS;
+}
+
+// The keys of all neighbours of `rows` rows, laid end to end from pointers[0].
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) keys_of_rows(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
+                                                                    const bs_i64* __restrict__ values, const bs_i32* __restrict__ vertices,
+                                                                    const bs_i32* __restrict__ names, bs_i64 rows,
+                                                                    const bs_i64* __restrict__ parts, bs_i64 k,
+                                                                    const bs_i64* __restrict__ minibatches, bs_i32 shared, bs_u64 seed,
+                                                                    bs_u32 tag, const bs_i64* __restrict__ pointers,
+                                                                    bs_u64* __restrict__ keys, bs_i32* __restrict__ columns) {
+  auto shift = [&](bs_i64 r) { return indptr[vertices[r]] - pointers[r]; };
+  bs_walk(pointers, rows, shift, [&](bs_i64 r, bs_i64 at, bs_i64 by) {
+    const BsStream stream{seed, shared ? 0u : (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
+    columns[at] = indices[at + by];
+    keys[at] = key_bits(stream, columns[at], values ? (double)values[at + by] : 1.0);
+  });
+}
+
+// The keys of k rows of weighted columns, one a minibatch; `once`: one row of columns that all of them share.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) keys_of_layer(const bs_i64* __restrict__ pointers, const bs_i32* __restrict__ columns,
+                                                                     const double* __restrict__ weights, bs_i32 once, bs_i64 k,
+                                                                     const bs_i64* __restrict__ minibatches, bs_u64 seed, bs_u32 tag,
+                                                                     bs_u64* __restrict__ keys) {
+  const bs_i64 width = pointers[once ? 1 : k], all = once ? k * width : width;
+  for (bs_i64 at = bs_thread(); at < all; at += bs_threads()) {
+    const bs_i64 j = once ? at / width : bs_row_of(pointers, k, at), from = once ? at - j * width : at;
+    keys[at] = key_bits(BsStream{seed, 0u, (bs_u32)minibatches[j], tag}, columns[from], weights[from]);
+  }
+}
+
+// How many of each row's keys there are, or s where there are more (s < 0: all); a block counts a row.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_keys(const bs_i64* __restrict__ pointers, const bs_u64* __restrict__ keys,
+                                                                  bs_i64 width, bs_i64 rows, bs_i64 s, bs_i32* __restrict__ counts) {
+  __shared__ bs_u32 found;
+  for (bs_i64 r = blockIdx.x; r < rows; r += gridDim.x) {
+    const bs_i64 begin = width < 0 ? pointers[r] : r * width, end = width < 0 ? pointers[r + 1] : begin + width;
+    if (threadIdx.x == 0) found = 0;
+    __syncthreads();
+    bs_u32 own = 0;
+    for (bs_i64 at = begin + threadIdx.x; at < end; at += BS_BLOCK) own += keys[at] != NO_BITS;
+    atomicAdd(&found, own);
+    __syncthreads();
+    if (threadIdx.x == 0) counts[r] = (bs_i32)(s >= 0 && found > s ? s : found);
+    __syncthreads();
+  }
+}
+
+// The key of rank `rank` among keys[begin .. end - 1], and how many are below it: eight bits at a time, the highest first.
+__device__ __forceinline__ bs_u64 key_of_rank(const bs_u64* keys, bs_i64 begin, bs_i64 end, bs_i64 rank, bs_u32* bins, bs_i64* below) {
+  bs_u64 known = 0;
+  bs_i64 left = rank;
+  for (int shift = 56; shift >= 0; shift -= 8) {
+    for (bs_u32 i = threadIdx.x; i < 256; i += BS_BLOCK) bins[i] = 0;
+    __syncthreads();
+    for (bs_i64 at = begin + threadIdx.x; at < end; at += BS_BLOCK)
+      if (shift == 56 || (keys[at] ^ known) >> (shift + 8) == 0) atomicAdd(&bins[keys[at] >> shift & 255u], 1u);
+    __syncthreads();
+    bs_u32 digit = 0;
+    for (; digit < 255 && left >= bins[digit]; ++digit) left -= bins[digit];
+    known |= (bs_u64)digit << shift;
+    __syncthreads();
+  }
+  *below = rank - left;
+  return known;
+}
+
+// Each row's picks in the order of their columns; a block takes a row. `width`: keys of a row that all share, or -1.
+// Where `weights` are given, `inclusion` is P(key < tau), tau the smallest key that was left out.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) take_smallest(const bs_i64* __restrict__ pointers, const bs_u64* __restrict__ keys,
+                                                                     bs_i64 width, const bs_i32* __restrict__ columns,
+                                                                     const double* __restrict__ weights, bs_i64 rows, bs_i64 s,
+                                                                     const bs_i64* __restrict__ ends, bs_i32* __restrict__ picks,
+                                                                     double* __restrict__ inclusion) {
+  __shared__ bs_u32 bins[256];
+  __shared__ bs_i32 sums[2 * BS_BLOCK / 32];
+  for (bs_i64 r = blockIdx.x; r < rows; r += gridDim.x) {
+    const bs_i64 begin = width < 0 ? pointers[r] : r * width, end = width < 0 ? pointers[r + 1] : begin + width;
+    const bs_i64 count = ends[r + 1] - ends[r];
+    bs_i64 below = count;
+    const bs_u64 bound = s >= 0 && s < end - begin ? key_of_rank(keys, begin, end, s, bins, &below) : NO_BITS;
+    bs_i64 ties = bound == NO_BITS ? 0 : s - below, written = ends[r];  // of those that equal the bound, the first few
+    const double tau = bound == NO_BITS ? no_key() : __longlong_as_double((bs_i64)bound);
+    for (bs_i64 first = begin; first < end; first += BS_BLOCK) {
+      const bs_i64 at = first + threadIdx.x;
+      const bool less = at < end && keys[at] < bound, tie = at < end && keys[at] == bound && bound != NO_BITS;
+      bs_i32 ties_here, here, ties_before = bs_warp_before((bs_i32)tie, &ties_here);
+      if (bs_lane() == 0) sums[threadIdx.x / 32] = ties_here;
+      __syncthreads();
+      for (bs_u32 w = 0; w < threadIdx.x / 32; ++w) ties_before += sums[w];
+      const bool taken = less || (tie && ties_before < ties);
+      bs_i32 before = bs_warp_before((bs_i32)taken, &here);
+      if (bs_lane() == 0) sums[BS_BLOCK / 32 + threadIdx.x / 32] = here;
+      __syncthreads();
+      bs_i32 all = 0, all_ties = 0;
+      for (bs_u32 w = 0; w < BS_BLOCK / 32; ++w) {
+        if (w < threadIdx.x / 32) before += sums[BS_BLOCK / 32 + w];
+        all += sums[BS_BLOCK / 32 + w];
+        all_ties += sums[w];
+      }
+      if (taken) {
+        const bs_i64 from = width < 0 ? at : at - begin;
+        picks[written + before] = columns[from];
+        if (weights) inclusion[written + before] = bs_inclusion(weights[from], tau);
+      }
+      written += all;
+      ties -= ties < all_ties ? ties : all_ties;
+      __syncthreads();
+    }
+  }
+}

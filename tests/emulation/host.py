@@ -1,0 +1,109 @@
+"""The CUDA back end without a device: numpy for CuPy, and the same .cu files compiled by g++ for NVRTC.
+
+An emulation for correctness. It is never a back end for users, so it lives with the tests.
+"""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import types
+from contextlib import nullcontext
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from bulksample.backends.cuda import Cuda
+from bulksample.backends.gpu.kernels import THREADS, kernels
+from bulksample.backends.sources import kernel_directory
+
+HERE = Path(__file__).parent
+BUILT = HERE.parents[1] / "build" / "emulation"
+FLAGS = ["-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
+SANITIZED = ["-fsanitize=address", "-O1"]
+
+
+def compiler():
+    """The C++ compiler, or None."""
+    return shutil.which(os.environ.get("CXX", "g++"))
+
+
+@cache
+def library(sanitized=False, directory=None):
+    """The kernels of a folder as one host library, compiled once for each state of the sources."""
+    flags = FLAGS + (SANITIZED if sanitized else [])
+    own = kernels(directory).values()
+    files = [*sorted(kernel_directory().glob("*.h")), *sorted({kernel.file for kernel in own}), *HERE.glob("*.h")]
+    text = [path.read_bytes() for path in files]
+    folder = BUILT / hashlib.sha256(b"\0".join([*text, " ".join(flags).encode()])).hexdigest()[:16]
+    built = folder / "kernels.so"
+    if not built.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        unit, made = folder / f"kernels.{os.getpid()}.cpp", folder / f"kernels.{os.getpid()}.so"
+        unit.write_text(_unit(own))
+        subprocess.run([compiler(), *flags, f"-I{kernel_directory()}", f"-I{HERE}", "-o", made, unit], check=True, timeout=300)
+        made.replace(built)
+    return ctypes.CDLL(str(built))
+
+
+def _unit(exported):
+    """One source that includes every .cu file, each in a namespace of its own, and exports its kernels."""
+    lines = ['#include "cuda_on_host.h"', *(f'#include "{path.name}"' for path in sorted(kernel_directory().glob("*.h")) if _plain(path))]
+    for file in sorted({kernel.file for kernel in exported}):
+        own = [kernel.name for kernel in exported if kernel.file == file]
+        lines += [f"namespace {file.stem} {{", f'#include "{file}"', *(f"BS_HOST_EXPORT({name})" for name in own), "}"]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(path):
+    return not path.name.startswith("native") and path.name != "uniform_lanes.h"
+
+
+class HostLauncher:
+    """Launches the host library's kernels; see `bulksample.backends.gpu.kernels.Launcher`."""
+
+    most_blocks = 7  # few, so that every kernel has to loop
+
+    def __init__(self, schedule=0, sanitized=False, directory=None):
+        self._library, self._kernels, self._schedule = library(sanitized, directory), kernels(directory), schedule
+
+    def __call__(self, name, blocks, *values):
+        kernel = self._kernels[name]
+        arguments = kernel.arguments(values, pointer)
+        slots = [np.array([value]) for value in arguments]
+        table = (ctypes.c_void_p * len(slots))(*(slot.ctypes.data for slot in slots))
+        run = getattr(self._library, f"bs_host_{name}")
+        run.restype = ctypes.c_longlong
+        self._library.bs_host_schedule(self._schedule)
+        stuck = run(ctypes.c_uint(blocks), ctypes.c_uint(THREADS), table)
+        if stuck:
+            raise RuntimeError(f"kernel {name}, block {stuck - 1}: threads wait for others that never come")
+
+    def phase(self, name):
+        return nullcontext()
+
+
+def pointer(array):
+    """The address of an array's first byte, which must lie as the kernels expect."""
+    if array is None:
+        return np.uintp(0)
+    assert array.flags.c_contiguous, "kernels take contiguous arrays"
+    return np.uintp(array.ctypes.data)
+
+
+def _poisoned(shape, dtype):
+    """Memory as a device gives it: what a kernel does not write shows."""
+    array = np.empty(shape, dtype)
+    array.view(np.uint8).fill(0xA5)
+    return array
+
+
+# what `bulksample.backends.cuda` asks of its array module
+arrays = types.SimpleNamespace(empty=_poisoned, zeros=np.zeros, full=np.full, asarray=np.array, argsort=np.argsort, asnumpy=np.asarray)
+
+
+def emulated(schedule=0, sanitized=False, free_bytes=8 << 30):
+    """The CUDA back end on the host."""
+    return Cuda(arrays, HostLauncher(schedule, sanitized), free_bytes)

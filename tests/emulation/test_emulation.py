@@ -1,0 +1,95 @@
+"""The emulation shows the mistakes that a device would keep to itself; and the kernels keep to their arrays."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .host import HostLauncher, arrays, compiler
+
+FAULTY = Path(__file__).parent / "faulty"
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
+
+
+def run(name, schedule, *more):
+    out = arrays.empty(128, np.int32)
+    HostLauncher(schedule, directory=FAULTY)(name, 1, out, *more)
+    return out
+
+
+@pytest.mark.parametrize("schedule", [0, 1, 3])
+@pytest.mark.parametrize("kernel", ["lonely_barrier", "lonely_ballot"])
+def test_a_meeting_that_some_thread_misses_is_an_error(kernel, schedule):
+    with pytest.raises(RuntimeError, match=f"{kernel}, block 0: threads wait"):
+        run(kernel, schedule)
+
+
+def test_a_forgotten_barrier_shows_when_threads_run_in_another_order():
+    forwards, backwards = run("forgotten_barrier", 0), run("forgotten_barrier", 1)
+    assert (forwards[5:] == 7).all()
+    assert (forwards[:5] == arrays.empty(1, np.int32)[0]).all()  # what shared memory held before: poison
+    assert (forwards != backwards).any()
+
+
+def test_arguments_are_counted_and_arrays_must_be_contiguous():
+    launch = HostLauncher(directory=FAULTY)
+    with pytest.raises(TypeError, match="one_too_many takes 2 arguments; got 1"):
+        launch("one_too_many", 1, np.zeros(4, np.int32))
+    with pytest.raises(AssertionError, match="contiguous"):
+        launch("one_too_many", 1, np.zeros(8, np.int32)[::2], 1)
+
+
+SANITIZED = """
+import sys
+sys.path[:0] = {path!r}
+import numpy as np
+from emulation.host import HostLauncher, emulated
+if sys.argv[1] == "faulty":
+    HostLauncher(0, True, {faulty!r})("one_too_many", 1, np.zeros(100, np.int32), 100)
+import battery, test_identities
+from bulksample import LocalAdjacency, Stream, backends
+from zoo import ZOO
+for graph in ("random", "weighted", "star", "single", "isolated"):
+    for setting in battery.SETTINGS:
+        if battery.needs_weights(setting) and ZOO[graph].values is None:
+            continue
+        for fanouts in ((4, 3, 2), (40, -1), (300, 9, 17)):
+            seeds = test_identities.bulk_of_seeds(ZOO[graph].shape[0])
+            one, other = (
+                battery.make(setting, fanouts).sample_bulk(LocalAdjacency(ZOO[graph], engine), seeds, Stream(3))
+                for engine in (emulated(0, True), backends.make("reference"))
+            )
+            assert [m.digest() for m in one] == [m.digest() for m in other], (graph, setting, fanouts)
+rows = np.random.default_rng(1).standard_normal((50, 33)).astype(np.float32)
+for bits in (2, 4, 8):
+    engine = emulated(0, True)
+    engine.dequantise(engine.quantise(rows, bits, np.arange(50, dtype=np.int32)), 33, bits)
+print("clean")
+"""
+
+
+def sanitized(what):
+    """Runs the program in a process of its own, in which AddressSanitizer watches every array."""
+    runtime = subprocess.run([compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    if not Path(runtime).is_absolute():
+        pytest.skip("g++ has no AddressSanitizer here")
+    program = SANITIZED.format(path=[p for p in sys.path if p] + [str(FAULTY.parents[1] / "samplers")], faulty=FAULTY)
+    environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
+    return subprocess.run([sys.executable, "-c", program.replace("PosixPath", "__import__('pathlib').Path"), what],
+                          capture_output=True, text=True, timeout=280, env=environment)
+
+
+@pytest.mark.slow
+def test_the_kernels_stay_within_their_arrays():
+    done = sanitized("battery")
+    assert done.stdout.strip() == "clean", done.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_a_write_past_the_end_would_show():
+    done = sanitized("faulty")
+    assert "heap-buffer-overflow" in done.stderr
+    assert done.returncode
