@@ -1,12 +1,12 @@
-"""Test accuracy of Grappa beside training on the whole graph and beside parts that stay alone, with every ablation.
+"""Test accuracy of Grappa beside training on the whole graph and parts that stay alone, with every ablation; and of cofree and bns.
 
     python bench/bench_grappa.py [--data FOLDER] [--seeds 0,1,2,3,4] [--layers 2,3,4] [--ranks 8] [--json FILE]
 
 The graph is a stochastic block model of 3000 vertices: 24000 undirected edges, 60 % of them within one of five classes, features in 32
 dimensions (a unit vector for each class, noise of 0.9), a fifth of the vertices to train on. FOLDER may hold cora.npz. Ranks
 are threads and every step is one pass over a view, so figures are of accuracy and bytes, not of time. First come the rows that
-the gates are about, seed by seed, then the ablations; FILE is written after each run, and a later call goes on from
-it. Each seed draws another graph, another partition and other weights.
+the gates are about, seed by seed, then the other methods, then the ablations; FILE is written after each run, and a later call goes
+on from it. Each seed draws another graph, another partition and other weights.
 """
 
 from __future__ import annotations
@@ -61,7 +61,13 @@ ROWS: dict[str, dict[str, Any]] = {
     "pair, strict, node, never swapped": STRICT | {"swap_every": 0},
     "pair, strict, node, swapped every 20": STRICT | {"swap_every": 20},
     "pair, strict, node, swapped every 1": STRICT | {"swap_every": 1},
+    "cofree, cut by degree": {"method": "cofree"},
+    "cofree, random cut": {"method": "cofree", "vertex_cut": "random"},
+    "cofree, cut by degree, 0.3 of the edges dropped": {"method": "cofree", "drop_edge": 0.3},
+    "bns, 0.1 of the halo": {"method": "bns"},
+    "bns, 0.5 of the halo": {"method": "bns", "boundary_share": 0.5},
 }
+OTHERS = tuple(name for name in ROWS if name.startswith(("cofree", "bns")))
 GATED = ("full graph", "alone, strict, uniform", "pair, strict, uniform", "pair, strict, node", "pair, halo, uniform", "pair, halo, node")
 
 
@@ -135,7 +141,7 @@ def main() -> None:
     torch.set_num_threads(1)
     seeds, depths = ([int(part) for part in text.split(",")] for text in (options.seeds, options.layers))
     rows = _kept(options.json)
-    for part, seed, (graph, layers) in product(("gates", "ablations"), seeds, _graphs(depths, options.data)):
+    for part, seed, (graph, layers) in product(("gates", "others", "ablations"), seeds, _graphs(depths, options.data)):
         with tempfile.TemporaryDirectory() as folder:
             made = block_model(seed) if graph == "block-model" else npz.read(options.data / "cora.npz")
             store.save(made, Path(folder) / "graph")
@@ -153,9 +159,9 @@ def run(directory: Path, row: dict[str, Any], ranks: int, seed: int) -> None:
     found = accuracy(directory, ranks, {**COMMON, "layers": row["layers"], "hidden": hidden, "seed": seed, **method})
     row["scores"][str(seed)] = 100 * found["test_accuracy"]
     row["mean"], row["std"] = statistics.mean(row["scores"].values()), _spread(list(row["scores"].values()))
-    kept = ("weight_cv", "effective_share", "halo_rows", "initial_bytes", "repartition_bytes")
+    kept = ("weight_cv", "effective_share", "halo_rows", "initial_bytes", "repartition_bytes", "replication_factor", "drawn_share")
     row.update({key: found[key] for key in kept if key in found} | {"gradient_bytes": found["bytes_sent"]["gradients"]})
-    print(f"{row['graph']:12} L={row['layers']} seed {seed} {row['row']:42} {row['scores'][str(seed)]:.1f}", file=sys.stderr, flush=True)
+    print(f"{row['graph']:12} L={row['layers']} seed {seed} {row['row']:50} {row['scores'][str(seed)]:.1f}", file=sys.stderr, flush=True)
 
 
 def told(rows: dict[tuple[str, int, str], dict[str, Any]], ranks: int) -> dict[str, Any]:
@@ -175,11 +181,11 @@ def _graphs(depths: list[int], data: Path | None) -> list[tuple[str, int]]:
 
 
 def _rows(part: str, layers: int) -> list[str]:
-    """The rows that the gates are about, at every depth; or all others, of which deep models have none and those of three layers fewer."""
-    if part == "gates":
-        return list(GATED)
-    others = [name for name in ROWS if name not in GATED]
-    return [name for name in others if layers == 2 or (layers == 3 and "swapped" not in name)]
+    """The rows that the gates are about, and other methods, at every depth; ablations, of which deep models have fewer or none."""
+    if part != "ablations":
+        return list(GATED if part == "gates" else OTHERS)
+    rest = [name for name in ROWS if name not in GATED + OTHERS]
+    return [name for name in rest if layers == 2 or (layers == 3 and "swapped" not in name)]
 
 
 def _spread(scores: list[float]) -> float:
