@@ -122,6 +122,28 @@ def test_prefetch_does_not_change_a_bit(stored):
     assert all(torch.equal(a, b) for a, b in zip(run(True), run(False), strict=True))
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+def test_the_next_view_is_sent_for_in_the_last_epoch_on_a_view(stored, overlap, monkeypatch):
+    class Flying(Grappa):
+        def begin_round(self, trainer):
+            self.at = trainer.epoch
+            super().begin_round(trainer)
+
+        def _fly(self, turn):
+            self.sent_for = [*getattr(self, "sent_for", []), (getattr(self, "at", -1), turn)]
+            return super()._fly(turn)
+
+    monkeypatch.setitem(methods.METHODS, "grappa", Flying)
+
+    def rank(comm):
+        trainer = Trainer(TrainConfig.of(**{**GRAPPA, "epochs": 6, "overlap": overlap}), stored / "plain", comm)
+        trainer.run()
+        return trainer.method.sent_for
+
+    expected = [(-1, 0), (1, 1), (3, 2)] if overlap else [(-1, 0), (2, 1), (4, 2)]
+    assert on_threads(3, rank) == [expected] * 3
+
+
 def test_no_shrinkage_at_all_is_uniform_to_the_bit(stored):
     def run(**options):
         return on_threads(3, lambda comm: trained(stored / "plain", comm, **GRAPPA, **options)[0])[0]
