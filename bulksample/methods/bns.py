@@ -8,7 +8,7 @@ being the rows drawn, q B_sum of them on average. Who draws is told to nobody: a
 strong form the input does not travel, and is exact; `--form naive` sends and samples it too, as published.
 
 Logits of two strong layers are unbiased, those of deeper ones are not, since activations lie between; nor is the gradient.
-With q = 1 this is `full`. The published code takes one sample for one epoch, as here.
+With q = 1 this is `full`.
 
 Wan, Li, Li, Kim, Lin, "BNS-GCN: efficient full-graph training of graph convolutional networks with partition-parallelism and random
 boundary node sampling", MLSys 2022, arXiv 2203.10983.

@@ -29,7 +29,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..config import TrainConfig
 from ..dist.base import Comm
 from ..dist.packets import KIND
 from ..errors import UsageError
@@ -55,13 +54,10 @@ class CoFree(Method):
     name: ClassVar[str] = "cofree"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
 
-    def __init__(self, config: TrainConfig) -> None:
-        super().__init__(config)
-        if bool(config.sampler_options.get("weighted", False)):
-            raise UsageError("copies are weighted by how many neighbours they have; a sampler that is not weighted would fit")
-
     def view(self, view: View, comm: Comm) -> View:
         whole, self.comm = cast(BlockView, view), comm
+        if whole.weights is not None:
+            raise UsageError("copies count by how many neighbours they have, not by edge weights; a sampler of plain means would fit")
         self.local, self._weights = cut_view(whole, comm, self.config.vertex_cut, self.config.seed)
         self.initial_bytes = sum(sent.bytes for sent in comm.tally.values())
         matrices = [self.local.matrix]

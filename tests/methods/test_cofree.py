@@ -235,13 +235,13 @@ def test_ranks_without_seeds_edges_or_vertices_take_part(tmp_path):
 @pytest.mark.parametrize(("options", "message"), [
     ({"graph": "replicated"}, "needs a graph that is partitioned"),
     ({"replication": 2}, "1 would fit"),
-    ({"sampler_options": {"weighted": True}}, "not weighted would fit"),
+    ({"sampler_options": {"weighted": True}}, "plain means would fit"), ({"sampler": "ladies", "fanouts": (9, 9)}, "plain means would fit"),
     ({"method": "full", "drop_edge": 0.5}, "drop_edge is of the method 'cofree'"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
     def rank(comm):
         with pytest.raises(UsageError, match=message):
-            trained(stored / "plain", comm, **options)
+            trained(stored / "weighted", comm, **options)
 
     on_threads(2, rank)
 
