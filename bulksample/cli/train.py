@@ -103,7 +103,7 @@ def train(
     from ..dist.comm import world
 
     lines = metrics or (checkpoint / "metrics.jsonl" if checkpoint else None)
-    config = TrainConfig.of(
+    config = TrainConfig() if join else TrainConfig.of(
         method=method, model=model, layers=layers, hidden=hidden, heads=heads, fanouts=fanout_list(fanouts) if fanouts else None,
         batch_size=batch_size, epochs=epochs, lr=lr, weight_decay=weight_decay, dropout=dropout, input_dropout=input_dropout,
         batch_norm=batch_norm, layer_norm=layer_norm, sampler=sampler, sampler_options=sampler_options(options), frontier=frontier,
@@ -122,6 +122,10 @@ def train(
         checkpoint=None if checkpoint is None else str(checkpoint), checkpoint_every=checkpoint_every, resume=resume, timeout=timeout,
         metrics=None if lines is None else str(lines), quiet=quiet, seed=seed,
     )  # fmt: skip
+    if join:
+        from ..methods.joined import invited
+
+        config = invited(join, timeout)
     from ..report.results import JsonLines, Observer, ProgressBar
     from ..train.loop import Trainer
 
@@ -131,7 +135,7 @@ def train(
         report = trainer.run()
         if comm.rank == 0:
             emit(report, json_file, f"train {directory}", table=not quiet)
-    if report["stopped"]:
+    if report["stopped"] and not report.get("ended"):
         kept = "go on with --resume auto" if config.checkpoint else "no --checkpoint was given, so nothing was kept"
         if comm.rank == 0:
             print(f"bulksample: stopped by a signal after step {report['steps']}; {kept}", file=sys.stderr)

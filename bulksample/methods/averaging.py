@@ -36,8 +36,10 @@ from ..gnn.whole import WholeView
 from ..graph import Graph
 from ..sparse import CSR
 from .base import Method
+from .joined import Joined
 from .lockstep import Lockstep
 from .plane import SCALARS, Dealt, Plane, load_vector, vector_of
+from .serving import Serving
 from .supply import Steps
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class Averaging(Method):
     def open(self, source: Source, backend: Backend, fingerprint: str, weighted: bool, comm: Comm) -> View:
         """The whole graph on the server, which deals its vertices; on a trainer its part."""
         config = self.config
-        self.plane = self._plane(comm, fingerprint)
+        self.plane = self._plane(comm, fingerprint, None if isinstance(source, Graph) else str(source))
         if config.lost_parts and self.plane.part is not None and self.plane.serves:
             raise UsageError("parts can be lost where trainers are apart from the server; got 1 rank: 3 or more would fit")
         whole, dealt = self._dealt(source) if self.plane.serves else (None, None)
@@ -86,7 +88,12 @@ class Averaging(Method):
             self.judge = seen(whole)
         return self.judge if members is None else seen(part_of(source, members, config.label))
 
-    def _plane(self, comm: Comm, fingerprint: str) -> Plane:
+    def _plane(self, comm: Comm, fingerprint: str, source: str | None) -> Plane:
+        """Which party of averaging this process is."""
+        if self.config.join:
+            return Joined(self.config, fingerprint)
+        if self.config.tolerate_failures:
+            return Serving(self.config, comm, fingerprint, source)
         return Lockstep(self.config, comm)
 
     def _dealt(self, source: Source) -> tuple[Graph | None, Dealt]:
@@ -176,6 +183,9 @@ class Averaging(Method):
 
     def begin_round(self, trainer: Trainer) -> None:
         self.plane.begin_round(trainer)
+
+    def end_stage(self, trainer: Trainer, stage: int) -> None:
+        self.plane.close()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         return self.plane.state_dict()

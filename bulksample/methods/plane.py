@@ -7,7 +7,7 @@ loss, the wish to stop, and what the trainer weighs in the average.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ class Dealt:
     fault: str = ""
 
 
-class Plane(Protocol):
+class Plane:
     """One party of model averaging.
 
     Attributes
@@ -52,12 +52,15 @@ class Plane(Protocol):
 
     def share(self, dealt: Dealt | None) -> tuple[np.ndarray | None, str]:
         """What the server dealt: the vertices of the own part, ascending, or None for the whole graph; and the split."""
+        raise NotImplementedError
 
     def supply(self, trainer: Trainer) -> Steps:
         """The steps of an epoch."""
+        raise NotImplementedError
 
     def end_step(self, trainer: Trainer, method: Averaging, sums: torch.Tensor) -> torch.Tensor:
         """Average where it is time to; seeds, summed loss and wishes to stop that became known, of all trainers: shape (3,)."""
+        raise NotImplementedError
 
     def told_by_server(self, scores: dict[str, float]) -> dict[str, float]:
         """The server's scores, where they are to be known."""
@@ -74,6 +77,9 @@ class Plane(Protocol):
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
         pass
+
+    def close(self) -> None:
+        """No more averages follow."""
 
     def facts(self) -> dict[str, Any]:
         return {"trainers": self.trainers}

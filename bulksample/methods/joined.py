@@ -1,0 +1,129 @@
+"""A trainer that joined a server over TCP: it trains on its part, answers when it is asked, and goes on from the average.
+
+It may be killed at any time; started again with the same words, it gets a part that nobody has and the weights of now. Where the
+server is gone, it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..config import TrainConfig
+from ..dist.frames import BadFrame, Frame, Kind, Line, connected
+from ..dist.roster import vector_frame
+from ..errors import PeerLost, UsageError
+from ..loader import BulkLoader
+from ..version import __version__
+from .plane import APART, SCALARS, Dealt, Plane, load_vector, steps_on, vector_of
+from .supply import Steps
+
+if TYPE_CHECKING:
+    from ..train.loop import Trainer
+    from .averaging import Averaging
+
+_IDLE_SECONDS = 0.05  # of a trainer without seeds
+
+
+def invited(address: str, timeout: float) -> TrainConfig:
+    """What the run at an address asks of its trainers; raises `PeerLost`, or `UsageError` where it is of another version."""
+    line = connected(address, timeout)
+    try:
+        line.send(Frame(Kind.ASK), timeout)
+        told = _expected(line, line.receive(timeout), Kind.INVITE).json()
+    finally:
+        line.close()
+    own = dict.fromkeys(("checkpoint", "resume", "metrics", "memory_budget", "listen"))  # no file is written for a server
+    own |= {"checkpoint_every": 0, "patience": 0, "epochs": 2**20 - 1, "eval_every": 2**20, "quiet": True}
+    return TrainConfig.of(**{**told, **own, "join": address, "timeout": timeout})
+
+
+class Joined(Plane):
+    """The party that trains."""
+
+    def __init__(self, config: TrainConfig, fingerprint: str) -> None:
+        assert config.join is not None
+        self._config, self._line = config, connected(config.join, config.timeout)
+        self.trainers, self.serves = config.trainers, False
+        hello = {"version": __version__, "graph": fingerprint}
+        self._line.send(Frame(Kind.HELLO, json.dumps(hello).encode()), config.timeout)
+        told = self._receive(Kind.WELCOME).json()
+        self.part, self._split = int(told["part"]), str(told["split"])
+        self._members = self._receive(Kind.MEMBERS).numbers("int32")
+        self._round, self._since, self._made, self.ended = -1, torch.zeros(3), 0, False
+
+    def _receive(self, kind: Kind) -> Frame:
+        return _expected(self._line, self._line.receive(self._config.timeout), kind)
+
+    def share(self, dealt: Dealt | None) -> tuple[np.ndarray | None, str]:
+        return self._members, self._split
+
+    def supply(self, trainer: Trainer) -> Steps:
+        config, view = self._config, trainer.view
+        assert self.part is not None
+        loader = BulkLoader(
+            view.adjacency, trainer.sampler, view.seeds, batch_size=config.batch_size, bulk_size=config.bulk_size,
+            seed=(config.seed + APART * self.part) % 2**64, memory_budget=config.memory_budget,
+        )  # fmt: skip
+        self._idle = loader.steps == 0
+        self._interval = 0
+        if not config.interval.endswith("s"):
+            self._interval = max(1, loader.steps) if config.interval == "epoch" else int(config.interval)
+        return steps_on(trainer, loader, max(1, loader.steps), {})
+
+    def begin_round(self, trainer: Trainer) -> None:
+        """Once, say that all is loaded, and begin with the weights of now."""
+        if self._round < 0:
+            self._line.send(Frame(Kind.READY), self._config.timeout)
+            self._go_on(trainer, self._receive(Kind.PUSH))
+
+    def _go_on(self, trainer: Trainer, push: Frame) -> None:
+        load_vector(trainer.model, push.numbers("float32")[:-SCALARS])
+        self._since, self._made, self._round = torch.zeros(3), 0, push.round
+
+    def end_step(self, trainer: Trainer, method: Averaging, sums: torch.Tensor) -> torch.Tensor:
+        """Look whether the server asks; at the end of an interval of steps, answer unasked."""
+        self._since += sums
+        self._made += 1
+        if self._idle:
+            time.sleep(_IDLE_SECONDS)
+        frame = self._line.poll()
+        if frame is not None and frame.kind == Kind.END:
+            self.ended = True
+        elif frame is not None:
+            self._answer(trainer, method, _expected(self._line, frame, Kind.PULL).round)
+        elif self._made == self._interval:
+            self._answer(trainer, method, self._round)
+        return torch.tensor([0.0, 0.0, float(self.ended or sums[2] > 0)])
+
+    def _answer(self, trainer: Trainer, method: Averaging, number: int) -> None:
+        """Send the own weights, and go on from what comes back."""
+        share = np.float32(method.share(trainer, self._made))
+        own = np.append(np.concatenate([vector_of(trainer.model), self._since.numpy()]), share)
+        self._line.send(vector_frame(Kind.ANSWER, own, number, self._made), self._config.timeout)
+        while True:
+            frame = self._line.receive(self._config.timeout)
+            if frame.kind == Kind.END:
+                self.ended = True
+                return
+            if frame.kind != Kind.PULL:  # which was on its way when this answer left
+                break
+        self._go_on(trainer, _expected(self._line, frame, Kind.PUSH))
+
+    def facts(self) -> dict[str, Any]:
+        return {"part": self.part, "ended": self.ended}
+
+
+def _expected(line: Line, frame: Frame, kind: Kind) -> Frame:
+    """The frame, if it is of that kind; raises `UsageError` where the other end refuses."""
+    if frame.kind == Kind.REFUSE:
+        raise UsageError(f"{line.name} refuses: {frame.payload.decode(errors='replace')}")
+    if frame.kind == Kind.END:
+        raise PeerLost(f"the run at {line.name} has ended")
+    if frame.kind != kind:
+        raise BadFrame(f"{line.name} sent a frame of kind {frame.kind.name}; {kind.name} was due")
+    return frame
