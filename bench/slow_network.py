@@ -4,7 +4,7 @@
 
 Needs root, iproute2 (ip, tc), util-linux and MPICH's mpirun; says so, with exit code 2, where one is missing or the kernel refuses.
 Ranks stand on simulated hosts, one on each (see `netlab`; nothing of the machine's own network is touched). Every case runs with links
-that are not shaped and with every rate:
+that are not shaped and with every rate, and the file of results is written anew after every launch:
 
     bulksample sample    an epoch, one bulk a rank, every exchange, c = 1 and 2
     bulksample train     the second of two epochs, without evaluation: `owner` unless asked, c = 1 and 2, features in fp32, in fp16, with
@@ -31,6 +31,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -39,7 +40,7 @@ from typing import Any, NamedTuple
 import netlab
 from foreseen import Foresight, busiest, differing, over_ranks
 from harness import machine, summary
-from ranks import EXCHANGES, Grid, launch, mpirun, parser_of, read_work_options, refuse, sample, some_of, train, work_of
+from ranks import EXCHANGES, Grid, launch, mpirun, numbers, parser_of, read_work_options, refuse, sample, some_of, train, work_of
 
 FULL = {
     "vertices": 2**16, "degree": 50, "features": 64, "hidden": 64, "fanouts": (15, 10, 5),
@@ -74,6 +75,9 @@ with world() as comm:
 EMPTY = "from bulksample.dist.comm import world\nwith world(): pass"
 
 
+Keep = Callable[["Bench"], None]
+
+
 class Case(NamedTuple):
     """A command on a grid."""
 
@@ -91,7 +95,7 @@ class Case(NamedTuple):
 def cases(options: argparse.Namespace) -> list[Case]:
     found = []
     for command in options.commands:
-        for c in (c for c in (1, 2) if options.hosts % c == 0):
+        for c in (c for c in options.replications if options.hosts % c == 0):
             exchanges = EXCHANGES if command == "sample" else options.train_exchanges
             found += [Case(command, Grid(options.hosts, c, exchange)) for exchange in exchanges]
             if command == "train":
@@ -102,10 +106,10 @@ def cases(options: argparse.Namespace) -> list[Case]:
 
 
 class Bench:
-    """All cases at all rates; `round` makes every launch once."""
+    """All cases at all rates; `round` makes every launch once, and tells `keep` after each."""
 
-    def __init__(self, foresight: Foresight, lab: netlab.Lab, launcher: str, options: argparse.Namespace) -> None:
-        self.foresight, self.lab, self.timeout = foresight, lab, options.timeout
+    def __init__(self, foresight: Foresight, lab: netlab.Lab, launcher: str, options: argparse.Namespace, keep: Keep) -> None:
+        self.foresight, self.lab, self.timeout, self.keep = foresight, lab, options.timeout, keep
         self.start = partial(lab.command, launcher)
         self.rates = list(dict.fromkeys(["none", *options.rates]))
         self.cases = cases(options)
@@ -121,6 +125,7 @@ class Bench:
                 run = self.launched(case)
                 self.runs[rate, case].append(run)
                 print(f"{rate}: {case}: {run['seconds']:.2f} s", file=sys.stderr, flush=True)
+                self.keep(self)
 
     def probe(self) -> dict[str, float]:
         """Of the links as they are: alpha, the rate of a large exchange, and the bytes that an empty program costs."""
@@ -153,14 +158,14 @@ class Bench:
         return {
             "rate": rate, "command": case.command, **asdict(grid), "messages": messages, "bytes": sent,
             "alpha_seconds": link["alpha_seconds"] * messages, "beta_seconds": sent / (PAYLOAD * netlab.bytes_per_second(rate)),
-            "seconds": summary([run["seconds"] for run in runs]),
+            "launches": len(runs), "seconds": summary([run["seconds"] for run in runs]),
             "unshaped_seconds": summary([run["seconds"] for run in self.runs["none", case]]),
             "differing": [fault for run in runs for fault in differing(run["sent"], over_ranks(foreseen))],
             "counted_bytes": runs[0]["counted"], "wire_bytes": summary([run["wire"] - link["start_bytes"] for run in runs]),
         }  # fmt: skip
 
     def lines(self) -> list[dict[str, Any]]:
-        return [{"case": str(case), **self.line(rate, case)} for rate in self.rates for case in self.cases]
+        return [{"case": str(case), **self.line(rate, case)} for (rate, case), runs in self.runs.items() if runs]
 
 
 def rates(text: str) -> list[str]:
@@ -220,6 +225,7 @@ def read_options() -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("--rates", type=rates, default=["100mbit"], help="such as 10mbit,100mbit,1gbit")
     parser.add_argument("--hosts", type=int, default=4, help="a rank on each")
+    parser.add_argument("--replications", type=numbers, default=(1, 2), help="each c; those that do not divide the hosts are left out")
     parser.add_argument("--commands", type=some_of("sample", "train"), default=["sample", "train"], help="sample, train, or both")
     parser.add_argument("--cache-bytes", type=int, help="of every rank, in the cases with a cache")
     parser.add_argument("--rounds", type=int, default=3, help="launches of each, for the spread of seconds")
@@ -243,15 +249,18 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             sys.exit(netlab.enter(sys.argv, TMPDIR=folder))
     foresight = Foresight(work_of(options, options.work or Path(tempfile.gettempdir())))
-    bench = Bench(foresight, netlab.Lab(options.hosts), mpirun(), options)
     asked = {name: getattr(options, name) for name in ("hosts", "fanouts", "batch_size", "bulk_size", "hidden", "cache_bytes")}
     about = machine() | foresight.sizes() | asked
     print(json.dumps(about), flush=True)
-    for made in range(1, options.rounds + 1):
-        bench.round()
-        lines = bench.lines()
+
+    def keep(bench: Bench) -> None:
         if options.json:
-            options.json.write_text(json.dumps({**about, "rounds": made, "links": bench.links, "lines": lines}, indent=1) + "\n")
+            options.json.write_text(json.dumps({**about, "links": bench.links, "lines": bench.lines()}, indent=1) + "\n")
+
+    bench = Bench(foresight, netlab.Lab(options.hosts), mpirun(), options, keep)
+    for _ in range(options.rounds):
+        bench.round()
+    lines = bench.lines()
     show(lines, bench.links)
     if options.plot:
         plot(lines, options.plot)
