@@ -16,7 +16,7 @@ DEFAULT_FANOUTS = (15, 10, 5)
 
 # Fields that do not change what is computed, only how far, how fast or where: a resumed run may set them anew.
 FREE = frozenset({
-    "epochs", "patience", "bulk_size", "backend", "threads", "timeout", "checkpoint", "checkpoint_every", "resume",
+    "epochs", "patience", "bulk_size", "backend", "threads", "sampling_threads", "timeout", "checkpoint", "checkpoint_every", "resume",
     "metrics", "quiet", "memory_budget", "graph", "replication", "exchange", "partition", "cache_bytes", "cache_by",
     "overlap", "fetch_together", "listen", "join", "grace",
 })  # fmt: skip
@@ -64,6 +64,7 @@ class TrainConfig(BaseModel):
     partition: str = "block"
     form: Literal["strong", "naive"] = "strong"
     overlap: bool = True
+    feature_storage: Literal["given", "fp16", "bf16"] = "given"
     feature_codec: Literal["fp32", "fp16", "bf16", "int8", "int4", "int2"] = "fp32"
     cache_bytes: Annotated[int, Field(ge=0)] = 0
     cache_by: Literal["degree", "frequency"] = "degree"
@@ -129,6 +130,7 @@ class TrainConfig(BaseModel):
 
     timeout: Annotated[float, Field(gt=0)] = 300.0
     threads: Annotated[int, Field(ge=1)] | None = None
+    sampling_threads: Annotated[int, Field(ge=0)] | None = None  # of them; see dist.placement.divide
     metrics: str | None = None
     quiet: bool = False
 

@@ -34,6 +34,65 @@ py::array_t<float> spmm(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<
   return out;
 }
 
+// How the rows of a dense matrix are stored.
+enum Stored { SINGLE = 0, HALF = 1, BFLOAT = 2 };
+
+inline float from_bits(bs_u32 bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, 4);
+  return value;
+}
+
+// An IEEE half, exactly: its exponent is moved by a product, which makes subnormal numbers right as well.
+inline float half_to_single(bs_u32 half) {
+  const bs_u32 sign = (half & 0x8000u) << 16, special = (half & 0x7C00u) == 0x7C00u ? 0x7F800000u : 0u;
+  bs_u32 bits;
+  const float scaled = from_bits((half & 0x7FFFu) << 13) * 0x1p112f;
+  __builtin_memcpy(&bits, &scaled, 4);
+  return from_bits(bits | sign | special);
+}
+
+template <class T>
+BS_CLONES void take_rows(const T* x, int stored, const bs_i32* rows, const float* scale, bs_i64 f, float* out, bs_i64 b, bs_i64 e) {
+  constexpr bs_i64 AHEAD = 6;
+  for (bs_i64 r = b; r < e; ++r) {
+    const char* ahead = (const char*)(x + (bs_i64)rows[std::min(r + AHEAD, e - 1)] * f);
+    for (bs_i64 byte = 0; byte < (bs_i64)sizeof(T) * f && byte < 1024; byte += 64) __builtin_prefetch(ahead + byte);
+    const T* from = x + (bs_i64)rows[r] * f;
+    float* to = out + r * f;
+    if constexpr (sizeof(T) == 4) {
+      for (bs_i64 j = 0; j < f; ++j) to[j] = from[j];
+    } else if (stored == HALF) {
+      for (bs_i64 j = 0; j < f; ++j) to[j] = half_to_single(from[j]);
+    } else {
+      for (bs_i64 j = 0; j < f; ++j) to[j] = from_bits((bs_u32)from[j] << 16);
+    }
+    if (scale)
+      for (bs_i64 j = 0; j < f; ++j) to[j] *= scale[rows[r]];
+  }
+}
+
+template <class T>
+void take_all(const In<T>& x, int stored, const In<bs_i32>& rows, const std::optional<In<float>>& scale, In<float>& out, int threads) {
+  if (x.ndim() != 2 || out.ndim() != 2 || out.shape(0) != rows.size() || out.shape(1) != x.shape(1))
+    throw py::value_error("out must have a row of the width of x for each row taken");
+  const bs_i64 f = x.shape(1);
+  const T* from = x.data();
+  const bs_i32* r = rows.data();
+  const float* s = scale ? scale->data() : nullptr;
+  float* to = out.mutable_data();
+  py::gil_scoped_release nogil;
+  for_blocks(rows.size(), 1024, threads, [&](bs_i64 b, bs_i64 e) { take_rows(from, stored, r, s, f, to, b, e); });
+}
+
+// Some rows of x, as float32, into `out`; x holds float32, or the bits of a narrower type.
+void gather(py::array x, int stored, In<bs_i32> rows, std::optional<In<float>> scale, In<float> out, int threads) {
+  if (stored == SINGLE)
+    take_all(py::cast<In<float>>(x), stored, rows, scale, out, threads);
+  else
+    take_all(py::cast<In<std::uint16_t>>(x), stored, rows, scale, out, threads);
+}
+
 py::tuple transpose(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<float>> weights, bs_i64 columns) {
   const bs_i64 rows = indptr.size() - 1, edges = indices.size();
   const bs_i64* p = indptr.data();
@@ -71,6 +130,8 @@ py::tuple transpose(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<floa
 void bind_aggregation(py::module_& m) {
   m.def("spmm", &spmm, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights").noconvert(),
         py::arg("x").noconvert(), py::arg("threads"));
+  m.def("gather", &gather, py::arg("x"), py::arg("stored"), py::arg("rows").noconvert(), py::arg("scale").noconvert(),
+        py::arg("out").noconvert(), py::arg("threads"));
   m.def("transpose", &transpose, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("weights").noconvert(),
         py::arg("columns"));
 }

@@ -138,13 +138,3 @@ def aggregate(block: Block, x: torch.Tensor, mean: bool = True) -> torch.Tensor:
 def multiply(x: torch.Tensor | SparseRows, weight: torch.Tensor) -> torch.Tensor:
     """X W for dense or sparse X: shape (N, out) from (N, in) and (in, out). Sparse rows are never made dense."""
     return product(x, weight) if isinstance(x, SparseRows) else x @ weight
-
-
-def gather_rows(x: np.ndarray, vertices: np.ndarray) -> np.ndarray:
-    """Some rows of a dense matrix: float32, shape (N, f).
-
-    As a product Q X with one 1 in each row of Q, which the native kernel makes a threaded gather with prefetching.
-    """
-    if _native is not None and x.dtype == np.float32 and x.flags.c_contiguous:
-        return _native.spmm(np.arange(len(vertices) + 1), np.asarray(vertices, np.int32), None, x, torch.get_num_threads())
-    return x[vertices].astype(np.float32)

@@ -30,16 +30,18 @@ class WholeView(View):
         What is trained on; the training vertices where there are some, else all, unless given.
     weighted : bool
         Make every mean a weighted one, for graphs with edge weights.
+    storage, gathering
+        `storage` and `threads` of `Features`.
     """
 
     def __init__(
         self, graph: Graph, comm: Comm, backend: Backend, fingerprint: str, split: str | None = None, norm: str = "none",
-        weighted: bool = False,
+        weighted: bool = False, storage: str = "given", gathering: int = 0,
     ) -> None:  # fmt: skip
         assert graph.labels is not None
         self.graph, self.fingerprint = graph, fingerprint
         self.name, self.num_features, self.num_classes = graph.name, graph.num_features, graph.num_classes
-        self.features = Features(graph, norm)
+        self.features = Features(graph, norm, storage, gathering)
         self.adjacency = LocalAdjacency(graph.adjacency, backend)
         self.seeds = graph.seeds(split) if split else graph.default_seeds()
         self.classes = graph.labels[self.seeds]

@@ -63,7 +63,7 @@ class Averaging(Method):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        fixed = {"replication": 1, "gradient_codec": "fp32", "feature_codec": "fp32", "cache_bytes": 0}
+        fixed = {"replication": 1, "gradient_codec": "fp32", "feature_codec": "fp32", "feature_storage": "given", "cache_bytes": 0}
         for name, fits in fixed.items():
             if (given := getattr(config, name)) != fits:
                 raise UsageError(f"trainers of {self.name!r} send nothing but weights; got {name} {given}: {fits} would fit")

@@ -56,7 +56,7 @@ class Method:
 
     def supply(self, trainer: Trainer) -> Steps:
         """The steps of a round; called once, before the model is made."""
-        loader = make_loader(self.config, trainer.view, trainer.sampler, trainer.comm)
+        loader = make_loader(self.config, trainer.view, trainer.sampler, trainer.comm, trainer.division.sample > 0)
         return Minibatches(loader, trainer.view, trainer.ledger, self.config.fetch_together)
 
     def stages(self) -> int:

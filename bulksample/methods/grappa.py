@@ -165,6 +165,7 @@ class Grappa(Method):
             loader = BulkLoader(
                 view.adjacency, trainer.sampler, view.seeds, batch_size=sizes[self.comm.rank], bulk_size=config.bulk_size,
                 seed=(config.seed + _APART * self.comm.rank) % 2**64, memory_budget=config.memory_budget,
+                prefetch=trainer.division.sample > 0,
             )  # fmt: skip
             self.steps_made.train_on(Minibatches(loader, view, trainer.ledger), steps)
         self._raw, self._amount = self._coverage_weights()

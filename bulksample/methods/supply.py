@@ -205,12 +205,15 @@ class WholeGraph(Steps):
         return {}
 
 
-def make_loader(config: TrainConfig, view: View, sampler: Sampler, comm: Comm) -> BulkLoader:
-    """This rank's loader: of the minibatches of an epoch it gets those whose number is its rank modulo the ranks."""
+def make_loader(config: TrainConfig, view: View, sampler: Sampler, comm: Comm, ahead: bool = True) -> BulkLoader:
+    """This rank's loader: of the minibatches of an epoch it gets those whose number is its rank modulo the ranks.
+
+    `ahead`: sample the next bulk while the present one is used.
+    """
     loader = BulkLoader(
         view.adjacency, sampler, view.seeds,
         batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed,
-        rank=comm.rank, ranks=comm.size, memory_budget=config.memory_budget,
+        rank=comm.rank, ranks=comm.size, memory_budget=config.memory_budget, prefetch=ahead,
     )  # fmt: skip
     if view.sampling is not None:  # every call is collective then
         loader.bulk_size = min(comm.gather_control(loader.bulk_size))

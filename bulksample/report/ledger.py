@@ -13,6 +13,7 @@ from ..dist.base import KINDS, Comm, Traffic
 
 PHASES = ("sample", "fetch", "forward", "backward", "reduce", "step", "evaluate", "checkpoint")
 ASIDE = ("evaluate", "checkpoint")  # what a run does besides training
+WAITING = ("sample", "fetch")  # what a step waits for
 _MESSAGES, _BYTES, _TRAINING_MESSAGES, _TRAINING_BYTES = range(4)
 
 
@@ -78,8 +79,9 @@ class Ledger:
 def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
     """The ledgers of all ranks as one: seconds of the slowest rank in each phase, bytes and messages summed with their total.
 
-    "busiest_rank" is the most that a rank sent in training. "compute_seconds" are those of the rank that computes longest: of
-    its processor, on however many threads, but no more than by the clock.
+    "waiting_share" is the part of the training that the rank which waits longest spent on samples and on features, be it that others
+    made them or that it did so in turn. "busiest_rank" is the most that a rank sent in training. "compute_seconds" are those of the
+    rank that computes longest: of its processor, on however many threads, but no more than by the clock.
     """
     return {
         "phases": {name: max(rank["seconds"][name] for rank in ranks) for name in PHASES},
@@ -89,6 +91,7 @@ def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
         "training_bytes": _summed(ranks, _TRAINING_BYTES),
         "training_messages": _summed(ranks, _TRAINING_MESSAGES),
         "busiest_rank": {"messages": _most(ranks, _TRAINING_MESSAGES), "bytes": _most(ranks, _TRAINING_BYTES)},
+        "waiting_share": {name: max(_share(rank, name) for rank in ranks) for name in WAITING},
         "compute_seconds": max(min(rank["training"].values()) for rank in ranks),
     }
 
@@ -96,6 +99,11 @@ def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
 def _now() -> tuple[float, float]:
     """By the clock, and of the processor, all threads of this process."""
     return time.perf_counter(), time.process_time()
+
+
+def _share(rank: dict[str, dict[str, Any]], phase: str) -> float:
+    clock = rank["training"]["clock"]
+    return rank["seconds"][phase] / clock if clock > 0 else 0.0
 
 
 def _summed(ranks: list[dict[str, dict[str, Any]]], column: int) -> dict[str, int]:

@@ -24,7 +24,7 @@ from .. import backends, methods
 from ..config import TrainConfig
 from ..dist.agree import agree
 from ..dist.base import Comm
-from ..dist.placement import fair_threads
+from ..dist.placement import divide, fair_threads
 from ..dist.threads import SerialComm
 from ..errors import UsageError
 from ..gnn.metrics import check_metric
@@ -67,10 +67,12 @@ class Trainer:
 
         self.method = methods.make(config)
         self.threads = config.threads or fair_threads(self.comm)
-        torch.set_num_threads(self.threads)
-        backend, self.sampler = backends.make(config.backend, self.threads), make_sampler(config)
-        self.backend, self.lies = backend.name, config.graph or self.method.graphs[0]
-        view = open_view(config, self.lies, graph, backend, self.sampler, self.method, self.comm)
+        self.lies = config.graph or self.method.graphs[0]
+        self.division = divide(self.threads, config.sampling_threads, waits=self.lies == "partitioned")
+        torch.set_num_threads(self.division.compute)
+        backend, self.sampler = backends.make(config.backend, self.division.sample or self.threads), make_sampler(config)
+        self.backend = backend.name
+        view = open_view(config, self.lies, graph, backend, self.sampler, self.method, self.comm, self.division.gather)
         check_metric(config.metric, view.num_classes)
         self.ledger = Ledger(self.comm, view.sampling)
         self.view = self.method.view(view, self.comm)
@@ -202,8 +204,10 @@ class Trainer:
         last = progress.rounds >= self.method.rounds(progress.stage)
         scores: dict[str, float] = {}
         if last or progress.rounds % self.config.eval_every == 0:
-            with self.ledger.phase("evaluate"):
+            with self.ledger.phase("evaluate"):  # nothing is sampled meanwhile
+                torch.set_num_threads(self.threads)
                 scores = self.method.evaluate(self)
+                torch.set_num_threads(self.division.compute)
             self._judge(epoch, scores)
         if self.config.checkpoint:
             self.save()
@@ -267,6 +271,7 @@ class Trainer:
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "backend": self.backend,
             "threads": self.threads,
+            "thread_division": self.division._asdict(),
             **self.supply.facts(),
             **self.method.facts(),
             "seed": config.seed,

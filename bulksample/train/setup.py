@@ -38,7 +38,9 @@ def make_sampler(config: TrainConfig) -> Sampler:
     return samplers.make(config.sampler, config.fanouts, frontier=config.frontier, **options)
 
 
-def open_view(config: TrainConfig, lies: str, source: Source, backend: Backend, sampler: Sampler, method: Method, comm: Comm) -> View:
+def open_view(
+    config: TrainConfig, lies: str, source: Source, backend: Backend, sampler: Sampler, method: Method, comm: Comm, gathering: int = 0
+) -> View:
     """The graph as this rank sees it; collective.
 
     Parameters
@@ -60,13 +62,16 @@ def open_view(config: TrainConfig, lies: str, source: Source, backend: Backend, 
     if opened is not None:
         return opened
     if placement.partitioned:
+        if config.feature_storage != "given":
+            raise UsageError("feature_storage is of features that every rank holds whole; graph replicated, or feature_codec, would fit")
         return _block_view(config, source, placement, backend, sampler, mark, weighted, comm)
     if config.feature_codec != "fp32" or config.cache_bytes or config.fetch_together > 1:
         raise UsageError("feature_codec, cache_bytes and fetch_together are of features that travel; graph partitioned would fit")
     graph = source if isinstance(source, Graph) else store.load(source)
     graph = graph.with_label(config.label) if config.label else graph
     check_labels(graph.name, graph.labels, graph.num_classes)
-    return WholeView(graph, comm, backend, mark, config.seeds, config.feature_norm, weighted)
+    storage = config.feature_storage
+    return WholeView(graph, comm, backend, mark, config.seeds, config.feature_norm, weighted, storage, gathering)
 
 
 def _block_view(

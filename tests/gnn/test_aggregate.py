@@ -7,7 +7,7 @@ from oracles import dense_block
 
 from bulksample import Block
 from bulksample.gnn import aggregate as module
-from bulksample.gnn.aggregate import SparseRows, aggregate, gather_rows, multiply, product
+from bulksample.gnn.aggregate import SparseRows, aggregate, multiply, product
 from bulksample.gnn.attention import segment_softmax, weighted_sum, with_self_edges
 
 
@@ -95,14 +95,6 @@ def test_products_repeat_to_the_bit(kernel):
     second = aggregate(block, x)
     torch.set_num_threads(1)
     assert (first == second).all() or module._native is None
-
-
-def test_gathering_rows(kernel):
-    x = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
-    for dtype in (np.float32, np.float16):
-        rows = gather_rows(x.astype(dtype), np.array([3, 3, 0, 19]))
-        assert rows.dtype == np.float32
-        assert (rows == x.astype(dtype)[[3, 3, 0, 19]]).all()
 
 
 def dense_attention(block, scores, z):

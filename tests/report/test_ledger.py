@@ -86,6 +86,19 @@ def test_waiting_is_not_computing():
     assert 0 <= found["compute_seconds"] < found["phases"]["forward"]
 
 
+def test_the_share_spent_waiting_for_samples():
+    ledger = Ledger(SerialComm())
+    with ledger.phase("sample"):
+        time.sleep(0.06)
+    with ledger.phase("forward"):
+        time.sleep(0.14)
+    with ledger.phase("evaluate"):
+        time.sleep(0.2)
+    share = combine([ledger.take()])["waiting_share"]
+    assert 0 < share["sample"] < 1
+    assert share["fetch"] == 0
+
+
 def test_computing_counts_from_the_first_phase_on_and_not_twice():
     ledger = Ledger(SerialComm())
     sum(i * i for i in range(300_000))
