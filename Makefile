@@ -2,6 +2,7 @@
 # make test      install what the tests need and run them
 # make test-all  the same with the long sweeps
 # make bench     the benchmarks that need no GPU; results are printed
+# make bench-peers PEERS="PYTHON ..."   beside DGL, GraphBolt, torch_geometric and scipy, where the Pythons named have them
 # make lint      ruff and mypy
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ DEMO := build/demo
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 
-.PHONY: demo test test-all bench lint clean
+.PHONY: demo test test-all bench bench-peers lint clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/bulksample data make dcsbm --preset reddit --vertices 20000 --degree 40 --seed 1 --overwrite -o $(DEMO)/graph
@@ -26,6 +27,9 @@ test-all: $(VENV)/test.stamp
 
 bench: $(VENV)/run.stamp
 	for script in bench/bench_[!a]*.py; do $(BIN)/python $$script || exit 1; done
+
+bench-peers: $(VENV)/run.stamp
+	$(BIN)/python bench/peers/run.py --python $(PEERS) --json build/bench/peers.json --plot build/bench/peers.svg
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

@@ -1,0 +1,225 @@
+"""bulksample and its peers in alternation: sampling, a loader with features, training steps.
+
+    python bench/peers/run.py [--graphs rmat18,rmat20,products] [--what sampling,loader,step] [--threads 1,2] [--rounds 5]
+                              [--python PATH ...] [--json FILE] [--plot FILE]
+
+All contestants read the same graph from disk, take the same seeds and fanouts and run in processes of their own, one round of each in
+turn; the first, unmeasured round warms up. Each ``--python`` is a Python in which peers are installed (DGL 2.1.0 needs one of its own);
+what none of them can import is left out, and said. A peer must draw as many edges as bulksample does under the same rule, within 2 %.
+Quote ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from graphs import GRAPHS, folder, load, seeds  # noqa: E402
+from harness import machine, report, summary  # noqa: E402
+
+from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers  # noqa: E402
+
+PEERS = ("dgl", "graphbolt", "pyg", "pyg_layers", "matrix")
+WIDTH, CLASSES = 100, 47
+
+
+class Worker:
+    """A contestant that waits for its turn."""
+
+    def __init__(self, python: str, contestant: str, task: Path, threads: int) -> None:
+        env = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1", "DGLBACKEND": "pytorch"}
+        self._process = subprocess.Popen(
+            [python, str(HERE / "worker.py"), contestant, str(task)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+        )
+        first = self._answer()
+        self.name, self.rule, self.left_out = first.get("name", contestant), first.get("rule"), first.get("left_out")
+
+    def round(self) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        return {"left_out": f"it ended with {self._process.wait()}"}
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def features_of(path: Path, n: int) -> None:
+    """Random features beside the graph, made once."""
+    if not (path / "features.npy").exists():
+        x = np.lib.format.open_memmap(path / "features.part.npy", "w+", np.float32, (n, WIDTH))
+        rng = np.random.default_rng(0)
+        for first in range(0, n, 2**16):
+            x[first : first + 2**16] = rng.standard_normal((min(2**16, n - first), WIDTH), dtype=np.float32)
+        x.flush()
+        (path / "features.part.npy").rename(path / "features.npy")
+
+
+def edges_by_rule(matrix: CSR, fanouts: list[int], batches: list[np.ndarray]) -> dict[str, list[int]]:
+    """The edges that each minibatch holds, under each frontier rule."""
+    adjacency, chosen = LocalAdjacency(matrix, backends.make()), Selection.of(batches, matrix.shape[0])
+    drawn = {}
+    for rule in ("all", "new"):
+        bulk = samplers.make("sage", fanouts, frontier=rule).sample_bulk(adjacency, chosen, Stream(1))
+        drawn[rule] = [minibatch.num_edges for minibatch in bulk]
+    return drawn
+
+
+def contest(graph: str, what: str, threads: int, options: argparse.Namespace) -> dict[str, Any]:
+    matrix, fanouts = load(graph), [int(part) for part in options.fanouts.split(",")]
+    minibatches = options.minibatches if what == "sampling" else max(2, options.minibatches // 2)
+    batches = seeds(matrix, minibatches, options.batch_size)
+    if what != "sampling":
+        features_of(folder(graph), matrix.shape[0])
+    expected = edges_by_rule(matrix, fanouts, batches)
+    with tempfile.TemporaryDirectory() as scratch:
+        np.save(Path(scratch) / "seeds.npy", np.stack(batches))
+        task = Path(scratch) / "task.json"
+        task.write_text(json.dumps({
+            "what": what, "threads": threads, "fanouts": fanouts, "hidden": options.hidden, "classes": CLASSES,
+            "folder": str(folder(graph).absolute()), "seeds": str(Path(scratch) / "seeds.npy"),
+        }))  # fmt: skip
+        workers, left_out = gather(task, what, threads, options)
+        try:
+            rounds = play(workers, options.rounds, expected)
+        finally:
+            for worker in workers:
+                worker.end()
+    results = {name: figures(turns) for name, turns in rounds.items()}
+    print(line(graph, what, threads, results), file=sys.stderr, flush=True)
+    return {
+        "graph": graph, "vertices": matrix.shape[0], "edges": matrix.nnz, "what": what, "threads": threads, "fanouts": fanouts,
+        "batch_size": options.batch_size, "minibatches": minibatches, "results": results, "left_out": left_out,
+    }  # fmt: skip
+
+
+def gather(task: Path, what: str, threads: int, options: argparse.Namespace) -> tuple[list[Worker], dict[str, str]]:
+    """Every contestant that some Python has, and why the others are missing."""
+    inside = 1 if what == "sampling" else threads  # a peer samples a minibatch on each of its own threads
+    workers, left_out = [Worker(sys.executable, "ours", task, threads)], {}
+    for contestant in options.peers.split(","):
+        found = []
+        for python in [*options.python, sys.executable]:
+            worker = Worker(python, contestant, task, threads if contestant == "graphbolt" else inside)
+            if worker.left_out is None and worker.name not in [other.name for other in workers]:
+                workers.append(worker)
+                found.append(worker)
+            else:
+                worker.end()
+                why = worker.left_out or "it is there already"
+                if contestant not in left_out or not why.startswith("ModuleNotFoundError"):
+                    left_out[contestant] = why
+        if found:
+            left_out.pop(contestant, None)
+    return workers, left_out
+
+
+def play(workers: list[Worker], rounds: int, expected: dict[str, list[int]]) -> dict[str, list[dict[str, Any]]]:
+    """One warm-up of each, then the rounds; raises `SystemExit` where a contestant draws other numbers of edges."""
+    turns: dict[str, list[dict[str, Any]]] = {worker.name: [] for worker in workers}
+    for number in range(rounds + 1):
+        for worker in workers:
+            turn = worker.round()
+            if "edges" not in turn:
+                raise SystemExit(f"{worker.name}: {turn['left_out']}")
+            due = sum(expected[worker.rule][: turn["minibatches"]])
+            if abs(turn["edges"] / due - 1) > (0.02 if turn["minibatches"] > 1 else 0.04):
+                raise SystemExit(f"{worker.name} drew {turn['edges']} edges where {due} were expected: its time would mean nothing")
+            if number:
+                turns[worker.name].append(turn)
+    return turns
+
+
+def figures(turns: list[dict[str, Any]]) -> dict[str, Any]:
+    parts = {part: statistics.median(1e3 * turn["parts"][part] / turn["minibatches"] for turn in turns) for part in turns[0]["parts"]}
+    return {
+        "million_edges_per_second": summary([turn["edges"] / turn["seconds"] / 1e6 for turn in turns]),
+        "milliseconds_per_minibatch": summary([1e3 * turn["seconds"] / turn["minibatches"] for turn in turns]),
+        "milliseconds_by_part": parts,
+        "edges_per_minibatch": turns[0]["edges"] / turns[0]["minibatches"],
+        "peak_mib": max(turn["peak_mib"] for turn in turns),
+    }
+
+
+def line(graph: str, what: str, threads: int, results: dict[str, Any]) -> str:
+    medians = {name: result["milliseconds_per_minibatch"]["median"] for name, result in results.items()}
+    told = ", ".join(f"{name} {value:.1f} ms" for name, value in medians.items())
+    return f"{graph}, {what}, {threads} threads: {told}"
+
+
+def plot(contests: list[dict[str, Any]], path: Path) -> None:
+    """A panel for each task: milliseconds a minibatch by graph and threads, a bar for each contestant, a line for the spread."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    tasks = list(dict.fromkeys(contest["what"] for contest in contests))
+    names = list(dict.fromkeys(name for contest in contests for name in contest["results"]))
+    figure, axes = plt.subplots(1, len(tasks), figsize=(4.2 * len(tasks), 3.2), squeeze=False, constrained_layout=True)
+    for axis, task in zip(axes[0], tasks, strict=True):
+        shown = [contest for contest in contests if contest["what"] == task]
+        for i, name in enumerate(names):
+            results = [(place, one["results"]) for place, one in enumerate(shown) if name in one["results"]]
+            held = [(place, result[name]["milliseconds_per_minibatch"]) for place, result in results]
+            if not held:
+                continue
+            places = [place + (i - len(names) / 2) * 0.8 / len(names) for place, _ in held]
+            middle = [value["median"] for _, value in held]
+            spread = [[v["median"] - v["min"] for _, v in held], [v["max"] - v["median"] for _, v in held]]
+            axis.bar(places, middle, 0.8 / len(names), yerr=spread, label=name, color=f"C{i}", error_kw={"linewidth": 0.8})
+        axis.set_xticks(range(len(shown)), [f"{one['graph']}\n{one['threads']} thr." for one in shown], fontsize=7)
+        axis.set_yscale("log")
+        axis.set_title(task, fontsize=9)
+    axes[0][0].set_ylabel("milliseconds a minibatch")
+    axes[0][-1].legend(fontsize=7, frameon=False)
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graphs", default=",".join(GRAPHS))
+    parser.add_argument("--what", default="sampling,loader,step")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--fanouts", default="15,10,5")
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--minibatches", type=int, default=16)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--python", nargs="*", default=[])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    options = parser.parse_args()
+    contests = [
+        contest(graph, what, int(threads), options)
+        for graph in options.graphs.split(",") for what in options.what.split(",") for threads in options.threads.split(",")
+    ]  # fmt: skip
+    report({"machine": machine(), "rounds": options.rounds, "contests": contests}, options.json)
+    if options.plot:
+        plot(contests, options.plot)
+
+
+if __name__ == "__main__":
+    main()

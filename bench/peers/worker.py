@@ -1,0 +1,75 @@
+"""One contestant in a process of its own, in whatever Python has it: it answers every line on standard input with one timed round.
+
+    python worker.py CONTESTANT TASK.json
+
+The first answer says whether it is ready; each other one is a JSON object with seconds, edges and minibatches, and the parts of the
+time that it knows. Needs numpy alone, besides what the contestant needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import resource
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class Task:
+    """What all contestants are asked: the same files, seeds, fanouts and threads."""
+
+    def __init__(self, asked: dict[str, Any]) -> None:
+        self.what, self.threads = asked["what"], asked["threads"]
+        self.fanouts, self.hidden, self.classes = asked["fanouts"], asked["hidden"], asked["classes"]
+        folder = Path(asked["folder"])
+        self.indptr, self.indices = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices"))
+        self.n = len(self.indptr) - 1
+        self.batches = list(np.load(asked["seeds"]))
+        self.features = np.load(folder / "features.npy", mmap_mode="r") if asked["what"] != "sampling" else None
+        self.labels = np.arange(self.n) % self.classes
+
+
+class Parts:
+    """Seconds by part of a round."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._since = time.perf_counter()
+
+    def end(self, part: str) -> None:
+        now = time.perf_counter()
+        self.seconds[part] = self.seconds.get(part, 0.0) + now - self._since
+        self._since = now
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    name, task = sys.argv[1], Task(json.loads(Path(sys.argv[2]).read_text()))
+    try:
+        contestant = importlib.import_module(f"contestants.{name}")
+        play = getattr(contestant, task.what, None)
+        if play is None:
+            raise ImportError(f"{name} takes no part in {task.what}")
+        made = contestant.make(task)
+    except (ImportError, OSError) as error:
+        print(json.dumps({"left_out": f"{type(error).__name__}: {error}"}), flush=True)
+        return
+    task.batches = task.batches[: getattr(contestant, "MOST", None)]
+    print(json.dumps({"name": contestant.NAME, "rule": getattr(contestant, "RULE", "all")}), flush=True)
+    for _ in sys.stdin:
+        parts = Parts()
+        began = time.perf_counter()
+        edges = play(task, made, parts)
+        seconds = time.perf_counter() - began
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        round_ = {"seconds": seconds, "edges": int(edges), "minibatches": len(task.batches), "parts": parts.seconds, "peak_mib": peak}
+        print(json.dumps(round_), flush=True)
+
+
+if __name__ == "__main__":
+    main()
