@@ -6,8 +6,9 @@ counts of one hop after the other, which size the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +21,19 @@ from .gpu.bulk import expand
 from .gpu.device import Device
 from .gpu.kernels import Launcher
 from .hops import Expansion, cut
+
+T = TypeVar("T")
+
+
+def _phase(primitive: Callable[..., T]) -> Callable[..., T]:
+    """A primitive on its device and stream, and as a range of the profiler's timeline."""
+
+    @wraps(primitive)
+    def inside(self: Cuda, *arguments: Any, **named: Any) -> T:
+        with self.device.phase(primitive.__name__):
+            return primitive(self, *arguments, **named)
+
+    return inside
 
 
 class Cuda(Backend):
@@ -40,30 +54,33 @@ class Cuda(Backend):
     def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int) -> None:
         self.device = Device(arrays, launcher, free_bytes)
 
+    @_phase
     def random_words(self, seed: int, tag: int, first: int, count: int, vertex: int = 0, minibatch: int = 0) -> np.ndarray:
         words = self.device.empty(4 * count, np.uint32)
         self.device.start("random_words", count, seed, tag, first, count, vertex, minibatch, words)
         return self.device.get(words).reshape(count, 4)
 
+    @_phase
     def spgemm(self, a: CSR, b: CSR) -> CSR:
         self.check_product(a, b)
-        with self.device.phase("spgemm"):
-            parts = products.spgemm(self.device, self.device.matrix(a), self.device.matrix(b))
-            indptr, indices, values = (self.device.get(part) for part in parts)
+        parts = products.spgemm(self.device, self.device.matrix(a), self.device.matrix(b))
+        indptr, indices, values = (self.device.get(part) for part in parts)
         return CSR(indptr, indices, values, (a.shape[0], b.shape[1]))
 
+    @_phase
     def extract_rows(self, a: CSR, rows: np.ndarray) -> CSR:
         there = self.device.put(rows)
         taken, values = draws.copied(self.device, self.device.matrix(a), draws.Rows(there, there, None, None, len(rows), 0))
         entries = None if values is None else self.device.get(values)
         return CSR(self.device.get(taken.pointers), self.device.get(taken.columns), entries, (len(rows), a.shape[1]))
 
+    @_phase
     def sample_rows(self, a: CSR, q: Selection, fanout: int, draw: Draw) -> Picks:
-        with self.device.phase("sample rows"):
-            drawn = draws.draw_rows(self.device, self.device.matrix(a), draws.rows_of(self.device, q), fanout, draw)
-            pointers = self.device.get(drawn.pointers)
-            return Picks(pointers, self.device.get(drawn.columns[: pointers[-1]]))
+        drawn = draws.draw_rows(self.device, self.device.matrix(a), draws.rows_of(self.device, q), fanout, draw)
+        pointers = self.device.get(drawn.pointers)
+        return Picks(pointers, self.device.get(drawn.columns[: pointers[-1]]))
 
+    @_phase
     def smallest_keys(
         self, pointers: np.ndarray, columns: np.ndarray, weights: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw
     ) -> LayerPicks:
@@ -72,22 +89,26 @@ class Cuda(Backend):
         parts = draws.smallest(self.device, p, c, w, len(columns), fanout, ids, draw, once)
         return LayerPicks(*(self.device.get(part) for part in parts))
 
+    @_phase
     def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
         there = draws.rows_of(self.device, rows)
         selected = self.device.put(columns.pointers), self.device.put(columns.vertices), len(columns.vertices)
         parts = products.restrict(self.device, self.device.matrix(a), there, *selected)
         return Restriction(*(self.device.get(part) for part in parts))
 
+    @_phase
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
         numbering = numbers.Numbering(self.device, len(known), known.n, len(known.vertices) + len(columns))
         held = numbers.Held(self.device.put(known.pointers), self.device.put(known.vertices), len(known.vertices))
         grown, local, ends, _ = numbering.number(held, numbers.Found(self.device.put(pointers), self.device.put(columns)))
         return Selection(known.minibatches, ends, self.device.get(grown.vertices), known.n), self.device.get(local)
 
+    @_phase
     def expand(self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
         bulk = expand(self.device, self.device.matrix(a), seeds, fanouts, draws, only_new)
         return cut(seeds.pointers, *bulk.to_host(self.device), only_new)
 
+    @_phase
     def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:
         (m, f), (seed, tag, receiver) = rows.shape, noise or (0, 0, 0)
         width = -(-f * bits // 8) + (8 if wide else 4)
@@ -101,6 +122,7 @@ class Cuda(Backend):
             raise refuse_row(rows, int(names[worst]), worst)
         return self.device.get(records).reshape(m, width)
 
+    @_phase
     def dequantise(self, records: np.ndarray, width: int, bits: int, wide: bool = False) -> np.ndarray:
         m = len(records)
         rows = self.device.empty(m * width, np.float32)

@@ -101,7 +101,9 @@ def _poisoned(shape, dtype):
 
 
 # what `bulksample.backends.cuda` asks of its array module
-arrays = types.SimpleNamespace(empty=_poisoned, zeros=np.zeros, full=np.full, asarray=np.array, argsort=np.argsort, asnumpy=np.asarray)
+arrays = types.SimpleNamespace(
+    empty=_poisoned, zeros=np.zeros, full=np.full, asarray=np.array, argsort=np.argsort, asnumpy=np.array, pinned=np.array
+)
 
 
 def emulated(schedule=0, sanitized=False, free_bytes=8 << 30):

@@ -6,9 +6,10 @@ only `get` waits, so each use of it in the other parts is a deliberate one.
 
 from __future__ import annotations
 
+import warnings
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
 
@@ -35,14 +36,16 @@ class Device:
     Parameters
     ----------
     arrays : module
-        ``empty, zeros, full, asarray, argsort, asnumpy`` as CuPy has them.
+        ``empty, zeros, full, asarray, argsort, asnumpy`` as CuPy has them; ``pinned`` copies an array to memory of the host that
+        kernels can read.
     launcher : Launcher
-    free_bytes : int, optional
-        Memory to plan with; the default is what a small card has.
+    free_bytes : int
+        Memory to plan with: half of it for matrices, the rest for what is sampled.
     """
 
-    def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int = 8 << 30) -> None:
+    def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int) -> None:
         self.arrays, self.launch, self.free_bytes = arrays, launcher, free_bytes
+        self._matrix_bytes = 0
         self._matrices: WeakKeyDictionary[CSR, tuple[CSR, Matrix]] = WeakKeyDictionary()
 
     def put(self, array: np.ndarray) -> Any:
@@ -91,7 +94,7 @@ class Device:
         return pointers
 
     def matrix(self, a: CSR) -> Matrix:
-        """A on the device, uploaded once; matrices that share arrays on the host share them there."""
+        """A where kernels can read it, placed once; matrices that share arrays on the host share them there."""
         if a not in self._matrices:
             values = None if a.values is None else self._shared(a.values)
             self._matrices[a] = a.with_values(a.values), Matrix(self._shared(a.indptr), self._shared(a.indices), values, a.shape)
@@ -102,7 +105,23 @@ class Device:
             for own, copy in ((held.indptr, there.indptr), (held.indices, there.indices), (held.values, there.values)):
                 if own is not None and _same(own, array):
                     return copy
-        return self.put(array)
+        return self._placed(array)
+
+    def _placed(self, array: np.ndarray) -> Any:
+        """On the device while matrices fit into half of its memory; then in pinned memory of the host, read through the bus."""
+        if self._matrix_bytes + array.nbytes <= self.free_bytes // 2:
+            self._matrix_bytes += array.nbytes
+            finalize(array, self._forget, array.nbytes)
+            return self.put(array)
+        warnings.warn(
+            f"{array.nbytes} bytes of a matrix stay in pinned memory of the host: {self._matrix_bytes} bytes of matrices are on the "
+            f"device, and half of its {self.free_bytes} is for them",
+            stacklevel=2,
+        )
+        return self.arrays.pinned(array)
+
+    def _forget(self, nbytes: int) -> None:
+        self._matrix_bytes -= nbytes
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

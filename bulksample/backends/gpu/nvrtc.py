@@ -7,9 +7,11 @@ miss an edited header.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,21 +46,50 @@ def options() -> tuple[str, ...]:
 
 
 def on_device() -> Cuda:
-    """The CUDA back end on the current device, which plans with the memory that is free now."""
+    """The CUDA back end on this rank's device, which plans with the memory that is free now."""
     import cupy
 
-    return Cuda(cupy, DeviceLauncher(), cupy.cuda.runtime.memGetInfo()[0])
+    device = local_rank() % cupy.cuda.runtime.getDeviceCount()
+    with cupy.cuda.Device(device):
+        return Cuda(device_arrays(), DeviceLauncher(device), cupy.cuda.runtime.memGetInfo()[0])
+
+
+def local_rank() -> int:
+    """Which process of this machine this is, as launchers say it: ranks take devices in turn, and share them where they are more."""
+    for name in ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return 0
+
+
+def device_arrays() -> SimpleNamespace:
+    """CuPy as `device.Device` asks for it."""
+    import cupy
+    import cupyx
+
+    def pinned(array: np.ndarray) -> np.ndarray:
+        copy = cupyx.empty_pinned(array.shape, array.dtype)
+        copy[...] = array
+        return copy
+
+    same = {name: getattr(cupy, name) for name in ("empty", "zeros", "full", "asarray", "argsort", "asnumpy")}
+    return SimpleNamespace(**same, pinned=pinned)
 
 
 class DeviceLauncher:
-    """Launches kernels on the current device and CuPy's current stream; see `kernels.Launcher`."""
+    """Launches kernels on one device and a stream of its own; see `kernels.Launcher`.
 
-    def __init__(self) -> None:
+    The stream does not wait for others, so a bulk is sampled while the default stream trains. Whoever uses arrays of it elsewhere
+    waits for `stream` first.
+    """
+
+    def __init__(self, device: int = 0) -> None:
         import cupy
 
-        self._cupy = cupy
+        self._cupy, self._device = cupy, cupy.cuda.Device(device)
         self._functions: dict[str, Any] = {}
-        self.most_blocks = cupy.cuda.Device().attributes["MultiProcessorCount"] * BLOCKS_PER_PROCESSOR
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.most_blocks = self._device.attributes["MultiProcessorCount"] * BLOCKS_PER_PROCESSOR
 
     def __call__(self, name: str, blocks: int, *values: Any) -> None:
         kernel = kernels()[name]
@@ -68,25 +99,22 @@ class DeviceLauncher:
                 self._functions[sibling.name] = module.get_function(sibling.name)
         self._functions[name]((blocks,), (THREADS,), tuple(kernel.arguments(values, _pointer)))
 
-    def phase(self, name: str) -> AbstractContextManager[Any]:
-        return _Range(self._cupy.cuda.nvtx, name)
-
-
-class _Range:
-    """A range of the profiler's timeline."""
-
-    def __init__(self, nvtx: Any, name: str) -> None:
-        self._nvtx, self._name = nvtx, name
-
-    def __enter__(self) -> None:
-        self._nvtx.RangePush(self._name)
-
-    def __exit__(self, *error: object) -> None:
-        self._nvtx.RangePop()
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        nvtx = self._cupy.cuda.nvtx
+        with self._device, self.stream:
+            nvtx.RangePush(name)
+            try:
+                yield
+            finally:
+                nvtx.RangePop()
 
 
 def _pointer(array: Any) -> Any:
-    return np.uintp(0) if array is None else array
+    """CuPy's arrays as they are; numpy's, which then lie in pinned memory, by their address, which is the same on the device."""
+    if array is None:
+        return np.uintp(0)
+    return np.uintp(array.ctypes.data) if isinstance(array, np.ndarray) else array
 
 
 def share_pool(take: Callable[[int, int, int], int], give: Callable[[int], None]) -> None:

@@ -1,0 +1,54 @@
+// Feature rows: H[rows], from and to float32, fp16 and bf16 (half_row.h). Up to 32 lanes share a row and a warp takes several narrow
+// ones; where nothing is converted, rows are copied in the widest words that they are made of, of 16 bytes at most.
+#include "device.h"
+#include "half_row.h"
+
+enum Type { FP32 = 0, FP16 = 1, BF16 = 2 };
+
+// `lanes` neighbouring lanes, a power of two, take a row: visit(row, unit) for its `units` units.
+template <class Visit>
+__device__ __forceinline__ void for_units(bs_i64 rows, bs_i64 units, bs_i32 lanes, Visit visit) {
+  for (bs_i64 r = bs_thread() / lanes; r < rows; r += bs_threads() / lanes)
+#pragma unroll 4
+    for (bs_i64 u = bs_lane() & (lanes - 1); u < units; u += lanes) visit(r, u);
+}
+
+struct alignas(16) Sixteen {
+  bs_u64 low, high;
+};
+
+template <class Word>
+__device__ __forceinline__ void copy_words(const void* from, const bs_i32* rows, bs_i64 count, bs_i64 bytes, bs_i32 lanes, void* to) {
+  const bs_i64 units = bytes / (bs_i64)sizeof(Word);
+  const Word* in = (const Word*)from;
+  Word* out = (Word*)to;
+  for_units(count, units, lanes, [&](bs_i64 r, bs_i64 u) { out[r * units + u] = in[rows[r] * units + u]; });
+}
+
+// Rows of `bytes` bytes in words of 16, 4 or 2; both arrays begin where 16 bytes do.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) gather_bytes(const void* __restrict__ from, const bs_i32* __restrict__ rows,
+                                                                    bs_i64 count, bs_i64 bytes, bs_i32 word, bs_i32 lanes,
+                                                                    void* __restrict__ to) {
+  if (word == 16) copy_words<Sixteen>(from, rows, count, bytes, lanes, to);
+  if (word == 4) copy_words<bs_u32>(from, rows, count, bytes, lanes, to);
+  if (word == 2) copy_words<unsigned short>(from, rows, count, bytes, lanes, to);
+}
+
+__device__ __forceinline__ float read_as(const void* from, bs_i64 at, bs_i32 type) {
+  if (type == FP32) return ((const float*)from)[at];
+  const bs_u32 half = ((const unsigned short*)from)[at];
+  return type == FP16 ? bs_from_fp16(half) : bs_from_bf16(half);
+}
+
+__device__ __forceinline__ void write_as(void* to, bs_i64 at, bs_i32 type, float x) {
+  if (type == FP32) ((float*)to)[at] = x;
+  if (type == FP16) ((unsigned short*)to)[at] = (unsigned short)bs_to_fp16(x);
+  if (type == BF16) ((unsigned short*)to)[at] = (unsigned short)bs_to_bf16(x);
+}
+
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) gather_converted(const void* __restrict__ from, bs_i32 from_type,
+                                                                        const bs_i32* __restrict__ rows, bs_i64 count, bs_i64 width,
+                                                                        bs_i32 lanes, void* __restrict__ to, bs_i32 to_type) {
+  for_units(count, width, lanes,
+            [&](bs_i64 r, bs_i64 u) { write_as(to, r * width + u, to_type, read_as(from, rows[r] * width + u, from_type)); });
+}

@@ -1,0 +1,50 @@
+// Aggregation over a block, Y = A X: weighted sums or means of rows of X. A warp sums a row of Y, each lane up to four columns apart
+// by 32, in the order of the entries, so a product repeats to the bit. Its gradient is the same with the transposed block, which
+// `entry_keys` and `take_entries` lay out around a sort.
+#include "device.h"
+
+constexpr bs_i32 WIDE = 4;  // columns of a lane
+
+// `weights` may be null: ones. `mean` divides by the entries of the row (1 where there are none).
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) sum_rows(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
+                                                                const float* __restrict__ weights, const float* __restrict__ x,
+                                                                bs_i64 rows, bs_i64 f, bs_i32 mean, float* __restrict__ y) {
+  const bs_i64 slices = (f + 32 * WIDE - 1) / (32 * WIDE);
+  for (bs_i64 task = bs_thread() / 32; task < rows * slices; task += bs_threads() / 32) {
+    const bs_i64 r = task / slices, column = task % slices * 32 * WIDE + bs_lane(), begin = indptr[r], end = indptr[r + 1];
+    float sum[WIDE] = {};
+    for (bs_i64 e = begin; e < end; ++e) {
+      const float* row = x + (bs_i64)indices[e] * f;
+      const float w = weights ? weights[e] : 1.0f;
+#pragma unroll
+      for (bs_i32 i = 0; i < WIDE; ++i)
+        if (column + 32 * i < f) sum[i] += w * row[column + 32 * i];
+    }
+    const float parts = mean && end > begin ? (float)(end - begin) : 1.0f;
+#pragma unroll
+    for (bs_i32 i = 0; i < WIDE; ++i)
+      if (column + 32 * i < f) y[r * f + column + 32 * i] = sum[i] / parts;
+  }
+}
+
+// Keys that sort the entries of a block into those of its transpose: (column, row).
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) entry_keys(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
+                                                                  bs_i64 rows, bs_u64* __restrict__ keys, bs_i32* counts) {
+  bs_walk(indptr, rows, [](bs_i64) { return 0ll; }, [&](bs_i64 r, bs_i64 at, bs_i64) {
+    keys[at] = (bs_u64)indices[at] << 32 | (bs_u64)r;
+    atomicAdd(&counts[indices[at]], 1);
+  });
+}
+
+// The transposed entries; a mean's weight is one over the entries of the row it came from.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) take_entries(const bs_i64* __restrict__ order, const bs_u64* __restrict__ keys,
+                                                                    bs_i64 entries, const float* __restrict__ weights,
+                                                                    const bs_i64* __restrict__ indptr, bs_i32 mean,
+                                                                    bs_i32* __restrict__ rows, float* __restrict__ out) {
+  for (bs_i64 i = bs_thread(); i < entries; i += bs_threads()) {
+    const bs_i64 from = order[i], r = (bs_i64)(keys[from] & 0xFFFFFFFFull);
+    const float w = weights ? weights[from] : 1.0f;
+    rows[i] = (bs_i32)r;
+    out[i] = mean ? w / (float)(indptr[r + 1] - indptr[r]) : w;
+  }
+}

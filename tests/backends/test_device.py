@@ -1,0 +1,103 @@
+"""What the CUDA back end does besides being right: where matrices lie, how often it waits, which tables it numbers in."""
+
+import gc
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from emulation.host import compiler, emulated
+from oracles import assert_identical
+from test_expand import assert_same, seeds_of
+from zoo import random_matrix
+
+from bulksample import BackendUnavailable, LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample.backends.gpu.bulk import expand, most_found
+from bulksample.backends.gpu.numbers import Numbering
+from bulksample.rng import Law
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
+
+
+class Waits:
+    """Counts the copies to the host, each of which waits for the device."""
+
+    def __init__(self, device):
+        self.count, self._get = 0, device.get
+        device.get = self
+
+    def __call__(self, array):
+        self.count += 1
+        return self._get(array)
+
+
+def draws_of(law, hops):
+    return [Stream(4).draw(law, layer=h) for h in range(hops)]
+
+
+@pytest.mark.parametrize(("fanouts", "law", "waits"), [
+    ((4, 3, 2), Law.UNIFORM, 4), ((40, 3), Law.UNIFORM, 3), ((4, 3, 2), Law.RACE, 4), ((4, -1, 2), Law.UNIFORM, 5), ((40, 3), Law.LABOR, 4),
+])
+def test_a_bulk_waits_once_a_hop(fanouts, law, waits):
+    """And once for the seeds; once more where a hop takes all neighbours, or more than 32 of them by key."""
+    engine, matrix = emulated(), random_matrix(200, 3000, 1)
+    counted = Waits(engine.device)
+    expand(engine.device, engine.device.matrix(matrix), seeds_of(200), fanouts, draws_of(law, len(fanouts)), False)
+    assert counted.count == waits
+
+
+@pytest.mark.parametrize("only_new", [False, True])
+def test_hashed_and_direct_tables_number_alike(reference, only_new):
+    matrix, seeds = random_matrix(300, 9000, 3), seeds_of(300, b=40)
+    kinds = set()
+    for free_bytes in (0, 8 << 30):
+        engine = emulated(free_bytes=free_bytes)
+        kinds.add(Numbering(engine.device, len(seeds), 300, most_found(len(seeds.vertices), (5, 4, 3), matrix.nnz, len(seeds)))._direct)
+        with pytest.warns(UserWarning, match="pinned") if not free_bytes else nullcontext():
+            got = engine.expand(matrix, seeds, (5, 4, 3), draws_of(Law.UNIFORM, 3), only_new)
+        assert_same(got, reference.expand(matrix, seeds, (5, 4, 3), draws_of(Law.UNIFORM, 3), only_new))
+    assert kinds == {False, True}
+
+
+
+
+
+
+def test_a_matrix_that_does_not_fit_is_read_from_the_host():
+    matrix = random_matrix(100, 2000, 2, weighted=True)
+    engine = emulated(free_bytes=2 * (matrix.indptr.nbytes + matrix.indices.nbytes))
+    with pytest.warns(UserWarning, match=f"{matrix.values.nbytes} bytes of a matrix stay in pinned memory"):
+        got = engine.extract_rows(matrix, np.arange(100, dtype=np.int32))
+    assert_identical((got.indices, got.values), (matrix.indices, matrix.values))
+
+
+def test_a_matrix_is_placed_once_and_leaves_with_its_owner():
+    engine = emulated()
+    matrix = random_matrix(100, 2000, 2, weighted=True)
+    puts = []
+    put = engine.device.put
+    engine.device.put = lambda array: puts.append(array.nbytes) or put(array)
+    there, pattern = engine.device.matrix(matrix), engine.device.matrix(matrix.with_values(None))
+    assert engine.device.matrix(matrix) is there
+    assert pattern.indices is there.indices
+    assert puts == [matrix.values.nbytes, matrix.indptr.nbytes, matrix.indices.nbytes]
+    del matrix, there, pattern
+    gc.collect()
+    assert not engine.device._matrices
+    assert engine.device._matrix_bytes == 0
+
+
+def test_a_sampler_gives_the_digest_of_the_reference_on_a_larger_graph(reference):
+    """200 rows a minibatch and hop, so that every kernel of `draw.cu` has more than one block to do."""
+    matrix = random_matrix(5000, 200_000, 9, skew=2.0)
+    seeds = Selection.of([np.random.default_rng(j).integers(0, 5000, 30) for j in range(5)], 5000)
+    for fanouts in ((6, 5), (12, 2), (20, 3)):
+        sampler = samplers.make("sage", fanouts)
+        one, other = (sampler.sample_bulk(LocalAdjacency(matrix, engine), seeds, Stream(1)) for engine in (emulated(), reference))
+        assert [m.digest() for m in one] == [m.digest() for m in other]
+
+
+def test_where_there_is_no_device_the_back_end_says_so():
+    if "cuda" in backends.available():
+        pytest.skip("there is a device here")
+    with pytest.raises(BackendUnavailable, match=r"backend 'cuda' was asked for, but CuPy .*; available here: reference"):
+        backends.make("cuda")
