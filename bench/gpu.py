@@ -1,0 +1,230 @@
+"""One card, one script: first that the samples are those of the reference, then how fast they are made.
+
+    python bench/gpu.py [--seconds 480] [--json FILE]
+
+Needs a device and CuPy; the baselines need torch built for CUDA, and torch-quiver where it is to be compared. Sections run in
+order of weight and stop when the time is up; one that fails is reported, and the others go on. Times are of device events,
+medians after a warm-up; arrays stay on the device. It has been rehearsed on an emulated device (tests/bench/test_gpu.py), and has not
+run on a real one yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gpu_baselines import by_products, by_sorting, quiver
+from harness import machine, report
+
+from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample.backends.cuda import Cuda
+from bulksample.backends.gpu.bulk import expand
+from bulksample.backends.gpu.draws import Rows, copied
+from bulksample.backends.gpu.features import gather
+from bulksample.data.generate import rmat
+from bulksample.rng import Law
+
+FANOUTS, BATCH = (15, 10, 5), 1024
+SETTINGS = {
+    "sage": {}, "sage replace": {"replace": True}, "labor": {}, "ladies": {}, "fastgcn": {}, "full": {}, "shadow": {"layers": 4},
+    "saint": {"walk_length": 3},
+}  # fmt: skip
+
+
+class Bench:
+    """A back end, the graphs, and a clock.
+
+    Parameters
+    ----------
+    engine : Cuda
+    seconds_of : callable
+        Runs a function and returns the seconds that the device took.
+    large, skewed : CSR
+        A graph like ogbn-products, and an R-MAT graph.
+    rounds : int
+    """
+
+    def __init__(self, engine: Cuda, seconds_of: Callable[[Callable[[], Any]], float], large: CSR, skewed: CSR, rounds: int = 7) -> None:
+        self.engine, self.device, self.large, self.skewed, self.rounds = engine, engine.device, large, skewed, rounds
+        self._seconds_of = seconds_of
+
+    def median(self, work: Callable[[], Any]) -> dict[str, float]:
+        """Seconds of `work`: median, minimum and maximum, the stream and device of the engine being current."""
+        with self.device.phase("bench"):
+            work()
+            figures = [self._seconds_of(work) for _ in range(self.rounds)]
+        return {"median": statistics.median(figures), "min": min(figures), "max": max(figures)}
+
+    def seeds(self, minibatches: int, matrix: CSR) -> Selection:
+        """Minibatches of vertices that have neighbours."""
+        candidates = np.flatnonzero(matrix.degrees > 0)
+        order = candidates[np.random.default_rng(0).permutation(len(candidates))]
+        parts = [order[j * BATCH : (j + 1) * BATCH] for j in range(minibatches)]
+        return Selection.of([part for part in parts if len(part)], matrix.shape[0])
+
+
+def digests(bench: Bench) -> dict[str, Any]:
+    """Every sampler, on small graphs against the reference and on the large one against native; what differs is named."""
+    small = rmat(8, edges=2000, seed=2).adjacency
+    weighted = small.with_values(np.random.default_rng(1).integers(0, 2**30, small.nnz))
+    few = Selection.of([np.arange(j, 250, 17) for j in range(9)], 256)
+    compared, differ = 0, []
+    checks = [("small", graph, few, backends.make("reference")) for graph in (small, weighted)]
+    checks.append(("large", bench.large, bench.seeds(4, bench.large), backends.make()))
+    for where, graph, seeds, truth in checks:
+        settings = SETTINGS | ({"sage weighted": {"weighted": True}} if graph.values is not None else {})
+        for setting, options in settings.items():
+            if where == "large" and setting in ("full", "shadow"):
+                continue  # whole neighbourhoods of a large graph are most of it
+            sampler = samplers.make(setting.split()[0], (40, 3) if where == "small" else FANOUTS, **options)
+            bulks = [sampler.sample_bulk(LocalAdjacency(graph, engine), seeds, Stream(1)) for engine in (bench.engine, truth)]
+            got, expected = ([minibatch.digest() for minibatch in bulk] for bulk in bulks)
+            compared += len(got)
+            differ += [] if got == expected else [f"{setting}, {where}"]
+    return {"minibatches_compared": compared, "differ": differ}
+
+
+def sampling(bench: Bench) -> dict[str, Any]:
+    """Edges a second of fanouts 15,10,5 with relabelling, by minibatches in a bulk; all is the epoch of a tenth of the vertices."""
+    a, found = bench.device.matrix(bench.large), {}
+    draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
+    for k in (1, 8, 32, max(1, bench.large.shape[0] // (10 * BATCH))):
+        seeds = bench.seeds(k, bench.large)
+        bulk = expand(bench.device, a, seeds, FANOUTS, draws, False)
+        edges = sum(len(hop.columns) for hop in bulk.hops)
+        seconds = bench.median(lambda seeds=seeds: expand(bench.device, a, seeds, FANOUTS, draws, False))
+        found[f"k = {len(seeds)}"] = {"edges": edges, "seconds": seconds, "edges_per_second": edges / seconds["median"]}
+    return found
+
+
+def copying(bench: Bench) -> dict[str, Any]:
+    """Bytes a second, read and written, of a plain copy, of feature rows of 400 bytes, and of R-MAT rows."""
+    device, rng = bench.device, np.random.default_rng(1)
+    n, width = bench.large.shape[0], 100
+    features = device.full(n * width, 1, np.float32)
+    target = device.empty(n * width, np.float32)
+    plain = bench.median(lambda: target.__setitem__(slice(None), features))
+    rows = device.put(rng.integers(0, n, n).astype(np.int32))
+    rows_400 = bench.median(lambda: gather(device, features, width, rows))
+    halved = bench.median(lambda: gather(device, features, width, rows, wanted="float16"))
+    skewed, picked = device.matrix(bench.skewed), rng.integers(0, bench.skewed.shape[0], bench.skewed.shape[0]).astype(np.int32)
+    there, entries = device.put(picked), int(bench.skewed.degrees[picked].sum())
+    extraction = bench.median(lambda: copied(device, skewed, Rows(there, there, None, None, len(picked), 0)))
+    rates = {
+        "copy": 8 * n * width / plain["median"], "rows of 400 bytes": (8 * n * width + 4 * n) / rows_400["median"],
+        "the same to fp16": (6 * n * width + 4 * n) / halved["median"],
+        "R-MAT rows": (8 * entries + 40 * len(picked)) / extraction["median"],
+    }  # fmt: skip
+    return {"bytes_per_second": rates, "share_of_copy": {name: rate / rates["copy"] for name, rate in rates.items()}}
+
+
+def layers(bench: Bench) -> dict[str, Any]:
+    """LADIES, three layers of 512, on the device and on this machine's processors: seconds from seeds to minibatches on the host."""
+    seeds, sampler = bench.seeds(32, bench.large), samplers.make("ladies", (512, 512, 512))
+    found = {}
+    for name, engine in (("cuda", bench.engine), ("native", backends.make())):
+        adjacency, figures = LocalAdjacency(bench.large, engine), []
+        for _ in range(4):
+            began = time.perf_counter()
+            sampler.sample_bulk(adjacency, seeds, Stream(1))
+            figures.append(time.perf_counter() - began)
+        found[name] = {"seconds": {"median": statistics.median(figures[1:]), "min": min(figures[1:]), "max": max(figures[1:])}}
+    return {**found, "times_faster": found["native"]["seconds"]["median"] / found["cuda"]["seconds"]["median"]}
+
+
+def baselines(bench: Bench) -> dict[str, Any]:
+    """The same hops by library products, by sorting random keys in torch, and by torch-quiver: edges a second."""
+    found: dict[str, Any] = {}
+    seeds = bench.seeds(8, bench.large)
+    for name, baseline in (("products, prefix sums, search", by_products), ("torch, sorted keys", by_sorting), ("torch-quiver", quiver)):
+        try:
+            work = baseline(bench.large, [seeds.part(j) for j in range(len(seeds))], FANOUTS)
+            edges, seconds = work(), bench.median(work)
+            found[name] = {"edges": edges, "seconds": seconds, "edges_per_second": edges / seconds["median"]}
+        except Exception as error:  # of a library that is missing, or was built without CUDA
+            found[name] = f"left out: {type(error).__name__}: {error}"
+    return found
+
+
+def sharing(bench: Bench) -> dict[str, Any]:
+    """Digests of 1, 2 and 4 ranks that share the card, the graph in block rows: all alike."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "bulksample"]
+        make = ["data", "make", "rmat", "--scale", "14", "--edge-factor", "16", "-o", f"{folder}/g"]
+        subprocess.run([*command, *make], check=True, timeout=120)
+        for ranks in (1, 2, 4):
+            started = ["mpirun", "-n", str(ranks), *command] if ranks > 1 else command
+            placed = ["--graph", "partitioned"] if ranks > 1 else []
+            written = Path(folder) / f"{ranks}.json"
+            ask = ["sample", f"{folder}/g", "--minibatches", "8", "--bulk-size", "2", "--backend", bench.engine.name, "--json", str(written)]
+            subprocess.run([*started, *ask, *placed], check=True, timeout=120)
+            found[str(ranks)] = json.loads(written.read_text())["digest"]
+    return {"digests": found, "alike": len(set(found.values())) == 1}
+
+
+SECTIONS = {"digests": digests, "sampling": sampling, "copying": copying, "baselines": baselines, "layers": layers, "sharing": sharing}
+
+
+def measure(bench: Bench, seconds: float, names: tuple[str, ...] = tuple(SECTIONS)) -> dict[str, Any]:
+    """The sections, as long as there is time; a failure is a result."""
+    began, found = time.perf_counter(), {}
+    for name in names:
+        spent = time.perf_counter() - began
+        if spent > seconds:
+            found[name] = f"left out: {spent:.0f} of {seconds:.0f} seconds were spent"
+            continue
+        try:
+            found[name] = SECTIONS[name](bench)
+        except Exception as error:  # of a driver, a library or ours: the other sections still count
+            found[name] = f"failed: {type(error).__name__}: {error}"
+        print(f"{name}: {found[name]}", flush=True)
+    return found
+
+
+def like_products(n: int = 2_449_029, entries: int = 123_718_280, seed: int = 1) -> CSR:
+    """A directed graph of the size of ogbn-products, out of skewed degrees and skewed columns."""
+    rng = np.random.default_rng(seed)
+    degrees = np.minimum(rng.lognormal(0, 1.1, n), 300)
+    degrees = np.maximum(degrees * (entries / degrees.sum()), 1).astype(np.int64)
+    keys = np.repeat(np.arange(n), degrees)
+    keys *= n
+    keys += (n * rng.random(len(keys)) ** 1.5).astype(np.int64)
+    keys.sort()
+    keys = keys[np.concatenate([[True], np.diff(keys) > 0])]
+    rows, columns = np.divmod(keys, n)
+    return CSR(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))]), columns.astype(np.int32), None, (n, n))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=400, help="After so many no further section begins.")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    engine = backends.make("cuda")
+    import cupy
+
+    def seconds_of(work: Callable[[], Any]) -> float:
+        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record()
+        work()
+        stop.record()
+        stop.synchronize()
+        return cupy.cuda.get_elapsed_time(start, stop) / 1e3
+
+    card = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    bench = Bench(engine, seconds_of, like_products(), rmat(20, edges=15_000_000, seed=1, backend=backends.make()).adjacency)
+    report({"card": card, "machine": machine(), "fanouts": FANOUTS, "batch_size": BATCH, **measure(bench, options.seconds)}, options.json)
+
+
+if __name__ == "__main__":
+    main()
