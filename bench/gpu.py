@@ -161,13 +161,13 @@ def sharing(bench: Bench) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bulksample"]
         make = ["data", "make", "rmat", "--scale", "14", "--edge-factor", "16", "-o", f"{folder}/g"]
-        subprocess.run([*command, *make], check=True, timeout=120)
+        subprocess.run([*command, *make], check=True, timeout=120, stdout=subprocess.DEVNULL)
         for ranks in (1, 2, 4):
             started = ["mpirun", "-n", str(ranks), *command] if ranks > 1 else command
             placed = ["--graph", "partitioned"] if ranks > 1 else []
             written = Path(folder) / f"{ranks}.json"
-            ask = ["sample", f"{folder}/g", "--minibatches", "8", "--bulk-size", "2", "--backend", bench.engine.name, "--json", str(written)]
-            subprocess.run([*started, *ask, *placed], check=True, timeout=120)
+            ask = ["sample", f"{folder}/g", "--minibatches", "8", "--bulk-size", "2", "--backend", bench.engine.name]
+            subprocess.run([*started, *ask, *placed, "--json", str(written)], check=True, timeout=120, stdout=subprocess.DEVNULL)
             found[str(ranks)] = json.loads(written.read_text())["digest"]
     return {"digests": found, "alike": len(set(found.values())) == 1}
 
