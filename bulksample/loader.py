@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
 
-from .adjacency import Adjacency
+from .adjacency import Adjacency, Expands
 from .errors import UsageError
 from .minibatch import MiniBatch
 from .rng import Stream
@@ -48,7 +49,8 @@ class BulkLoader:
         At step t this loader yields minibatch ``t * ranks + rank``; None where the epoch has no such minibatch, so that all
         ranks make the same number of steps.
     memory_budget : int, optional
-        Bytes for sampled minibatches; a quarter of the free memory unless given.
+        Bytes for sampled minibatches; a quarter of the free memory unless given. Where a bulk of a graph of this process takes more
+        than there is, later ones are sampled in halves, and a warning says so.
     prefetch : bool
         Sample the next bulk on a thread while the present one is consumed.
 
@@ -86,6 +88,7 @@ class BulkLoader:
         self._stream, self._shuffle = Stream(seed), shuffle
         self._batch_size, self._rank, self._ranks = batch_size, rank, ranks
         self._prefetch = prefetch
+        self._most: int | None = None  # minibatches sampled in one call, once a bulk of k took more memory than there is
         self._minibatches = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size)
         self.epoch = 0
         self._step = 0
@@ -175,8 +178,21 @@ class BulkLoader:
         own = [i for i in ids if i < self._minibatches]
         lists = [order[i * self._batch_size : (i + 1) * self._batch_size] for i in own]
         seeds = Selection.of(lists, self._adjacency.n, np.array(own, np.int64))
-        sampled = self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch)
-        return [*sampled, *[None] * (len(ids) - len(own))]
+        return [*self._sample_bulk(seeds, epoch), *[None] * (len(ids) - len(own))]
+
+    def _sample_bulk(self, seeds: Selection, epoch: int) -> list[MiniBatch]:
+        """The minibatches of a bulk, in one call; in calls of half as many from when memory has run out once."""
+        if self._most is None:
+            try:
+                return self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch)
+            except MemoryError as error:
+                if len(seeds) < 2 or not isinstance(self._adjacency, Expands):  # ranks that sample together keep their bulks alike
+                    raise
+                self._most = -(-len(seeds) // 2)
+                told = f"out of memory with {len(seeds)} minibatches in a bulk ({error}): going on with {self._most}"
+                warnings.warn(f"{told}; a lower bulk_size would fit", stacklevel=2)
+        pieces = [seeds.parts(first, first + self._most) for first in range(0, len(seeds), self._most)]
+        return [m for piece in pieces for m in self._sampler.sample_bulk(self._adjacency, piece, self._stream, epoch)]
 
     def _probe(self) -> int:
         """Bytes of this rank's first minibatch, 0 where it has none."""

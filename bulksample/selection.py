@@ -102,6 +102,13 @@ class Selection:
         """The vertices of the j-th minibatch."""
         return self.vertices[self.pointers[j] : self.pointers[j + 1]]
 
+    def parts(self, first: int, last: int) -> Selection:
+        """Minibatches first .. last - 1, as far as there are so many."""
+        pointers = self.pointers[first : last + 1]
+        rows = slice(pointers[0], pointers[-1])
+        names = None if self.own_names is None else self.own_names[rows]
+        return Selection(self.minibatches[first:last], pointers - pointers[0], self.vertices[rows], self.n, names)
+
     def added_since(self, earlier: Selection) -> Selection:
         """The vertices that each minibatch holds beyond those of `earlier`, which are a prefix of its own."""
         keep = np.ones(len(self.vertices), bool)

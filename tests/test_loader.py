@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from zoo import random_matrix
 
-from bulksample import LocalAdjacency, UsageError, backends, digest, samplers
+from bulksample import LocalAdjacency, Selection, UsageError, backends, digest, samplers
 from bulksample.loader import BulkLoader
 
 N = 200
@@ -131,3 +131,52 @@ def test_the_digest_of_an_epoch_does_not_depend_on_its_order():
     epoch = list(loader())
     assert digest(epoch) == digest(reversed(epoch)) == digest((m.epoch, m.id, m.digest()) for m in epoch)
     assert digest(epoch[1:]) != digest(epoch)
+
+
+class Tight:
+    """A sampler on a machine with memory for `most` minibatches at once."""
+
+    def __init__(self, sampler, most):
+        self._sampler, self._most, self.calls = sampler, most, []
+
+    def check(self, adjacency):
+        self._sampler.check(adjacency)
+
+    def sample_bulk(self, adjacency, seeds, stream, epoch):
+        self.calls.append(len(seeds))
+        if len(seeds) > self._most:
+            raise MemoryError(f"{len(seeds)} of {self._most} fit")
+        return self._sampler.sample_bulk(adjacency, seeds, stream, epoch)
+
+
+def tight(most, **options):
+    given = loader(bulk_size=8, prefetch=False, **options)
+    given._sampler = Tight(given._sampler, most)
+    return given
+
+
+def test_a_bulk_that_takes_too_much_memory_is_halved_once_and_says_so():
+    got = tight(4)
+    with pytest.warns(UserWarning, match=r"out of memory with 8 minibatches in a bulk \(8 of 4 fit\): going on with 4"):
+        assert digests(got) == digests(loader())
+    assert got._sampler.calls == [8, 4, 4, 2]
+    assert digests(got) == digests(loader_of_the_next_epoch())
+    assert got._sampler.calls[4:] == [4, 4, 2]
+
+
+def loader_of_the_next_epoch():
+    given = loader()
+    given.epoch = 1
+    return given
+
+
+def test_memory_that_runs_out_twice_is_an_error():
+    with pytest.warns(UserWarning, match="going on with 4"), pytest.raises(MemoryError, match="4 of 3 fit"):
+        list(tight(3))
+
+
+def test_ranks_that_sample_together_do_not_halve_alone():
+    given = tight(4)
+    given._adjacency = object()
+    with pytest.raises(MemoryError, match="8 of 4 fit"):
+        given._sample_bulk(Selection.of([[j] for j in range(8)], N), 0)

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 from battery import SETTINGS, make, needs_weights
+from engines import engine
 from launch import run_ranks
 from oracles import assert_identical
 from zoo import ZOO, random_matrix
@@ -32,10 +33,10 @@ def block_row(matrix, layout, i):
     return backends.make("reference").extract_rows(matrix, layout.members(i))
 
 
-def distributed(comm, replication, policy, matrix, layout=None):
+def distributed(comm, replication, policy, matrix, layout=None, backend=None):
     grid = ProcessGrid(comm, replication)
     layout = layout or Layout.even(matrix.shape[0], grid.rows)
-    return POLICIES[policy](grid, block_row(matrix, layout, grid.row), backends.make("auto", 1), layout)
+    return POLICIES[policy](grid, block_row(matrix, layout, grid.row), backend or backends.make("auto", 1), layout)
 
 
 def seeds_of(n):
@@ -72,6 +73,20 @@ def test_the_grid_does_not_change_a_minibatch(setting, policy, grids):
 
                 spread = dict(pair for part in on_threads(p, rank) for pair in part)
                 assert spread == alone, f"{name}, p = {p}, c = {c}: minibatches {[i for i in alone if spread.get(i) != alone[i]]}"
+
+
+@pytest.mark.parametrize("name", ["emulated", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.mark.parametrize("setting", ["sage", "sage weighted", "labor", "ladies"])
+def test_ranks_that_share_a_device_draw_alike(setting, name):
+    matrix, sampler = ZOO["weighted"], make(setting)
+    lists, engines = seeds_of(200), [engine(name) for _ in range(4)]
+    alone = dict(epoch(sampler, LocalAdjacency(matrix, backends.make("reference")), lists))
+    for p, c, policy in ((2, 1, "owner"), (4, 2, "owner"), (4, 1, "rows")):
+        def rank(comm, p=p, c=c, policy=policy):
+            adjacency = distributed(comm, c, policy, matrix, backend=engines[comm.rank])
+            return epoch(sampler, adjacency, lists, comm.rank, p, bulk=2)
+
+        assert dict(pair for part in on_threads(p, rank) for pair in part) == alone, f"{policy}, p = {p}, c = {c}"
 
 
 def some_lists(n, seed):
