@@ -15,8 +15,8 @@ import numpy as np
 from ..rng import Draw
 from ..selection import Selection
 from ..sparse import CSR
-from .base import Backend, LayerPicks, Noise, Picks, Restriction, refuse_row
-from .gpu import draws, numbers, products
+from .base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
+from .gpu import draws, layers, numbers, products
 from .gpu.bulk import expand
 from .gpu.device import Device
 from .gpu.kernels import Launcher
@@ -106,6 +106,13 @@ class Cuda(Backend):
     @_phase
     def expand(self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
         bulk = expand(self.device, self.device.matrix(a), seeds, fanouts, draws, only_new)
+        return cut(seeds.pointers, *bulk.to_host(self.device), only_new)
+
+    @_phase
+    def expand_layers(
+        self, a: CSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
+    ) -> list[Expansion] | None:
+        bulk = layers.expand_layers(self.device, self.device.matrix(a), seeds, drawn, weights, only_new)
         return cut(seeds.pointers, *bulk.to_host(self.device), only_new)
 
     @_phase

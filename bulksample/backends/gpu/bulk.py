@@ -21,6 +21,7 @@ class DeviceHop(NamedTuple):
     frontier: Any  # int64, shape (k + 1,): rows of each minibatch
     pointers: Any  # int64, shape (R + 1,)
     columns: Any  # int32, shape (E,)
+    weights: Any = None  # float32, shape (E,), or None: the mean
 
 
 class Bulk(NamedTuple):
@@ -34,7 +35,10 @@ class Bulk(NamedTuple):
     def to_host(self, device: Device) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[np.ndarray, Hop]], list[np.ndarray]]:
         """What `hops.cut` takes."""
         with device.phase("copy to host"):
-            hops = [(device.get(hop.frontier), Hop(device.get(hop.pointers), device.get(hop.columns), None)) for hop in self.hops]
+            hops = []
+            for hop in self.hops:
+                weights = None if hop.weights is None else device.get(hop.weights)
+                hops.append((device.get(hop.frontier), Hop(device.get(hop.pointers), device.get(hop.columns), weights)))
             return self.ends[-1], device.get(self.held.vertices), device.get(self.seed_rows), hops, [np.diff(ends) for ends in self.ends]
 
 

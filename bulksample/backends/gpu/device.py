@@ -45,6 +45,7 @@ class Device:
 
     def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int) -> None:
         self.arrays, self.launch, self.free_bytes = arrays, launcher, free_bytes
+        self._constants: dict[int, Any] = {}
         self._matrix_bytes = 0
         self._matrices: WeakKeyDictionary[CSR, tuple[CSR, Matrix]] = WeakKeyDictionary()
 
@@ -99,6 +100,13 @@ class Device:
             values = None if a.values is None else self._shared(a.values)
             self._matrices[a] = a.with_values(a.values), Matrix(self._shared(a.indptr), self._shared(a.indices), values, a.shape)
         return self._matrices[a][1]
+
+    def constant(self, array: np.ndarray) -> Any:
+        """An array that does not change, on the device, as long as it lives on the host."""
+        if id(array) not in self._constants:
+            self._constants[id(array)] = self.put(array)
+            finalize(array, self._constants.pop, id(array), None)
+        return self._constants[id(array)]
 
     def _shared(self, array: np.ndarray) -> Any:
         for held, there in self._matrices.values():

@@ -1,0 +1,43 @@
+// Layer-wise sampling around the product, the race and the restriction: the factors of the rows, the weights of the race, and those of
+// the edges that were kept. Each is the one IEEE operation after the other that samplers/base.py writes.
+#include "device.h"
+
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) factors_of(const bs_i64* __restrict__ factors, const bs_i32* __restrict__ vertices,
+                                                                  bs_i64 count, bs_i64* __restrict__ out) {
+  for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) out[i] = factors[vertices[i]];
+}
+
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) race_weights(const bs_i64* __restrict__ sums, bs_i64 count, bs_i32 squared,
+                                                                    double* __restrict__ weights) {
+  for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) {
+    const double weight = (double)sums[i];
+    weights[i] = squared ? weight * weight : weight;
+  }
+}
+
+// The edges of the rows of k frontiers: found vertices and their weights. A thread takes a row, since its total runs from left to right.
+// Edge e of a row of minibatch j goes to pick picked[j] + columns[e], and stands at entries[e] in A.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) weigh_edges(const bs_i32* __restrict__ vertices, bs_i64 rows,
+                                                                   const bs_i64* __restrict__ parts, bs_i64 k,
+                                                                   const bs_i64* __restrict__ ends, const bs_i32* __restrict__ columns,
+                                                                   const bs_i64* __restrict__ entries, const bs_i64* __restrict__ values,
+                                                                   const double* __restrict__ row_sums, const bs_i64* __restrict__ picked,
+                                                                   const bs_i32* __restrict__ picks, const double* __restrict__ inclusion,
+                                                                   bs_i32 debias, bs_i32 renormalise, double* __restrict__ scratch,
+                                                                   bs_i32* __restrict__ found, float* __restrict__ weights) {
+  for (bs_i64 r = bs_thread(); r < rows; r += bs_threads()) {
+    const bs_i64 first = picked[bs_row_of(parts, k, r)];
+    const double sum = row_sums[vertices[r]], whole = sum > 1.0 ? sum : 1.0;
+    double total = 0.0;
+    for (bs_i64 e = ends[r]; e < ends[r + 1]; ++e) {
+      const bs_i64 source = first + columns[e];
+      double weight = (values ? (double)values[entries[e]] : 1.0) / whole;
+      if (debias) weight /= inclusion[source];
+      found[e] = picks[source];
+      scratch[e] = weight;
+      total += weight;
+    }
+    for (bs_i64 e = ends[r]; e < ends[r + 1]; ++e)
+      weights[e] = (float)(!renormalise ? scratch[e] : total > 0.0 ? scratch[e] / total : 0.0);
+  }
+}
