@@ -61,3 +61,19 @@ __device__ __forceinline__ T bs_warp_before(T value, T* all) {
   *all = __shfl_sync(BS_ALL, sum, 31);
   return sum - value;
 }
+
+// The same over the threads of a block; `sums` is shared, a place for each warp. A barrier for all of them.
+template <class T>
+__device__ __forceinline__ T bs_block_before(T value, T* sums, T* all) {
+  T of_warp, earlier = 0, total = 0;
+  const T before = bs_warp_before(value, &of_warp);
+  if (bs_lane() == 31) sums[threadIdx.x / 32] = of_warp;
+  __syncthreads();
+  for (bs_u32 w = 0; w < BS_BLOCK / 32; ++w) {
+    if (w < threadIdx.x / 32) earlier += sums[w];
+    total += sums[w];
+  }
+  __syncthreads();
+  *all = total;
+  return earlier + before;
+}

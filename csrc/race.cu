@@ -136,19 +136,35 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_keys(const bs_i64* 
   }
 }
 
+// What a block shares while it looks for a key.
+struct Search {
+  bs_u32 bins[256];
+  bs_i64 sums[BS_BLOCK / 32], left;
+  bs_u32 digit;
+};
+
 // The key of rank `rank` among keys[begin .. end - 1], and how many are below it: eight bits at a time, the highest first.
-__device__ __forceinline__ bs_u64 key_of_rank(const bs_u64* keys, bs_i64 begin, bs_i64 end, bs_i64 rank, bs_u32* bins, bs_i64* below) {
+// A thread looks after two of the 256 bins.
+__device__ __forceinline__ bs_u64 key_of_rank(const bs_u64* keys, bs_i64 begin, bs_i64 end, bs_i64 rank, Search& search, bs_i64* below) {
   bs_u64 known = 0;
   bs_i64 left = rank;
   for (int shift = 56; shift >= 0; shift -= 8) {
-    for (bs_u32 i = threadIdx.x; i < 256; i += BS_BLOCK) bins[i] = 0;
+    bs_u32* own = search.bins + 2 * threadIdx.x;
+    own[0] = own[1] = 0;
     __syncthreads();
     for (bs_i64 at = begin + threadIdx.x; at < end; at += BS_BLOCK)
-      if (shift == 56 || (keys[at] ^ known) >> (shift + 8) == 0) atomicAdd(&bins[keys[at] >> shift & 255u], 1u);
+      if (shift == 56 || (keys[at] ^ known) >> (shift + 8) == 0) atomicAdd(&search.bins[keys[at] >> shift & 255u], 1u);
     __syncthreads();
-    bs_u32 digit = 0;
-    for (; digit < 255 && left >= bins[digit]; ++digit) left -= bins[digit];
-    known |= (bs_u64)digit << shift;
+    bs_i64 all;
+    const bs_i64 before = bs_block_before((bs_i64)own[0] + own[1], search.sums, &all);
+    if (before <= left && left < before + own[0] + own[1]) {
+      const bool second = left >= before + own[0];
+      search.digit = 2 * threadIdx.x + second;
+      search.left = left - before - (second ? own[0] : 0);
+    }
+    __syncthreads();
+    known |= (bs_u64)search.digit << shift;
+    left = search.left;
     __syncthreads();
   }
   *below = rank - left;
@@ -162,40 +178,27 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) take_smallest(const bs_i6
                                                                      const double* __restrict__ weights, bs_i64 rows, bs_i64 s,
                                                                      const bs_i64* __restrict__ ends, bs_i32* __restrict__ picks,
                                                                      double* __restrict__ inclusion) {
-  __shared__ bs_u32 bins[256];
-  __shared__ bs_i32 sums[2 * BS_BLOCK / 32];
+  __shared__ Search search;
   for (bs_i64 r = blockIdx.x; r < rows; r += gridDim.x) {
     const bs_i64 begin = width < 0 ? pointers[r] : r * width, end = width < 0 ? pointers[r + 1] : begin + width;
-    const bs_i64 count = ends[r + 1] - ends[r];
-    bs_i64 below = count;
-    const bs_u64 bound = s >= 0 && s < end - begin ? key_of_rank(keys, begin, end, s, bins, &below) : NO_BITS;
-    bs_i64 ties = bound == NO_BITS ? 0 : s - below, written = ends[r];  // of those that equal the bound, the first few
+    bs_i64 below = 0, written = ends[r];
+    const bs_u64 bound = s >= 0 && s < end - begin ? key_of_rank(keys, begin, end, s, search, &below) : NO_BITS;
+    bs_i64 ties = bound == NO_BITS ? 0 : s - below;  // of those that equal the bound, the first few
     const double tau = bound == NO_BITS ? no_key() : __longlong_as_double((bs_i64)bound);
     for (bs_i64 first = begin; first < end; first += BS_BLOCK) {
       const bs_i64 at = first + threadIdx.x;
       const bool less = at < end && keys[at] < bound, tie = at < end && keys[at] == bound && bound != NO_BITS;
-      bs_i32 ties_here, here, ties_before = bs_warp_before((bs_i32)tie, &ties_here);
-      if (bs_lane() == 0) sums[threadIdx.x / 32] = ties_here;
-      __syncthreads();
-      for (bs_u32 w = 0; w < threadIdx.x / 32; ++w) ties_before += sums[w];
-      const bool taken = less || (tie && ties_before < ties);
-      bs_i32 before = bs_warp_before((bs_i32)taken, &here);
-      if (bs_lane() == 0) sums[BS_BLOCK / 32 + threadIdx.x / 32] = here;
-      __syncthreads();
-      bs_i32 all = 0, all_ties = 0;
-      for (bs_u32 w = 0; w < BS_BLOCK / 32; ++w) {
-        if (w < threadIdx.x / 32) before += sums[BS_BLOCK / 32 + w];
-        all += sums[BS_BLOCK / 32 + w];
-        all_ties += sums[w];
-      }
+      bs_i64 all, all_ties;
+      const bool taken = bs_block_before((bs_i64)tie, search.sums, &all_ties) < ties ? less || tie : less;
+      const bs_i64 place = written + bs_block_before((bs_i64)taken, search.sums, &all);
       if (taken) {
         const bs_i64 from = width < 0 ? at : at - begin;
-        picks[written + before] = columns[from];
-        if (weights) inclusion[written + before] = bs_inclusion(weights[from], tau);
+        picks[place] = columns[from];
+        if (weights) inclusion[place] = bs_inclusion(weights[from], tau);
       }
       written += all;
       ties -= ties < all_ties ? ties : all_ties;
-      __syncthreads();
     }
+    __syncthreads();
   }
 }

@@ -5,22 +5,6 @@
 constexpr int EACH = 16;
 constexpr bs_i64 SCAN_TILE = (bs_i64)EACH * BS_BLOCK;
 
-// The sum over the threads of a block that come before this one, and over all of them.
-__device__ __forceinline__ bs_i64 block_before(bs_i64 value, bs_i64* sums, bs_i64* all) {
-  bs_i64 of_warp;
-  const bs_i64 before = bs_warp_before(value, &of_warp);
-  if (bs_lane() == 31) sums[threadIdx.x / 32] = of_warp;
-  __syncthreads();
-  bs_i64 earlier = 0, total = 0;
-  for (bs_u32 w = 0; w < BS_BLOCK / 32; ++w) {
-    if (w < threadIdx.x / 32) earlier += sums[w];
-    total += sums[w];
-  }
-  __syncthreads();
-  *all = total;
-  return earlier + before;
-}
-
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) scan_tiles(const bs_i32* __restrict__ counts, bs_i64 n, bs_i64* __restrict__ tiles) {
   __shared__ bs_i64 sums[BS_BLOCK / 32];
   bs_i64 sum = 0, all;
@@ -28,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) scan_tiles(const bs_i32* 
     const bs_i64 at = blockIdx.x * SCAN_TILE + i * BS_BLOCK + threadIdx.x;
     if (at < n) sum += counts[at];
   }
-  block_before(sum, sums, &all);
+  bs_block_before(sum, sums, &all);
   if (threadIdx.x == 0) tiles[blockIdx.x] = all;
 }
 
@@ -39,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) scan_sums(bs_i64* __restr
   for (bs_i64 first = 0; first < n; first += BS_BLOCK) {
     const bs_i64 at = first + threadIdx.x;
     bs_i64 all;
-    const bs_i64 before = block_before(at < n ? tiles[at] : 0, sums, &all);
+    const bs_i64 before = bs_block_before(at < n ? tiles[at] : (bs_i64)0, sums, &all);
     if (at < n) tiles[at] = earlier + before;
     earlier += all;
   }
@@ -53,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) scan_pointers(const bs_i3
   for (int i = 0; i < EACH; ++i) {
     const bs_i64 at = blockIdx.x * SCAN_TILE + i * BS_BLOCK + threadIdx.x;
     bs_i64 all;
-    const bs_i64 before = block_before(at < n ? counts[at] : 0, sums, &all);
+    const bs_i64 before = bs_block_before(at < n ? (bs_i64)counts[at] : 0, sums, &all);
     if (at < n) pointers[at] = earlier + before;
     if (at == n) pointers[n] = earlier + before;
     earlier += all;

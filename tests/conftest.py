@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engines import ALL, HELD_AGAINST_THE_REFERENCE, emulated_on_a_large_zoo, engine
+from engines import ALL, HELD_AGAINST_THE_REFERENCE, engine, too_much_to_emulate
 from hypothesis import HealthCheck, settings
 from zoo import ZOO
 
@@ -16,7 +16,7 @@ settings.load_profile("steady")
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:
-        if emulated_on_a_large_zoo(item):
+        if too_much_to_emulate(item):
             item.add_marker(pytest.mark.slow)
 
 

@@ -22,10 +22,11 @@ def engine(name):
     return backends.make(name, int(number) if number else None)
 
 
-def emulated_on_a_large_zoo(item):
-    """Whether a test runs an emulated device on a graph that the quick set leaves out."""
+def too_much_to_emulate(item):
+    """Whether a test runs an emulated device on a graph, or on rows, that the quick set leaves out."""
     parameters = getattr(item, "callspec", None)
     if parameters is None:
         return False
     names = [str(parameters.params.get(fixture, "")) for fixture in ("backend", "fast")]
-    return any(name.startswith("emulated") for name in names) and parameters.params.get("matrix", QUICK[0]) not in QUICK
+    much = parameters.params.get("matrix", QUICK[0]) not in QUICK or item.get_closest_marker("heavy")
+    return bool(much) and any(name.startswith("emulated") for name in names)

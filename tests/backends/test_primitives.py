@@ -27,6 +27,7 @@ def test_draws_equal_the_reference(fast, reference, matrix, law):
         assert_identical(fast.sample_rows(matrix, q, s, draw), reference.sample_rows(matrix, q, s, draw), f"fanout {s}")
 
 
+@pytest.mark.heavy
 def test_draws_of_a_hub_equal_the_reference(fast, reference):
     hub = CSR(np.array([0, 40_000, 40_000]), np.arange(40_000, dtype=np.int32), None, (2, 50_000))
     q = Selection(np.arange(5), np.arange(6), np.zeros(5), 50_000)

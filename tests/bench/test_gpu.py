@@ -21,7 +21,7 @@ def seconds_of(work):
 @pytest.fixture
 def bench(monkeypatch):
     monkeypatch.setattr(gpu, "BATCH", 16)
-    return gpu.Bench(emulated(), seconds_of, gpu.like_products(500, 8000), rmat(8, edges=1500, seed=1).adjacency, rounds=2)
+    return gpu.Bench(emulated(), seconds_of, seconds_of, gpu.like_products(500, 8000), rmat(8, edges=1500, seed=1).adjacency, rounds=2)
 
 
 def test_sections_that_need_no_library_give_their_figures(bench):
