@@ -103,10 +103,6 @@ class HaloFlight:
         packed = [messages.pack(np.ascontiguousarray(rows), peer, key) for peer, rows in enumerate(parts)]
         self._arrival: Arrival = halo.comm.start_alltoall(packed, "activations")
 
-    def progress(self) -> None:
-        """Let the MPI library move what it moves only inside its own calls."""
-        self._arrival.done()
-
     def parts(self) -> list[np.ndarray]:
         """The rows that came from each rank, in rank order."""
         arrived = enumerate(zip(self._arrival.wait(), self._counts, strict=True))
