@@ -120,7 +120,9 @@ class TrainConfig(BaseModel):
     label: str | None = None
     feature_norm: Literal["none", "l1", "l2"] = "none"
 
-    metric: Literal["accuracy", "f1", "f1_macro", "f1_micro", "rocauc"] = "accuracy"
+    task: Literal["nodes", "links"] = "nodes"
+    decoder: Literal["dot", "mlp"] = "dot"  # of links
+    metric: Annotated[str, Field(pattern=r"^(accuracy|f1|f1_macro|f1_micro|rocauc|mrr|hits@[1-9][0-9]*)$")] = "accuracy"
     eval_every: Annotated[int, Field(ge=1)] = 1
     patience: Annotated[int, Field(ge=0)] = 0
 
@@ -141,6 +143,8 @@ class TrainConfig(BaseModel):
         if not isinstance(given, dict):
             return given
         given = {key: value for key, value in given.items() if value is not None}
+        if given.get("task") == "links":
+            given.setdefault("metric", "mrr")
         if "fanouts" in given and "layers" not in given:
             given["layers"] = len(given["fanouts"])
         if "layers" in given and "fanouts" not in given and isinstance(given["layers"], int):
@@ -172,7 +176,21 @@ class TrainConfig(BaseModel):
         if self.method != "adaqp" and (given := [name for name in ADAQP if getattr(self, name) != type(self).model_fields[name].default]):
             raise ValueError(f"{given[0]} is of the method 'adaqp'; got {self.method!r}")
         self._averaged()
+        self._linked()
         return self
+
+    def _linked(self) -> None:
+        """Raise `ValueError` for what has no meaning for the task."""
+        ranked = self.metric == "mrr" or self.metric.startswith("hits@")
+        if ranked != (self.task == "links"):
+            fit = "mrr or hits@10" if self.task == "links" else "accuracy, f1 or rocauc"
+            raise ValueError(f"the metric of the task {self.task!r} was {self.metric!r}; {fit} would fit")
+        if self.decoder != "dot" and self.task != "links":
+            raise ValueError(f"a decoder is of the task 'links'; got {self.task!r}")
+        if self.task == "links" and self.method not in ("sync", *AVERAGED):
+            raise ValueError(f"the task 'links' is of the methods {', '.join(('sync', *AVERAGED))}; got {self.method!r}")
+        if self.task == "links" and self.method == "sync" and self.graph == "partitioned":
+            raise ValueError("link prediction needs the edges beside it; graph replicated would fit")
 
     def _averaged(self) -> None:
         """Raise `ValueError` for options of methods that average weights, where they have no meaning."""

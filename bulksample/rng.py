@@ -43,6 +43,7 @@ class Purpose(IntEnum):
     TRAIN = 6  # initial weights and dropout of a step
     ROUNDING = 7  # stochastic rounding of rows that travel: a word per (row, receiver, column)
     WIDTH = 8  # random bit widths of messages
+    NEGATIVE = 9  # link prediction: a vertex that an edge of the training graph is told apart from
 
 
 class Law(IntEnum):

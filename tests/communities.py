@@ -37,6 +37,12 @@ def community_graph(n=300, classes=3, width=8, degree=8, sparse=False, weighted=
     return Graph(adjacency, unit, features, labels, classes, masks, {"other": (labels > 0).astype(np.int64)}, "communities").validate()
 
 
+def undirected(n=200, degree=6, seed=0):
+    """Edges at random, every one both ways, some of them loops; features that say nothing."""
+    u, v = np.random.default_rng(seed).integers(0, n, (2, n * degree // 2))
+    return Graph(CSR.from_edges(np.concatenate([u, v]), np.concatenate([v, u]), (n, n)), features=np.ones((n, 1), np.float32))
+
+
 def dense_adjacency(graph, weighted=False):
     """A as a dense float64 matrix."""
     a = graph.adjacency

@@ -227,6 +227,31 @@ def info(
     emit(result, json_file, str(store))
 
 
+@app.command("split-edges")
+def split_edges(
+    store: StoreArgument,
+    out: OutOption,
+    val: Annotated[float, typer.Option(min=0, max=1, help="Share of the edges that is held out for validation.")] = 0.05,
+    test: Annotated[float, typer.Option(min=0, max=1, help="Share that is held out for the test.")] = 0.1,
+    negatives: Annotated[int, typer.Option(min=1, help="Vertices that each held-out edge is ranked among.")] = 100,
+    seed: SeedOption = 0,
+    overwrite: OverwriteOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """A store without some of its edges, which are kept beside it: for link prediction."""
+    from ..data import links
+    from ..data import store as stores
+    from ..data.manifest import summary
+
+    start = time.perf_counter()
+    _check(out, overwrite)
+    graph, held = links.split_edges(stores.load(store), val, test, negatives, seed)
+    manifest = stores.save(graph, out, overwrite)
+    held.save(out)
+    told = {f"{split}_edges": len(held.pairs[split]) for split in links.HELD_OUT} | {"negatives": negatives}
+    emit({"store": str(out), **summary(manifest), **told, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")
+
+
 @app.command("verify")
 def verify(store: StoreArgument, json_file: JsonOption = None) -> None:
     """Check a store to the last byte; exit code 65 and both sums where a file is damaged."""

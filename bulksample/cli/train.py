@@ -90,7 +90,11 @@ def train(
     seeds: Annotated[str | None, typer.Option(help="Train on train, val, test or all; train where there is such a mask.")] = None,
     label: Annotated[str | None, typer.Option(help="Another column of the graph as the label.")] = None,
     feature_norm: Annotated[str, typer.Option(help="none, l1 or l2: divide each row by its norm.")] = "none",
-    metric: Annotated[str, typer.Option(help="accuracy, f1 (macro), f1_micro or rocauc; decides which weights are best.")] = "accuracy",
+    task: Annotated[str, typer.Option(help="nodes: classify them; or links: tell edges from pairs that are none.")] = "nodes",
+    decoder: Annotated[str, typer.Option(help="dot or mlp: the score of a pair (links).")] = "dot",
+    metric: Annotated[
+        str | None, typer.Option(help="accuracy, f1 (macro), f1_micro or rocauc; of links mrr or hits@10; decides which weights are best.")
+    ] = None,
     patience: Annotated[int, typer.Option(min=0, help="Stop after so many evaluations without a better one; 0 never does.")] = 0,
     eval_every: Annotated[int, typer.Option(min=1, help="Evaluate after so many epochs, and after the last.")] = 1,
     checkpoint: Annotated[Path | None, typer.Option(help="Directory for checkpoints, written after every epoch.")] = None,
@@ -123,7 +127,8 @@ def train(
         message_header=message_header, message_rounding=message_rounding, message_coding=message_coding,
         interval=interval, interval_growth=interval_growth, average_by=average_by, lost_parts=lost_parts, clusters=clusters,
         server_steps=server_steps, server_lr=server_lr, tolerate_failures=tolerate_failures, trainers=trainers, listen=listen, join=join,
-        grace=grace, seeds=seeds, label=label, feature_norm=feature_norm, metric=metric, patience=patience, eval_every=eval_every,
+        grace=grace, task=task, decoder=decoder,
+        seeds=seeds, label=label, feature_norm=feature_norm, metric=metric, patience=patience, eval_every=eval_every,
         checkpoint=None if checkpoint is None else str(checkpoint), checkpoint_every=checkpoint_every, resume=resume, timeout=timeout,
         metrics=None if lines is None else str(lines), quiet=quiet, seed=seed,
     )  # fmt: skip

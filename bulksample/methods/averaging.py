@@ -14,7 +14,7 @@ travel between them is the business of a plane (`methods.lockstep`, `methods.ser
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,8 +28,6 @@ from ..dist.partition import Partition
 from ..dist.threads import SerialComm
 from ..dist.tradeoff import tradeoff
 from ..errors import BackendUnavailable, DataError, UsageError
-from ..gnn.evaluate import evaluate
-from ..gnn.model import Gnn
 from ..gnn.part import part_of
 from ..gnn.view import View
 from ..gnn.whole import WholeView
@@ -37,6 +35,7 @@ from ..graph import Graph
 from ..sparse import CSR
 from .base import Method
 from .joined import Joined
+from .linkloss import without_labels
 from .lockstep import Lockstep
 from .plane import SCALARS, Dealt, Plane, load_vector, vector_of
 from .serving import Serving
@@ -74,7 +73,8 @@ class Averaging(Method):
 
     def open(self, source: Source, backend: Backend, fingerprint: str, weighted: bool, comm: Comm) -> View:
         """The whole graph on the server, which deals its vertices; on a trainer its part."""
-        config = self.config
+        config, links = self.config, self.config.task == "links"
+        super().open(source, backend, fingerprint, weighted, comm)
         self.plane = self._plane(comm, fingerprint, None if isinstance(source, Graph) else str(source))
         if config.lost_parts and self.plane.part is not None and self.plane.serves:
             raise UsageError("parts can be lost where trainers are apart from the server; got 1 rank: 3 or more would fit")
@@ -82,6 +82,7 @@ class Averaging(Method):
         members, split = self.plane.share(dealt)
 
         def seen(graph: Graph) -> WholeView:
+            graph = without_labels(graph) if links else graph
             return WholeView(graph, SerialComm(), backend, fingerprint, split, config.feature_norm, weighted)
 
         if whole is not None:
@@ -102,11 +103,13 @@ class Averaging(Method):
         try:
             graph = source if isinstance(source, Graph) else store.load(source)
             graph = graph.with_label(config.label) if config.label else graph
-            if graph.labels is None or graph.num_classes < 2:
+            labelled = graph.labels is not None and graph.num_classes > 1
+            if config.task == "nodes" and not labelled:
                 raise UsageError(f"graph {graph.name!r} has no labels to train on; it needs at least two classes")
             assignment = self._parts(graph.adjacency, parts).assignment
-            told = tradeoff(graph.adjacency, graph.labels, assignment, parts)
+            told = tradeoff(graph.adjacency, np.full(graph.n, -1) if graph.labels is None else graph.labels, assignment, parts)
             split = config.seeds or ("train" if graph.masks.get("train", np.zeros(1, bool)).any() else "all")
+            split = "all" if config.task == "links" else split
             graph.seeds(split)
         except (DataError, UsageError, BackendUnavailable) as error:
             return None, Dealt(fault=str(error))
@@ -175,7 +178,7 @@ class Averaging(Method):
         """By the server alone, of the newest average."""
         scores = {}
         if self.plane.serves:
-            scores = evaluate(cast(Gnn, trainer.model), self.judge.name, self.judge.share, SerialComm(), self.config.metric)
+            scores = self.scores(trainer.model, self.judge, SerialComm())
         return self.plane.told_by_server(scores)
 
     def before_save(self, trainer: Trainer) -> None:

@@ -19,9 +19,11 @@ from ..backends.base import Backend
 from ..config import TrainConfig
 from ..dist.base import Comm
 from ..gnn.evaluate import evaluate
+from ..gnn.links import LinkModel, evaluate_links
 from ..gnn.model import Gnn, Model, build
 from ..gnn.view import View
 from .buckets import add_over_ranks
+from .linkloss import held_out, link_loss
 from .supply import Minibatches, Step, Steps, make_loader
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class Method:
 
     def open(self, source: Source, backend: Backend, fingerprint: str, weighted: bool, comm: Comm) -> View | None:
         """The graph as this rank sees it, where a method opens it in a way of its own; None leaves that to the loop."""
+        if self.config.task == "links":
+            self.links = held_out(source)
         return None
 
     def view(self, view: View, comm: Comm) -> View:
@@ -69,7 +73,11 @@ class Method:
 
     def model(self, trainer: Trainer, stage: int) -> Model:
         """What a stage trains; rank 0's weights become those of all ranks. Called once for each stage that a run enters."""
-        return build(self.config, trainer.view.num_features, trainer.view.num_classes, trainer.word(0, 0, initial=True))
+        config, seed = self.config, trainer.word(0, 0, initial=True)
+        if config.task == "links":
+            encoder = build(config, trainer.view.num_features, config.hidden, seed)
+            return LinkModel(encoder, config.decoder, config.hidden)
+        return build(config, trainer.view.num_features, trainer.view.num_classes, seed)
 
     def begin_stage(self, trainer: Trainer, stage: int) -> None:
         """Called before the first round of a stage, also where a resumed run enters in its middle."""
@@ -86,6 +94,8 @@ class Method:
 
     def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, float]:
         """The summed loss of this rank in a step, and over how many vertices; None where there is nothing to differentiate."""
+        if self.config.task == "links":
+            return link_loss(trainer, step)
         asked = self.asked(trainer, step)
         if asked is None:
             return None, 0
@@ -151,8 +161,15 @@ class Method:
         """Called after the last step of a round, before it is evaluated."""
 
     def evaluate(self, trainer: Trainer) -> dict[str, float]:
-        """Scores of every split, on every rank; see `gnn.evaluate`."""
-        return evaluate(cast(Gnn, trainer.model), trainer.view.name, trainer.view.share, trainer.comm, self.config.metric)
+        """Scores of every split, on every rank; see `gnn.evaluate` and `gnn.links`."""
+        return self.scores(trainer.model, trainer.view, trainer.comm)
+
+    def scores(self, model: Model, view: View, comm: Comm) -> dict[str, float]:
+        """Scores of a model on a view that the ranks of a communicator share; collective among them."""
+        if self.config.task == "links":
+            _, _, k = self.config.metric.partition("@")
+            return evaluate_links(cast(LinkModel, model), view.share, self.links, comm, sorted({10, int(k or 10)}))
+        return evaluate(cast(Gnn, model), view.name, view.share, comm, self.config.metric)
 
     def end_stage(self, trainer: Trainer, stage: int) -> None:
         """Called after the last round of a stage, the best weights by validation being those of the model again."""

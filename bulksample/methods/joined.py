@@ -17,8 +17,8 @@ from ..config import TrainConfig
 from ..dist.frames import BadFrame, Frame, Kind, Line, connected
 from ..dist.roster import vector_frame
 from ..errors import PeerLost, UsageError
-from ..loader import BulkLoader
 from ..version import __version__
+from .linkbatches import loader_of
 from .plane import APART, SCALARS, Dealt, Plane, load_vector, steps_on, vector_of
 from .supply import Steps
 
@@ -65,8 +65,8 @@ class Joined(Plane):
     def supply(self, trainer: Trainer) -> Steps:
         config, view = self._config, trainer.view
         assert self.part is not None
-        loader = BulkLoader(
-            view.adjacency, trainer.sampler, view.seeds, batch_size=config.batch_size, bulk_size=config.bulk_size,
+        loader = loader_of(
+            config.task, view, trainer.sampler, batch_size=config.batch_size, bulk_size=config.bulk_size,
             seed=(config.seed + APART * self.part) % 2**64, memory_budget=config.memory_budget,
         )  # fmt: skip
         self._idle = loader.steps == 0

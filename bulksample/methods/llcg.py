@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from .. import samplers
-from ..loader import BulkLoader
+from .linkbatches import loader_of
 from .psgd_pa import PsgdPa
 from .supply import Step
 
@@ -39,8 +39,8 @@ class Llcg(PsgdPa):
         config = self.config
         self._adam = torch.optim.Adam(made.parameters(), lr=config.server_lr or config.lr, weight_decay=config.weight_decay)
         if self.plane.serves and config.server_steps:
-            self._loader = BulkLoader(
-                self.judge.adjacency, samplers.make("full", config.fanouts, frontier=config.frontier), self.judge.seeds,
+            self._loader = loader_of(
+                config.task, self.judge, samplers.make("full", config.fanouts, frontier=config.frontier),
                 batch_size=config.batch_size, bulk_size=1, seed=(config.seed + _SERVER) % 2**64, prefetch=False,
             )  # fmt: skip
         return made

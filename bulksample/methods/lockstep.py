@@ -14,8 +14,8 @@ import torch
 from ..config import TrainConfig
 from ..dist.base import Comm
 from ..errors import UsageError
-from ..loader import BulkLoader
 from .isolated import shared_steps
+from .linkbatches import examples, loader_of
 from .plane import APART, SCALARS, Dealt, Plane, load_vector, put, steps_on, vector_of
 from .supply import Steps
 
@@ -50,15 +50,15 @@ class Lockstep(Plane):
 
     def supply(self, trainer: Trainer) -> Steps:
         config, view = self._config, trainer.view
-        counts = self._comm.gather_control(0 if self.part is None else len(view.seeds))
+        counts = self._comm.gather_control(0 if self.part is None else examples(config.task, view))
         counts = counts if self._comm.size == 1 else counts[1:]
         steps, sizes = shared_steps(counts, config.batch_size)
         self._interval = float(steps if config.interval == "epoch" else int(config.interval))
         self._next = max(1, round(self._interval))
         loader = None
         if self.part is not None:
-            loader = BulkLoader(
-                view.adjacency, trainer.sampler, view.seeds, batch_size=sizes[self.part], bulk_size=config.bulk_size,
+            loader = loader_of(
+                config.task, view, trainer.sampler, batch_size=sizes[self.part], bulk_size=config.bulk_size,
                 seed=(config.seed + APART * self.part) % 2**64, memory_budget=config.memory_budget,
             )  # fmt: skip
         return steps_on(trainer, loader, steps, {"ranks": self._comm.size, "steps": steps})

@@ -22,6 +22,7 @@ from ..loader import BulkLoader
 from ..minibatch import MiniBatch
 from ..report.ledger import Ledger
 from ..samplers import Sampler
+from .linkbatches import loader_of
 
 
 class Step(NamedTuple):
@@ -210,8 +211,8 @@ def make_loader(config: TrainConfig, view: View, sampler: Sampler, comm: Comm, a
 
     `ahead`: sample the next bulk while the present one is used.
     """
-    loader = BulkLoader(
-        view.adjacency, sampler, view.seeds,
+    loader = loader_of(
+        config.task, view, sampler,
         batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed,
         rank=comm.rank, ranks=comm.size, memory_budget=config.memory_budget, prefetch=ahead,
     )  # fmt: skip

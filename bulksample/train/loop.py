@@ -73,7 +73,8 @@ class Trainer:
         backend, self.sampler = backends.make(config.backend, self.division.sample or self.threads), make_sampler(config)
         self.backend = backend.name
         view = open_view(config, self.lies, graph, backend, self.sampler, self.method, self.comm, self.division.gather)
-        check_metric(config.metric, view.num_classes)
+        if config.task == "nodes":
+            check_metric(config.metric, view.num_classes)
         self.ledger = Ledger(self.comm, view.sampling)
         self.view = self.method.view(view, self.comm)
         self.supply = self.method.supply(self)

@@ -24,6 +24,7 @@ from ..gnn.whole import WholeView
 from ..graph import Graph
 from ..loader import BulkLoader
 from ..methods import Method
+from ..methods.linkloss import without_labels
 from ..samplers import Labor, LayerWise, Sampler
 
 _COUNTED = 8  # minibatches of each rank, to measure which rows are hot
@@ -69,6 +70,8 @@ def open_view(
         raise UsageError("feature_codec, cache_bytes and fetch_together are of features that travel; graph partitioned would fit")
     graph = source if isinstance(source, Graph) else store.load(source)
     graph = graph.with_label(config.label) if config.label else graph
+    if config.task == "links":
+        return WholeView(without_labels(graph), comm, backend, mark, "all", config.feature_norm, weighted)
     check_labels(graph.name, graph.labels, graph.num_classes)
     storage = config.feature_storage
     return WholeView(graph, comm, backend, mark, config.seeds, config.feature_norm, weighted, storage, gathering)

@@ -1,0 +1,111 @@
+"""Held-out edges: every edge is in one place, negatives are none and uniform, and the file keeps them."""
+
+import numpy as np
+import pytest
+from communities import community_graph, undirected
+from zoo import complete
+
+from bulksample import CSR, DataError, Graph, UsageError
+from bulksample.data import links as module
+from bulksample.data import store
+from bulksample.data.links import FILE, HELD_OUT, Links, joined, split_edges
+
+
+def edges_of(a):
+    return set(zip(a.indices.tolist(), a.row_of_entry().tolist(), strict=True))
+
+
+@pytest.mark.parametrize("graph", [undirected(), community_graph(), community_graph(weighted=True)])
+def test_every_edge_is_trained_on_or_held_out_once(graph):
+    kept, held = split_edges(graph, 0.1, 0.2, 5, seed=3)
+    whole, symmetric = edges_of(graph.adjacency), edges_of(graph.adjacency.transpose()) == edges_of(graph.adjacency)
+    out = {}
+    for split in HELD_OUT:
+        pairs = [tuple(pair) for pair in held.pairs[split].tolist()]
+        assert len(set(pairs)) == len(pairs)
+        out[split] = set(pairs) | ({(v, u) for u, v in pairs} if symmetric else set())
+        assert out[split] <= whole
+    assert not out["val"] & out["test"]
+    assert edges_of(kept.adjacency) == whole - out["val"] - out["test"]
+    loops = sum(u == v for u, v in whole)
+    examples = (len(whole) - loops) // (2 if symmetric else 1)
+    assert [len(held.pairs[split]) for split in HELD_OUT] == [round(0.1 * examples), round(0.2 * examples)]
+    if symmetric:
+        turned = np.mean(np.concatenate([held.pairs[split][:, 0] > held.pairs[split][:, 1] for split in HELD_OUT]))
+        assert 0.3 < turned < 0.7
+    if graph.adjacency.values is not None:
+        weight = dict(zip(zip(graph.adjacency.indices, graph.adjacency.row_of_entry(), strict=True), graph.adjacency.values, strict=True))
+        rest = zip(kept.adjacency.indices, kept.adjacency.row_of_entry(), kept.adjacency.values, strict=True)
+        assert all(weight[u, v] == w for u, v, w in rest)
+
+
+@pytest.mark.parametrize("attempts", [module._ATTEMPTS, 0])
+def test_negatives_are_uniform_and_no_edges(attempts, monkeypatch):
+    """Also where all of them are chosen from a list."""
+    monkeypatch.setattr(module, "_ATTEMPTS", attempts)
+    graph = undirected(n=30)
+    _, held = split_edges(graph, 0.1, 0.1, 600, seed=1)
+    for split in HELD_OUT:
+        for (source, _), negatives in zip(held.pairs[split], held.negatives[split], strict=True):
+            assert not joined(graph.adjacency, np.full(600, source), negatives).any()
+            assert source not in negatives
+            neighbours = graph.adjacency.transpose().to_scipy()[[source]].indices
+            fit = np.setdiff1d(np.arange(graph.n), np.append(neighbours, source))
+            counts = np.bincount(negatives, minlength=graph.n)[fit]
+            expected = 600 / len(fit)
+            assert ((counts - expected) ** 2 / expected).sum() < 2.2 * len(fit) + 20
+
+
+def test_the_same_seed_gives_the_same_split_and_another_one_another():
+    (_, one), (_, same), (_, other) = (split_edges(undirected(), 0.1, 0.1, 7, seed) for seed in (5, 5, 6))
+    for split in HELD_OUT:
+        assert np.array_equal(one.pairs[split], same.pairs[split])
+        assert np.array_equal(one.negatives[split], same.negatives[split])
+        assert not np.array_equal(one.pairs[split], other.pairs[split])
+
+
+def test_few_negatives_are_listed_and_none_is_told():
+    leaves = np.arange(1, 40)
+    star = CSR.from_edges(np.concatenate([0 * leaves, leaves]), np.concatenate([leaves, 0 * leaves]), (41, 41))  # and vertex 40 alone
+    _, held = split_edges(Graph(star), 0.2, 0.0, 3, seed=0)
+    assert 0 in held.pairs["val"][:, 0]
+    for (source, _), negatives in zip(held.pairs["val"], held.negatives["val"], strict=True):
+        assert set(negatives.tolist()) == {40} if source == 0 else not {0, source} & set(negatives.tolist())
+    with pytest.raises(UsageError, match="joined to all others"):
+        split_edges(Graph(complete(12)), 0.2, 0.0, 3, seed=0)
+
+
+@pytest.mark.parametrize(("val", "test", "negatives"), [(0.5, 0.5, 1), (-0.1, 0.1, 1), (0.1, 0.1, 0)])
+def test_what_has_no_meaning_is_refused(val, test, negatives):
+    with pytest.raises(UsageError):
+        split_edges(undirected(), val, test, negatives, 0)
+
+
+def test_the_file_keeps_them(tmp_path):
+    graph, held = split_edges(community_graph(), 0.1, 0.1, 4, seed=2)
+    store.save(graph, tmp_path / "g")
+    with pytest.raises(UsageError, match="split-edges` wrote would fit"):
+        Links.load(tmp_path / "g")
+    held.save(tmp_path / "g")
+    found = Links.load(tmp_path / "g")
+    store.verify(tmp_path / "g")
+    for split in HELD_OUT:
+        assert np.array_equal(found.pairs[split], held.pairs[split])
+        assert np.array_equal(found.negatives[split], held.negatives[split])
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"val_pairs": np.zeros((3, 3), np.int32)}, "do not belong together"), ({"n": np.array(1.5)}, "one number"),
+    ({"test_negatives": np.full((5, 2), 3, np.int32)}, "do not belong"), ({"test_negatives": np.full((2, 2), 10)}, "from 0 to 9"),
+    ({"val_pairs": np.full((2, 2), -1)}, "vertices from 0 to 9"), ({"val_pairs": np.zeros((2, 2))}, "vertices from 0 to 9"),
+])  # fmt: skip
+def test_files_that_are_wrong(tmp_path, change, message):
+    fine = {f"{split}_{what}": np.zeros((2, 2), np.int32) for split in HELD_OUT for what in ("pairs", "negatives")} | {"n": np.array(10)}
+    np.savez(tmp_path / FILE, **fine)
+    Links.load(tmp_path)
+    np.savez(tmp_path / FILE, **{**fine, **change})
+    with pytest.raises(DataError, match=message):
+        Links.load(tmp_path)
+    (tmp_path / FILE).write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"not an \.npz"):
+        Links.load(tmp_path)
