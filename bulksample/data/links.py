@@ -62,7 +62,7 @@ class Links:
         stream, target = io.BytesIO(), Path(folder) / FILE
         arrays = {f"{split}_pairs": self.pairs[split].astype("<i4") for split in HELD_OUT}
         arrays |= {f"{split}_negatives": self.negatives[split].astype("<i4") for split in HELD_OUT}
-        np.savez(stream, n=np.array(self.n, "<i8"), **arrays)
+        np.savez(stream, **{"n": np.array(self.n, "<i8"), **arrays})  # type: ignore[arg-type]
         made = target.with_name(f".{FILE}.{os.getpid()}.tmp")
         try:
             made.write_bytes(stream.getvalue())

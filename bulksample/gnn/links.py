@@ -45,10 +45,8 @@ class LinkModel(Model):
         sizes = [(width, width), (width, 1)] if decoder == "mlp" else []
         self.decoder = nn.ModuleList(nn.Linear(a, b) for a, b in sizes)
         self.slope = nn.Parameter(torch.full((1,), 0.25)) if sizes else None  # of PReLU
-        for layer in self.decoder:
-            bound = layer.in_features**-0.5
-            for parameter in layer.parameters():
-                nn.init.uniform_(parameter, -bound, bound, generator=self.generator)
+        for parameter in self.decoder.parameters():
+            nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=self.generator)
 
     def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor) -> torch.Tensor:
         """Embeddings of the destinations of the last block."""

@@ -2,8 +2,8 @@
 
     seeds   u_1 .. u_b,  v_1 .. v_b,  w_1 .. w_b        edges u -> v;  w uniform among the vertices that u has no edge to, w != u
 
-Every stored edge but a loop is an example once an epoch, an undirected one in both directions. The draw of w names (seed, epoch, edge, attempt), so
-it depends on no rank, batch size or bulk; held-out edges are unknown here and may be drawn.
+Every stored edge but a loop is an example once an epoch, an undirected one in both directions. The draw of w names (seed, epoch, edge,
+attempt), so it depends on no rank, batch size or bulk; held-out edges are unknown here and may be drawn.
 """
 
 from __future__ import annotations
