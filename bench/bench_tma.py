@@ -4,10 +4,10 @@
 
 Four trainers and a server, as threads: figures are of accuracy and bytes, not of time. GraphSAGE 2 x 64, every local step on all training
 vertices (or edges) of a part with all neighbours, an average after every eighth, best by validation. Test accuracy in percent; of
-links, 100 times the MRR of held-out edges (5 % for validation, 10 % for the test) among 100 negatives. ``lost`` rows deal four parts and train
-on three. FOLDER holds the `.npz` files; ``hard-sbm`` is a block model in which a vertex needs many neighbours: 16 blocks of 5000
-vertices, degree 29, 30 % of the edges inside, features of noise 6. Seeds change weights, partitions, and the block model. FILE is written
-after each run, and a later call goes on from it.
+links, 100 times the MRR of held-out edges (5 % for validation, 10 % for the test) among 100 negatives. ``lost`` rows deal four parts
+and train on three. FOLDER holds the `.npz` files; ``hard-sbm`` is a block model in which a vertex needs many neighbours: 16 blocks of
+5000 vertices, degree 29, 30 % of the edges inside, features of noise 6. Seeds change weights, partitions, held-out edges, and the
+block model. FILE is written after each run, and a later call goes on from it.
 """
 
 from __future__ import annotations
