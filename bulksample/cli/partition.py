@@ -21,15 +21,17 @@ def partition(
     seed: SeedOption = 0,
     json_file: JsonOption = None,
 ) -> None:
-    """Deal the vertices to parts, and report their sizes and the share of edges that cross."""
+    """Deal the vertices to parts, and report their sizes and what those lose who train on parts alone (see `dist.tradeoff`)."""
     import numpy as np
 
     from ..data import store
     from ..dist import partition as makers
+    from ..dist.tradeoff import tradeoff
 
     if by not in makers.KINDS:
         raise UsageError(f"by must be one of {', '.join(makers.KINDS)}; got {by!r}")
-    adjacency = store.load(directory, features=False).adjacency
+    graph = store.load(directory, features=False)
+    adjacency, labels = graph.adjacency, np.full(graph.n, -1) if graph.labels is None else graph.labels
     began = time.perf_counter()
     made = makers.make(by, adjacency, parts, seed, clusters)
     seconds = time.perf_counter() - began
@@ -38,5 +40,6 @@ def partition(
     sizes = np.diff(made.bounds)
     emit({
         "file": str(out), "by": by, "parts": parts, "vertices": made.n, "smallest_part": int(sizes.min()), "largest_part": int(sizes.max()),
-        "crossing_edges": crossing, "crossing_share": crossing / max(1, adjacency.nnz), "seed": seed, "seconds": seconds,
+        "crossing_edges": crossing, "crossing_share": crossing / max(1, adjacency.nnz),
+        **tradeoff(adjacency, labels, made.assignment, parts), "seed": seed, "seconds": seconds,
     }, json_file, f"partition {directory}")  # fmt: skip

@@ -39,7 +39,10 @@ def test_the_file_holds_what_is_reported(folder, tmp_path, by):
     sizes = np.bincount(made.assignment, minlength=4)
     assert (told["parts"], told["vertices"]) == (made.parts, made.n) == (4, 96)
     assert (told["smallest_part"], told["largest_part"]) == (sizes.min(), sizes.max())
+    assert told["edges_kept"] == pytest.approx(1 - told["crossing_share"])
+    assert told["label_distance"] == 0  # of a graph without labels
     if by in ("metis", "super"):
+        assert told["isolated"] == 0
         assert told["crossing_edges"] == 0  # the cliques are found
     else:
         assert 0.5 < told["crossing_share"] < 0.9

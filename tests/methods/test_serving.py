@@ -103,6 +103,19 @@ def test_it_learns_by_the_clock_and_by_epochs(interval):
     assert (report["joined"], report["lost"]) == (2, 0)
 
 
+def test_a_server_goes_on_from_its_checkpoint(tmp_path):
+    graph, asked = community_graph(), {"method": "random-tma", **WHOLE, "checkpoint": str(tmp_path / "c")}
+    first, report, _ = served(graph, 2, epochs=2, eval_every=100, **asked)
+    assert [one["round"] for one in report["rounds"]] == [0, 1]
+    last = vector_of(first.model)
+    address = f"127.0.0.1:{free_port()}"
+    more = {**SMALL, **asked, "tolerate_failures": True, "trainers": 2, "listen": address, "resume": "auto", "eval_every": 100}
+    assert np.array_equal(vector_of(Trainer(TrainConfig.of(**more), graph).model), last)
+    _, report, _ = served(graph, 2, epochs=4, resume="auto", eval_every=100, **asked)
+    assert report["resumed"]
+    assert [one["round"] for one in report["rounds"]] == [2, 3]
+
+
 def test_a_graph_that_is_not_the_same_is_refused():
     graph, address, said = community_graph(), f"127.0.0.1:{free_port()}", []
 
