@@ -200,6 +200,9 @@ class TrainConfig(BaseModel):
                 raise ValueError(f"{name} is of the method {' or '.join(map(repr, methods))}; got {self.method!r}")
         if self.method in AVERAGED and self.interval.endswith("s") and not self.tolerate_failures:
             raise ValueError(f"an interval by the clock needs tolerate_failures; got {self.interval!r}: a number of steps would fit")
+        apart = [name for name in ("trainers", "listen", "grace") if getattr(self, name) != type(self).model_fields[name].default]
+        if apart and not self.tolerate_failures:
+            raise ValueError(f"{apart[0]} is of trainers that may fail; give --tolerate-failures")
         if self.tolerate_failures and self.interval_growth != 1:
             raise ValueError(f"intervals grow where trainers are ranks of a job; got {self.interval_growth}: 1 would fit")
 

@@ -85,7 +85,7 @@ def train(
     tolerate_failures: Annotated[bool, typer.Option("--tolerate-failures", help="Trainers may die, be late or join (tma).")] = False,
     trainers: Annotated[int, typer.Option(min=1, help="So many, beside this process, where failures are tolerated (tma).")] = 3,
     listen: Annotated[str, typer.Option(help="HOST:PORT for trainers; with port 0, trainers are started here (tma).")] = "127.0.0.1:0",
-    join: Annotated[str | None, typer.Option(help="Be a trainer of the run that listens at HOST:PORT.")] = None,
+    join: Annotated[str | None, typer.Option(help="Be a trainer of the run that listens at HOST:PORT, with its options.")] = None,
     grace: Annotated[float, typer.Option(help="Seconds to wait for a late trainer (tma).")] = 5.0,
     seeds: Annotated[str | None, typer.Option(help="Train on train, val, test or all; train where there is such a mask.")] = None,
     label: Annotated[str | None, typer.Option(help="Another column of the graph as the label.")] = None,

@@ -139,7 +139,7 @@ def test_an_average_is_the_mean_of_the_answers_by_their_shares():
 def test_bytes_are_those_of_the_formula(method, interval, growth):
     graph, p = community_graph(), 4
     asked = {"method": method, "interval": interval, "interval_growth": growth}
-    report, _, trainer = on_threads(p, lambda comm: trained(graph, comm, **asked))[0]
+    (report, _, trainer), *others = on_threads(p, lambda comm: trained(graph, comm, **asked))
     steps, size = report["steps"], len(vector_of(trainer.model))
     length, bounds = float(steps / SMALL["epochs"] if interval == "epoch" else interval), []
     while sum(bounds) < steps:
@@ -149,6 +149,9 @@ def test_bytes_are_those_of_the_formula(method, interval, growth):
     assert report["trainers"] == p - 1
     sent = report["bytes_sent"]
     assert sent["model"] == len(bounds) * 8 * (p - 1) * (size + 4) + (p - 1) * 4 * size  # and the initial weights
+    for _, _, other in others:  # to the server alone
+        assert other.comm.tally["model"].bytes == len(bounds) * 4 * (size + 4)
+        assert other.comm.tally["model"].messages == len(bounds)
     assert sent["topology"] == (p - 1) * 4 * graph.n
     assert sent["features"] == sent["activations"] == sent["gradients"] == 0
 
@@ -199,6 +202,22 @@ def test_a_random_partition_keeps_the_edges_it_is_expected_to():
     labels = np.repeat([0, 1], 1000)
     apart = tradeoff(graph.adjacency, labels, labels.astype(np.int32), 2)
     assert apart["label_distance"] == 0.5
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("clusters", [16, 64])
+def test_super_nodes_keep_the_edges_they_are_expected_to(parts, clusters):
+    """rho + (1 - rho) (Q / M - 1) / (Q - 1), of Q clusters that hold a share rho of the edges."""
+    graph = community_graph(n=1500, degree=8)
+    beyond = []
+    for seed in range(12):
+        nodes, dealt = make("metis", graph.adjacency, clusters, seed), make("super", graph.adjacency, parts, seed, clusters)
+        pairs = np.unique(np.stack([nodes.assignment, dealt.assignment]), axis=1)
+        assert len(pairs[0]) == len(np.unique(nodes.assignment))  # no cluster is split
+        rho = tradeoff(graph.adjacency, graph.labels, nodes.assignment, clusters)["edges_kept"]
+        kept = tradeoff(graph.adjacency, graph.labels, dealt.assignment, parts)["edges_kept"]
+        beyond.append(kept - rho - (1 - rho) * (clusters / parts - 1) / (clusters - 1))
+    assert abs(np.mean(beyond)) < 4 * np.std(beyond, ddof=1) / len(beyond) ** 0.5 + 1e-3
 
 
 @pytest.mark.parametrize("server_steps", [1, 3])
@@ -279,6 +298,7 @@ def test_parts_without_seeds_take_part(tmp_path):
     ({"partition": "metis"}, "deals vertices itself"), ({"interval": "2s"}, "needs tolerate_failures"), ({"interval": "soon"}, "pattern"),
     ({"clusters": 5}, "of the method 'super-tma'"), ({"server_steps": 5}, "of the method 'llcg'"), ({"lost_parts": 1}, "3 or more"),
     ({"method": "sync", "interval": "3"}, "of the method 'random-tma'"), ({"label": "none"}, "no label 'none'"),
+    ({"trainers": 5}, "give --tolerate-failures"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(options, message):
     with pytest.raises(UsageError, match=message):
