@@ -119,6 +119,10 @@ class Primitives(ABC):
     def _note(self, what: str) -> None:
         self._history = zlib.crc32(what.encode(), self._history)
 
+    def count(self, kind: str, messages: int, sent: int) -> None:
+        """Add to the tally what travelled beside the collectives."""
+        self._count(kind, messages, sent)
+
     def _count(self, kind: str, messages: int, sent: int) -> None:
         with _COUNTING:  # communicators of several threads may share a tally
             before = self.tally[kind]

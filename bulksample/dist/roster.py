@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import PeerLost
-from .frames import BadFrame, Frame, Kind, Line
+from .frames import HEAD_BYTES, BadFrame, Frame, Kind, Line
+from .primitives import Traffic
 
 _TICK = 0.1  # seconds between two looks at the clock
 _HELLO_BYTES = 2**16  # of a frame from somebody who has not been welcomed
@@ -73,9 +74,9 @@ class Roster:
     joined, lost, late : int
         Trainers that came, that were lost, and answers that were not waited for.
     answer_bytes : int
-        The most that an answer may have.
-    frames, sent_bytes : int
-        Frames of both directions, and the bytes of their payloads in PUSH and ANSWER.
+        Of an answer.
+    traffic : dict of kind to Traffic
+        Frames of both directions: payloads of weights are "model", those of MEMBERS "topology", all else and the headers "control".
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Roster:
         self._door, self._parts, self._invitation, self._asked = door, parts, invitation, asked
         self._welcome, self._now, self._grace, self._timeout, self._quiet = welcome, now, grace, timeout, quiet
         self._members: list[Member] = []
-        self.answer_bytes, self.frames, self.sent_bytes = _HELLO_BYTES, 0, 0
+        self.answer_bytes, self.traffic = _HELLO_BYTES, dict.fromkeys(("model", "topology", "control"), Traffic(0, 0))
         self.round = self.joined = self.lost = self.late = 0
 
     @property
@@ -197,6 +198,8 @@ class Roster:
             member.ready = True
             self.tell(member, self._now())
         elif frame.kind == Kind.ANSWER and member.ready and len(frame.payload) == self.answer_bytes:
+            if not np.isfinite(frame.numbers("float32")).all():
+                raise BadFrame(f"{member.line.name}: weights that are not finite came; a lower lr would fit")
             if member.answer is None and frame.round == self.round:
                 member.answer = frame
             else:  # too late: on with the weights of now
@@ -236,9 +239,10 @@ class Roster:
             self._say(f"trainer {member.part} was lost in round {self.round}: {why}")
 
     def _note(self, frame: Frame) -> None:
-        self.frames += 1
-        if frame.kind in (Kind.PUSH, Kind.ANSWER):
-            self.sent_bytes += len(frame.payload)
+        kind = {Kind.PUSH: "model", Kind.ANSWER: "model", Kind.MEMBERS: "topology"}.get(frame.kind, "control")
+        for what, messages, size in ((kind, 1, len(frame.payload)), ("control", 0, HEAD_BYTES)):
+            before = self.traffic[what]
+            self.traffic[what] = Traffic(before.messages + messages, before.bytes + size)
 
     def _say(self, what: str) -> None:
         if not self._quiet:

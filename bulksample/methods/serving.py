@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from ..config import TrainConfig
-from ..dist.base import Comm
-from ..dist.frames import HEAD_BYTES, Frame, Kind, listening
+from ..dist.base import Comm, Traffic
+from ..dist.frames import Frame, Kind, listening
 from ..dist.roster import Roster, vector_frame
 from ..errors import PeerLost, UsageError
 from ..version import __version__
@@ -55,6 +55,7 @@ class Serving(Plane):
         self._starts = config.listen.endswith(":0")
         self._children: list[subprocess.Popen[bytes]] = []
         self._roster: Roster | None = None
+        self._counted: dict[str, Traffic] = {}
         self.rounds: list[dict[str, Any]] = []
         if self._starts and source is None:
             raise UsageError("trainers are started for a graph in a folder; of one in memory, a port of your own would fit")
@@ -94,6 +95,7 @@ class Serving(Plane):
             self._start()
         self._roster.gather(config.trainers, time.monotonic() + config.timeout)
         self._next = time.monotonic()
+        self._count()
 
     def _invitation(self) -> dict[str, Any]:
         """What a trainer does: the same, without all that is the server's."""
@@ -111,9 +113,9 @@ class Serving(Plane):
         return vector_frame(Kind.PUSH, now, self._roster.round)
 
     def end_step(self, trainer: Trainer, method: Averaging, sums: torch.Tensor) -> torch.Tensor:
-        """A round; 8 (|theta| + 4) bytes for each that answers (kind "model"), 32 for every frame (kind "control")."""
+        """A round; 8 (|theta| + 4) bytes for each that answers (kind "model"), 32 for the header of every frame (kind "control")."""
         assert self._roster is not None
-        config, roster, before = self._config, self._roster, (self._roster.frames, self._roster.sent_bytes)
+        config, roster = self._config, self._roster
         pull = config.interval.endswith("s")
         if pull:
             self._next = max(self._next + float(config.interval[:-1]), time.monotonic())
@@ -134,10 +136,17 @@ class Serving(Plane):
         roster.round += 1
         if answered:
             roster.push(vector_frame(Kind.PUSH, result, roster.round), answered)
-        self._comm._count("model", 2 * len(answered), roster.sent_bytes - before[1])
-        self._comm._count("control", roster.frames - before[0], HEAD_BYTES * (roster.frames - before[0]))
         totals[2] = sums[2]
+        self._count()
         return totals
+
+    def _count(self) -> None:
+        """Tell the tally of this process what travelled since the last call."""
+        assert self._roster is not None
+        for kind, now in self._roster.traffic.items():
+            before = self._counted.get(kind, Traffic(0, 0))
+            self._comm.count(kind, now.messages - before.messages, now.bytes - before.bytes)
+        self._counted = dict(self._roster.traffic)
 
     def close(self) -> None:
         """Tell all trainers, and wait for those that were started here."""

@@ -252,6 +252,14 @@ def test_an_answer_of_another_length_ends_the_line(served):
     line.close()
 
 
+def test_weights_that_are_not_finite_end_the_line(served):
+    line, _ = served.joined()
+    served.say(line, answer(0, float("nan")))
+    assert b"not finite" in served.heard(line).payload
+    assert not served.roster.present
+    line.close()
+
+
 def test_who_asks_is_told_what_the_run_is(served):
     line = connected(served.address, 5)
     served.say(line, Frame(Kind.ASK))

@@ -72,7 +72,8 @@ def test_intervals_of_steps_are_those_of_ranks_to_the_bit(method, average_by):
     ranks = on_threads(3, lambda comm: Trainer(TrainConfig.of(**SMALL | asked | {"epochs": 12, "eval_every": 3}), graph, comm).run())[0]
     assert report["test_accuracy"] == ranks["test_accuracy"]
     size = len(vector_of(server.model))
-    assert report["bytes_sent"]["model"] == 4 * 2 * 8 * (size + 4)
+    assert report["bytes_sent"]["model"] == 4 * 2 * 8 * (size + 4) + 2 * 4 * (size + 4)  # rounds, and the first weights
+    assert report["bytes_sent"]["topology"] == 4 * graph.n
     assert [one["responders"] for one in report["rounds"]] == [[0, 1]] * 4
     assert all(one["steps"] == {"0": 3, "1": 3} for one in report["rounds"])
     assert sorted(told["part"] for _, told in results) == [0, 1]
