@@ -38,6 +38,8 @@ NOTHING = Step(None, None)
 class Steps(ABC):
     """The steps of one epoch after another; alike in number on every rank."""
 
+    together = 1  # minibatches whose features are fetched at once
+
     @property
     @abstractmethod
     def epoch(self) -> int:
@@ -102,7 +104,7 @@ class Minibatches(Steps):
     """
 
     def __init__(self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1) -> None:
-        self.loader, self._view, self._ledger, self._together = loader, view, ledger, together
+        self.loader, self._view, self._ledger, self.together = loader, view, ledger, together
         self._place = loader.state_dict()
         self._upcoming: Window | None = None
 
@@ -144,7 +146,7 @@ class Minibatches(Steps):
         """Take the next window, if there is one, and send for its rows."""
         taken, places = [], []
         with self._ledger.phase("sample"):
-            for minibatch in islice(remaining, self._together):
+            for minibatch in islice(remaining, self.together):
                 taken.append(minibatch)
                 places.append(self.loader.state_dict())
         if taken:

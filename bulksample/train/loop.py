@@ -78,6 +78,8 @@ class Trainer:
         self.ledger = Ledger(self.comm, view.sampling)
         self.view = self.method.view(view, self.comm)
         self.supply = self.method.supply(self)
+        if self.supply.together != config.fetch_together:
+            raise UsageError(f"method {config.method!r} fetches no features of several minibatches at once: fetch_together 1 would fit")
 
         self._stream = Stream(config.seed)
         self.progress = Progress()

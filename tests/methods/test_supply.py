@@ -18,7 +18,7 @@ def supply(together):
 
 @pytest.mark.parametrize("together", [1, 2, 3, 7, 100])
 def test_every_minibatch_comes_with_its_own_rows(together):
-    features, made = torch.from_numpy(community_graph().features), supply(together)
+    features, made = torch.tensor(community_graph().features), supply(together)
     for epoch in range(2):
         for number, step in enumerate(made):
             assert (made.epoch, made.step) == (epoch, number + 1)

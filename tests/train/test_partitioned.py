@@ -204,6 +204,7 @@ def test_inference_in_block_rows_is_that_of_the_whole(stored, monkeypatch, model
         ("sparse", {"feature_codec": "fp16"}, "features are sparse"),
         ("plain", {"graph": "replicated", "feature_codec": "fp16"}, "graph partitioned would fit"),
         ("plain", {"graph": "replicated", "fetch_together": 2}, "graph partitioned would fit"),
+        ("plain", {"method": "full", "fetch_together": 2}, "'full' fetches no features of several minibatches at once"),
         ("plain", {"graph": "replicated", "replication": 2}, "got c = 2 and owner with the graph replicated"),
         ("plain", {"graph": "replicated", "exchange": "rows"}, "got c = 1 and rows with the graph replicated"),
         ("plain", {"replication": 3}, r"c = 3 with p = 4; c in \{1, 2, 4\} would fit"),
