@@ -156,6 +156,7 @@ def figures(turns: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "million_edges_per_second": summary([turn["edges"] / turn["seconds"] / 1e6 for turn in turns]),
         "milliseconds_per_minibatch": summary([1e3 * turn["seconds"] / turn["minibatches"] for turn in turns]),
+        "processor_milliseconds_per_minibatch": summary([1e3 * turn["processor"] / turn["minibatches"] for turn in turns]),
         "milliseconds_by_part": parts,
         "edges_per_minibatch": turns[0]["edges"] / turns[0]["minibatches"],
         "peak_mib": max(turn["peak_mib"] for turn in turns),

@@ -63,12 +63,13 @@ def main() -> None:
     print(json.dumps({"name": contestant.NAME, "rule": getattr(contestant, "RULE", "all")}), flush=True)
     for _ in sys.stdin:
         parts = Parts()
-        began = time.perf_counter()
+        began, processor = time.perf_counter(), time.process_time()
         edges = play(task, made, parts)
-        seconds = time.perf_counter() - began
+        seconds, processor = time.perf_counter() - began, time.process_time() - processor
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        round_ = {"seconds": seconds, "edges": int(edges), "minibatches": len(task.batches), "parts": parts.seconds, "peak_mib": peak}
-        print(json.dumps(round_), flush=True)
+        counts = {"edges": int(edges), "minibatches": len(task.batches)}
+        told = {"seconds": seconds, "processor": processor, **counts, "parts": parts.seconds, "peak_mib": peak}
+        print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

@@ -135,6 +135,36 @@ def aggregate(block: Block, x: torch.Tensor, mean: bool = True) -> torch.Tensor:
     return gathered * inverse[:, None]
 
 
+class _OwnAndMean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: SparseRows, inverse: torch.Tensor | None, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.matrix, ctx.inverse = matrix, inverse
+        gathered = matrix.times(x)
+        return x[: matrix.shape[0]], gathered if inverse is None else gathered.mul_(inverse)
+
+    @staticmethod
+    def backward(ctx: Any, *grad: torch.Tensor) -> tuple[None, None, torch.Tensor | None]:
+        if not ctx.needs_input_grad[2]:
+            return None, None, None
+        own, gathered = grad
+        dx = ctx.matrix.transposed.times(gathered if ctx.inverse is None else gathered * ctx.inverse)
+        dx[: len(own)] += own
+        return None, None, dx
+
+
+def own_and_mean(block: Block, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows of the destinations, which stand first in x, and `aggregate(block, x)`.
+
+    In one, because the gradient of both is one array then: by itself that of the destinations would be padded with zeros to the size
+    of x and added.
+    """
+    matrix = SparseRows(block.indptr, block.indices, block.weights, block.num_sources)
+    inverse = None
+    if block.weights is None:
+        inverse = torch.from_numpy(1.0 / np.maximum(matrix.degrees, 1)).to(x.dtype)[:, None]
+    return _OwnAndMean.apply(matrix, inverse, x)
+
+
 def multiply(x: torch.Tensor | SparseRows, weight: torch.Tensor) -> torch.Tensor:
     """X W for dense or sparse X: shape (N, out) from (N, in) and (in, out). Sparse rows are never made dense."""
     return product(x, weight) if isinstance(x, SparseRows) else x @ weight

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..minibatch import Block
-from .aggregate import SparseRows, aggregate, multiply
+from .aggregate import SparseRows, aggregate, multiply, own_and_mean
 from .attention import segment_softmax, weighted_sum, with_self_edges
 from .pooling import segment_max
 
@@ -116,6 +116,11 @@ class SageLayer(LinearLayer):
         self.own, self.mean = _weight(width_in, width_out, generator), _weight(width_in, width_out, generator)
         self.bias = nn.Parameter(torch.zeros(width_out))
 
+    def forward(self, block: Block, x: Input, degrees: torch.Tensor) -> torch.Tensor:
+        if self.transforms_first(isinstance(x, SparseRows), block.num_sources, block.num_destinations, block.num_edges):
+            return super().forward(block, x, degrees)
+        return self.mix(own_and_mean(block, _dense(x)))
+
     def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
         return multiply(x, self.mean) if first else _dense(x)
 
@@ -128,7 +133,10 @@ class SageLayer(LinearLayer):
         return x_own, aggregate(block, sent)
 
     def mix(self, parts: Sequence[Input]) -> torch.Tensor:
-        return multiply(parts[0], self.own) + multiply(parts[1], self.mean) + self.bias
+        own, mean = parts
+        if isinstance(own, SparseRows) or isinstance(mean, SparseRows):
+            return multiply(own, self.own) + multiply(mean, self.mean) + self.bias
+        return torch.addmm(torch.addmm(self.bias, own, self.own), mean, self.mean)
 
 
 class GcnLayer(Layer):

@@ -7,7 +7,7 @@ from oracles import dense_block
 
 from bulksample import Block
 from bulksample.gnn import aggregate as module
-from bulksample.gnn.aggregate import SparseRows, aggregate, multiply, product
+from bulksample.gnn.aggregate import SparseRows, aggregate, multiply, own_and_mean, product
 from bulksample.gnn.attention import segment_softmax, weighted_sum, with_self_edges
 
 
@@ -85,6 +85,18 @@ def test_sparse_features_multiply_as_dense_ones(kernel):
     g = torch.randn(30, 4)
     (grad,) = torch.autograd.grad(multiply(rows, weight), weight, g)
     torch.testing.assert_close(grad, dense.T @ g)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", BLOCKS)
+def test_own_rows_and_means_have_the_gradient_of_both(shape, weighted, kernel):
+    block = random_block(*shape, weighted=weighted)
+    x = torch.randn(shape[1], 5, requires_grad=True)
+    got, expected = own_and_mean(block, x), (x[: shape[0]], aggregate(block, x))
+    for a, b in zip(got, expected, strict=True):
+        assert torch.equal(a, b)
+    weights = [torch.randn_like(part) for part in expected]
+    torch.testing.assert_close(*[torch.autograd.grad(pair, x, weights)[0] for pair in (got, expected)])
 
 
 def test_products_repeat_to_the_bit(kernel):
