@@ -24,7 +24,7 @@ from .samplers import Sampler
 from .selection import Selection
 
 AUTO_LIMIT = 32  # minibatches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
-COPIES = 4  # two bulks are alive, one in use and one in the making, which takes up to twice its size
+COPIES = 3  # two bulks are alive, one in use and one in the making, and about half of each in what the allocator leaves over
 
 
 class BulkLoader:

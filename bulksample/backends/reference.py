@@ -126,14 +126,14 @@ def neg_log2(u: np.ndarray) -> np.ndarray:
     e = np.uint64(63) - _log2_floor(u)
     m = u << e
     i = ((m >> np.uint64(56)) & np.uint64(127)).astype(np.int64)
-    z = (np.uint64(1 << 62) - _mulhi(m, reciprocal[i] << np.uint64(47))) << np.uint64(2)
+    z = (np.uint64(1 << 62) - mulhi(m, reciprocal[i] << np.uint64(47))) << np.uint64(2)
     total = np.full_like(z, series[7])
     for k in range(6, -1, -1):
-        total = series[k] + _mulhi(z, total)
-    return (e << np.uint64(57)) + ((table[i] + _mulhi(z, total)) >> np.uint64(5))
+        total = series[k] + mulhi(z, total)
+    return (e << np.uint64(57)) + ((table[i] + mulhi(z, total)) >> np.uint64(5))
 
 
-def inclusion_probability(weight: np.ndarray, tau: float) -> np.ndarray:
+def inclusion_probability(weight: np.ndarray, tau: float | np.ndarray) -> np.ndarray:
     """P(key < tau) = 1 - 2**-(w tau), keys in 57 fractional bits: float64; csrc/race_row.h derives the series."""
     product = np.asarray(weight, np.float64) * tau
     sure = ~(product < 2.0**63)
@@ -142,11 +142,11 @@ def inclusion_probability(weight: np.ndarray, tau: float) -> np.ndarray:
     with localcontext() as context:
         context.prec = 40
         ln2 = np.uint64(int((Decimal(2).ln() * 2**64).to_integral_value()))
-    a = _mulhi(x << np.uint64(7), np.full_like(x, ln2))
+    a = mulhi(x << np.uint64(7), np.full_like(x, ln2))
     series = np.full_like(x, one)
     for k in range(20, 1, -1):
-        series = one - _mulhi(a, series) // np.uint64(k)
-    return np.where(sure, 1.0, (one - (one >> e) + (_mulhi(a, series) >> e)).astype(np.float64) * 2.0**-63)
+        series = one - mulhi(a, series) // np.uint64(k)
+    return np.where(sure, 1.0, (one - (one >> e) + (mulhi(a, series) >> e)).astype(np.float64) * 2.0**-63)
 
 
 @cache
@@ -161,7 +161,7 @@ def _log_tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.array(reciprocal, np.uint64), np.array(table, np.uint64), np.array(series, np.uint64)
 
 
-def _mulhi(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def mulhi(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The upper half of the 128-bit products of two uint64 arrays."""
     a0, a1, b0, b1 = a & _LOW, a >> _32, b & _LOW, b >> _32
     middle = a1 * b0 + (a0 * b0 >> _32)

@@ -24,7 +24,7 @@ Memory of one rank (`memory`), bytes. r = c / p of the rows of A with the graph 
     features    n f w / q
     vectors     28 a seed; 15 n of labels, masks, degrees, or partitioned 19 n r with the ids of the rows (and 4 n for gcn)
     model       16 theta: weights, gradients, two moments of Adam
-    bulk        4 k B,  B = 8 b + 4 U + sum over l of (8 (R_l + 1) + 4 E_l), and 4 E_l more where edges carry weights (layer-wise);
+    bulk        3 k B,  B = 8 b + 4 U + sum over l of (8 (R_l + 1) + 4 E_l), and 4 E_l more where edges carry weights (layer-wise);
                 two bulks are alive, one in the making takes up to twice its size
     buffers     twice the traffic of the largest hop of a bulk, sent and received (LADIES: and 12 k C of P); U f 4 for the
                 features in use and, where they travel, U f v (1 + 2 a) for the next: in order, sent, received

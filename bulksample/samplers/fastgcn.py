@@ -2,8 +2,8 @@
 
     P = 1 (A o A),  the row of all ones, A row-normalised: q(v) ~ ||A(:, v)||^2;   EXTRACT: Q_R A Q_C
 
-P is one row for all minibatches, made once; drawing needs no graph. A vertex that no edge joins to the frontier is
-drawn in vain, which is what sets FastGCN apart from LADIES.
+P is one row for all minibatches, made once; drawing needs no graph, and time by s alone where P is long (`arrivals`). A vertex
+that no edge joins to the frontier is drawn in vain, which is what sets FastGCN apart from LADIES.
 
 Chen, Ma, Xiao, "FastGCN: fast learning with graph convolutional networks via importance sampling", ICLR 2018, eq. 10.
 """
@@ -15,16 +15,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from ..adjacency import Adjacency
 from ..backends.base import LayerPicks
 from ..rng import Draw
 from ..selection import Selection
-from ..sparse import CSR
+from .arrivals import SharedRow
 from .base import LayerWise
 
-_IMPORTANCE: WeakKeyDictionary[Adjacency, CSR] = WeakKeyDictionary()  # a property of the graph, kept as long as it lives
+_IMPORTANCE: WeakKeyDictionary[Adjacency, SharedRow] = WeakKeyDictionary()  # a property of the graph, kept as long as it lives
 
 
 @dataclass(frozen=True)
@@ -34,16 +32,14 @@ class FastGcn(LayerWise):
     name: ClassVar[str] = "fastgcn"
 
     def draw_layer(self, adjacency: Adjacency, frontier: Selection, fanout: int, draw: Draw) -> LayerPicks:
-        p = importance(adjacency)
-        weights = p.entries().astype(np.float64)
-        return adjacency.backend.smallest_keys(p.indptr, p.indices, weights, fanout, frontier.minibatches, draw)
+        return importance(adjacency).draw(adjacency.backend, fanout, frontier.minibatches, draw)
 
     def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> list[LayerPicks]:
         return [self.draw_layer(adjacency, seeds, fanout, draw) for fanout, draw in zip(self.fanouts, draws, strict=True)]
 
 
-def importance(adjacency: Adjacency) -> CSR:
+def importance(adjacency: Adjacency) -> SharedRow:
     """P: the sum over all rows of the squared row-normalised weight, shape (1, n), fixed point."""
     if adjacency not in _IMPORTANCE:
-        _IMPORTANCE[adjacency] = adjacency.left_multiply(Selection.everything(adjacency.n), "squares")
+        _IMPORTANCE[adjacency] = SharedRow(adjacency.left_multiply(Selection.everything(adjacency.n), "squares"))
     return _IMPORTANCE[adjacency]

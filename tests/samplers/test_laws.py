@@ -15,6 +15,7 @@ from zoo import random_matrix, star
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.rng import Law
 from bulksample.samplers import fastgcn
+from bulksample.samplers.arrivals import SharedRow
 
 HUB, DRAWS = 40_000, 20
 
@@ -139,6 +140,40 @@ def test_fastgcn_draws_have_the_enumerated_inclusion_probabilities(s):
     assert_frequencies(layer_frequencies(samplers.make("fastgcn", (s,)), trials, s), trials, expected)
 
 
+@pytest.mark.parametrize("s", [1, 3])
+def test_a_long_row_drawn_by_arrivals_has_the_law_of_the_race(s, monkeypatch):
+    weights = np.array([1, 2, 3, 4, 10, 0, 7, 6, 6, 5, 3, 2], np.int64) * 2**59  # their sum does not fit 62 bits
+    row = SharedRow(one_row(range(12), weights))
+    trials, draw = 12_000, Stream(5).layer_draw()
+    assert not row._few_arrivals_do(s)  # short: every column has a word
+    monkeypatch.setattr(row, "_by_arrivals", lambda fanout: True)
+    drawn = row.draw(fast(), s, np.arange(trials), draw)
+    assert (np.diff(drawn.columns.reshape(trials, s)) > 0).all()
+    expected = np.zeros(12)
+    expected[weights > 0] = sequential_inclusion(weights[weights > 0], s)
+    assert_frequencies(np.bincount(drawn.columns, minlength=12), trials, expected)
+    estimate = np.bincount(drawn.columns, 1 / drawn.inclusion, minlength=12) / trials  # each column once, in the mean
+    if s > 1:  # of one draw the variance is infinite
+        np.testing.assert_allclose(estimate[weights > 0], 1, rtol=0.15)
+
+
+def test_only_long_rows_without_a_heavy_few_are_drawn_by_arrivals():
+    even = np.full(1000, 2**40)
+    assert SharedRow(one_row(range(1000), even))._few_arrivals_do(50)
+    assert not SharedRow(one_row(range(1000), even))._few_arrivals_do(62)
+    heavy = np.where(np.arange(1000) < 3, 2**55, 2**40)
+    assert not SharedRow(one_row(range(1000), heavy))._few_arrivals_do(5)
+    assert SharedRow(one_row(range(1000), heavy))._few_arrivals_do(1)
+
+
+def test_arrivals_are_the_same_on_every_back_end_and_in_every_bulk():
+    row, draw = SharedRow(one_row(range(1000), np.arange(1, 1001) * 2**40)), Stream(5).layer_draw(layer=1, epoch=2)
+    whole = row.draw(fast(), 20, np.arange(9), draw)
+    alone = [row.draw(backends.make("reference"), 20, np.array([j]), draw) for j in range(9)]
+    assert np.array_equal(whole.columns, np.concatenate([one.columns for one in alone]))
+    assert np.array_equal(whole.inclusion, np.concatenate([one.inclusion for one in alone]))
+
+
 def test_fastgcn_and_ladies_differ_on_a_star():
     """From one leaf, LADIES can only draw the centre; FastGCN draws the centre by its share and most leaves in vain."""
     adjacency = LocalAdjacency(star(50), fast())
@@ -148,7 +183,7 @@ def test_fastgcn_and_ladies_differ_on_a_star():
     assert (ladies.columns == 0).all()
     fast_gcn = samplers.make("fastgcn", (3,)).draw_layer(adjacency, frontier, 3, draw)
     assert (fast_gcn.columns != 0).mean() > 0.6
-    p = fastgcn.importance(adjacency).to_scipy().toarray()[0]
+    p = fastgcn.importance(adjacency).given
     assert p[0] == pytest.approx(50 * 50**2 * p[1], rel=1e-6)  # 50 rows of weight 1, against one row of weight 1 / 50
 
 

@@ -1,0 +1,87 @@
+"""Draws by weight from one row that all minibatches share, in time that does not grow with the row.
+
+    t_i = sum over j <= i of -log2(u_j);   c_i = v with probability w_v / W;   key of v = the first t_i with c_i = v
+
+Column v arrives as a Poisson process of rate w_v / W, so its first arrival is an exponential time of that rate, independent of the
+others': the keys of the race of `Backend.smallest_keys`, which gives every column of the row a random word of its own. Here words name
+arrivals instead, and only as many are read as it takes to meet s + 1 columns. No algorithm can do so with a word for each column: any
+of them may be the smallest, and a word is not known before it is made.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from ..backends.base import Backend, LayerPicks
+from ..backends.reference import inclusion_probability, mulhi, neg_log2
+from ..rng import Draw, as_u64
+from ..sparse import CSR
+
+_SHARE = 16  # the s + 1 heaviest columns hold at most 15 / 16 of all weight, so 16 (s + 1) arrivals are expected at the most
+_TOTAL_BITS = 62
+
+
+class SharedRow:
+    """A row of integer weights to draw from.
+
+    Parameters
+    ----------
+    row : CSR, shape (1, n), int64 weights
+
+    Attributes
+    ----------
+    columns : int32, shape (C,)
+        Those of positive weight, ascending.
+    given : float64, shape (C,)
+        Their weights.
+    weights : int64, shape (C,)
+        The same with fewer bits where their sum would not fit 62; at least 1.
+    """
+
+    def __init__(self, row: CSR) -> None:
+        given = row.entries()
+        kept = given > 0
+        self.columns, weights = row.indices[kept], given[kept]
+        self.given = weights.astype(np.float64)
+        total = (int((weights >> 32).sum()) << 32) + int((weights & 0xFFFFFFFF).sum())
+        self.weights = np.maximum(weights >> max(0, total.bit_length() - _TOTAL_BITS), 1)
+        self.ends = np.cumsum(self.weights)
+        self._by_arrivals = lru_cache(maxsize=64)(self._few_arrivals_do)
+
+    def draw(self, backend: Backend, fanout: int, minibatches: np.ndarray, draw: Draw) -> LayerPicks:
+        """s columns for each minibatch, and how likely they were; see `Backend.smallest_keys`, whose law this is."""
+        if fanout != -1 and self._by_arrivals(fanout):
+            drawn = [self._first(backend, fanout, int(minibatch), draw) for minibatch in minibatches]
+            pointers = np.arange(len(minibatches) + 1, dtype=np.int64) * fanout
+            at = np.concatenate([np.empty(0, np.int64), *[picks for picks, _ in drawn]])
+            tau = np.repeat(np.array([last for _, last in drawn]), fanout)
+            return LayerPicks(pointers, self.columns[at], inclusion_probability(self.weights[at].astype(np.float64), tau))
+        one = np.array([0, len(self.columns)], np.int64)
+        return backend.smallest_keys(one, self.columns, self.given, fanout, minibatches, draw)
+
+    def _few_arrivals_do(self, s: int) -> bool:
+        """A property of the row and s alone, in integers: it must not depend on what is drawn, nor on the machine."""
+        if _SHARE * (s + 1) > len(self.columns):
+            return False
+        heaviest = np.partition(self.weights, len(self.weights) - s - 1)[len(self.weights) - s - 1 :]
+        return _SHARE * int(heaviest.sum()) <= (_SHARE - 1) * int(self.ends[-1])
+
+    def _first(self, backend: Backend, s: int, minibatch: int, draw: Draw) -> tuple[np.ndarray, float]:
+        """The positions of the s columns that arrive first, ascending, and the time of the next, over W."""
+        count = 2 * (s + 1) + 64
+        while True:
+            words = backend.random_words(draw.seed, draw.tag, 0, count, 0, minibatch)
+            total = np.full(count, self.ends[-1], np.uint64)
+            below = mulhi(as_u64(words[:, 2:]), total)  # uniform, but for a word in 2**64 at each end of a column
+            column = np.searchsorted(self.ends, below.astype(np.int64), side="right")
+            distinct, arrival = np.unique(column, return_index=True)
+            if len(distinct) > s:
+                break
+            count *= 2
+        order = np.argsort(arrival)[: s + 1]
+        last = int(arrival[order[s]])
+        time = np.cumsum(neg_log2(as_u64(words[: last + 1])).astype(np.float64))[last]  # left to right
+        return np.sort(distinct[order[:s]]), float(time) / float(self.ends[-1])
+
