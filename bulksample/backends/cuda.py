@@ -86,13 +86,14 @@ class Cuda(Backend):
     ) -> LayerPicks:
         once = len(pointers) == 2 and len(minibatches) != 1
         p, c, w, ids = (self.device.put(part) for part in (pointers, columns, weights, np.asarray(minibatches, np.int64)))
-        parts = draws.smallest(self.device, p, c, w, len(columns), fanout, ids, draw, once)
-        return LayerPicks(*(self.device.get(part) for part in parts))
+        ends, picks, inclusion = draws.smallest(self.device, p, c, w, len(columns), fanout, ids, draw, once)
+        drawn = self.device.get(ends)
+        return LayerPicks(drawn, self.device.get(picks[: drawn[-1]]), self.device.get(inclusion[: drawn[-1]]))
 
     @_phase
     def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
         there = draws.rows_of(self.device, rows)
-        selected = self.device.put(columns.pointers), self.device.put(columns.vertices), len(columns.vertices)
+        selected = self.device.put(columns.pointers), self.device.put(columns.vertices)
         parts = products.restrict(self.device, self.device.matrix(a), there, *selected)
         return Restriction(*(self.device.get(part) for part in parts))
 

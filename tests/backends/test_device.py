@@ -45,6 +45,18 @@ def test_a_bulk_waits_once_a_hop(fanouts, law, waits):
     assert counted.count == waits
 
 
+@pytest.mark.parametrize(("name", "fanouts", "waits"), [("ladies", (20, 10), 7), ("ladies", (20, -1), 9), ("fastgcn", (20, 10), 5)])
+def test_a_layer_waits_three_times_at_the_most(name, fanouts, waits):
+    """And once for the seeds; FastGCN sums nothing. Then the copies of the result: two arrays of a bulk and four of a hop."""
+    engine, matrix = emulated(), random_matrix(200, 3000, 1)
+    adjacency, sampler = LocalAdjacency(matrix, engine), samplers.make(name, fanouts)
+    sampler.sample_bulk(adjacency, seeds_of(200), Stream(1))
+    drawn = sampler.law(adjacency, seeds_of(200), [Stream(1).layer_draw(layer=h) for h in range(2)])
+    counted = Waits(engine.device)
+    adjacency.expand_layers(seeds_of(200), drawn, fanouts, [Stream(1).layer_draw(layer=h) for h in range(2)], False, True, True)
+    assert counted.count == waits + 2 + 4 * len(fanouts)
+
+
 @pytest.mark.parametrize("only_new", [False, True])
 def test_hashed_and_direct_tables_number_alike(reference, only_new):
     matrix, seeds = random_matrix(300, 9000, 3), seeds_of(300, b=40)

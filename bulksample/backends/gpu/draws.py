@@ -104,7 +104,7 @@ def copied(device: Device, a: Matrix, rows: Rows) -> tuple[Drawn, Any]:
 def smallest(
     device: Device, pointers: Any, columns: Any, weights: Any, entries: int, s: int, minibatches: Any, draw: Draw, once: bool
 ) -> tuple[Any, Any, Any]:
-    """See `Backend.smallest_keys`; waits for the number of picks."""
+    """See `Backend.smallest_keys`; picks may be longer than the pointers name. Waits for their number where all are taken."""
     k = len(minibatches)
     keys = device.empty(entries * (k if once else 1), np.uint64)
     width = entries if once else -1
@@ -112,7 +112,7 @@ def smallest(
     counts = device.empty(k, np.int32)
     device.blocks("count_keys", k, pointers, keys, width, k, s, counts)
     ends = device.pointers(counts)
-    drawn = int(device.get(ends[-1:])[0])
+    drawn = int(device.get(ends[-1:])[0]) if s < 0 else min(len(keys), k * s)
     picks, inclusion = device.empty(drawn, np.int32), device.empty(drawn, np.float64)
     device.blocks("take_smallest", k, pointers, keys, width, columns, weights, k, s, ends, picks, inclusion)
     return ends, picks, inclusion

@@ -14,18 +14,22 @@ _FREE = 0xFFFFFFFF
 _LARGEST_TABLE = 2**29  # columns of a row of the product: its table then has 2**30 slots
 
 
-def spgemm(device: Device, a: Matrix, b: Matrix) -> tuple[Any, Any, Any]:
-    """Row pointers, columns and sums of A B; waits for the number of products, and for that of sums."""
+def spgemm(device: Device, a: Matrix, b: Matrix, counted: tuple[Any, int] | None = None) -> tuple[Any, Any, Any]:
+    """Row pointers, columns and sums of A B; waits for the number of sums.
+
+    `counted` are pointers into the rows of B that the entries of A name, and the number of products; this waits for them where they
+    are not given.
+    """
     m, entries = a.shape[0], len(a.indices)
-    every_row, row_of = Rows(a.indices, a.indices, None, None, entries, 0), device.empty(entries, np.int32)
-    products, all_products = extents(device, b, every_row)
+    row_of = device.empty(entries, np.int32)
+    products, all_products = counted or extents(device, b, Rows(a.indices, a.indices, None, None, entries, 0))
     if min(all_products, b.shape[1]) > _LARGEST_TABLE:
         raise OverflowError(f"a row of the product could hold over {_LARGEST_TABLE} sums, of {all_products} products; fewer would fit")
     device.walk("rows_of_entries", entries, a.indptr, m, row_of)
     sizes = device.empty(m, np.int32)
     device.start("table_sizes", m, a.indptr, products, m, b.shape[1], sizes)
     starts = device.pointers(sizes)
-    slots = int(device.get(starts[-1:])[0])
+    slots = 4 * min(all_products, m * b.shape[1])  # a power of two is below twice what it covers, and that is twice what is held
     table, sums = device.full(slots, _FREE, np.uint32), device.full(slots, 0, np.uint64)
     device.walk(
         "add_products", all_products, row_of, a.indices, a.values, entries, b.indptr, b.indices, b.values, products, table, starts, sums
@@ -41,15 +45,23 @@ def spgemm(device: Device, a: Matrix, b: Matrix) -> tuple[Any, Any, Any]:
     return ends, columns, ordered
 
 
-def restrict(device: Device, a: Matrix, rows: Rows, parts: Any, columns: Any, count: int) -> tuple[Any, Any, Any]:
-    """Pointers, columns and entries of Q_R A Q_C; waits for the number of neighbours, and for that of edges kept."""
-    pointers, entries = extents(device, a, rows)
+def restrict(
+    device: Device, a: Matrix, rows: Rows, parts: Any, columns: Any, most: int = -1, counted: tuple[Any, int] | None = None
+) -> tuple[Any, Any, Any]:
+    """Pointers, columns and entries of Q_R A Q_C, the last two as long as needed or longer.
+
+    Waits for the pointers into A and the number of neighbours where `counted` does not give them, and for the number of edges
+    where `most` does not say how many columns a minibatch selects at the most.
+    """
+    pointers, entries = counted or extents(device, a, rows)
+    count = len(columns)
     table, starts, numbers = table_of(device, rows.k, parts, columns, count)
     met, marks = device.empty(entries, np.int32), device.empty(entries, np.int32)
     selected = (rows.vertices, rows.size, rows.parts, rows.k, pointers)
     device.walk("meet_columns", entries, a.indptr, a.indices, *selected, table, starts, numbers, met, marks)
     ranks = device.pointers(marks)
-    kept, ends = int(device.get(ranks[-1:])[0]), device.empty(rows.size + 1, np.int64)
+    kept = int(device.get(ranks[-1:])[0]) if most < 0 else min(entries, rows.size * most)
+    ends = device.empty(rows.size + 1, np.int64)
     local, places = device.empty(kept, np.int32), device.empty(kept, np.int64)
     device.walk("keep_met", max(entries, rows.size), a.indptr, rows.vertices, rows.size, pointers, met, ranks, ends, local, places)
     return ends, local, places
