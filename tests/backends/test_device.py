@@ -12,7 +12,7 @@ from zoo import random_matrix
 
 from bulksample import BackendUnavailable, LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.backends.gpu.bulk import expand, most_found
-from bulksample.backends.gpu.numbers import Numbering
+from bulksample.backends.gpu.numbers import Numbering, _tables
 from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -106,6 +106,12 @@ def test_a_sampler_gives_the_digest_of_the_reference_on_a_larger_graph(reference
         sampler = samplers.make("sage", fanouts)
         one, other = (sampler.sample_bulk(LocalAdjacency(matrix, engine), seeds, Stream(1)) for engine in (emulated(), reference))
         assert [m.digest() for m in one] == [m.digest() for m in other]
+
+
+def test_a_table_that_would_be_too_large_is_refused():
+    engine = emulated(free_bytes=0)
+    with pytest.raises(OverflowError, match="a smaller bulk would fit"):
+        _tables(engine.device, 1, engine.device.put(np.array([0, 2**30])), 2**30, 2**31 - 1)
 
 
 def test_where_there_is_no_device_the_back_end_says_so():

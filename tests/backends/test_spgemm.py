@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from engines import engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import assert_identical
@@ -40,6 +41,14 @@ def test_native_product_equals_scipy_and_dense(m, n, q, density_a, density_b, st
     rng = np.random.default_rng(seed)
     a, b = random_csr(rng, m, n, density_a, style_a), random_csr(rng, n, q, density_b, style_b)
     check_product(backends.make("auto", 2), a, b)
+
+
+@settings(max_examples=300)
+@given(sides, sides, sides, st.floats(0, 1), st.floats(0, 1), styles, styles, st.integers(0, 2**32))
+def test_emulated_product_equals_scipy_and_dense(m, n, q, density_a, density_b, style_a, style_b, seed):
+    rng = np.random.default_rng(seed)
+    a, b = random_csr(rng, m, n, density_a, style_a), random_csr(rng, n, q, density_b, style_b)
+    check_product(engine(f"emulated {seed % 4}"), a, b)
 
 
 @settings(max_examples=4500)

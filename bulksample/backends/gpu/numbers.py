@@ -13,6 +13,7 @@ import numpy as np
 from .device import DENSE_TABLE_SHARE, Device
 
 _FREE = 0xFFFFFFFF
+LARGEST_TABLE = 2**29  # entries of a hash table, which then has 2**30 slots
 
 
 class Held(NamedTuple):
@@ -42,7 +43,7 @@ class Numbering:
     """
 
     def __init__(self, device: Device, k: int, n: int, expected: int) -> None:
-        self._device, self._k = device, k
+        self._device, self._k, self._n = device, k, n
         self._direct = n * k <= min(4 * expected, device.free_bytes // (4 * DENSE_TABLE_SHARE))
         if self._direct:
             self._table, self._starts = None, device.put(np.arange(k + 1, dtype=np.int64) * n)
@@ -74,19 +75,24 @@ class Numbering:
 
     def _make_tables(self, held: Held, found: Found, room: int) -> None:
         """Slots for all that is held or found, at most half of them taken."""
-        sizes = self._device.empty(self._k, np.int32)
-        self._device.start("table_sizes", self._k, held.pointers + found.pointers, None, self._k, 2**30, sizes)
-        self._starts = self._device.pointers(sizes)
-        slots = 4 * (held.size + room)  # a power of two is below twice what it covers, and that is twice what is held
-        self._table, self._numbers = (self._device.full(slots, _FREE, np.uint32) for _ in range(2))
+        extent = held.pointers + found.pointers
+        self._table, self._starts, self._numbers = _tables(self._device, self._k, extent, held.size + room, self._n)
 
 
-def table_of(device: Device, k: int, pointers: Any, vertices: Any, count: int) -> tuple[Any, Any, Any]:
-    """Hash tables of the vertices of each minibatch: vertices, starts and numbers."""
+def _tables(device: Device, k: int, pointers: Any, count: int, n: int) -> tuple[Any, Any, Any]:
+    """Empty hash tables, vertices, starts and numbers, each for pointers[j + 1] - pointers[j] vertices of n; `count` for all."""
+    if min(count, n) > LARGEST_TABLE:
+        raise OverflowError(f"a table could hold over {LARGEST_TABLE} vertices: {count} are found in all; a smaller bulk would fit")
     sizes = device.empty(k, np.int32)
-    device.start("table_sizes", k, pointers, None, k, 2**30, sizes)
-    starts = device.pointers(sizes)
-    table, numbers = (device.full(4 * count, _FREE, np.uint32) for _ in range(2))
+    device.start("table_sizes", k, pointers, None, k, n, sizes)
+    slots = 4 * min(count, k * n)  # a power of two is below twice what it covers, and that is twice what is held
+    table, numbers = (device.full(slots, _FREE, np.uint32) for _ in range(2))
+    return table, device.pointers(sizes), numbers
+
+
+def table_of(device: Device, k: int, pointers: Any, vertices: Any, count: int, n: int) -> tuple[Any, Any, Any]:
+    """Hash tables of the distinct vertices of each minibatch: vertices, starts and numbers."""
+    table, starts, numbers = _tables(device, k, pointers, count, n)
     device.start("enter_known", count, pointers, vertices, k, table, starts, numbers)
     return table, starts, numbers
 

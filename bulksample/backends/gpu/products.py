@@ -8,10 +8,9 @@ import numpy as np
 
 from .device import Device, Matrix
 from .draws import Rows, extents
-from .numbers import table_of
+from .numbers import LARGEST_TABLE, table_of
 
 _FREE = 0xFFFFFFFF
-_LARGEST_TABLE = 2**29  # columns of a row of the product: its table then has 2**30 slots
 
 
 def spgemm(device: Device, a: Matrix, b: Matrix, counted: tuple[Any, int] | None = None) -> tuple[Any, Any, Any]:
@@ -23,8 +22,8 @@ def spgemm(device: Device, a: Matrix, b: Matrix, counted: tuple[Any, int] | None
     m, entries = a.shape[0], len(a.indices)
     row_of = device.empty(entries, np.int32)
     products, all_products = counted or extents(device, b, Rows(a.indices, a.indices, None, None, entries, 0))
-    if min(all_products, b.shape[1]) > _LARGEST_TABLE:
-        raise OverflowError(f"a row of the product could hold over {_LARGEST_TABLE} sums, of {all_products} products; fewer would fit")
+    if min(all_products, b.shape[1]) > LARGEST_TABLE:
+        raise OverflowError(f"a row of the product could hold over {LARGEST_TABLE} sums, of {all_products} products; fewer would fit")
     device.walk("rows_of_entries", entries, a.indptr, m, row_of)
     sizes = device.empty(m, np.int32)
     device.start("table_sizes", m, a.indptr, products, m, b.shape[1], sizes)
@@ -55,7 +54,7 @@ def restrict(
     """
     pointers, entries = counted or extents(device, a, rows)
     count = len(columns)
-    table, starts, numbers = table_of(device, rows.k, parts, columns, count)
+    table, starts, numbers = table_of(device, rows.k, parts, columns, count, a.shape[1])
     met, marks = device.empty(entries, np.int32), device.empty(entries, np.int32)
     selected = (rows.vertices, rows.size, rows.parts, rows.k, pointers)
     device.walk("meet_columns", entries, a.indptr, a.indices, *selected, table, starts, numbers, met, marks)
