@@ -86,9 +86,9 @@ class HostLauncher:
 
 
 def pointer(array):
-    """The address of an array's first byte, which must lie as the kernels expect."""
-    if array is None:
-        return np.uintp(0)
+    """The address of an array's first byte, which must lie as the kernels expect; an address is taken as it is."""
+    if array is None or isinstance(array, np.uintp):
+        return np.uintp(array or 0)
     assert array.flags.c_contiguous, "kernels take contiguous arrays"
     return np.uintp(array.ctypes.data)
 

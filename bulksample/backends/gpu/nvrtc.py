@@ -121,11 +121,15 @@ def share_pool(take: Callable[[int, int, int], int], give: Callable[[int], None]
     """Let CuPy allocate from another library's pool, so that neither holds memory which the other lacks.
 
     ``take(size, device, stream)`` gives an address and ``give(address)`` returns it: torch's are
-    ``torch.cuda.caching_allocator_alloc`` and ``torch.cuda.caching_allocator_delete``.
+    ``torch.cuda.caching_allocator_alloc`` and ``torch.cuda.caching_allocator_delete``. Where the pool is at its end, `MemoryError`
+    is raised as CuPy would.
     """
     import cupy
 
-    allocator = cupy.cuda.PythonFunctionAllocator(
-        lambda size, device: take(size, device, cupy.cuda.get_current_stream().ptr), lambda address, device: give(address)
-    )
-    cupy.cuda.set_allocator(allocator.malloc)
+    def taken(size: int, device: int) -> int:
+        try:
+            return take(size, device, cupy.cuda.get_current_stream().ptr)
+        except RuntimeError as error:
+            raise MemoryError(str(error)) from error
+
+    cupy.cuda.set_allocator(cupy.cuda.PythonFunctionAllocator(taken, lambda address, device: give(address)).malloc)

@@ -1,0 +1,96 @@
+"""What stands between the kernels and a device, with a stand-in for CuPy: launches, streams, ranges, ranks' devices, a shared pool."""
+
+import sys
+
+import numpy as np
+import pytest
+from emulation.fake_cupy import installed
+from emulation.host import compiler
+from zoo import random_matrix
+
+from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample.backends.gpu import nvrtc
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
+MATRIX = random_matrix(200, 3000, 1)
+
+
+def digests(engine, setting="sage"):
+    seeds = Selection.of([np.arange(9), np.arange(50, 60)], 200)
+    return [m.digest() for m in samplers.make(setting, (40, 3)).sample_bulk(LocalAdjacency(MATRIX, engine), seeds, Stream(1))]
+
+
+@pytest.mark.parametrize("setting", ["sage", "labor", "ladies", "fastgcn"])
+def test_a_device_draws_what_the_reference_draws(monkeypatch, setting):
+    with installed(monkeypatch) as cupy:
+        assert backends.available()[-1] == "cuda"
+        engine = backends.make("cuda")
+        assert digests(engine, setting) == digests(backends.make("reference"), setting)
+        compiled = [options for options in cupy.seen if isinstance(options, tuple)]
+        assert len(compiled) <= len({kernel.file for kernel in nvrtc.kernels().values()})  # a file once
+        assert all(options == nvrtc.options() for options in compiled)
+
+
+def test_work_is_done_on_a_stream_of_its_own_inside_a_range(monkeypatch):
+    with installed(monkeypatch) as cupy:
+        engine = backends.make("cuda")
+        cupy.seen.clear()
+        engine.random_words(1, 2, 0, 10)
+        assert [event for event in cupy.seen if isinstance(event, str)] == [
+            "device 0", "stream", "random_words", "pop", "left stream", "left device 0"
+        ]
+
+
+@pytest.mark.parametrize(("rank", "device"), [("0", 0), ("1", 1), ("2", 0), ("5", 1)])
+def test_ranks_take_the_devices_of_their_machine_in_turn(monkeypatch, rank, device):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setenv("MPI_LOCALRANKID", rank)
+    with installed(monkeypatch, devices=2) as cupy:
+        backends.make("cuda").random_words(1, 2, 0, 10)
+        assert f"device {device}" in cupy.seen
+        assert f"device {1 - device}" not in cupy.seen
+
+
+def test_a_graph_that_does_not_fit_is_given_to_kernels_by_its_address(monkeypatch):
+    with installed(monkeypatch, free_bytes=64):
+        engine = backends.make("cuda")
+        given = nvrtc._pointer(np.zeros(3))
+        assert isinstance(given, np.uintp)
+        with pytest.warns(UserWarning, match="pinned memory of the host"):
+            engine.device.matrix(MATRIX)
+
+
+def test_no_device_and_no_library_are_told_apart(monkeypatch):
+    with installed(monkeypatch, devices=0):
+        assert backends.why_not("cuda") == "CuPy sees no device"
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    nvrtc.unavailable_because.cache_clear()
+    assert "CuPy cannot be imported" in backends.why_not("cuda")
+    nvrtc.unavailable_because.cache_clear()
+
+
+def test_the_options_change_with_the_headers(monkeypatch, tmp_path):
+    for name in ("a.h", "b.h"):
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(nvrtc, "kernel_directory", lambda: tmp_path)
+    before = nvrtc.options()
+    (tmp_path / "b.h").write_text("edited")
+    assert nvrtc.options() != before
+
+
+def test_a_pool_that_is_shared_is_asked_and_told(monkeypatch):
+    given_back = []
+
+    def take(size, device, stream):
+        if size > 100:
+            raise RuntimeError("CUDA out of memory")
+        return 1000 + stream
+
+    with installed(monkeypatch) as cupy:
+        nvrtc.share_pool(take, given_back.append)
+        taken, back = cupy.allocator
+        assert taken(50, 0) == 1077
+        back(1077, 0)
+        assert given_back == [1077]
+        with pytest.raises(MemoryError, match="out of memory"):
+            taken(500, 0)

@@ -1,0 +1,89 @@
+"""As much of CuPy as the CUDA back end asks for, its modules run by the host library: so the code around a device runs without one."""
+
+import sys
+import types
+from contextlib import contextmanager
+
+import numpy as np
+
+from bulksample.backends.gpu.kernels import THREADS, kernels
+
+from .host import HostLauncher, arrays
+
+
+class FakeCupy(types.ModuleType):
+    """A module to put into ``sys.modules["cupy"]``; what was asked of it is in `seen`."""
+
+    def __init__(self, devices=2, free_bytes=8 << 30):
+        super().__init__("cupy")
+        self.seen = []
+        self.__dict__.update({name: getattr(arrays, name) for name in ("empty", "zeros", "full", "asarray", "argsort", "asnumpy")})
+        self.RawModule = self._module
+        self.cuda = types.SimpleNamespace(
+            runtime=types.SimpleNamespace(
+                getDeviceCount=lambda: devices, memGetInfo=lambda: (free_bytes, free_bytes), CUDARuntimeError=RuntimeError
+            ),
+            nvtx=types.SimpleNamespace(RangePush=lambda name: self.seen.append(name), RangePop=lambda: self.seen.append("pop")),
+            Device=self._device, Stream=lambda non_blocking: self._entered("stream"),
+            PythonFunctionAllocator=lambda take, give: types.SimpleNamespace(malloc=(take, give)),
+            set_allocator=lambda malloc: setattr(self, "allocator", malloc), get_current_stream=lambda: types.SimpleNamespace(ptr=77),
+        )  # fmt: skip
+
+    def _device(self, number=0):
+        entered = self._entered(f"device {number}")
+        entered.attributes = {"MultiProcessorCount": 1}
+        return entered
+
+    def _entered(self, name):
+        return _Entered(self, name)
+
+    def _module(self, code, options, backend):
+        assert backend == "nvrtc"
+        self.seen.append(options)
+        return types.SimpleNamespace(get_function=lambda name: self._function(name, code))
+
+    def _function(self, name, code):
+        assert f" {name}(" in code
+
+        def run(grid, block, values):
+            assert block == (THREADS,)
+            for value, scalar in zip(values, kernels()[name].parameters, strict=True):
+                assert isinstance(value, scalar or np.uintp), f"{name} was given {type(value)}"
+            HostLauncher()(name, *grid, *values)
+
+        return run
+
+
+class _Entered:
+    """A device or a stream: who is inside is noted."""
+
+    def __init__(self, cupy, name):
+        self._cupy, self._name = cupy, name
+
+    def __enter__(self):
+        self._cupy.seen.append(self._name)
+
+    def __exit__(self, *error):
+        self._cupy.seen.append(f"left {self._name}")
+
+
+def cupyx():
+    """The module beside it."""
+    module = types.ModuleType("cupyx")
+    module.empty_pinned = np.empty
+    return module
+
+
+@contextmanager
+def installed(monkeypatch, **options):
+    """The fake in the place of CuPy."""
+    from bulksample.backends.gpu import nvrtc
+
+    fake = FakeCupy(**options)
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    monkeypatch.setitem(sys.modules, "cupyx", cupyx())
+    nvrtc.unavailable_because.cache_clear()
+    try:
+        yield fake
+    finally:
+        nvrtc.unavailable_because.cache_clear()
