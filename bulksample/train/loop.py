@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import backends, methods
+from .. import methods
 from ..config import TrainConfig
 from ..dist.agree import agree
 from ..dist.base import Comm
@@ -35,7 +35,7 @@ from ..report.results import Observer
 from ..rng import Purpose, Stream, as_u64
 from ..version import __version__
 from . import checkpoint
-from .setup import Source, make_sampler, open_view
+from .setup import Source, make_backend, make_sampler, open_view
 from .signals import StopSignals
 from .state import Progress, capture, resume
 
@@ -70,7 +70,7 @@ class Trainer:
         self.lies = config.graph or self.method.graphs[0]
         self.division = divide(self.threads, config.sampling_threads, waits=self.lies == "partitioned")
         torch.set_num_threads(self.division.compute)
-        backend, self.sampler = backends.make(config.backend, self.division.sample or self.threads), make_sampler(config)
+        backend, self.sampler = make_backend(config, self.division.sample or self.threads), make_sampler(config)
         self.backend = backend.name
         view = open_view(config, self.lies, graph, backend, self.sampler, self.method, self.comm, self.division.gather)
         if config.task == "nodes":
