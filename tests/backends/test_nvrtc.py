@@ -27,8 +27,10 @@ def test_a_device_draws_what_the_reference_draws(monkeypatch, setting):
         engine = backends.make("cuda")
         assert digests(engine, setting) == digests(backends.make("reference"), setting)
         compiled = [options for options in cupy.seen if isinstance(options, tuple)]
-        assert len(compiled) <= len({kernel.file for kernel in nvrtc.kernels().values()})  # a file once
-        assert all(options == nvrtc.options() for options in compiled)
+        assert 0 < len(compiled) <= len({kernel.file for kernel in nvrtc.kernels().values()})  # a file once
+        assert all(options == tuple(nvrtc.options("90")) for options in compiled)
+        assert digests(backends.make("cuda"), setting) == digests(engine, setting)
+        assert len([options for options in cupy.seen if isinstance(options, tuple)]) == len(compiled)  # kept for the next process
 
 
 def test_work_is_done_on_a_stream_of_its_own_inside_a_range(monkeypatch):
@@ -69,13 +71,18 @@ def test_no_device_and_no_library_are_told_apart(monkeypatch):
     nvrtc.unavailable_because.cache_clear()
 
 
-def test_the_options_change_with_the_headers(monkeypatch, tmp_path):
-    for name in ("a.h", "b.h"):
+def test_an_edited_header_is_compiled_anew_and_a_refusal_gives_the_log(monkeypatch, tmp_path):
+    for name in ("a.h", "k.cu", "broken.cu"):
         (tmp_path / name).write_text(name)
     monkeypatch.setattr(nvrtc, "kernel_directory", lambda: tmp_path)
-    before = nvrtc.options()
-    (tmp_path / "b.h").write_text("edited")
-    assert nvrtc.options() != before
+    with installed(monkeypatch):
+        before = nvrtc.compiled(tmp_path / "k.cu", "90")
+        assert nvrtc.compiled(tmp_path / "k.cu", "90") == before
+        assert nvrtc.compiled(tmp_path / "k.cu", "100") != before
+        (tmp_path / "a.h").write_text("edited")
+        assert nvrtc.compiled(tmp_path / "k.cu", "90") != before
+        with pytest.raises(RuntimeError, match=r"NVRTC refuses broken.cu for sm_90: the log"):
+            nvrtc.compiled(tmp_path / "broken.cu", "90")
 
 
 def test_a_pool_that_is_shared_is_asked_and_told(monkeypatch):

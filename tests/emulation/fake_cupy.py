@@ -1,8 +1,10 @@
 """As much of CuPy as the CUDA back end asks for, its modules run by the host library: so the code around a device runs without one."""
 
 import sys
+import tempfile
 import types
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +25,10 @@ class FakeCupy(types.ModuleType):
             runtime=types.SimpleNamespace(
                 getDeviceCount=lambda: devices, memGetInfo=lambda: (free_bytes, free_bytes), CUDARuntimeError=RuntimeError
             ),
+            nvrtc=types.SimpleNamespace(
+                createProgram=lambda source, name, headers, names: {"source": source}, compileProgram=self._compile,
+                getVersion=lambda: (13, 5), getCUBIN=lambda program: program["source"].encode(), getProgramLog=lambda program: "the log", destroyProgram=dict.clear,
+            ),
             nvtx=types.SimpleNamespace(RangePush=lambda name: self.seen.append(name), RangePop=lambda: self.seen.append("pop")),
             Device=self._device, Stream=lambda non_blocking: self._entered("stream"),
             PythonFunctionAllocator=lambda take, give: types.SimpleNamespace(malloc=(take, give)),
@@ -31,15 +37,19 @@ class FakeCupy(types.ModuleType):
 
     def _device(self, number=0):
         entered = self._entered(f"device {number}")
-        entered.attributes = {"MultiProcessorCount": 1}
+        entered.attributes, entered.compute_capability = {"MultiProcessorCount": 1}, "90"
         return entered
 
     def _entered(self, name):
         return _Entered(self, name)
 
-    def _module(self, code, options, backend):
-        assert backend == "nvrtc"
-        self.seen.append(options)
+    def _compile(self, program, options):
+        if "broken" in program["source"]:
+            raise RuntimeError("NVRTC_ERROR_COMPILATION")
+        self.seen.append(tuple(options))
+
+    def _module(self, path):
+        code = Path(path).read_text()
         return types.SimpleNamespace(get_function=lambda name: self._function(name, code))
 
     def _function(self, name, code):
@@ -81,9 +91,13 @@ def installed(monkeypatch, **options):
 
     fake = FakeCupy(**options)
     monkeypatch.setitem(sys.modules, "cupy", fake)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", fake.cuda)
     monkeypatch.setitem(sys.modules, "cupyx", cupyx())
+    cache = tempfile.TemporaryDirectory()
+    monkeypatch.setenv("XDG_CACHE_HOME", cache.name)
     nvrtc.unavailable_because.cache_clear()
     try:
         yield fake
     finally:
+        cache.cleanup()
         nvrtc.unavailable_because.cache_clear()

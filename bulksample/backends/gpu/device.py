@@ -63,7 +63,7 @@ class Device:
 
     def full(self, count: int, value: int, dtype: Any) -> Any:
         """An array of one value."""
-        return self.arrays.full(int(count), value, dtype)
+        return self.arrays.full(int(count), np.dtype(dtype).type(value), dtype)
 
     def start(self, name: str, work: int, *values: Any) -> None:
         """Launch a kernel whose threads share `work` items."""

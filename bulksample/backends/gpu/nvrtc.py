@@ -1,7 +1,7 @@
-"""Kernels on a device: NVRTC compiles csrc/*.cu at first use, through CuPy. No toolkit is needed.
+"""Kernels on a device: NVRTC compiles csrc/*.cu at first use and keeps what it made. No toolkit is needed.
 
-The sources' digest is among the options: CuPy's cache of compiled kernels looks at options and at the .cu file, and would
-miss an edited header.
+CuPy finds NVRTC, launches, and holds memory. It does not compile: its own way to NVRTC flushes small float32 to zero, which would
+change what the quantiser rounds, and its cache does not look at headers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,12 +38,40 @@ def unavailable_because() -> str | None:
     return None if devices else "CuPy sees no device"
 
 
-def options() -> tuple[str, ...]:
-    """What NVRTC is told. Products and sums are not contracted, so a device rounds as the host does."""
-    sha = hashlib.sha256()
-    for path in sorted(kernel_directory().glob("*.h")):
-        sha.update(path.read_bytes())
-    return "-std=c++17", "--fmad=false", f"-I{kernel_directory()}", f"-DBS_SOURCES=0x{sha.hexdigest()[:15]}"
+def options(architecture: str) -> list[str]:
+    """What NVRTC is told. Products and sums are not contracted and small numbers stay, so a device rounds as the host does."""
+    return ["-std=c++17", "--fmad=false", "--ftz=false", f"-I{kernel_directory()}", f"-arch=sm_{architecture}"]
+
+
+def compiled(file: Path, architecture: str) -> Path:
+    """The machine code of a .cu file, made where the cache of this user does not hold it yet.
+
+    Raises
+    ------
+    RuntimeError
+        With NVRTC's log, if it refuses the file.
+    """
+    from cupy.cuda import nvrtc
+
+    asked = options(architecture)
+    text = [path.read_bytes() for path in (file, *sorted(kernel_directory().glob("*.h")))]
+    name = hashlib.sha256(b"\0".join([*text, repr((asked, nvrtc.getVersion())).encode()])).hexdigest()
+    made = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bulksample" / f"{file.stem}-{name[:32]}.cubin"
+    if made.exists():
+        return made
+    program = nvrtc.createProgram(file.read_text(), file.name, [], [])
+    try:
+        nvrtc.compileProgram(program, asked)
+        code = nvrtc.getCUBIN(program)
+    except RuntimeError as error:
+        raise RuntimeError(f"NVRTC refuses {file.name} for sm_{architecture}: {nvrtc.getProgramLog(program)}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+    made.parent.mkdir(parents=True, exist_ok=True)
+    own = made.with_suffix(f".{os.getpid()}")
+    own.write_bytes(code)
+    own.replace(made)
+    return made
 
 
 def on_device() -> Cuda:
@@ -94,7 +123,7 @@ class DeviceLauncher:
     def __call__(self, name: str, blocks: int, *values: Any) -> None:
         kernel = kernels()[name]
         if name not in self._functions:
-            module = self._cupy.RawModule(code=kernel.file.read_text(), options=options(), backend="nvrtc")
+            module = self._cupy.RawModule(path=str(compiled(kernel.file, self._device.compute_capability)))
             for sibling in (other for other in kernels().values() if other.file == kernel.file):
                 self._functions[sibling.name] = module.get_function(sibling.name)
         self._functions[name]((blocks,), (THREADS,), tuple(kernel.arguments(values, _pointer)))
