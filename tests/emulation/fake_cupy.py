@@ -27,7 +27,8 @@ class FakeCupy(types.ModuleType):
             ),
             nvrtc=types.SimpleNamespace(
                 createProgram=lambda source, name, headers, names: {"source": source}, compileProgram=self._compile,
-                getVersion=lambda: (13, 5), getCUBIN=lambda program: program["source"].encode(), getProgramLog=lambda program: "the log", destroyProgram=dict.clear,
+                getVersion=lambda: (13, 5), getCUBIN=lambda program: program["source"].encode(),
+                getProgramLog=lambda program: "the log", destroyProgram=dict.clear,
             ),
             nvtx=types.SimpleNamespace(RangePush=lambda name: self.seen.append(name), RangePop=lambda: self.seen.append("pop")),
             Device=self._device, Stream=lambda non_blocking: self._entered("stream"),
