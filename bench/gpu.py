@@ -62,10 +62,9 @@ class Bench:
         self.seconds_of, self.waited = seconds_of, waited
 
     def median(self, work: Callable[[], Any], clock: Clock | None = None) -> dict[str, float]:
-        """Seconds of `work`: median, minimum and maximum, the stream and device of the engine being current."""
-        with self.device.phase("bench"):
-            work()
-            figures = [(clock or self.seconds_of)(work) for _ in range(self.rounds)]
+        """Seconds of `work`: median, minimum and maximum, after a warm-up."""
+        work()
+        figures = [(clock or self.seconds_of)(work) for _ in range(self.rounds)]
         return {"median": statistics.median(figures), "min": min(figures), "max": max(figures)}
 
     def seeds(self, minibatches: int, matrix: CSR) -> Selection:
@@ -188,7 +187,8 @@ def measure(bench: Bench, seconds: float, names: tuple[str, ...] = tuple(SECTION
             found[name] = f"left out: {spent:.0f} of {seconds:.0f} seconds were spent"
             continue
         try:
-            found[name] = SECTIONS[name](bench)
+            with bench.device.phase(name):  # one stream for all that a section puts, makes and times
+                found[name] = SECTIONS[name](bench)
         except Exception as error:  # of a driver, a library or ours: the other sections still count
             found[name] = f"failed: {type(error).__name__}: {error}"
         print(f"{name}: {found[name]}", flush=True)
