@@ -54,5 +54,6 @@ def test_without_a_compiler_the_reference_serves_and_info_says_why(tmp_path):
 
 def test_headers_and_the_extension_ship_inside_the_package(tmp_path):
     site = install(tmp_path)
-    assert {path.name for path in (ROOT / "csrc").glob("*.h")} <= {path.name for path in (site / "bulksample" / "csrc").iterdir()}
+    sources = {path.name for path in (ROOT / "csrc").iterdir() if path.suffix in (".h", ".cu")}
+    assert sources <= {path.name for path in (site / "bulksample" / "csrc").iterdir()}
     assert info(site)["backends"] == ["reference", "native"]
