@@ -1,6 +1,7 @@
 """Test accuracy of Grappa beside training on the whole graph and parts that stay alone, with every ablation; and of cofree and bns.
 
-    python bench/bench_grappa.py [--data FOLDER] [--seeds 0,1,2,3,4] [--layers 2,3,4] [--ranks 8] [--json FILE]
+    python bench/bench_grappa.py [--data FOLDER] [--seeds 0,1,2,3,4] [--layers 2,3,4] [--parts gates,others,ablations]
+                                 [--ranks 8] [--workers 1] [--json FILE]
 
 The graph is a stochastic block model of 3000 vertices: 24000 undirected edges, 60 % of them within one of five classes, features in 32
 dimensions (a unit vector for each class, noise of 0.9), a fifth of the vertices to train on. FOLDER may hold cora.npz. Ranks
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import statistics
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -135,28 +138,38 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--seeds", default="0,1,2,3,4")
     parser.add_argument("--layers", default="2,3,4")
+    parser.add_argument("--parts", default="gates,others,ablations")
     parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time; one keeps a processor about a fifth busy")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     seeds, depths = ([int(part) for part in text.split(",")] for text in (options.seeds, options.layers))
     rows = _kept(options.json)
-    for part, seed, (graph, layers) in product(("gates", "others", "ablations"), seeds, _graphs(depths, options.data)):
-        with tempfile.TemporaryDirectory() as folder:
-            made = block_model(seed) if graph == "block-model" else npz.read(options.data / "cora.npz")
-            store.save(made, Path(folder) / "graph")
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as pool:
+        stored = _stored(Path(folder), seeds, options.data)
+        waiting = {}
+        for part, seed, (graph, layers) in product(options.parts.split(","), seeds, _graphs(depths, options.data)):
             for name in _rows(part, 3 if graph == "cora" else layers):
                 row = rows.setdefault((graph, layers, name), {"graph": graph, "layers": layers, "row": name, "scores": {}})
                 if str(seed) not in row["scores"]:
-                    run(Path(folder) / "graph", row, options.ranks, seed)
-                    report(told(rows, options.ranks), options.json)
+                    waiting[pool.submit(run, stored[graph, seed], graph, layers, name, options.ranks, seed)] = row, seed
+        for future in as_completed(waiting):
+            _add(*waiting[future], future.result())
+            if options.json:
+                options.json.write_text(json.dumps(told(rows, options.ranks), indent=2) + "\n")
+    report(told(rows, options.ranks), options.json)
 
 
-def run(directory: Path, row: dict[str, Any], ranks: int, seed: int) -> None:
-    """Run a row with a seed, and add to it what came out."""
-    method = {"method": "grappa", **ROWS[row["row"]]} if ROWS[row["row"]] else {"method": "full"}
-    hidden = 32 if row["graph"] == "block-model" else 64
-    found = accuracy(directory, ranks, {**COMMON, "layers": row["layers"], "hidden": hidden, "seed": seed, **method})
+def run(directory: Path, graph: str, layers: int, name: str, ranks: int, seed: int) -> dict[str, Any]:
+    """The report of a row with a seed."""
+    torch.set_num_threads(1)
+    method = {"method": "grappa", **ROWS[name]} if ROWS[name] else {"method": "full"}
+    hidden = 32 if graph == "block-model" else 64
+    return accuracy(directory, ranks, {**COMMON, "layers": layers, "hidden": hidden, "seed": seed, **method})
+
+
+def _add(row: dict[str, Any], seed: int, found: dict[str, Any]) -> None:
     row["scores"][str(seed)] = 100 * found["test_accuracy"]
     row["mean"], row["std"] = statistics.mean(row["scores"].values()), _spread(list(row["scores"].values()))
     kept = ("weight_cv", "effective_share", "halo_rows", "initial_bytes", "repartition_bytes", "replication_factor", "drawn_share")
@@ -166,7 +179,7 @@ def run(directory: Path, row: dict[str, Any], ranks: int, seed: int) -> None:
 
 def told(rows: dict[tuple[str, int, str], dict[str, Any]], ranks: int) -> dict[str, Any]:
     """All that has been run so far."""
-    return {"machine": machine(), "ranks": ranks, "settings": COMMON, "rows": list(rows.values()), "gates": gates(rows)}
+    return {"machine": machine(), "ranks": ranks, "settings": COMMON, "rows": [row for row in rows.values() if row["scores"]], "gates": gates(rows)}
 
 
 def _kept(path: Path | None) -> dict[tuple[str, int, str], dict[str, Any]]:
@@ -174,6 +187,16 @@ def _kept(path: Path | None) -> dict[tuple[str, int, str], dict[str, Any]]:
     if path is None or not path.exists():
         return {}
     return {(row["graph"], row["layers"], row["row"]): row for row in json.loads(path.read_text())["rows"]}
+
+
+def _stored(folder: Path, seeds: list[int], data: Path | None) -> dict[tuple[str, int], Path]:
+    """A block model for each seed, and Cora for all of them."""
+    places = {("block-model", seed): folder / f"block-model-{seed}" for seed in seeds}
+    for (_, seed), place in places.items():
+        store.save(block_model(seed), place)
+    if data:
+        store.save(npz.read(data / "cora.npz"), folder / "cora")
+    return places | {("cora", seed): folder / "cora" for seed in seeds}
 
 
 def _graphs(depths: list[int], data: Path | None) -> list[tuple[str, int]]:
