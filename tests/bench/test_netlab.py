@@ -64,7 +64,7 @@ def test_what_is_no_rate(rate):
         netlab.bytes_per_second(rate)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGINT))])
 def test_nothing_is_left(possible, tmp_path, number):
     before = _network()
     process = subprocess.Popen([sys.executable, SLOW_NETWORK, *SMALL, "--work", tmp_path], stderr=subprocess.PIPE, text=True)

@@ -22,7 +22,7 @@ def test_every_minibatch_comes_with_its_own_rows(together):
     for epoch in range(2):
         for number, step in enumerate(made):
             assert (made.epoch, made.step) == (epoch, number + 1)
-            assert torch.equal(step.x, features[torch.from_numpy(step.minibatch.vertices).long()])
+            assert torch.equal(step.x, features[torch.tensor(step.minibatch.vertices, dtype=torch.int64)])
         assert number + 1 == made.steps
         assert (made.epoch, made.step) == (epoch + 1, 0)
 
