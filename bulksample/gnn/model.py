@@ -97,7 +97,7 @@ class Gnn(Model):
         norm = nn.LayerNorm if layer_norm else BatchNorm
         self.norms = nn.ModuleList(norm(width) for width in widths[1:-1] if batch_norm or layer_norm)
         self.dropout, self.input_dropout = dropout, input_dropout
-        self.activation = F.elu if name == "gat" else torch.relu_  # in place: no layer and no norm looks at its output again
+        self.activation = F.elu if name == "gat" else F.relu
 
     def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor) -> torch.Tensor:
         """Logits of the destinations of the last block.
