@@ -50,7 +50,7 @@ BYTES = {
 ACCURACY = {
     "cora": "--hidden 128 --epochs 200 --lr 0.01 --feature-norm l1 --dropout 0.5 --input-dropout 0.5",
     "citeseer": "--hidden 128 --epochs 200 --lr 0.01 --feature-norm l1 --dropout 0.5 --input-dropout 0.5",
-    "amazon-computers": "--hidden 128 --epochs 60 --lr 0.01 --feature-norm l2 --dropout 0.5",
+    "amazon-computers": "--hidden 128 --epochs 150 --lr 0.01 --feature-norm l2 --dropout 0.5",
     "facebook-pagepage": "--hidden 128 --epochs 80 --lr 0.01 --feature-norm l2 --dropout 0.5",
 }
 DECAYS = {"cora": ("0.0005", "0.005"), "citeseer": ("0.0005", "0.005"), "facebook-pagepage": ("0.00005",), "amazon-computers": ("0.0",)}
