@@ -179,7 +179,8 @@ def _add(row: dict[str, Any], seed: int, found: dict[str, Any]) -> None:
 
 def told(rows: dict[tuple[str, int, str], dict[str, Any]], ranks: int) -> dict[str, Any]:
     """All that has been run so far."""
-    return {"machine": machine(), "ranks": ranks, "settings": COMMON, "rows": [row for row in rows.values() if row["scores"]], "gates": gates(rows)}
+    made = [row for row in rows.values() if row["scores"]]
+    return {"machine": machine(), "ranks": ranks, "settings": COMMON, "rows": made, "gates": gates(rows)}
 
 
 def _kept(path: Path | None) -> dict[tuple[str, int, str], dict[str, Any]]:
