@@ -28,14 +28,15 @@ def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool
 def _show(result: dict[str, Any], title: str) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, show_header=False)
+    table = Table(title=Text(title), show_header=False)
     for key, value in result.items():
         if isinstance(value, dict):
             for name, inner in value.items():
-                table.add_row(f"{key}.{name}", _readable(inner))
+                table.add_row(f"{key}.{name}", Text(_readable(inner)))
         else:
-            table.add_row(key, _readable(value))
+            table.add_row(key, Text(_readable(value)))
     Console(file=sys.stdout).print(table)
 
 
