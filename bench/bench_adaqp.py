@@ -69,6 +69,8 @@ def trained(folder: Path, ranks: int, **options: Any) -> dict[str, Any]:
     def rank(comm: Comm) -> dict[str, Any]:
         watched = Epochs()
         found = Trainer(TrainConfig.of(**{**SETTING, **options}), folder, comm, [watched]).run()
+        if found["stopped"]:
+            raise SystemExit("a signal has ended a run early; its figures would count as those of a whole one")
         sent = [line["phase_bytes"]["forward"] + line["phase_bytes"]["backward"] for line in watched.lines]
         return {"accuracy": 100 * found["test_accuracy"], "losses": [line["loss"] for line in watched.lines], "sent": sent, **found}
 

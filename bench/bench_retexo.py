@@ -68,7 +68,10 @@ def alone(directory: Path, words: str, seed: int, comm: Comm | None = None) -> d
             options[key] = True
         else:
             options[key] = int(word) if word.isdigit() else word
-    return trained(directory, comm, threads=1, seed=seed, **options)
+    report = trained(directory, comm, threads=1, seed=seed, **options)
+    if report["stopped"]:
+        raise SystemExit("a signal has ended a run early; its figures would count as those of a whole one")
+    return report
 
 
 def training_bytes(run: dict[str, Any]) -> dict[str, int]:
