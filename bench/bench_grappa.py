@@ -32,7 +32,7 @@ from bulksample.config import TrainConfig
 from bulksample.data import npz, store
 from bulksample.dist.threads import on_threads
 from bulksample.methods.grappa import Grappa
-from bulksample.methods.seed_weights import walk_coverage
+from bulksample.methods.parts.seed_weights import walk_coverage
 from bulksample.train.loop import Trainer
 
 COMMON = {"epochs": 80, "lr": 0.01, "dropout": 0.5, "eval_every": 5, "threads": 1, "partition": "random", "quiet": True}

@@ -133,7 +133,7 @@ def train(
         metrics=None if lines is None else str(lines), quiet=quiet, seed=seed,
     )  # fmt: skip
     if join:
-        from ..methods.joined import invited
+        from ..methods.planes.joined import invited
 
         config = invited(join, timeout)
     from ..report.results import JsonLines, Observer, ProgressBar

@@ -26,11 +26,11 @@ from ..dist.halo import Messages, PlainMessages
 from ..errors import UsageError
 from ..gnn.view import View
 from ..rng import Purpose, Stream
-from .assignment import Assignment, coefficients
 from .full import Full
-from .links import links_of
-from .rounded import CodedMessages, Names, RoundedMessages, number
-from .widths import CLASSES
+from .quantised.assignment import Assignment, coefficients
+from .quantised.links import links_of
+from .quantised.rounded import CodedMessages, Names, RoundedMessages, number
+from .quantised.widths import CLASSES
 
 if TYPE_CHECKING:
     from ..train.loop import Trainer

@@ -8,7 +8,7 @@
 8 (|theta| + 4) bytes for every trainer and average (kind "model"): weights there and back, and with them what was counted, the
 losses, the wish to stop and a_m. Adam's moments stay where they are. Rank 0 is the server, unless it is alone: then it trains on the
 whole graph, an average is the identity, and the run is that of `sync` to the bit. What the parties are and how numbers
-travel between them is the business of a plane (`methods.lockstep`, `methods.serving`, `methods.joined`).
+travel between them is the business of a plane (`methods.planes`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from ..gnn.whole import WholeView
 from ..graph import Graph
 from ..sparse import CSR
 from .base import Method
-from .joined import Joined
 from .linkloss import without_labels
-from .lockstep import Lockstep
-from .plane import SCALARS, Dealt, Plane, load_vector, vector_of
-from .serving import Serving
+from .planes.joined import Joined
+from .planes.lockstep import Lockstep
+from .planes.plane import SCALARS, Dealt, Plane, load_vector, vector_of
+from .planes.serving import Serving
 from .supply import Steps
 
 if TYPE_CHECKING:

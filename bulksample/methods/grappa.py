@@ -1,7 +1,7 @@
 """Grappa: every rank trains on its own part of the graph, and nothing but gradients travels.
 
     offline            p chunks of the vertices; rank r trains on the seeds of chunk r
-    super-epoch t      rank r sees S = chunk r and c - 1 others, another choice in each (see `methods.chunks`)
+    super-epoch t      rank r sees S = chunk r and c - 1 others, another choice in each (see `methods.parts.chunks`)
     step               g = sum over ranks, seeds of w_v grad loss_v / sum of w_v     one all-reduce, the only traffic of an epoch
 
 over p ranks 2 (p - 1) 4 (|theta| + 7) bytes a step (kind "gradients"): the gradient, sum of w, of w loss, the wish to stop, n,
@@ -11,7 +11,7 @@ Views
     strict   the induced subgraph of S          halo   and the features of all sources from outside          base   c = 1, strict
 Chunks
     static   block rows, as --partition makes them       fresh   dealt anew in every super-epoch by a counter
-Weights, normalised over the step (see `methods.seed_weights`, `methods.tree_weights`)
+Weights, normalised over the step (see `methods.parts.seed_weights`, `methods.parts.tree_weights`)
     node     coverage over all hops of each seed        batch   one for each rank and step: the mean of those
     tree     Horvitz-Thompson; exact                    none    uniform
 shrunk to (1 - lambda) + lambda w, with lambda given or the effective share of the seeds.
@@ -45,11 +45,11 @@ from ..gnn.partitioned import BlockView
 from ..gnn.view import View
 from ..loader import BulkLoader
 from .base import Method
-from .chunks import fresh_chunks, seen_chunks
-from .isolated import Isolated, shared_steps
-from .seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
+from .parts.chunks import fresh_chunks, seen_chunks
+from .parts.isolated import Isolated, shared_steps
+from .parts.seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
+from .parts.tree_weights import tree_weights
 from .supply import Minibatches, Step, Steps
-from .tree_weights import tree_weights
 
 if TYPE_CHECKING:
     from ..train.loop import Trainer

@@ -11,7 +11,7 @@ from bulksample.dist.opening import Placement, open_block
 from bulksample.dist.threads import on_threads
 from bulksample.gnn.local import Deal, LocalFlight, whole_degrees
 from bulksample.gnn.partitioned import BlockView
-from bulksample.methods.chunks import fresh_chunks, seen_chunks
+from bulksample.methods.parts.chunks import fresh_chunks, seen_chunks
 
 
 @pytest.fixture(scope="module")

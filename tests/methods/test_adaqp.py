@@ -22,10 +22,10 @@ from bulksample.dist.threads import on_threads
 from bulksample.gnn.fullgraph import FullGraph, OwnRows
 from bulksample.gnn.model import Gnn
 from bulksample.gnn.partitioned import BlockView
-from bulksample.methods.assignment import Assignment, coefficients
-from bulksample.methods.links import links_of
-from bulksample.methods.rounded import Names, RoundedMessages
-from bulksample.methods.widths import Links, Problem
+from bulksample.methods.quantised.assignment import Assignment, coefficients
+from bulksample.methods.quantised.links import links_of
+from bulksample.methods.quantised.rounded import Names, RoundedMessages
+from bulksample.methods.quantised.widths import Links, Problem
 from bulksample.train.loop import Trainer
 
 STILL = {"method": "adaqp", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, "dropout": 0.0, "threads": 1, "reassign_every": 3}

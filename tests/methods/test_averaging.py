@@ -16,7 +16,7 @@ from bulksample.dist.partition import Partition, make
 from bulksample.dist.threads import on_threads
 from bulksample.dist.tradeoff import tradeoff
 from bulksample.gnn.part import part_of
-from bulksample.methods.plane import vector_of
+from bulksample.methods.planes.plane import vector_of
 from bulksample.train.loop import Trainer
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0.01, "threads": 1, "quiet": True}
@@ -80,7 +80,7 @@ def test_one_trainer_beside_the_server_is_plain_training_to_the_bit(method, aver
 def test_trainers_that_do_the_same_are_one_trainer(average_by, monkeypatch):
     """Three trainers on the whole graph with the same seeds."""
     graph = community_graph()
-    monkeypatch.setattr("bulksample.methods.lockstep.APART", 0)
+    monkeypatch.setattr("bulksample.methods.planes.lockstep.APART", 0)
     monkeypatch.setattr("bulksample.methods.averaging.part_of", lambda source, members, label: source)
     expected = trained(graph, dropout=0.0)[2]
     asked = {"method": "random-tma", "dropout": 0.0, "average_by": average_by, "interval": "4"}

@@ -13,7 +13,7 @@ from bulksample.config import TrainConfig
 from bulksample.data import store
 from bulksample.dist.threads import on_threads
 from bulksample.methods.grappa import Grappa
-from bulksample.methods.seed_weights import batch_scalar
+from bulksample.methods.parts.seed_weights import batch_scalar
 from bulksample.train.loop import Trainer
 
 SMALL = {"layers": 2, "fanouts": (4, 3), "hidden": 6, "batch_size": 20, "epochs": 4, "lr": 0.01, "threads": 1, "eval_every": 4}

@@ -5,9 +5,9 @@ import pytest
 from communities import community_graph, dense_adjacency
 
 from bulksample.gnn.local import local_graph
-from bulksample.methods.chunks import fresh_chunks, seen_chunks
-from bulksample.methods.isolated import shared_steps
-from bulksample.methods.seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
+from bulksample.methods.parts.chunks import fresh_chunks, seen_chunks
+from bulksample.methods.parts.isolated import shared_steps
+from bulksample.methods.parts.seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
 
 
 def induced(graph, inside):

@@ -20,8 +20,8 @@ from bulksample.config import TrainConfig
 from bulksample.data import store
 from bulksample.dist.threads import on_threads
 from bulksample.errors import PeerLost
-from bulksample.methods.joined import invited
-from bulksample.methods.plane import vector_of
+from bulksample.methods.planes.joined import invited
+from bulksample.methods.planes.plane import vector_of
 from bulksample.train.loop import Trainer
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0.01, "dropout": 0.0, "threads": 1, "quiet": True}

@@ -16,9 +16,9 @@ from bulksample import CSR, backends
 from bulksample.adjacency import LocalAdjacency
 from bulksample.gnn.local import local_graph
 from bulksample.gnn.model import Gnn
-from bulksample.methods.chunks import fresh_chunks
-from bulksample.methods.seed_weights import walk_coverage
-from bulksample.methods.tree_weights import row_ratio, tree_weights
+from bulksample.methods.parts.chunks import fresh_chunks
+from bulksample.methods.parts.seed_weights import walk_coverage
+from bulksample.methods.parts.tree_weights import row_ratio, tree_weights
 from bulksample.rng import Stream
 from bulksample.samplers import Sage
 from bulksample.selection import Selection

@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 
-from bulksample.methods.widths import CLASSES, Links, Problem
+from bulksample.methods.quantised.widths import CLASSES, Links, Problem
 
 
 def random_problem(p, seed, trade, width=64, most=12, header=4, even=False):

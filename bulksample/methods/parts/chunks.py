@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..backends.base import Backend
-from ..data.words import Words
+from ...backends.base import Backend
+from ...data.words import Words
 
 _CHUNKS = 102  # a stage of Purpose.GENERATE that nothing else uses
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..gnn.model import Model
-from .isolated import Isolated
-from .supply import Minibatches, Steps
+from ...gnn.model import Model
+from ..parts.isolated import Isolated
+from ..supply import Minibatches, Steps
 
 if TYPE_CHECKING:
-    from ..loader import BulkLoader
-    from ..train.loop import Trainer
-    from .averaging import Averaging
+    from ...loader import BulkLoader
+    from ...train.loop import Trainer
+    from ..averaging import Averaging
 
 SCALARS = 4
 APART = 0x9E3779B97F4A7C15  # trainers draw with seeds of their own, since rows have the same names on all of them

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..config import TrainConfig
-from ..dist.frames import BadFrame, Frame, Kind, Line, connected
-from ..dist.roster import vector_frame
-from ..errors import PeerLost, UsageError
-from ..version import __version__
-from .linkbatches import loader_of
+from ...config import TrainConfig
+from ...dist.frames import BadFrame, Frame, Kind, Line, connected
+from ...dist.roster import vector_frame
+from ...errors import PeerLost, UsageError
+from ...version import __version__
+from ..linkbatches import loader_of
+from ..supply import Steps
 from .plane import APART, SCALARS, Dealt, Plane, load_vector, steps_on, vector_of
-from .supply import Steps
 
 if TYPE_CHECKING:
-    from ..train.loop import Trainer
-    from .averaging import Averaging
+    from ...train.loop import Trainer
+    from ..averaging import Averaging
 
 _IDLE_SECONDS = 0.05  # of a trainer without seeds
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..errors import UsageError
-from .supply import NOTHING, Minibatches, Step, Steps
+from ...errors import UsageError
+from ..supply import NOTHING, Minibatches, Step, Steps
 
 
 def shared_steps(seeds: list[int], batch_size: int) -> tuple[int, list[int]]:

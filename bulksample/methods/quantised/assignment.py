@@ -18,9 +18,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import torch
 
-from ..dist.base import Comm
-from ..dist.halo import Halo
-from ..gnn.fullgraph import OwnRows
+from ...dist.base import Comm
+from ...dist.halo import Halo
+from ...gnn.fullgraph import OwnRows
 from .rounded import Key, RoundedMessages, is_backward
 from .widths import CLASSES, Links, Pair, Problem, Widths
 

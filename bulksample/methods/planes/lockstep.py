@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..config import TrainConfig
-from ..dist.base import Comm
-from ..errors import UsageError
-from .isolated import shared_steps
-from .linkbatches import examples, loader_of
+from ...config import TrainConfig
+from ...dist.base import Comm
+from ...errors import UsageError
+from ..linkbatches import examples, loader_of
+from ..parts.isolated import shared_steps
+from ..supply import Steps
 from .plane import APART, SCALARS, Dealt, Plane, load_vector, put, steps_on, vector_of
-from .supply import Steps
 
 if TYPE_CHECKING:
-    from ..train.loop import Trainer
-    from .averaging import Averaging
+    from ...train.loop import Trainer
+    from ..averaging import Averaging
 
 _KIND = "model"
 

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse
 
-from ..minibatch import MiniBatch
-from ..sparse import CSR
+from ...minibatch import MiniBatch
+from ...sparse import CSR
 
 
 def tree_weights(

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..backends.base import Backend, Noise
-from ..dist.codec import Codec
-from ..errors import PeerLost
-from ..rng import Purpose, tag
+from ...backends.base import Backend, Noise
+from ...dist.codec import Codec
+from ...errors import PeerLost
+from ...rng import Purpose, tag
 from .widths import CLASSES
 
 Key = tuple[str, int]  # layer and direction, peer

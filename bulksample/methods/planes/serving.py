@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..config import TrainConfig
-from ..dist.base import Comm, Traffic
-from ..dist.frames import Frame, Kind, listening
-from ..dist.roster import Roster, vector_frame
-from ..errors import PeerLost, UsageError
-from ..version import __version__
+from ...config import TrainConfig
+from ...dist.base import Comm, Traffic
+from ...dist.frames import Frame, Kind, listening
+from ...dist.roster import Roster, vector_frame
+from ...errors import PeerLost, UsageError
+from ...version import __version__
+from ..supply import Steps, WholeGraph
 from .plane import SCALARS, Dealt, Plane, vector_of
-from .supply import Steps, WholeGraph
 
 if TYPE_CHECKING:
-    from ..train.loop import Trainer
-    from .averaging import Averaging
+    from ...train.loop import Trainer
+    from ..averaging import Averaging
 
 _END_SECONDS = 5.0  # for trainers that were started here to end
 _LAUNCHERS = ("PMI_", "PMIX_", "OMPI_", "MV2_", "SLURM_", "HYD", "TORCHELASTIC_", "WORLD_SIZE")

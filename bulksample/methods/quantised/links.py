@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..dist.base import Comm
-from ..errors import UsageError
+from ...dist.base import Comm
+from ...errors import UsageError
 from .widths import Links
 
 _SIZES = 2 ** np.arange(12, 21, 2)  # bytes

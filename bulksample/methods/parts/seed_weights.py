@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..sparse import CSR
+from ...sparse import CSR
 
 
 def walk_coverage(matrix: CSR, degrees: np.ndarray, hops: int) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""What `adaqp` decides and sends: widths of rows, their assignment to rows, links, rounded messages."""
