@@ -86,7 +86,7 @@ def test_nothing_fits_is_exit_code_2_and_says_what_would():
     ([*SMALL, "--network", "string"], 2, "perlmutter"),
     ([*SMALL, "--fanouts", "3,y"], 2, "15,10,5 would fit"),
     ([*SMALL, "--sampler", "labor"], 2, "sampler"),
-    ([*SMALL, "--rates", "/no/such/file"], 65, "not JSON"),
+    ([*SMALL, "--rates", "/no/such/file"], 65, "cannot be read"),
     (["--from", "/no/such/folder"], 65, "no such folder"),
 ])
 def test_bad_use_and_bad_data(arguments, code, message):
