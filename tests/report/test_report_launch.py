@@ -36,7 +36,7 @@ def others():
 
 
 def test_the_end_of_a_program_is_told(tmp_path):
-    ended = launch.launch([sys.executable, "-c", "import sys; print(7); sys.exit('why')"], tmp_path / "log", 60)
+    ended = launch.launch([sys.executable, "-c", "import sys; print(7, flush=True); sys.exit('why')"], tmp_path / "log", 60)
     assert (ended.code, ended.late, ended.said.split()) == (1, False, ["7", "why"])
     assert (tmp_path / "log").read_text() == ended.said
 
