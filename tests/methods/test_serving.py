@@ -172,7 +172,7 @@ def test_what_has_no_meaning_is_refused(options, message):
 
 SLOW = """
 import sys, time
-from bulksample.methods import joined
+from bulksample.methods.planes import joined
 whole = joined.Joined.end_step
 def end_step(self, *arguments):
     time.sleep({seconds})
