@@ -26,23 +26,48 @@ def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool
 
 
 def _show(result: dict[str, Any], title: str) -> None:
+    """One row for each entry. Nested numbers share a row, zeros left out; other nested entries have rows of their own."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=Text(title), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for key, value in result.items():
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                table.add_row(f"{key}.{name}", Text(_readable(inner)))
+        if not isinstance(value, dict):
+            table.add_row(key, Text(_readable(key, value)))
+        elif value and all(_is_number(inner) for inner in value.values()):
+            table.add_row(key, Text(_listed(key, value)))
         else:
-            table.add_row(key, Text(_readable(value)))
+            for name, inner in value.items():
+                table.add_row(f"{key}.{name}", Text(_readable(name, inner)))
     Console(file=sys.stdout).print(table)
 
 
-def _readable(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
+def _listed(key: str, numbers: dict[str, Any]) -> str:
+    """The numbers that are not zero, the unit of each told by the name of all."""
+    unit = "seconds" if key == "phases" else key
+    shown = [f"{name} {_readable(f'{unit}.{name}', number)}" for name, number in numbers.items() if number]
+    return ", ".join(shown) or "none"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _readable(name: str, value: Any) -> str:
+    """A value as people read it: bytes and seconds, known by their names, with a unit."""
+    if isinstance(value, bool) or value is None or not isinstance(value, int | float):
         return str(value)
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+    if name.startswith("seconds"):
+        return _scaled(value, [(1, "s"), (1e-3, "ms"), (1e-6, "us")])
+    if "bytes" in name:
+        return _scaled(value, [(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")])
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _scaled(value: float, units: list[tuple[float, str]]) -> str:
+    """Three digits of `value` in the largest unit that leaves at least one before the point."""
+    size, unit = next(((size, unit) for size, unit in units if abs(value) >= size), units[-1])
+    return f"{value / size:,.3g} {unit}" if abs(value / size) < 1000 else f"{value / size:,.0f} {unit}"

@@ -1,5 +1,7 @@
 """What commands print."""
 
+import pytest
+
 from bulksample.cli.output import emit
 
 
@@ -8,3 +10,23 @@ def test_brackets_are_shown_as_they_are(capsys):
     out = capsys.readouterr().out
     for words in ("'bulksample[cuda]'", "[b]", "train [x]"):
         assert words in out
+
+
+def test_nested_numbers_share_a_row_with_units_and_without_zeros(capsys):
+    emit({"bytes_sent": {"total": 2_794_784, "features": 0}, "phases": {"sample": 0.00259}, "messages_sent": {"total": 0}}, None, "train")
+    out = capsys.readouterr().out
+    for words in ("total 2.79 MB", "sample 2.59 ms", "none"):
+        assert words in out
+    assert "features" not in out
+
+
+def test_a_digest_is_shown_whole(capsys):
+    emit({"digest": "0123456789abcdef" * 8}, None, "sample")
+    shown = "".join(line.split("│")[-2].strip() for line in capsys.readouterr().out.splitlines() if "│" in line)
+    assert shown == "0123456789abcdef" * 8
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0, "0 us"), (0.5, "500 ms"), (75.25, "75.2 s"), (4000, "4,000 s")])
+def test_seconds_have_a_unit(capsys, seconds, shown):
+    emit({"seconds": float(seconds)}, None, "train")
+    assert f" {shown} " in capsys.readouterr().out
