@@ -6,6 +6,7 @@ minibatch. Both are the same list of vertices, so both are views of one object.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,8 +54,8 @@ class Selection:
             )
 
     @staticmethod
-    def of(lists: list[np.ndarray], n: int, minibatches: np.ndarray | None = None) -> Selection:
-        """Stack lists of vertices; the ids are 0 .. k - 1 unless given.
+    def of(lists: Sequence[np.ndarray] | np.ndarray, n: int, minibatches: np.ndarray | None = None) -> Selection:
+        """Stack lists of vertices, or the rows of an array; the ids are 0 .. k - 1 unless given.
 
         Raises
         ------
@@ -65,7 +66,7 @@ class Selection:
         if len(ids) and not 0 <= ids.min() <= ids.max() < MAX_MINIBATCHES:
             raise UsageError(f"minibatch ids must be in 0 .. {MAX_MINIBATCHES - 1}; got {ids.min()} .. {ids.max()}")
         pointers = np.concatenate([[0], np.cumsum([len(part) for part in lists])]).astype(np.int64)
-        vertices = np.concatenate([np.asarray(part, np.int64) for part in lists]) if lists else np.empty(0, np.int64)
+        vertices = np.concatenate([np.asarray(part, np.int64) for part in lists]) if len(lists) else np.empty(0, np.int64)
         bad = np.flatnonzero((vertices < 0) | (vertices >= n))
         if len(bad):
             at = int(np.searchsorted(pointers, bad[0], side="right")) - 1

@@ -45,6 +45,11 @@ def test_each_draw_is_counted_once():
     assert twice.nbytes() > dataclasses.replace(twice, nested=True).nbytes()
 
 
+def test_rows_of_an_array_are_lists_of_vertices():
+    q = Selection.of(np.array([[4, 1], [0, 2]]), 6)
+    assert [q.part(j).tolist() for j in range(len(q))] == [[4, 1], [0, 2]]
+
+
 def test_a_selection_is_a_matrix_twice():
     q = Selection.of([[4, 1], [], [2]], 6, np.array([10, 11, 12]))
     assert q.per_vertex().validate().to_scipy().toarray().argmax(axis=1).tolist() == [4, 1, 2]

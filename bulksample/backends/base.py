@@ -131,16 +131,16 @@ class Backend(ABC):
         Row r draws from row v = ``q.vertices[r]`` of A, of degree d, and is called ``q.names[r]`` (v itself, as a rule)
         in the counters. ``fanout = -1`` takes all d neighbours.
 
-        ========== =========================================================================================
-        law        the picks
-        ========== =========================================================================================
-        UNIFORM    all d where d <= s; else Floyd's s draws: for t = 0 .. s - 1, with j = d - s + t, a position
-                   uniform in 0 .. j, or j itself where that position is taken
+        =========== ========================================================================================
+        law         the picks
+        =========== ========================================================================================
+        UNIFORM     all d where d <= s; else Floyd's s draws: for t = 0 .. s - 1, with j = d - s + t, a position
+                    uniform in 0 .. j, or j itself where that position is taken
         REPLACEMENT s independent positions, kept in ascending order, repetitions and all; none where d = 0
-        RACE       the s smallest keys -log(u) / w among the neighbours of positive weight, ties to the smaller
-                   column; u names (minibatch, row, neighbour)
-        LABOR      the same, u names (minibatch, neighbour)
-        ========== =========================================================================================
+        RACE        the s smallest keys -log(u) / w among the neighbours of positive weight, ties to the smaller
+                    column; u names (minibatch, row, neighbour)
+        LABOR       the same, u names (minibatch, neighbour)
+        =========== ========================================================================================
 
         Position t is made from word t mod 4 of block t div 4 by multiply-shift, exactly uniform by rejection
         (Lemire 2019); the i-th retry of draw t is word 0 of block ``2**31 + i * 2**20 + t``. Keys are those of
@@ -272,7 +272,7 @@ class Backend(ABC):
         -----
         With y_k = (h_k - z) / S a code is the whole part of y_k, and one more with the probability of the rest, decided by word
         k mod 4 of block (k div 4, name, receiver, tag); at most 2**b - 1. So E h^ = h, up to the rounding of h^ to
-        float32, and E |h^ - h|^2 <= f S^2 / 4. Wide: z is min h, S = (max h - min h) / (2**b - 1) rounded up. Narrow: z is
+        float32, and ``E |h^ - h|^2 <= f S^2 / 4``. Wide: z is min h, S = (max h - min h) / (2**b - 1) rounded up. Narrow: z is
         min h rounded down to bfloat16, and S follows from it, rounded up; codes are made on that grid, the receiver's. A
         constant row comes back to the bit.
 

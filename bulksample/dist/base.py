@@ -80,7 +80,7 @@ class Comm(Primitives):
         return array
 
     def allgather(self, array: np.ndarray, kind: str) -> np.ndarray:
-        """The arrays of all ranks, stacked: shape (size, *array.shape); all ranks bring the same shape and dtype."""
+        """The arrays of all ranks, stacked: shape ``(size, *array.shape)``; all ranks bring the same shape and dtype."""
         array = np.ascontiguousarray(array)
         rows = self.allgather_rows(array.reshape(1, -1), np.ones(self.size, np.int64), kind)
         return rows.reshape(self.size, *array.shape)

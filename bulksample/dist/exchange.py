@@ -8,8 +8,8 @@ those of them that rank q holds. A fetch sends exactly
 ========= ======================== ============================== =============================
 kind      what                     bytes that rank r sends        messages of rank r
 ========= ======================== ============================== =============================
-topology  ids, int32               4 |U_r|                        the q with U_rq not empty
-(given)   rows, encoded            row_bytes(f) * sum_q |U_qr|    the q with U_qr not empty
+topology  ids, int32               ``4 |U_r|``                    the q with U_rq not empty
+(given)   rows, encoded            row_bytes(f) sum_q ``|U_qr|``  the q with U_qr not empty
 control   counts, twice            16 (p - 1)                     2 (p - 1)
 ========= ======================== ============================== =============================
 

@@ -130,7 +130,7 @@ class Method:
 
         Notes
         -----
-        2 (p - 1) (|theta| + 3) words over all ranks (kind "gradients"), those of theta as the gradient codec holds them.
+        ``2 (p - 1) (|theta| + 3)`` words over all ranks (kind "gradients"), those of theta as the gradient codec holds them.
         Running statistics of a batch norm are averaged besides (kind "model").
         """
         parameters = list(trainer.model.parameters())

@@ -90,7 +90,7 @@ class Trainer:
         self.resumed = resume(self) if config.resume else False
 
     def set_model(self, model: Model) -> None:
-        """Train another model from now on: rank 0's weights for all ranks, (p - 1) |theta| words (kind "model"), and a fresh Adam."""
+        """Train another model from now on: rank 0's weights for all ranks, ``(p - 1) |theta|`` words (kind "model"), and a fresh Adam."""
         self.model, self.best_weights = model, dict[str, torch.Tensor]()
         for parameter in model.parameters():
             self.comm.broadcast(parameter.detach().numpy(), "model")
