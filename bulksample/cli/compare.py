@@ -23,7 +23,7 @@ _REFUSED: Any = typer.BadParameter.__base__  # the error of a command line that 
 
 def compare(
     directory: Annotated[Path, typer.Argument(help="A graph in the store format, with features and labels.")],
-    methods: Annotated[str, typer.Option(help="Joined by commas; options of one method as in sync,adaqp:bits=4:overlap=false.")],
+    methods: Annotated[str, typer.Option(help="Joined by commas, or all; options of one as in sync,adaqp:bits=4:overlap=false.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Directory of the table, the plots, and what every run wrote.")],
     options: Annotated[list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Of `train`, for all methods, after --.")] = None,
     ranks: Annotated[int, typer.Option(min=1, help="Started by mpirun; one rank needs no MPI.")] = 1,

@@ -26,6 +26,8 @@ from .launch import Ended, launch
 from .network import name_and_options
 
 _ERROR = re.compile(r"(bulksample: )?[\w.]+(Error|Exception|Unavailable|Lost|Interrupt|Exit)\b")
+ALL = "all"  # in a list of methods, every one of them with its defaults, and
+_BESIDES = ("sync:graph=partitioned",)  # the synchronous baseline that fetches neighbours and features from other ranks (GGS)
 _SWITCHES = {"true": "--{}", "false": "--no-{}"}
 
 
@@ -72,14 +74,18 @@ class Run:
 
 
 def contestants(text: str, known: Iterable[str]) -> list[Contestant]:
-    """``sync,full,adaqp:bits=4:period=50``, each once; ``true`` and ``false`` are switches.
+    """``sync,full,adaqp:bits=4:period=50``, each once; ``true`` and ``false`` are switches; ``all`` is every known one.
 
     Raises
     ------
     UsageError
         If a method is not among the known ones, or is asked for twice with the same options.
     """
-    found = [_contestant(label.strip()) for label in text.split(",")]
+    known = tuple(known)
+    words = [label.strip() for label in text.split(",")]
+    found = [_contestant(label) for word in words for label in ((*known, *_BESIDES) if word == ALL else (word,))]
+    if any(one.method == ALL for one in found):
+        raise UsageError("all stands for every method and takes no options; those of train for all of them follow --")
     strange = [one.method for one in found if one.method not in known]
     if strange:
         raise UsageError(f"there is no method {', '.join(map(repr, strange))}; {', '.join(known)} would fit")

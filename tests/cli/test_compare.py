@@ -230,6 +230,7 @@ def command(monkeypatch, capsys):
         ("sync", ["--", "--seed", "4"], "compare itself sets --seed"),
         ("sync", ["--", "--json", "x"], "compare itself sets --json"),
         ("sync:method=full", [], "compare itself sets --method"),
+        ("all:hidden=8", [], "all stands for every method and takes no options"),
         ("sync", ["--epochs", "4"], "No such option"),
     ],
 )
@@ -260,6 +261,15 @@ def test_a_method_meets_itself_under_other_options_only():
     assert [one.label for one in contestants("full:form=naive,full", METHODS)] == ["full:form=naive", "full"]
     with pytest.raises(UsageError, match="asked for twice"):
         contestants("full:form=naive,full:form=naive", METHODS)
+
+
+def test_all_is_every_method_and_the_synchronous_baseline_that_fetches_neighbours():
+    every = [one.label for one in contestants("all", METHODS)]
+    assert set(every) == {*METHODS, "sync:graph=partitioned"}
+    assert len(every) == len(set(every))
+    assert [one.label for one in contestants("grappa:view=strict,all", METHODS)] == ["grappa:view=strict", *every]
+    with pytest.raises(UsageError, match="sync is asked for twice"):
+        contestants("all,sync", METHODS)
 
 
 @pytest.mark.parametrize(
