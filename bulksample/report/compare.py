@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..config import AVERAGED
 from ..data.manifest import load_manifest
 from ..errors import UsageError
 from ..version import __version__
@@ -97,8 +98,9 @@ def contestants(text: str, known: Iterable[str]) -> list[Contestant]:
 
 
 def _contestant(label: str) -> Contestant:
+    """The contestant of a label; one that deals vertices itself leaves the --partition that others share."""
     method, given = name_and_options(label)
-    options: list[str] = []
+    options = ["--partition", "block"] if method in AVERAGED else []
     for key, value in given.items():
         name = key.replace("_", "-")
         options += [_SWITCHES[value].format(name)] if value in _SWITCHES else [f"--{name}", value]

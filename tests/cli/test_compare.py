@@ -272,6 +272,15 @@ def test_all_is_every_method_and_the_synchronous_baseline_that_fetches_neighbour
         contestants("all,sync", METHODS)
 
 
+def test_a_method_that_deals_vertices_itself_leaves_the_partition_of_the_others(command, stored, tmp_path):
+    (one,), (given,) = (contestants(label, METHODS) for label in ("super-tma", "super-tma:partition=FILE"))
+    options = ["--no-plots", "-o", tmp_path / "out", "--", *SMALL, "--partition", "random"]
+    code, err = command(stored, "--methods", "super-tma", *options)
+    assert one.options == ("--partition", "block")
+    assert given.options[-2:] == ("--partition", "FILE")
+    assert code == 0, err
+
+
 @pytest.mark.parametrize(
     ("report", "code", "late", "said", "failure"),
     [
