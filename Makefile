@@ -4,6 +4,7 @@
 # make bench     the benchmarks that need no GPU; results are printed
 # make bench-peers PEERS="PYTHON ..."   beside DGL, GraphBolt, torch_geometric and scipy, where the Pythons named have them
 # make lint      ruff and mypy
+# make docs      the site of docs/ and README.md, into build/site
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,7 +13,7 @@ DEMO := build/demo
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 
-.PHONY: demo test test-all bench bench-peers lint clean
+.PHONY: demo test test-all bench bench-peers lint docs clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/bulksample data make dcsbm --preset reddit --vertices 20000 --degree 40 --seed 1 --overwrite -o $(DEMO)/graph
@@ -34,6 +35,9 @@ bench-peers: $(VENV)/run.stamp
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(VENV)/test.stamp
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs . build/site
 
 clean:
 	rm -rf $(VENV) build bulksample/_native*.so bulksample/native_missing.txt

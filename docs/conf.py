@@ -1,0 +1,27 @@
+"""How the site is made: `make docs`. Its sources are this folder, README.md and the notes of bench/results, as they stand."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bulksample import __version__  # noqa: E402
+
+project, author, version = "bulksample", "the bulksample developers", __version__
+release, copyright = version, f"{author}. MIT licence"
+
+root_doc = "docs/index"
+include_patterns = ["docs/**", "README.md", "bench/results/*.md"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+myst_heading_anchors = 3
+suppress_warnings = ["myst.header", "toc.not_included", "ref.python"]
+
+autodoc_default_options = {"members": True, "member-order": "bysource", "ignore-module-all": True}
+autodoc_typehints = "signature"
+autodoc_mock_imports = ["cupy", "mpi4py"]
+napoleon_numpy_docstring, napoleon_google_docstring = True, False
+
+html_theme = "furo"
+html_title = f"bulksample {version}"
+html_show_sourcelink = False
