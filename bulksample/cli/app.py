@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from . import compare, data, info, partition, plan, sample, train
+from . import compare, config, data, info, partition, plan, sample, train
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -13,6 +13,7 @@ app = typer.Typer(
     help="Bulk minibatch sampling by sparse matrix algebra, and the training of graph neural networks on it.",
 )
 app.command("info")(info.info)
+app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 app.command("partition")(partition.partition)
 app.command("plan")(plan.plan)

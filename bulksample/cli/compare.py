@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import EXIT_PEER_LOST, UsageError
+from .configured import Asked, flag, parsed, words
 from .output import JsonOption, SeedOption, emit
 
 if TYPE_CHECKING:
     from ..report.compare import Contestant, Run, Work
     from ..report.network import Link
 
-_OURS = ("seed", "json_file", "metrics", "quiet", "checkpoint", "resume", "method")  # options of `train` that are set here
+_OURS = ("seed", "metrics", "quiet", "checkpoint", "resume", "method")  # options of `train` that are set here, beside --json
 _EXIT_SOME_FAILED = 1
-_REFUSED: Any = typer.BadParameter.__base__  # the error of a command line that cannot be read, wherever typer has it from
 
 
 def compare(
@@ -26,6 +27,7 @@ def compare(
     methods: Annotated[str, typer.Option(help="Joined by commas, or all; options of one as in sync,adaqp:bits=4:overlap=false.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Directory of the table, the plots, and what every run wrote.")],
     options: Annotated[list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Of `train`, for all methods, after --.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Options of `train` in YAML; flags after -- go before.")] = None,
     ranks: Annotated[int, typer.Option(min=1, help="Started by mpirun; one rank needs no MPI.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each method, with seeds from --seed on.")] = 1,
     network: Annotated[
@@ -47,6 +49,8 @@ def compare(
 
     refuse_inside_a_launch()
     asked, networks, common = contestants(methods, METHODS), links(network or ["ethernet-10g"], ranks), tuple(options or ())
+    if config:
+        asked = [replace(one, base=_of_file(config, one)) for one in asked]
     for one in asked:
         _check(one, common)
     if not limit > 0:
@@ -58,7 +62,7 @@ def compare(
     except Stopped as stopped:
         print(f"bulksample: stopped by {stopped}; the same command goes on with what is not finished", file=sys.stderr)
         raise typer.Exit(EXIT_PEER_LOST) from None
-    result = _write(work, runs, networks, out, plots)
+    result = _write(work, config, runs, networks, out, plots)
     emit(result, json_file, "compare", table=False)
     if not quiet and str(json_file) != "-":
         print((out / "table.md").read_text(), end="")
@@ -66,28 +70,42 @@ def compare(
         raise typer.Exit(_EXIT_SOME_FAILED)
 
 
+def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:
+    """The options in a configuration file, as flags of `train`; raises `UsageError`. Those of other methods are left out."""
+    from ..config import TrainConfig
+    from ..configfile import Given, read
+
+    groups = {name: group for name, (group, _) in TrainConfig.by_name().items()}
+    given = {
+        name: value for name, value in read(file).items()
+        if name not in _OURS and (not groups[name].methods or one.method in groups[name].methods)
+    }  # fmt: skip
+    return words(Asked(given | {"method": Given(one.method, "")}).config(TrainConfig))
+
+
 def _check(one: Contestant, common: tuple[str, ...]) -> None:
     """Raise `UsageError` if `train` would not take the options of a contestant, or if one is not for the user to set."""
-    from .train import train
+    from ..config import TrainConfig
+    from ..configfile import Given
 
-    app = typer.Typer()
-    app.command()(train)
     try:
-        context = typer.main.get_command(app).make_context("train", ["DIR", *common, *one.options])
-    except _REFUSED as error:
-        raise UsageError(f"{one.label}: train refuses its options: {error.format_message()}") from None
-    set_here = [name for name in _OURS if getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"]
+        asked, json_file = parsed(TrainConfig, [*one.base, *common, *one.options])
+        set_here = [flag(name) for name in _OURS if name in asked] + ["--json"] * (json_file is not None)
+        if not set_here:
+            Asked(asked | {"method": Given(one.method, "")}).config(TrainConfig)
+    except UsageError as error:
+        raise UsageError(f"{one.label}: train refuses its options: {error}") from None
     if set_here:
-        raise UsageError(f"{one.label}: compare itself sets --{set_here[0].removesuffix('_file')} of every run; leave it out")
+        raise UsageError(f"{one.label}: compare itself sets {set_here[0]} of every run; leave it out")
 
 
-def _write(work: Work, runs: list[Run], networks: list[Link], out: Path, plots: bool) -> dict[str, Any]:
+def _write(work: Work, config: Path | None, runs: list[Run], networks: list[Link], out: Path, plots: bool) -> dict[str, Any]:
     """The table in three forms, and the plots; returns the JSON object."""
     from ..report import table
 
     rows = table.rows(runs, networks)
     seeds = sorted({run.seed for run in runs})
-    asked = " ".join(work.options) or "the defaults of train"
+    asked = " ".join([*(["--config", str(config)] if config else []), *work.options]) or "the defaults of train"
     caption = f"{work.graph.name}, ranks: {work.ranks}, seeds: {', '.join(map(str, seeds))}, options: {asked}"
     result = {
         "graph": str(work.graph), "ranks": work.ranks, "seeds": seeds, "options": list(work.options), "start": list(work.start),

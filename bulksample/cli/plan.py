@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import UsageError
-from .options import fanout_list
+from ..options import fanout_list
 from .output import JsonOption, emit
 
 if TYPE_CHECKING:

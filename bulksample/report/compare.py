@@ -34,11 +34,15 @@ _SWITCHES = {"true": "--{}", "false": "--no-{}"}
 
 @dataclass(frozen=True)
 class Contestant:
-    """A method, with the options of `train` that are its own. `label` is how it was asked for, ``name:key=value``."""
+    """A method, with the options of `train` that are its own. `label` is how it was asked for, ``name:key=value``.
+
+    `base` are options that all others go before: those of a configuration file that concern this method.
+    """
 
     label: str
     method: str
     options: tuple[str, ...]
+    base: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def compare(work: Work, methods: list[Contestant], seeds: list[int], out: Path, 
             if any(run.label == one.label and run.failure for run in runs):
                 continue
             folder = out / "runs" / quote(one.label, safe="=:").replace(":", "+") / f"seed-{seed}"
-            options = ["--method", one.method, *work.options, *one.options, "--seed", str(seed)]
+            options = ["--method", one.method, *one.base, *work.options, *one.options, "--seed", str(seed)]
             asked = {**identity, "options": options}
             run = None if fresh else _finished(one.label, seed, folder, asked)
             run = run or _run(work, one.label, seed, folder, asked)

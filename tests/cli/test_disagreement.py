@@ -131,10 +131,10 @@ def test_one_rank_that_fails_late_is_heard(stored):
 @pytest.mark.parametrize(
     ("command", "options", "shown"),
     [
-        ("sample", ("--exchange", "owners"), "exchange must be one of owner, rows, rows-oblivious; got 'owners'"),
+        ("sample", ("--exchange", "owners"), "--exchange: input should be 'owner', 'rows' or 'rows-oblivious'; got 'owners'"),
         ("sample", ("--replication", "2"), "got c = 2 and owner with the graph replicated: graph partitioned would fit"),
         pytest.param("train", ("--exchange", "rows"), "got c = 1 and rows with the graph replicated", marks=SLOW),
-        pytest.param("train", ("--graph", "whole"), "graph: input should be 'replicated' or 'partitioned'; got 'whole'", marks=SLOW),
+        pytest.param("train", ("--graph", "whole"), "--graph: input should be 'replicated' or 'partitioned'; got 'whole'", marks=SLOW),
     ],
 )
 def test_what_all_ranks_refuse_is_said_once(stored, command, options, shown):

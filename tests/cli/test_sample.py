@@ -11,9 +11,9 @@ from launch import run_ranks
 from zoo import random_matrix
 
 from bulksample import CSR, Graph
-from bulksample.cli.options import fanout_list, sampler_options
 from bulksample.data import store
 from bulksample.errors import UsageError
+from bulksample.options import fanout_list, sampler_options
 
 REPORTED = {
     "sampled_edges", "sampled_edges_per_second", "minibatches", "input_vertices", "seconds", "digest", "backend", "threads", "bulk_size",
@@ -76,10 +76,10 @@ def test_options_reach_the_sampler(folder, tmp_path):
     (["--sampler", "sgae"], 2, "there is no sampler 'sgae'"),
     (["--fanouts", "5,x"], 2, "15,10,5 would fit"),
     (["--fanouts", "-7"], 2, "fanout must be -1"),
-    (["--bulk-size", "many"], 2, "bulk-size must be"),
+    (["--bulk-size", "many"], 2, "bulk_size must be"),
     (["--bulk-size", "0"], 2, "bulk_size must be"),
     (["--batch-size", "0"], 2, "batch-size"),
-    (["--seeds", "dev"], 2, "has no 'dev' split"),
+    (["--seeds", "dev"], 2, "--seeds: input should be 'train', 'val', 'test' or 'all'; got 'dev'"),
     (["--backend", "abacus"], 2, "backend 'abacus'"),
     (["--options", "weighted=true"], 2, "no edge weights"),
     (["--options", "wieghted=true"], 2, "did you mean 'weighted'"),

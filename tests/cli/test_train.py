@@ -84,7 +84,7 @@ def test_every_option_is_taken(command, stored, tmp_path):
         (["--method", "gossip"], "no method 'gossip'"),
         (["--fanouts", "5,x"], "fanouts must be whole numbers"),
         (["--layers", "3", "--fanouts", "5"], "3 layers need as many fanouts"),
-        (["--bulk-size", "some"], "bulk-size must be"),
+        (["--bulk-size", "some"], "bulk_size must be"),
         (["--label", "none"], "no label 'none'; other would fit"),
         (["--metric", "rocauc"], "compares two classes"),
         (["--options", "replace"], "NAME=VALUE"),

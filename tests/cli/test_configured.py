@@ -1,0 +1,154 @@
+"""Configurations on the command line: files, flags over files, the flags of the published code, and what is kept beside a run."""
+
+import json
+import sys
+
+import pytest
+from communities import community_graph
+
+from bulksample.cli.published import IGNORED, PUBLISHED
+from bulksample.config import SampleConfig, TrainConfig
+from bulksample.data import store
+
+SMALL = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "1", "--threads", "1"]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    place = tmp_path_factory.mktemp("graph") / "g"
+    store.save(community_graph(), place)
+    return str(place)
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run the command line in this process; the exit code and what it printed."""
+
+    def run(*arguments):
+        from bulksample.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["bulksample", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return ended.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def show(command):
+    def shown(*arguments):
+        code, out, err = command("config", "show", *arguments)
+        assert code == 0, err
+        return out
+
+    return shown
+
+
+def test_flags_go_before_the_file_and_the_file_before_defaults(show, tmp_path):
+    (tmp_path / "run.yaml").write_text("model: {hidden: 64, layers: 3}\nsampling: {fanouts: [4, 4, 4]}\noptimiser: {lr: 0.5}\n")
+    assert show("--config", tmp_path / "run.yaml", "--lr", "1e-4", "--fanouts", "9,9") == (
+        "model:\n  layers: 2\n  hidden: 64\nsampling:\n  fanouts: [9, 9]\noptimiser:\n  lr: 0.0001\n"
+    )
+    assert show() == ""
+    (tmp_path / "run.yaml").write_text("model: {batch_norm: true}\ntraffic: {overlap: false}\n")
+    assert show("--config", tmp_path / "run.yaml", "--no-batch-norm") == "traffic:\n  overlap: false\n"
+    assert show("--config", tmp_path / "run.yaml", "--overlap") == "model:\n  batch_norm: true\n"
+
+
+def test_what_is_shown_resolved_is_a_configuration_file(show, tmp_path):
+    resolved = show("--resolved", "--method", "grappa", "--view", "strict", "--no-overlap", "--options", "replace=true")
+    (tmp_path / "run.yaml").write_text(resolved)
+    assert show("--config", tmp_path / "run.yaml", "--resolved") == resolved
+    assert "grappa:\n  view: strict\n" in resolved
+    assert "overlap: false" in resolved
+    assert "adaqp" not in resolved
+
+
+def test_every_option_has_a_flag_that_help_shows(command):
+    for name, config in (("train", TrainConfig), ("sample", SampleConfig)):
+        code, out, _ = command(name, "--help")
+        assert code == 0
+        flags = {"--options" if name == "sampler_options" else f"--{name.replace('_', '-')}" for name in config.model_fields}
+        assert flags <= {word.split("/")[0] for word in out.split()}
+        assert not any(f"--{alias.replace('_', '-')}" in out for alias in (*PUBLISHED, *IGNORED))
+
+
+PAPER = ["--sample-method", "sage", "--n-epochs", "30", "--batch-size", "1024", "--n-layers", "3", "--samp-num", "15-10-5",
+         "--replication", "1", "--n-bulkmb", "48", "--replicate-graph", "--n-hidden", "256", "--bulk-batch-fetch", "2"]  # fmt: skip
+
+
+def test_the_command_line_of_the_paper_runs_here(show):
+    own = ["--epochs", "30", "--fanouts", "15,10,5", "--bulk-size", "48", "--graph", "replicated", "--fetch-together", "2"]
+    assert show(*PAPER) == show(*own)
+    assert "bulk_size: 48" in show(*PAPER)
+
+
+def test_published_flags_that_decide_nothing_say_so(command):
+    assert command("config", "show")[2] == ""
+    code, out, err = command("config", "show", "--semibulk", "128", "--n-darts", "5", "--timing")
+    assert (code, out) == (0, "")
+    assert len(err.splitlines()) == 3
+    assert "--n-darts, of the published code, changes nothing here" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--n-bulkmb", "4", "--bulk-size", "4"], "--n-bulkmb says bulk_size as --bulk-size does, and both were given"),
+        (["--graph", "partitioned", "--replicate-graph"], "--replicate-graph says graph as --graph does"),
+        (["--batch-norm", "--no-batch-norm"], "--no-batch-norm says batch_norm as --batch-norm does"),
+        (["--samp-num", "5-x"], "fanouts must be whole numbers"),
+        (["--view", "strict"], "view is of the method 'grappa'; got 'sync'"),
+        (["--hidden", "many"], "--hidden: input should be a valid integer"),
+        (["--config", "none.yaml"], "none.yaml: cannot be read"),
+    ],
+)
+def test_bad_use_exits_2_and_says_why(command, arguments, said):
+    code, _, err = command("config", "show", *arguments)
+    assert code == 2
+    assert said in err
+
+
+def test_the_configuration_is_kept_beside_every_run(command, show, stored, tmp_path):
+    asked = [*SMALL, "--checkpoint", tmp_path / "c", "--json", tmp_path / "deep" / "r.json", "--quiet"]
+    code, _, err = command("train", stored, *asked)
+    assert code == 0, err
+    kept = [tmp_path / "c" / "config.yaml", tmp_path / "deep" / "r.config.yaml"]
+    resolved = show("--resolved", *SMALL, "--checkpoint", tmp_path / "c", "--quiet")
+    assert [file.read_text() for file in kept] == [resolved] * 2
+    code, _, err = command("train", stored, "--config", kept[1], "--json", tmp_path / "again.json")
+    assert code == 0, err
+    assert (tmp_path / "again.config.yaml").read_text() == resolved
+    first, again = (json.loads((tmp_path / name).read_text()) for name in ("deep/r.json", "again.json"))
+    assert first["train_loss"] == again["train_loss"]
+
+
+def test_a_file_that_was_read_is_never_written_over(command, stored, tmp_path):
+    own = tmp_path / "r.config.yaml"
+    own.write_text("# mine\nsampling: {fanouts: [3, 3], batch_size: 64}\n")
+    code, _, err = command("sample", stored, "--config", own, "--json", tmp_path / "r.json", "--threads", 1)
+    assert code == 0, err
+    assert own.read_text().startswith("# mine\n")
+    code, _, err = command("sample", stored, "--config", own, "--json", tmp_path / "s.json", "--threads", 1)
+    assert "fanouts: [3, 3]" in (tmp_path / "s.config.yaml").read_text()
+    digests = [json.loads((tmp_path / name).read_text())["digest"] for name in ("r.json", "s.json")]
+    assert digests[0] == digests[1]
+
+
+def test_compare_takes_a_file_for_all_methods(command, stored, tmp_path):
+    (tmp_path / "run.yaml").write_text(
+        "seed: 3\nmodel: {hidden: 8}\nsampling: {fanouts: [5, 5], batch_size: 32}\noptimiser: {epochs: 1}\nbns: {boundary_share: 0.5}\n"
+        "output: {quiet: true}\n"
+    )
+    code, _, err = command("compare", stored, "--methods", "sync", "--config", tmp_path / "run.yaml", "-o", tmp_path / "out",
+                           "--no-plots", "--quiet", "--", "--batch-size", "16", "--threads", "1")  # fmt: skip
+    assert code == 0, err
+    folder = tmp_path / "out" / "runs" / "sync" / "seed-0"
+    asked = json.loads((folder / "run.json").read_text())["asked"]["options"]
+    assert asked[:2] == ["--method", "sync"]
+    assert "--boundary-share" not in asked
+    assert "batch_size: 16" in (folder / "report.config.yaml").read_text()
+    assert "hidden: 8" in (folder / "report.config.yaml").read_text()
+    assert "run.yaml --batch-size 16" in (tmp_path / "out" / "table.md").read_text()
