@@ -21,10 +21,11 @@ DEFAULT_FANOUTS = (15, 10, 5)
 FREE = frozenset({
     "epochs", "patience", "bulk_size", "backend", "threads", "sampling_threads", "timeout", "checkpoint", "checkpoint_every", "resume",
     "metrics", "quiet", "memory_budget", "graph", "replication", "exchange", "partition", "cache_bytes", "cache_by",
-    "overlap", "fetch_together", "listen", "join", "grace",
+    "overlap", "fetch_together", "listen", "join", "grace", "redeal_after",
 })  # fmt: skip
 
 AVERAGED = ("random-tma", "super-tma", "psgd-pa", "llcg")  # methods that average the weights of trainers
+ELASTIC = ("trainers", "listen", "grace", "redeal_after")  # options of trainers that may fail
 
 
 class Common(Options):
@@ -235,7 +236,10 @@ class Averaging(Options):
     trainers: int = Field(3, ge=1, description="So many, beside this process, where failures are tolerated.")
     listen: str = Field("127.0.0.1:0", description="HOST:PORT for trainers; with port 0, trainers are started here.")
     join: str | None = Field(None, description="Be a trainer of the run that listens at HOST:PORT, with its options.")
-    grace: float = Field(5.0, gt=0, description="Seconds to wait for a late trainer.")
+    grace: float | None = Field(None, gt=0, description="Seconds to wait for late trainers; 5 or 3 slow steps unless given.")
+    redeal_after: float | None = Field(
+        None, ge=0, description="Seconds after which the part of a lost trainer is dealt to the others; never unless given.",
+    )  # fmt: skip
 
 
 class SuperTMA(Options):
@@ -311,7 +315,7 @@ class TrainConfig(
         """Raise `ValueError` for options of methods that average weights, where they have no meaning."""
         if self.method in AVERAGED and self.interval.endswith("s") and not self.tolerate_failures:
             raise ValueError(f"an interval by the clock needs tolerate_failures; got {self.interval!r}: a number of steps would fit")
-        apart = [name for name in ("trainers", "listen", "grace") if getattr(self, name) != type(self).model_fields[name].default]
+        apart = [name for name in ELASTIC if getattr(self, name) != type(self).model_fields[name].default]
         if apart and not self.tolerate_failures:
             raise ValueError(f"{apart[0]} is of trainers that may fail; give --tolerate-failures")
         if self.tolerate_failures and self.interval_growth != 1:

@@ -9,7 +9,7 @@
                       END
 
 A trainer that owes an answer is told nothing and waited for no more until it comes; one that is gone is forgotten, and its part
-is given to the next that says HELLO. One thread, and no wait for one trainer holds up another by more than the grace.
+is given to the next that says HELLO. MEMBERS may also come later, where vertices are dealt again. One thread, and no wait for one trainer holds up another by more than the grace.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ..errors import PeerLost
 from .frames import HEAD_BYTES, BadFrame, Frame, Kind, Line
 from .primitives import Traffic
 
+GRACE_SECONDS, GRACE_STEPS = 5.0, 3.0  # to wait for an answer at least, and in steps of the slowest trainer
 _TICK = 0.1  # seconds between two looks at the clock
 _HELLO_BYTES = 2**16  # of a frame from somebody who has not been welcomed
 
@@ -42,6 +43,8 @@ class Member:
     ready: bool = False
     owes: bool = False
     since: float = 0.0  # when it was asked, or came
+    told: float = 0.0  # when it had the weights that it goes on from
+    step_seconds: float = 0.0  # of its last answer
     answer: Frame | None = None
 
 
@@ -62,8 +65,11 @@ class Roster:
         From a part to its frames WELCOME and MEMBERS.
     now : callable
         The weights of now, as PUSH.
-    grace, timeout : float
-        Seconds to wait for an answer, and until a member that owes one is forgotten.
+    grace : float, optional
+        Seconds to wait for an answer. Unless given, three times the step of the slowest member, measured by the last answer of
+        each, and at least five seconds.
+    timeout : float
+        Seconds until a member that owes an answer is forgotten.
     quiet : bool
         Say nothing on standard error about those who come and go.
 
@@ -81,11 +87,12 @@ class Roster:
 
     def __init__(
         self, door: socket.socket, parts: int, invitation: dict[str, Any], asked: dict[str, Any],
-        welcome: Callable[[int], list[Frame]], now: Callable[[], Frame], grace: float, timeout: float, quiet: bool,
+        welcome: Callable[[int], list[Frame]], now: Callable[[], Frame], grace: float | None, timeout: float, quiet: bool,
     ) -> None:  # fmt: skip
         self._door, self._parts, self._invitation, self._asked = door, parts, invitation, asked
         self._welcome, self._now, self._grace, self._timeout, self._quiet = welcome, now, grace, timeout, quiet
         self._members: list[Member] = []
+        self._vacant = dict.fromkeys(range(parts), time.monotonic())  # parts that nobody has, and since when
         self.answer_bytes, self.traffic = _HELLO_BYTES, dict.fromkeys(("model", "topology", "control"), Traffic(0, 0))
         self.round = self.joined = self.lost = self.late = 0
 
@@ -93,6 +100,21 @@ class Roster:
     def present(self) -> list[Member]:
         """Those who are ready to train, by part."""
         return sorted((member for member in self._members if member.ready), key=lambda member: member.part or 0)
+
+    @property
+    def admitted(self) -> list[Member]:
+        """Those who have a part."""
+        return [member for member in self._members if member.part is not None]
+
+    @property
+    def grace(self) -> float:
+        """Seconds to wait for an answer."""
+        slowest = max((member.step_seconds for member in self.present), default=0.0)
+        return self._grace if self._grace is not None else max(GRACE_SECONDS, GRACE_STEPS * slowest)
+
+    def vacant(self, seconds: float) -> list[int]:
+        """The parts that nobody has had for so long."""
+        return [part for part, since in self._vacant.items() if time.monotonic() - since >= seconds]
 
     def gather(self, count: int, until: float) -> None:
         """Let trainers join until so many are ready, or the time has come."""
@@ -135,13 +157,13 @@ class Roster:
             member.owes, member.since = True, time.monotonic()
             if pull:
                 self.tell(member, Frame(Kind.PULL, round=number))
-        until = time.monotonic() + self._grace if pull else None
+        until = time.monotonic() + self.grace if pull else None
         while any(member in self._members and member.answer is None for member in asked):
             if until is not None and time.monotonic() > until:
                 break
             self.attend(_TICK)
             if until is None and any(member.answer is not None for member in asked):
-                until = time.monotonic() + self._grace
+                until = time.monotonic() + self.grace
         self.late += sum(member in self._members and member.answer is None for member in asked)
         return [member for member in self.present if member.answer is not None]
 
@@ -149,12 +171,16 @@ class Roster:
         """Send members the average that they are part of."""
         for member in members:
             member.owes, member.answer = False, None
-            self.tell(member, frame)
+            self._go_on(member, frame)
+
+    def _go_on(self, member: Member, weights: Frame) -> None:
+        member.told = time.monotonic()
+        self.tell(member, weights)
 
     def tell(self, member: Member, frame: Frame) -> None:
         """Send a frame; a member that does not take it within the grace is forgotten."""
         try:
-            member.line.send(frame, self._grace)
+            member.line.send(frame, self.grace)
         except PeerLost as error:
             self._drop(member, str(error))
             return
@@ -196,15 +222,16 @@ class Roster:
             self._admit(member, frame.json())
         elif frame.kind == Kind.READY and member.part is not None:
             member.ready = True
-            self.tell(member, self._now())
+            self._go_on(member, self._now())
         elif frame.kind == Kind.ANSWER and member.ready and len(frame.payload) == self.answer_bytes:
             if not np.isfinite(frame.numbers("float32")).all():
                 raise BadFrame(f"{member.line.name}: weights that are not finite came; a lower lr would fit")
+            member.step_seconds = (time.monotonic() - member.told) / max(1, frame.steps)
             if member.answer is None and frame.round == self.round:
                 member.answer = frame
             else:  # too late: on with the weights of now
                 member.owes = False
-                self.tell(member, self._now())
+                self._go_on(member, self._now())
         else:
             raise BadFrame(f"{member.line.name}: a frame of kind {frame.kind.name} of {len(frame.payload)} bytes does not belong here")
 
@@ -220,6 +247,7 @@ class Roster:
             frames = self._welcome(free[0])
             member.part, member.line.most = free[0], self.answer_bytes
             member.since = time.monotonic()
+            self._vacant.pop(free[0], None)
             self.joined += 1
             self._say(f"trainer {free[0]} joined from {member.line.name}")
             for frame in frames:
@@ -235,6 +263,7 @@ class Roster:
         self._members.remove(member)
         member.line.close()
         if member.part is not None:
+            self._vacant[member.part] = time.monotonic()
             self.lost += 1
             self._say(f"trainer {member.part} was lost in round {self.round}: {why}")
 

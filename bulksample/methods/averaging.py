@@ -28,6 +28,7 @@ from ..dist.partition import Partition
 from ..dist.threads import SerialComm
 from ..dist.tradeoff import tradeoff
 from ..errors import BackendUnavailable, DataError, UsageError
+from ..gnn.local import local_graph
 from ..gnn.part import part_of
 from ..gnn.view import View
 from ..gnn.whole import WholeView
@@ -85,9 +86,10 @@ class Averaging(Method):
             graph = without_labels(graph) if links else graph
             return WholeView(graph, SerialComm(), backend, fingerprint, split, config.feature_norm, weighted)
 
+        self._view_of = lambda vertices: seen(part_of(source, vertices, config.label))
         if whole is not None:
             self.judge = seen(whole)
-        return self.judge if members is None else seen(part_of(source, members, config.label))
+        return self.judge if members is None else self._view_of(members)
 
     def _plane(self, comm: Comm, fingerprint: str, source: str | None) -> Plane:
         """Which party of averaging this process is."""
@@ -119,7 +121,7 @@ class Averaging(Method):
                 f"bulksample: {parts} parts keep {told['edges_kept']:.1%} of the edges, isolate {told['isolated']:.1%} of the vertices, "
                 f"and are {told['label_distance']:.3f} from the labels of the whole (total variation)", file=sys.stderr,
             )  # fmt: skip
-        return graph, Dealt(assignment, split)
+        return graph, Dealt(assignment, split, cut=lambda vertices, pieces: self._cut(graph.adjacency, vertices, pieces))
 
     def _parts(self, adjacency: CSR, parts: int) -> Partition:
         if self.config.partition == "block":
@@ -128,6 +130,12 @@ class Averaging(Method):
         if (made.n, made.parts) != (adjacency.shape[0], parts):
             raise UsageError(f"the partition deals {made.n} vertices to {made.parts} parts; {parts} of {adjacency.shape[0]} would fit")
         return made
+
+    def _cut(self, adjacency: CSR, vertices: np.ndarray, pieces: int) -> np.ndarray:
+        """Vertices of a part dealt to several, by the law by which all were: the piece of each."""
+        clusters = self.config.clusters and max(pieces, self.config.clusters // self.plane.trainers)
+        _, induced = local_graph(vertices, adjacency.take(vertices), 0)
+        return partitions.make(self.deal, induced, pieces, self.config.seed, clusters).assignment
 
     def supply(self, trainer: Trainer) -> Steps:
         return self.plane.supply(trainer)
@@ -186,6 +194,10 @@ class Averaging(Method):
 
     def begin_round(self, trainer: Trainer) -> None:
         self.plane.begin_round(trainer)
+        members = self.plane.dealt_anew()
+        if members is not None:
+            trainer.view = self._view_of(members)
+            self.plane.settle(trainer)
 
     def end_stage(self, trainer: Trainer, stage: int) -> None:
         self.plane.close()

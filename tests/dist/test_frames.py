@@ -12,7 +12,7 @@ import pytest
 
 from bulksample import UsageError
 from bulksample.dist.frames import HEAD_BYTES, BadFrame, Frame, Kind, Line, address_of, connected, listening, packed, unpacked
-from bulksample.dist.roster import Roster, vector_frame
+from bulksample.dist.roster import GRACE_SECONDS, GRACE_STEPS, Roster, vector_frame
 from bulksample.errors import PeerLost
 
 FRAMES = [
@@ -202,6 +202,36 @@ def test_an_answer_is_collected_and_a_late_one_is_dropped(served):
     assert all(member.answer is None or member.part == 0 for member in served.roster.present)
     one.close()
     two.close()
+
+
+def test_the_grace_follows_the_slowest_trainer_unless_it_is_given(served):
+    assert served.roster.grace == 1.0
+    adaptive = Served(grace=None)
+    assert adaptive.roster.grace == GRACE_SECONDS
+    (one, _), (two, _) = adaptive.joined(), adaptive.joined()
+    first, second = adaptive.roster.present
+    first.told -= 40.0  # its five steps took eight seconds each
+    one.send(answer(0), 5)
+    two.send(answer(0), 5)
+    assert len(adaptive.roster.collect(0, pull=True)) == 2
+    assert 8.0 <= first.step_seconds < 9.0
+    assert 0.0 <= second.step_seconds < 1.0
+    assert adaptive.roster.grace == GRACE_STEPS * first.step_seconds
+    one.close()
+    adaptive.attend()
+    assert adaptive.roster.grace == GRACE_SECONDS  # who is gone does not count
+    two.close()
+    adaptive.roster.end()
+
+
+def test_parts_without_a_trainer_are_known(served):
+    assert served.roster.vacant(0.0) == [0, 1]
+    assert served.roster.vacant(60.0) == []
+    line, _ = served.joined()
+    assert served.roster.vacant(0.0) == [1]
+    line.close()
+    served.attend()
+    assert sorted(served.roster.vacant(0.0)) == [0, 1]
 
 
 def test_a_trainer_that_is_gone_is_not_waited_for():

@@ -1,7 +1,7 @@
 """A trainer that joined a server over TCP: it trains on its part, answers when it is asked, and goes on from the average.
 
-It may be killed at any time; started again with the same words, it gets a part that nobody has and the weights of now. Where the
-server is gone, it ends.
+Vertices that the server deals to it later are trained on from the next epoch on; weights and moments stay. It may be killed at any
+time; started again with the same words, it gets a part that nobody has and the weights of now. Where the server is gone, it ends.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from ...dist.roster import vector_frame
 from ...errors import PeerLost, UsageError
 from ...version import __version__
 from ..linkbatches import loader_of
-from ..supply import Steps
-from .plane import APART, SCALARS, Dealt, Plane, load_vector, steps_on, vector_of
+from ..parts.isolated import Isolated
+from ..supply import Minibatches, Steps
+from .plane import APART, SCALARS, Dealt, Plane, load_vector, vector_of
 
 if TYPE_CHECKING:
     from ...train.loop import Trainer
@@ -55,14 +56,27 @@ class Joined(Plane):
         self.part, self._split = int(told["part"]), str(told["split"])
         self._members = self._receive(Kind.MEMBERS).numbers("int32")
         self._round, self._since, self._made, self.ended = -1, torch.zeros(3), 0, False
+        self._coming: np.ndarray | None = None
 
     def _receive(self, kind: Kind) -> Frame:
-        return _expected(self._line, self._line.receive(self._config.timeout), kind)
+        """The next frame, to be of a kind; vertices that are dealt meanwhile are for the next epoch."""
+        while (frame := self._line.receive(self._config.timeout)).kind == Kind.MEMBERS and kind != Kind.MEMBERS:
+            self._coming = frame.numbers("int32")
+        return _expected(self._line, frame, kind)
+
+    def dealt_anew(self) -> np.ndarray | None:
+        coming, self._coming = self._coming, None
+        return coming
 
     def share(self, dealt: Dealt | None) -> tuple[np.ndarray | None, str]:
         return self._members, self._split
 
     def supply(self, trainer: Trainer) -> Steps:
+        self._steps = Isolated({}, lambda: None)
+        self.settle(trainer)
+        return self._steps
+
+    def settle(self, trainer: Trainer) -> None:
         config, view = self._config, trainer.view
         assert self.part is not None
         loader = loader_of(
@@ -73,7 +87,7 @@ class Joined(Plane):
         self._interval = 0
         if not config.interval.endswith("s"):
             self._interval = max(1, loader.steps) if config.interval == "epoch" else int(config.interval)
-        return steps_on(trainer, loader, max(1, loader.steps), {})
+        self._steps.train_on(Minibatches(loader, view, trainer.ledger), max(1, loader.steps))
 
     def begin_round(self, trainer: Trainer) -> None:
         """Once, say that all is loaded, and begin with the weights of now."""
@@ -91,7 +105,8 @@ class Joined(Plane):
         self._made += 1
         if self._idle:
             time.sleep(_IDLE_SECONDS)
-        frame = self._line.poll()
+        while (frame := self._line.poll()) is not None and frame.kind == Kind.MEMBERS:
+            self._coming = frame.numbers("int32")
         if frame is not None and frame.kind == Kind.END:
             self.ended = True
         elif frame is not None:
@@ -110,7 +125,9 @@ class Joined(Plane):
             if frame.kind == Kind.END:
                 self.ended = True
                 return
-            if frame.kind != Kind.PULL:  # which was on its way when this answer left
+            if frame.kind == Kind.MEMBERS:
+                self._coming = frame.numbers("int32")
+            elif frame.kind != Kind.PULL:  # which was on its way when this answer left
                 break
         self._go_on(trainer, _expected(self._line, frame, Kind.PUSH))
 

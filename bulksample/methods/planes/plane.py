@@ -15,6 +15,7 @@ import torch
 from ...gnn.model import Model
 from ..parts.isolated import Isolated
 from ..supply import Minibatches, Steps
+from .dealing import Cut
 
 if TYPE_CHECKING:
     from ...loader import BulkLoader
@@ -32,6 +33,7 @@ class Dealt:
     assignment: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     split: str = ""
     fault: str = ""
+    cut: Cut | None = None  # how vertices of a part are dealt to others
 
 
 class Plane:
@@ -54,8 +56,16 @@ class Plane:
         """What the server dealt: the vertices of the own part, ascending, or None for the whole graph; and the split."""
         raise NotImplementedError
 
+    def dealt_anew(self) -> np.ndarray | None:
+        """The vertices of the own part, where others were dealt to it since the last call."""
+        return None
+
     def supply(self, trainer: Trainer) -> Steps:
         """The steps of an epoch."""
+        raise NotImplementedError
+
+    def settle(self, trainer: Trainer) -> None:
+        """Make the next steps on another view of the trainer."""
         raise NotImplementedError
 
     def end_step(self, trainer: Trainer, method: Averaging, sums: torch.Tensor) -> torch.Tensor:

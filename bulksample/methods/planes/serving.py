@@ -3,7 +3,8 @@
     round k     when the interval has passed: PULL to all that are there; average over those who answer within the grace; PUSH
 
 An epoch of the loop is a round here. A round without an answer keeps the weights; where nobody is left for `--timeout` seconds, the
-run ends. This is the one exception to the rule that a rank that dies ends the job, and it shares no MPI world with anything: of
+run ends. A part that nobody has had for `--redeal-after` seconds is dealt to those that are there, and given back to a trainer that
+joins. This is the one exception to the rule that a rank that dies ends the job, and it shares no MPI world with anything: of
 a job over MPI, a launcher ends all processes when one dies.
 """
 
@@ -27,6 +28,7 @@ from ...dist.roster import Roster, vector_frame
 from ...errors import PeerLost, UsageError
 from ...version import __version__
 from ..supply import Steps, WholeGraph
+from .dealing import Dealing
 from .plane import SCALARS, Dealt, Plane, vector_of
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class Serving(Plane):
         self._roster: Roster | None = None
         self._counted: dict[str, Traffic] = {}
         self.rounds: list[dict[str, Any]] = []
+        self._dealt_again = 0
         if self._starts and source is None:
             raise UsageError("trainers are started for a graph in a folder; of one in memory, a port of your own would fit")
 
@@ -70,7 +73,8 @@ class Serving(Plane):
         assert dealt is not None
         if dealt.fault:
             raise UsageError(dealt.fault)
-        self._dealt = dealt
+        assert dealt.cut is not None
+        self._split, self._dealing = dealt.split, Dealing(dealt.assignment, dealt.cut)
         return None, dealt.split
 
     def supply(self, trainer: Trainer) -> Steps:
@@ -103,9 +107,36 @@ class Serving(Plane):
         return self._config.model_dump(mode="json") | {"threads": threads}
 
     def _welcome(self, part: int) -> list[Frame]:
-        told = {"part": part, "split": self._dealt.split}
-        members = np.flatnonzero(self._dealt.assignment == part).astype("<i4")
-        return [Frame(Kind.WELCOME, json.dumps(told).encode()), Frame(Kind.MEMBERS, members.tobytes())]
+        """A part has its own vertices again, whoever had them meanwhile."""
+        self._tell(self._dealing.give_back(part))
+        told = {"part": part, "split": self._split}
+        return [Frame(Kind.WELCOME, json.dumps(told).encode()), self._members(part)]
+
+    def _members(self, part: int) -> Frame:
+        return Frame(Kind.MEMBERS, self._dealing.members(part).astype("<i4").tobytes())
+
+    def _tell(self, parts: list[int]) -> None:
+        """Tell trainers the vertices of their parts, where these have changed."""
+        assert self._roster is not None
+        for member in self._roster.admitted:
+            if member.part in parts:
+                self._roster.tell(member, self._members(member.part))
+
+    def _deal_again(self) -> None:
+        """Deal the parts that nobody has had for too long to the trainers that are there."""
+        assert self._roster is not None
+        after = self._config.redeal_after
+        there = [member.part for member in self._roster.present if member.part is not None]
+        for part in [] if after is None else self._roster.vacant(after):
+            told = self._dealing.lend(part, there)
+            if told:
+                self._tell(told)
+                self._dealt_again += 1
+                self._say(f"part {part} was dealt to trainers {', '.join(map(str, told))}")
+
+    def _say(self, what: str) -> None:
+        if not self._config.quiet:
+            print(f"bulksample: {what}", file=sys.stderr, flush=True)
 
     def _now(self, trainer: Trainer) -> Frame:
         assert self._roster is not None
@@ -131,11 +162,12 @@ class Serving(Plane):
             totals[:2] = torch.from_numpy(result[-SCALARS:-2].copy())
         steps = {str(member.part): member.answer.steps for member in answered if member.answer is not None}
         self.rounds.append({"round": roster.round, "responders": sorted(map(int, steps)), "steps": steps})
-        if not answered and not config.quiet:
-            print(f"bulksample: nobody answered in round {roster.round}; the weights stay", file=sys.stderr, flush=True)
+        if not answered:
+            self._say(f"nobody answered in round {roster.round}; the weights stay")
         roster.round += 1
         if answered:
             roster.push(vector_frame(Kind.PUSH, result, roster.round), answered)
+        self._deal_again()
         totals[2] = sums[2]
         self._count()
         return totals
@@ -170,4 +202,7 @@ class Serving(Plane):
 
     def facts(self) -> dict[str, Any]:
         counts = {name: getattr(self._roster, name, 0) for name in ("joined", "lost", "late")}
-        return {"trainers": self.trainers, "averages": sum(bool(one["responders"]) for one in self.rounds), **counts, "rounds": self.rounds}
+        averages = sum(bool(one["responders"]) for one in self.rounds)
+        return {
+            "trainers": self.trainers, "averages": averages, **counts, "parts_dealt_again": self._dealt_again, "rounds": self.rounds,
+        }  # fmt: skip
