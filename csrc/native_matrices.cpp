@@ -216,6 +216,26 @@ py::tuple restrict_rows(In<bs_i64> indptr, In<bs_i32> indices, In<bs_i64> row_po
   return py::make_tuple(out_pointers, out_columns, out_entries);
 }
 
+py::array_t<bs_i64> locate(In<bs_i64> indptr, In<bs_i32> indices, In<bs_i32> rows, In<bs_i64> pointers, In<bs_i32> columns, int threads) {
+  const bs_i64 *a = indptr.data(), *p = pointers.data();
+  const bs_i32 *neighbours = indices.data(), *row = rows.data(), *wanted = columns.data();
+  py::array_t<bs_i64> entries(columns.size());
+  bs_i64* out = entries.mutable_data();
+  {
+    py::gil_scoped_release nogil;
+    for_blocks(rows.size(), 512, threads, [&](bs_i64 first, bs_i64 last) {
+      for (bs_i64 r = first; r < last; ++r) {
+        const bs_i32 *from = neighbours + a[row[r]], *end = neighbours + a[row[r] + 1];
+        for (bs_i64 e = p[r]; e < p[r + 1]; ++e) {
+          from = std::lower_bound(from, end, wanted[e]);  // columns ascend, so what is behind is done with
+          out[e] = from - neighbours;
+        }
+      }
+    });
+  }
+  return entries;
+}
+
 py::tuple relabel(In<bs_i64> known_pointers, In<bs_i32> known_vertices, In<bs_i64> pointers, In<bs_i32> columns, int threads) {
   constexpr bs_i64 GROUP = 256;  // columns whose slots are asked for at once
   const bs_i64 k = pointers.size() - 1;
@@ -262,6 +282,8 @@ void bind_matrices(py::module_& m) {
   m.def("restrict", &restrict_rows, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("row_pointers").noconvert(),
         py::arg("row_vertices").noconvert(), py::arg("column_pointers").noconvert(), py::arg("column_vertices").noconvert(),
         py::arg("threads"));
+  m.def("locate", &locate, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("rows").noconvert(),
+        py::arg("pointers").noconvert(), py::arg("columns").noconvert(), py::arg("threads"));
   m.def("relabel", &relabel, py::arg("known_pointers").noconvert(), py::arg("known_vertices").noconvert(), py::arg("pointers").noconvert(),
         py::arg("columns").noconvert(), py::arg("threads"));
 }

@@ -194,6 +194,21 @@ class Backend(ABC):
         """
 
     @abstractmethod
+    def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Where drawn edges stand in A: int64, shape (E,), positions in ``a.indices``.
+
+        Parameters
+        ----------
+        rows : int32, shape (R,)
+        pointers, columns : int64 (R + 1,), int32 (E,)
+            Of each row some of its columns, ascending; one may repeat. All of them are in A, which is not checked.
+
+        Notes
+        -----
+        A binary search in each row, which goes on from what it found last: O(log d) reads an edge.
+        """
+
+    @abstractmethod
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
         """Number the distinct vertices of each minibatch.
 

@@ -21,6 +21,7 @@ from .gpu.bulk import expand
 from .gpu.device import Device
 from .gpu.kernels import Launcher
 from .hops import Expansion, cut
+from .reference import located
 
 T = TypeVar("T")
 
@@ -96,6 +97,9 @@ class Cuda(Backend):
         selected = self.device.put(columns.pointers), self.device.put(columns.vertices)
         parts = products.restrict(self.device, self.device.matrix(a), there, *selected)
         return Restriction(*(self.device.get(part) for part in parts))
+
+    def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        return located(a, rows, pointers, columns)  # A's columns are on the host as well, and so are picks
 
     @_phase
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:

@@ -107,6 +107,9 @@ class Native(Backend):
             *self._kernels.restrict(a.indptr, a.indices, rows.pointers, rows.vertices, columns.pointers, columns.vertices, self.threads)
         )
 
+    def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        return self._kernels.locate(a.indptr, a.indices, rows, pointers, columns, self.threads)
+
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
         ends, vertices, local = self._kernels.relabel(known.pointers, known.vertices, pointers, columns, self.threads)
         return Selection(known.minibatches, ends, vertices, known.n), local

@@ -84,6 +84,9 @@ class Reference(Backend):
             place[selected] = -1
         return Restriction(_pointers(_stack(counts, np.int64)), _stack(found, np.int32), _stack(entries, np.int64))
 
+    def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        return located(a, rows, pointers, columns)
+
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
         vertices, local = [], []
         for j in range(len(known)):
@@ -111,6 +114,16 @@ class Reference(Backend):
 
     def dequantise(self, records: np.ndarray, width: int, bits: int, wide: bool = False) -> np.ndarray:
         return grids.dequantise(records, width, bits, wide)
+
+
+def located(a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The position in A of each of some entries, by bisection of all rows at once: int64, shape (E,)."""
+    first, last = (np.repeat(a.indptr[rows + end], np.diff(pointers)) for end in (0, 1))
+    while len(open_ := np.flatnonzero(first < last)):
+        middle = (first[open_] + last[open_]) // 2
+        below = a.indices[middle] < columns[open_]
+        first[open_[below]], last[open_[~below]] = middle[below] + 1, middle[~below]
+    return first
 
 
 def keys(column: np.ndarray, vertex: np.ndarray | int, minibatch: np.ndarray | int, weight: np.ndarray | float, draw: Draw) -> np.ndarray:

@@ -27,6 +27,17 @@ def test_draws_equal_the_reference(fast, reference, matrix, law):
         assert_identical(fast.sample_rows(matrix, q, s, draw), reference.sample_rows(matrix, q, s, draw), f"fanout {s}")
 
 
+@pytest.mark.parametrize("law", [Law.UNIFORM, Law.REPLACEMENT])
+def test_picks_are_located_where_they_stand(backend, matrix, law):
+    q = frontier(matrix.shape[0], 5)
+    for s in (-1, 0, 3, 40):
+        picks = backend.sample_rows(matrix, q, s, Stream(8).draw(law))
+        entries = backend.locate(matrix, q.vertices, picks.pointers, picks.columns)
+        assert entries.dtype == np.int64
+        np.testing.assert_array_equal(matrix.indices[entries], picks.columns)
+        np.testing.assert_array_equal(matrix.row_of_entry()[entries], np.repeat(q.vertices, np.diff(picks.pointers)))
+
+
 @pytest.mark.heavy
 def test_draws_of_a_hub_equal_the_reference(fast, reference):
     hub = CSR(np.array([0, 40_000, 40_000]), np.arange(40_000, dtype=np.int32), None, (2, 50_000))
