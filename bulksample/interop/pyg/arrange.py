@@ -1,0 +1,89 @@
+"""From what a sampler found to what torch_geometric reads: vertices hop by hop, seeds as they were asked for, one list of edges.
+
+A minibatch is one tree, or, where subgraphs are disjoint, one for each seed; trees are laid side by side with the vertices of
+every hop together, so that `trim_to_layer` may cut a hop off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...backends.hops import Expansion
+from ...sparse import runs
+
+
+class Arranged(NamedTuple):
+    """A minibatch in local numbers; row r holds the edges into vertex r."""
+
+    vertices: np.ndarray  # int32, shape (N,)
+    pointers: np.ndarray  # int64, shape (R + 1,): the first R vertices were expanded
+    columns: np.ndarray  # int64, shape (E,): local sources
+    carried: np.ndarray | None  # shape (E,): what the draws carried beside each edge
+    held: np.ndarray  # int64, shape (L + 1,): vertices before the first hop and after each
+    tree: np.ndarray  # int64, shape (N,): the tree that a vertex belongs to
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The vertex of each row: int32, shape (R,)."""
+        return self.vertices[: len(self.pointers) - 1]
+
+    def nodes_by_hop(self) -> list[int]:
+        """L + 1 numbers that add up to N."""
+        return np.diff(self.held, prepend=0).tolist()
+
+    def edges_by_hop(self) -> list[int]:
+        """L numbers that add up to E."""
+        return np.diff(self.pointers[np.concatenate([[0], self.held[:-1]])]).tolist()
+
+    def with_edges(self, copies: np.ndarray, carried: np.ndarray | None) -> Arranged:
+        """Every edge as often as `copies` says."""
+        ends = np.concatenate([[0], np.cumsum(copies)])
+        return self._replace(pointers=ends[self.pointers], columns=np.repeat(self.columns, copies), carried=carried)
+
+
+def arrange(trees: Sequence[Expansion]) -> Arranged:
+    """Lay trees side by side, hop by hop; a seed that was asked for twice stands twice, with the same edges."""
+    parts = [_as_asked(tree) for tree in trees]
+    if len(parts) == 1:
+        return parts[0]
+    first = np.cumsum([0] + [len(part.vertices) for part in parts])
+    first_row = np.cumsum([0] + [len(part.pointers) - 1 for part in parts])
+    first_edge = np.cumsum([0] + [len(part.columns) for part in parts])
+    hop = np.concatenate([np.repeat(np.arange(len(part.held)), part.nodes_by_hop()) for part in parts])
+    tree = np.repeat(np.arange(len(parts)), np.diff(first))
+    order = np.argsort(hop, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    sizes = np.concatenate([np.diff(part.pointers) for part in parts])
+    starts = np.concatenate([part.pointers[:-1] + edge for part, edge in zip(parts, first_edge, strict=False)])
+    last = len(parts[0].held) - 1
+    rows = order[: np.count_nonzero(hop < last)]
+    rows = rows - first[tree[rows]] + first_row[tree[rows]]
+    entry = runs(starts[rows], sizes[rows])
+    columns = place[np.concatenate([part.columns + start for part, start in zip(parts, first, strict=False)])][entry]
+    carried = None if parts[0].carried is None else np.concatenate([part.carried for part in parts])[entry]
+    pointers = np.concatenate([[0], np.cumsum(sizes[rows])])
+    held = np.sum([part.held for part in parts], axis=0)
+    return Arranged(np.concatenate([part.vertices for part in parts])[order], pointers, columns, carried, held, tree[order])
+
+
+def _as_asked(tree: Expansion) -> Arranged:
+    """One tree, its first vertices being the seeds as they were asked for."""
+    hop, seeds, held = tree.hops[0], tree.seed_rows, np.array(tree.held)
+    if len(seeds) == held[0]:
+        pointers, columns, carried = hop.pointers, hop.columns.astype(np.int64), hop.weights
+        vertices = tree.vertices
+    else:
+        order = np.concatenate([seeds, np.arange(held[0], len(tree.vertices))])
+        place = np.empty(len(tree.vertices), np.int64)
+        place[order[::-1]] = np.arange(len(order))[::-1]  # the first of several
+        rows = order[: len(hop.pointers) - 1 + len(seeds) - held[0]]
+        sizes = np.diff(hop.pointers)[rows]
+        entry = runs(hop.pointers[rows], sizes)
+        pointers, columns = np.concatenate([[0], np.cumsum(sizes)]), place[hop.columns[entry]]
+        carried = None if hop.weights is None else hop.weights[entry]
+        vertices, held = tree.vertices[order], held + len(seeds) - held[0]
+    return Arranged(vertices, pointers, columns, carried, held, np.zeros(len(vertices), np.int64))

@@ -1,0 +1,158 @@
+"""The way of our loaders through an epoch: index lists in a seeded order, k minibatches sampled in one call ahead of use.
+
+A thread samples the next bulk while this one is used. `num_workers` threads slice features ahead: there are no worker processes, so
+nothing is copied between processes and nothing forks. Minibatch t of an epoch is the same whatever k and the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+from torch_geometric.sampler import SamplerOutput
+
+from ...errors import UsageError
+from ...loader import AUTO_LIMIT, COPIES, free_memory
+from .sampler import BulkSampler
+
+_NOT_HERE = {
+    "worker_init_fn": "there are no worker processes to set up",
+    "multiprocessing_context": "there are no worker processes",
+    "generator": "the order of an epoch is a function of `seed`",
+}
+
+
+class BulkLoading:
+    """What a torch_geometric loader of ours adds to `NodeLoader` and `LinkLoader`.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch that the next iteration is; it counts up by itself, and may be set to go on from somewhere.
+    bulk_size : int or "auto"
+        k. ``auto`` samples the first minibatch to see its size, and takes as many as fit `memory_budget` (a quarter of the free memory
+        unless given), at most 32 and at most a quarter of an epoch.
+    comm : Comm, optional
+        Rank r of p takes minibatches r, r + p, ...; all ranks make the same number of steps, so where p does not divide an epoch its first
+        minibatches come once more at the end, or, with `drop_last`, the last ones are left out.
+    """
+
+    data: Any
+    input_data: Any
+    filter_per_worker: bool
+    filter_fn: Callable[[Any], Any]
+    batch_size: int | None
+    batch_sampler: Any
+    drop_last: bool
+    pin_memory: bool
+    num_workers: int
+    prefetch_factor: int | None
+    dataset: range
+
+    def set_up(self, sampler: BulkSampler, bulk_size: int | Literal["auto"], memory_budget: int | None, options: dict[str, Any]) -> None:
+        """Keep what `DataLoader` does not know, and refuse those of its options that have no meaning here; raises `UsageError`."""
+        if bulk_size != "auto" and bulk_size < 1:
+            raise UsageError(f"bulk_size must be 'auto' or positive; got {bulk_size}")
+        for name, reason in _NOT_HERE.items():
+            if options.get(name) is not None:
+                raise UsageError(f"{name} was given, but {reason}; leaving it out would fit")
+        if "batch_size" in options and options["batch_size"] is None:
+            raise UsageError("batch_size None was given; a positive number would fit")
+        self.epoch = 0
+        self._bulk_size, self._budget = bulk_size, memory_budget
+        self._stream, self._comm, self._together = sampler.stream, sampler.comm, sampler.grid is not None
+        self._shuffle = bool(options.get("shuffle"))
+        self._own_order = options.get("sampler") is None and options.get("batch_sampler") is None
+
+    def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        """Minibatches that this rank gets in an epoch."""
+        return self._steps(self._minibatches())
+
+    def __iter__(self) -> Iterator[Data]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        lists = self._index_lists(epoch)
+        with ThreadPoolExecutor(1, "sampler") as sampler, ThreadPoolExecutor(max(1, self.num_workers), "slicer") as slicers:
+            if not (self.filter_per_worker and self.num_workers):
+                yield from (self._finished(out) for out in self._sampled(lists, epoch, sampler))
+                return
+            ahead: deque[Future[Data]] = deque()
+            for out in self._sampled(lists, epoch, sampler):
+                ahead.append(slicers.submit(self._finished, out))
+                if len(ahead) > self.num_workers * (self.prefetch_factor or 2):
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+
+    def _sampled(self, lists: Iterator[tuple[int, Any]], epoch: int, thread: ThreadPoolExecutor) -> Iterator[SamplerOutput]:
+        """What the minibatches of an epoch drew, the next bulk being sampled ahead."""
+
+        def start() -> Future[list[SamplerOutput]] | None:
+            bulk = list(islice(lists, self.bulk_size))
+            return thread.submit(self._bulk, bulk, epoch) if bulk else None
+
+        coming = start()
+        while coming is not None:
+            outputs, coming = coming.result(), start()
+            yield from outputs
+
+    def _bulk(self, bulk: list[tuple[int, Any]], epoch: int) -> list[SamplerOutput]:
+        return self._sample([self.input_data[torch.as_tensor(index)] for _, index in bulk], [id for id, _ in bulk], epoch)
+
+    def _finished(self, out: SamplerOutput) -> Data:
+        data = self.filter_fn(out)
+        return data.pin_memory() if self.pin_memory and torch.cuda.is_available() else data
+
+    def _index_lists(self, epoch: int) -> Iterator[tuple[int, Any]]:
+        """Id and members of this rank's minibatches: of the seeded order, or of the user's `sampler` or `batch_sampler`."""
+        lists = self._own_lists(epoch) if self._own_order else [np.asarray(index) for index in self.batch_sampler]
+        rank, ranks = (0, 1) if self._comm is None else (self._comm.rank, self._comm.size)
+        for step in range(self._steps(len(lists))):
+            id = (step * ranks + rank) % len(lists)
+            yield id, lists[id]
+
+    def _own_lists(self, epoch: int) -> list[np.ndarray]:
+        order = self._stream.permutation(len(self.dataset), epoch) if self._shuffle else np.arange(len(self.dataset))
+        size = self.batch_size
+        assert size is not None
+        return [order[i * size : (i + 1) * size] for i in range(self._minibatches())]
+
+    def _minibatches(self) -> int:
+        if not self._own_order:
+            return len(self.batch_sampler)
+        assert self.batch_size is not None
+        return len(self.dataset) // self.batch_size if self.drop_last else -(-len(self.dataset) // self.batch_size)
+
+    def _steps(self, minibatches: int) -> int:
+        ranks = 1 if self._comm is None else self._comm.size
+        return minibatches // ranks if self.drop_last else -(-minibatches // ranks)
+
+    @property
+    def bulk_size(self) -> int:
+        """k: how many minibatches are sampled in one call."""
+        if self._bulk_size == "auto":
+            self._bulk_size = self._fitting()
+        return self._bulk_size
+
+    def _fitting(self) -> int:
+        """As many minibatches as fit the budget, alike on ranks that sample together."""
+        steps = len(self)
+        first = next(iter(self._index_lists(0)), None) if steps else None
+        size = 0 if first is None else sum(_nbytes(out) for out in self._bulk([first], 0))
+        budget = free_memory() // 4 if self._budget is None else self._budget
+        fit = max(1, min(budget // max(1, COPIES * size), AUTO_LIMIT, -(-steps // 4)))
+        if self._comm is not None and self._together:
+            fit = self._comm.allgather(np.array([fit]), "control").min()
+        return int(fit)
+
+
+def _nbytes(out: SamplerOutput) -> int:
+    return sum(part.nbytes for part in (out.node, out.row, out.col, out.edge, out.batch) if part is not None)

@@ -1,0 +1,21 @@
+"""Loaders on several ranks: the adjacency in block rows, minibatches dealt in turn."""
+
+from __future__ import annotations
+
+from ...backends.base import Backend
+from ...dist.base import Comm
+from ...dist.grid import ProcessGrid
+from ...dist.layout import Layout
+from ...dist.owner import OwnerAdjacency
+from ...sparse import CSR
+
+
+def block_rows(matrix: CSR, comm: Comm, replication: int, backend: Backend) -> OwnerAdjacency:
+    """A in even block rows on a p/c x c grid, by the `owner` policy. Collective; only its own rows stay with a rank."""
+    grid = ProcessGrid(comm, replication)
+    layout = Layout.even(matrix.shape[0], grid.rows)
+    first, last = (int(bound) for bound in layout.bounds[grid.row : grid.row + 2])
+    rows = slice(matrix.indptr[first], matrix.indptr[last])
+    values = None if matrix.values is None else matrix.values[rows]
+    block = CSR(matrix.indptr[first : last + 1] - matrix.indptr[first], matrix.indices[rows], values, (last - first, matrix.shape[1]))
+    return OwnerAdjacency(grid, block, backend, layout)

@@ -1,0 +1,32 @@
+"""What our batches have beside what torch_geometric's own filter puts there: weights of edges, and `adj_t` in torch's compressed rows."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch_geometric.data import Data
+
+from .graph import compressed, edge_ends
+
+
+def with_edge_index(data: Data) -> Data:
+    """The same graph with an `edge_index` in the place of an `adj_t` in torch's compressed rows, which torch_geometric cannot slice."""
+    if compressed(data) is None:
+        return data
+    plain = copy.copy(data)
+    plain.num_nodes = data.num_nodes
+    del plain.adj_t
+    plain.edge_index = torch.stack([torch.from_numpy(ends) for ends in edge_ends(data)])
+    return plain
+
+
+def with_compressed_rows(batch: Data, values: torch.Tensor) -> Data:
+    """A batch whose edges are an `adj_t`, shape (N, N), rows being destinations; `values` are those of the whole graph."""
+    source, destination = batch.edge_index
+    n = int(batch.num_nodes or 0)
+    order = torch.argsort(destination * n + source)
+    rows = torch.cat([destination.new_zeros(1), torch.bincount(destination, minlength=n).cumsum(0)])
+    batch.adj_t = torch.sparse_csr_tensor(rows, source[order], values[batch.e_id[order]], size=(n, n), check_invariants=False)
+    del batch.edge_index
+    return batch

@@ -1,0 +1,91 @@
+"""A loader whose examples are edges, with negatives: torch_geometric's `LinkNeighborLoader`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch_geometric.data import Data
+from torch_geometric.loader import LinkLoader
+from torch_geometric.sampler import NegativeSampling, SamplerOutput
+from torch_geometric.sampler.base import SubgraphType
+
+from ...dist.base import Comm
+from ...errors import UsageError
+from .bulks import BulkLoading
+from .graph import check_input, compressed
+from .sampler import BulkSampler
+
+
+class LinkNeighborLoader(BulkLoading, LinkLoader):
+    """A drop-in for `torch_geometric.loader.LinkNeighborLoader`.
+
+    Parameters
+    ----------
+    data, num_neighbors, edge_label_index, edge_label, replace, subgraph_type, disjoint, weight_attr, transform, \
+transform_sampler_output, filter_per_worker
+        As torch_geometric has them.
+    neg_sampling, neg_sampling_ratio
+        The same laws, false negatives included; what is drawn is named by (seed, epoch, minibatch, place).
+    edge_label_time, time_attr
+        Refused.
+    bulk_size, memory_budget, comm, seed, grid, backend
+        See `NeighborLoader`.
+
+    Raises
+    ------
+    UsageError
+        If the graph is heterogeneous, remote or temporal, or options do not fit together.
+    """
+
+    link_sampler: BulkSampler
+
+    def __init__(
+        self,
+        data: Data,
+        num_neighbors: Sequence[int],
+        edge_label_index: Any = None,
+        edge_label: torch.Tensor | None = None,
+        edge_label_time: torch.Tensor | None = None,
+        replace: bool = False,
+        subgraph_type: SubgraphType | str = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        neg_sampling: NegativeSampling | str | None = None,
+        neg_sampling_ratio: float | None = None,
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: BulkSampler | None = None,
+        directed: bool = True,
+        *,
+        bulk_size: int | Literal["auto"] = "auto",
+        grid: int | None = None,
+        comm: Comm | None = None,
+        seed: int = 0,
+        memory_budget: int | None = None,
+        backend: str = "auto",
+        **options: Any,
+    ) -> None:
+        check_input(data, edge_label_time=edge_label_time, time_attr=time_attr)
+        if compressed(data) is not None:
+            raise UsageError("links of an adj_t in torch's compressed rows are not supported; an edge_index would fit")
+        if neighbor_sampler is None:
+            neighbor_sampler = BulkSampler(
+                data, num_neighbors, replace=replace, weight_attr=weight_attr, disjoint=disjoint,
+                subgraph_type=subgraph_type if directed else "induced", seed=seed, backend=backend, comm=comm, grid=grid,
+            )  # fmt: skip
+        elif not isinstance(neighbor_sampler, BulkSampler):
+            raise UsageError(f"neighbor_sampler must be a BulkSampler; got {type(neighbor_sampler).__name__}")
+        self.set_up(neighbor_sampler, bulk_size, memory_budget, options)
+        super().__init__(
+            data, neighbor_sampler, edge_label_index, edge_label, neg_sampling=neg_sampling, neg_sampling_ratio=neg_sampling_ratio,
+            transform=transform, transform_sampler_output=transform_sampler_output, filter_per_worker=filter_per_worker, **options,
+        )  # fmt: skip
+
+    def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
+        return self.link_sampler.sample_edges(inputs, self.neg_sampling, ids, epoch)

@@ -1,0 +1,188 @@
+"""Loaders whose examples are vertices: torch_geometric's `NeighborLoader`, and the same for LABOR, LADIES and FastGCN.
+
+LABOR:   num_neighbors are those of a vertex, agreed upon within a minibatch.
+LADIES, FastGCN:   num_neighbors are vertices of a layer; batches have an `edge_weight` that corrects for the draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch_geometric.data import Data
+from torch_geometric.loader import NodeLoader
+from torch_geometric.sampler import SamplerOutput
+from torch_geometric.sampler.base import SubgraphType
+
+from ...dist.base import Comm
+from ...errors import UsageError
+from .bulks import BulkLoading
+from .filtering import with_compressed_rows, with_edge_index
+from .graph import check_input, compressed
+from .sampler import BulkSampler
+
+
+class BulkNodeLoader(BulkLoading, NodeLoader):
+    """A `NodeLoader` that samples in bulk; the loaders below say by which law.
+
+    Parameters
+    ----------
+    data : torch_geometric.data.Data
+    node_sampler : BulkSampler
+    input_nodes : bool mask, indices, or None for all vertices
+    transform, transform_sampler_output, filter_per_worker
+        As torch_geometric has them; with `num_workers`, transforms run on threads.
+    bulk_size, memory_budget, comm
+        See `BulkLoading`.
+    options
+        Of `torch.utils.data.DataLoader`.
+    """
+
+    node_sampler: BulkSampler
+
+    def __init__(
+        self,
+        data: Data,
+        node_sampler: BulkSampler,
+        input_nodes: Any = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        filter_per_worker: bool | None = None,
+        bulk_size: int | Literal["auto"] = "auto",
+        memory_budget: int | None = None,
+        **options: Any,
+    ) -> None:
+        self.set_up(node_sampler, bulk_size, memory_budget, options)
+        self._then = transform
+        adj_t = compressed(data)
+        self._values = None if adj_t is None else adj_t.values()
+        super().__init__(
+            with_edge_index(data), node_sampler, input_nodes, transform_sampler_output=transform_sampler_output,
+            filter_per_worker=filter_per_worker, **options,
+        )  # fmt: skip
+
+    def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
+        return self.node_sampler.sample_nodes(inputs, ids, epoch)
+
+    def filter_fn(self, out: SamplerOutput) -> Any:
+        """The attributes of what was drawn, by torch_geometric's own rules; then what it does not know, then the user's transform."""
+        data = super().filter_fn(out)
+        if (weights := out.metadata[2]) is not None:
+            data.edge_weight = weights.to(data.edge_index.device)
+        if self._values is not None:
+            data = with_compressed_rows(data, self._values)
+        return data if self._then is None else self._then(data)
+
+
+class NeighborLoader(BulkNodeLoader):
+    """A drop-in for `torch_geometric.loader.NeighborLoader`: GraphSAGE, k minibatches in one call.
+
+    Parameters
+    ----------
+    data, num_neighbors, input_nodes, replace, subgraph_type, disjoint, weight_attr, transform, transform_sampler_output, filter_per_worker
+        As torch_geometric has them.
+    input_time, time_attr
+        Refused.
+    is_sorted, temporal_strategy
+        Not needed.
+    bulk_size, memory_budget, comm
+        See `BulkLoading`.
+    seed : int
+        Decides the order of every epoch and all draws.
+    grid : int, optional
+        c: sample from a graph in block rows on a p/c x c grid of the ranks of `comm`; see `BulkSampler`.
+    backend : {"auto", "native", "reference", "cuda"}
+
+    Raises
+    ------
+    UsageError
+        If the graph is heterogeneous, remote or temporal, or options do not fit together.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        num_neighbors: Sequence[int],
+        input_nodes: Any = None,
+        input_time: torch.Tensor | None = None,
+        replace: bool = False,
+        subgraph_type: SubgraphType | str = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: BulkSampler | None = None,
+        directed: bool = True,
+        *,
+        bulk_size: int | Literal["auto"] = "auto",
+        grid: int | None = None,
+        comm: Comm | None = None,
+        seed: int = 0,
+        memory_budget: int | None = None,
+        backend: str = "auto",
+        **options: Any,
+    ) -> None:
+        check_input(data, input_time=input_time, time_attr=time_attr)
+        if neighbor_sampler is None:
+            neighbor_sampler = BulkSampler(
+                data, num_neighbors, replace=replace, weight_attr=weight_attr, disjoint=disjoint,
+                subgraph_type=subgraph_type if directed else "induced", seed=seed, backend=backend, comm=comm, grid=grid,
+            )  # fmt: skip
+        elif not isinstance(neighbor_sampler, BulkSampler):
+            raise UsageError(f"neighbor_sampler must be a BulkSampler; got {type(neighbor_sampler).__name__}")
+        super().__init__(
+            data, neighbor_sampler, input_nodes, transform, transform_sampler_output, filter_per_worker, bulk_size, memory_budget, **options
+        )
+
+
+class _OneLaw(BulkNodeLoader):
+    """A loader of one law; see `BulkSampler` for its options and `BulkNodeLoader` for those of loading."""
+
+    law: str
+    own: tuple[str, ...] = ()
+
+    def __init__(
+        self, data: Data, num_neighbors: Sequence[int], input_nodes: Any = None, *, grid: int | None = None, comm: Comm | None = None,
+        seed: int = 0, backend: str = "auto", weight_attr: str | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        check_input(data, **{name: options.pop(name, None) for name in ("input_time", "time_attr")})
+        chosen = {name: options.pop(name) for name in self.own if name in options}
+        sampler = BulkSampler(
+            data, num_neighbors, sampler=self.law, weight_attr=weight_attr, seed=seed, backend=backend, comm=comm, grid=grid, **chosen
+        )
+        super().__init__(data, sampler, input_nodes, **options)
+
+
+class LaborLoader(_OneLaw):
+    """LABOR-0: as `NeighborLoader`, but the vertices of a minibatch agree on their neighbours, so that fewer are touched.
+
+    Own options: `layer_dependent`, `subgraph_type`.
+    """
+
+    law = "labor"
+    own = ("layer_dependent", "subgraph_type")
+
+
+class LadiesLoader(_OneLaw):
+    """LADIES: every hop draws `num_neighbors` vertices by importance and keeps all edges to them; `edge_weight` corrects for it.
+
+    Own options: `importance`, `debias`, `renormalise`.
+    """
+
+    law = "ladies"
+    own = ("importance", "debias", "renormalise")
+
+
+class FastGCNLoader(_OneLaw):
+    """FastGCN: the same from one distribution over all vertices, that no minibatch changes.
+
+    Own options: `debias`, `renormalise`.
+    """
+
+    law = "fastgcn"
+    own = ("debias", "renormalise")

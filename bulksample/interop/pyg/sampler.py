@@ -1,0 +1,237 @@
+"""A sampler for torch_geometric: k minibatches in one call, or one at a time for its `NodeLoader` and `LinkLoader`.
+
+    from torch_geometric.loader import NodeLoader
+    loader = NodeLoader(data, BulkSampler(data, [15, 10, 5]), batch_size=1024)
+
+Only the draws are made here; features are sliced by the loader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, NegativeSampling, NodeSamplerInput, SamplerOutput
+from torch_geometric.sampler.base import NumNeighbors, SubgraphType
+from torch_geometric.sampler.neighbor_sampler import edge_sample
+
+from ... import backends, samplers
+from ...adjacency import Adjacency, LocalAdjacency
+from ...backends.hops import Expansion
+from ...dist.base import Comm
+from ...errors import UsageError
+from ...rng import MAX_EPOCHS, MAX_MINIBATCHES, Stream
+from ...selection import Selection
+from ...sparse import runs
+from .arrange import Arranged, arrange
+from .distributed import block_rows
+from .graph import check_input, check_times, edge_graph
+from .negatives import SeededNegatives
+from .parallel import expand_edges
+
+
+class BulkSampler(BaseSampler):
+    """Draws minibatches of a homogeneous graph.
+
+    Parameters
+    ----------
+    data : torch_geometric.data.Data
+    num_neighbors : list of int
+        What each hop draws, from the seeds outwards; -1 takes all.
+    sampler : {"sage", "labor", "ladies", "fastgcn", "full"}
+    weight_attr : str, optional
+        The edge attribute that draws are weighted by.
+    replace, disjoint, subgraph_type
+        As torch_geometric has them.
+    seed : int
+    backend : {"auto", "native", "reference", "cuda"}
+    comm : Comm, optional
+        The ranks among whom our loaders deal minibatches.
+    grid : int, optional
+        c: the adjacency lies in block rows on a p/c x c grid of ranks, and every call is collective.
+    options
+        Of the sampler: `importance`, `debias`, `renormalise`, `layer_dependent`.
+
+    Raises
+    ------
+    UsageError
+        If the graph is heterogeneous, remote or temporal, or options do not fit together.
+
+    Notes
+    -----
+    Parallel edges are edges of their own. ``sage`` draws edges, so a fanout counts them one by one; the other samplers draw vertices,
+    and a drawn vertex brings all its parallel edges.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        num_neighbors: Sequence[int] | NumNeighbors,
+        *,
+        sampler: str = "sage",
+        replace: bool = False,
+        weight_attr: str | None = None,
+        disjoint: bool = False,
+        subgraph_type: SubgraphType | str = "directional",
+        seed: int = 0,
+        backend: str = "auto",
+        comm: Comm | None = None,
+        grid: int | None = None,
+        **options: Any,
+    ) -> None:
+        check_input(data)
+        if sampler == "sage":
+            options |= {"replace": replace, "weighted": weight_attr is not None}
+        self.sampler = samplers.make(sampler, _fanouts(num_neighbors), frontier="new", **options)
+        self.subgraph_type, self.disjoint = SubgraphType(subgraph_type), disjoint
+        self.num_nodes, self.stream, self.backend = int(data.num_nodes or 0), Stream(seed), backend
+        self.graph = edge_graph(data, weight_attr)
+        self._by_edge = sampler == "sage" and self.graph.pointers is not None
+        if grid is not None and comm is None:
+            raise UsageError("a grid was asked for without ranks; comm=bulksample.dist.comm.world() would fit")
+        if self._by_edge and grid is not None:
+            raise UsageError("a grid of ranks was asked for, but the graph has parallel edges; a coalesced graph would fit")
+        self.comm, self.grid, self._calls = comm, grid, 0
+        self._adjacencies: dict[int | None, Adjacency] = {}  # by the threads they sample on
+        self.sampler.check(self.adjacency)
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """A as this process sees it. Worker processes sample on one thread: OpenMP does not survive a fork."""
+        threads = None if torch.utils.data.get_worker_info() is None else 1
+        if threads not in self._adjacencies:
+            backend = backends.make(self.backend, threads)
+            if self.comm is None or self.grid is None:
+                self._adjacencies[threads] = LocalAdjacency(self.graph.matrix, backend)
+            else:
+                self._adjacencies[threads] = block_rows(self.graph.matrix, self.comm, self.grid, backend)
+        return self._adjacencies[threads]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to a worker process: no handle of a back end."""
+        return {**self.__dict__, "_adjacencies": {}}
+
+    def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput:
+        """One minibatch. The n-th call of a sampler is a minibatch of its own; in a worker process the worker's seed enters as well."""
+        return self.sample_nodes([index], *self._next_name())[0]
+
+    def sample_from_edges(self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None) -> SamplerOutput:
+        """One minibatch of edges; see `sample_from_nodes`."""
+        return self.sample_edges([index], neg_sampling, *self._next_name())[0]
+
+    @property
+    def edge_permutation(self) -> None:
+        """None: `SamplerOutput.edge` holds positions in the user's `edge_index`."""
+        return None
+
+    def sample_nodes(self, inputs: list[NodeSamplerInput], ids: Sequence[int], epoch: int) -> list[SamplerOutput]:
+        """The minibatches of a bulk in one call; its `metadata` ends with the weights of the edges, None where they stand for the mean."""
+        outputs = self._sample([index.node.numpy() for index in inputs], ids, epoch)
+        for index, out in zip(inputs, outputs, strict=True):
+            check_times(input_time=index.time)
+            out.metadata = (index.input_id, index.time, out.metadata)
+        return outputs
+
+    def sample_edges(
+        self, inputs: list[EdgeSamplerInput], negatives: NegativeSampling | None, ids: Sequence[int], epoch: int
+    ) -> list[SamplerOutput]:
+        """The minibatches of a bulk of edges in one call; negatives are named by (epoch, id, place)."""
+        drawn = [None if negatives is None else SeededNegatives(negatives, self.stream, id, epoch) for id in ids]
+        asked: list[torch.Tensor] = []
+        prepared = [self._edge_seeds(index, own, asked) for index, own in zip(inputs, drawn, strict=True)]
+        outputs = self._sample([seed.numpy() for seed in asked], ids, epoch)
+        for out, metadata, index in zip(outputs, prepared, inputs, strict=True):
+            out.metadata = metadata
+            if out.batch is not None:
+                out.batch = out.batch % len(index.row)
+        return outputs
+
+    def _edge_seeds(self, index: EdgeSamplerInput, negatives: NegativeSampling | None, asked: list[torch.Tensor]) -> Any:
+        """Append the seeds of a minibatch of edges to `asked`; torch_geometric's own code names them and says what its labels are."""
+        check_times(edge_label_time=index.time)
+
+        def nothing_yet(seed: torch.Tensor, _: Any) -> SamplerOutput:
+            asked.append(seed)
+            return SamplerOutput(seed, seed, seed, None, batch=seed)
+
+        return edge_sample(index, nothing_yet, self.num_nodes, self.disjoint, None, negatives).metadata
+
+    def _sample(self, lists: list[np.ndarray], ids: Sequence[int], epoch: int) -> list[SamplerOutput]:
+        """`metadata` holds the weights of the edges."""
+        disjoint = self.disjoint and all(len(seeds) for seeds in lists)
+        trees = [np.atleast_1d(seed) for seeds in lists for seed in seeds] if disjoint else lists
+        names = [_name_of_tree(id, i) for id, seeds in zip(ids, lists, strict=True) for i in range(len(seeds))] if disjoint else list(ids)
+        selection = Selection.of(trees, self.num_nodes, np.array(names, np.int64))
+        found = iter(self._expand(selection, epoch))
+        sizes = [len(seeds) if disjoint else 1 for seeds in lists]
+        return [self._output(arrange([next(found) for _ in range(size)]), disjoint) for size in sizes]
+
+    def _expand(self, seeds: Selection, epoch: int) -> list[Expansion]:
+        if self._by_edge:
+            return expand_edges(self.graph, self.adjacency.backend, self.sampler, seeds, self.stream, epoch)  # type: ignore[arg-type]
+        return self.sampler.expand(self.adjacency, seeds, self.stream, epoch)
+
+    def _output(self, found: Arranged, disjoint: bool) -> SamplerOutput:
+        induced = self.subgraph_type == SubgraphType.induced
+        if induced:
+            found, edges = self._induced(found)
+        elif self._by_edge:
+            assert found.carried is not None
+            edges = found.carried
+        else:
+            entries = self.adjacency.backend.locate(self.graph.matrix, found.rows, found.pointers, found.vertices[found.columns])
+            found, edges = self._all_copies(found, entries)
+        weights = None if found.carried is None or self._by_edge or induced else torch.from_numpy(np.ascontiguousarray(found.carried))
+        destinations = np.repeat(np.arange(len(found.rows)), np.diff(found.pointers))
+        out = SamplerOutput(
+            node=torch.from_numpy(found.vertices.astype(np.int64)),
+            row=torch.from_numpy(found.columns),
+            col=torch.from_numpy(destinations),
+            edge=torch.from_numpy(self.graph.edges[edges]),
+            batch=torch.from_numpy(found.tree) if disjoint else None,
+            num_sampled_nodes=None if induced else found.nodes_by_hop(),
+            num_sampled_edges=None if induced else found.edges_by_hop(),
+            metadata=weights,
+        )
+        return out.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else out
+
+    def _all_copies(self, found: Arranged, entries: np.ndarray) -> tuple[Arranged, np.ndarray]:
+        """Every edge of the entries that were drawn; the weight of an entry is dealt out to its edges."""
+        edges, counts, shares = self.graph.edges_of(entries)
+        if shares is None:
+            return found, edges
+        carried = None if found.carried is None else np.repeat(found.carried, counts) * shares
+        return found.with_edges(counts, carried), edges
+
+    def _induced(self, found: Arranged) -> tuple[Arranged, np.ndarray]:
+        """All edges among the vertices of each tree."""
+        order = np.argsort(found.tree, kind="stable")
+        trees = np.concatenate([[0], np.cumsum(np.bincount(found.tree))]) if len(found.tree) else np.zeros(1, np.int64)
+        within = Selection(np.arange(len(trees) - 1), trees, found.vertices[order], self.num_nodes)
+        kept = self.adjacency.backend.restrict(self.graph.matrix, within, within)
+        sizes = np.diff(kept.pointers)
+        local = order[np.repeat(trees[within.minibatch_of_row()], sizes) + kept.columns]
+        back = np.argsort(order)
+        entry = runs(kept.pointers[back], sizes[back])
+        pointers = np.concatenate([[0], np.cumsum(sizes[back])])
+        return self._all_copies(found._replace(pointers=pointers, columns=local[entry], carried=None), kept.entries[entry])
+
+    def _next_name(self) -> tuple[list[int], int]:
+        worker = torch.utils.data.get_worker_info()
+        self._calls += 1
+        return [self._calls - 1], MAX_EPOCHS - 1 - (0 if worker is None else worker.seed % (MAX_EPOCHS // 2))
+
+
+def _name_of_tree(minibatch: int, tree: int) -> int:
+    """What random numbers call a disjoint tree: its own up to 2**20 minibatches of 2**12 seeds; beyond, two trees may draw alike."""
+    return (minibatch + (tree << 20)) % MAX_MINIBATCHES
+
+
+def _fanouts(num_neighbors: Sequence[int] | NumNeighbors) -> tuple[int, ...]:
+    values = num_neighbors.values if isinstance(num_neighbors, NumNeighbors) else num_neighbors
+    if isinstance(values, dict):
+        raise UsageError("num_neighbors by edge type was given; a list with a number for each hop would fit")
+    return tuple(int(value) for value in values)
