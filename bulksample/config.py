@@ -76,6 +76,9 @@ class Data(Options):
     group, title = "data", "Data"
     task: Literal["nodes", "links"] = Field("nodes", description="Classify vertices, or tell edges from pairs that are none.")
     decoder: Literal["dot", "mlp"] = Field("dot", description="The score of a pair (links).")
+    exclude_targets: Literal["none", "self", "both"] = Field(
+        "none", description="No messages along the edges that a minibatch is asked about, or along their reverse too (links).",
+    )  # fmt: skip
     label: str | None = Field(None, description="Another column of the graph as the label.")
     feature_norm: Literal["none", "l1", "l2"] = Field("none", description="Divide each row by its norm.")
     feature_storage: Literal["given", "fp16", "bf16"] = Field("given", description="As what features are held, if replicated.")
@@ -304,8 +307,8 @@ class TrainConfig(
         if ranked != (self.task == "links"):
             fit = "mrr or hits@10" if self.task == "links" else "accuracy, f1 or rocauc"
             raise ValueError(f"the metric of the task {self.task!r} was {self.metric!r}; {fit} would fit")
-        if self.decoder != "dot" and self.task != "links":
-            raise ValueError(f"a decoder is of the task 'links'; got {self.task!r}")
+        if (self.decoder, self.exclude_targets) != ("dot", "none") and self.task != "links":
+            raise ValueError(f"a decoder, and targets to exclude, are of the task 'links'; got {self.task!r}")
         if self.task == "links" and self.method not in ("sync", *AVERAGED):
             raise ValueError(f"the task 'links' is of the methods {', '.join(('sync', *AVERAGED))}; got {self.method!r}")
         if self.task == "links" and self.method == "sync" and self.graph == "partitioned":

@@ -176,9 +176,13 @@ class BulkLoader:
         steps = range(start, min(start + self.bulk_size, self.steps))
         ids = [t * self._ranks + self._rank for t in steps]
         own = [i for i in ids if i < self._minibatches]
-        lists = [order[i * self._batch_size : (i + 1) * self._batch_size] for i in own]
+        lists = [self._seeds_of(order[i * self._batch_size : (i + 1) * self._batch_size], epoch) for i in own]
         seeds = Selection.of(lists, self._adjacency.n, np.array(own, np.int64))
         return [*self._sample_bulk(seeds, epoch), *[None] * (len(ids) - len(own))]
+
+    def _seeds_of(self, examples: np.ndarray, epoch: int) -> np.ndarray:
+        """The seeds that some examples need: of seeds themselves."""
+        return examples
 
     def _sample_bulk(self, seeds: Selection, epoch: int) -> list[MiniBatch]:
         """The minibatches of a bulk, in one call; in calls of half as many from when memory has run out once."""

@@ -40,7 +40,7 @@ class Llcg(PsgdPa):
         self._adam = torch.optim.Adam(made.parameters(), lr=config.server_lr or config.lr, weight_decay=config.weight_decay)
         if self.plane.serves and config.server_steps:
             self._loader = loader_of(
-                config.task, self.judge, samplers.make("full", config.fanouts, frontier=config.frontier),
+                config, self.judge, samplers.make("full", config.fanouts, frontier=config.frontier),
                 batch_size=config.batch_size, bulk_size=1, seed=(config.seed + _SERVER) % 2**64, prefetch=False,
             )  # fmt: skip
         return made

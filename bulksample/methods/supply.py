@@ -214,7 +214,7 @@ def make_loader(config: TrainConfig, view: View, sampler: Sampler, comm: Comm, a
     `ahead`: sample the next bulk while the present one is used.
     """
     loader = loader_of(
-        config.task, view, sampler,
+        config, view, sampler,
         batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed,
         rank=comm.rank, ranks=comm.size, memory_budget=config.memory_budget, prefetch=ahead,
     )  # fmt: skip

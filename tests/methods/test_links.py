@@ -70,6 +70,43 @@ def test_examples_depend_on_no_rank_and_no_bulk():
     assert np.array_equal(wide, np.concatenate([seeds.reshape(3, -1) for seeds in whole], axis=1))
 
 
+def sampled(minibatch):
+    """The edges of every block, as destination and source in the graph."""
+    for block in minibatch.blocks:
+        row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
+        yield list(zip(minibatch.vertices[row].tolist(), minibatch.vertices[block.indices].tolist(), strict=True)), block
+
+
+@pytest.mark.parametrize("graph", [undirected(), community_graph(weighted=True)])
+@pytest.mark.parametrize(("exclude", "ways"), [("none", []), ("self", [1]), ("both", [1, -1])])
+@pytest.mark.parametrize(("name", "fanouts", "frontier"), [("sage", (4, 4), "all"), ("full", (-1, -1), "new"), ("ladies", (40, 40), "all")])
+def test_the_targets_of_a_minibatch_are_not_among_its_messages(graph, exclude, ways, name, fanouts, frontier):
+    def minibatches(what):
+        sampler = samplers.make(name, fanouts, frontier=frontier)
+        return list(EdgeLoader(view_of(graph), sampler, exclude=what, batch_size=32, bulk_size=4, seed=7))
+
+    lost = 0
+    for found, whole in zip(minibatches(exclude), minibatches("none"), strict=True):
+        source, destination, _ = found.seeds.reshape(3, -1)
+        pairs = np.column_stack([destination, source])
+        targets = {tuple(pair) for way in ways for pair in pairs[:, ::way].tolist()}
+        assert np.array_equal(found.vertices, whole.vertices)
+        for (edges, block), (all_edges, all_of_it) in zip(sampled(found), sampled(whole), strict=True):
+            keep = [edge not in targets for edge in all_edges]
+            assert edges == [edge for edge, kept in zip(all_edges, keep, strict=True) if kept]
+            assert block.weights is None or np.array_equal(block.weights, all_of_it.weights[keep])
+            lost += len(all_edges) - len(edges)
+    assert (lost > 0) == bool(ways)
+
+
+@pytest.mark.parametrize("method", ["sync", *AVERAGED])
+def test_every_method_of_links_leaves_targets_out_where_asked(stored, method):
+    asked = {**LINKS, "method": method, "epochs": 1, "sampler": "full"}
+    with_targets, without = (weights(trained(stored, **asked, exclude_targets=what)[2]) for what in ("none", "both"))
+    assert torch.equal(with_targets, weights(trained(stored, **asked)[2]))
+    assert not torch.equal(with_targets, without)
+
+
 @pytest.mark.parametrize("decoder", ["dot", "mlp"])
 def test_ranks_are_those_of_a_plain_loop(decoder):
     rng = np.random.default_rng(0)
@@ -146,7 +183,7 @@ def test_llcg_corrects_on_all_edges(stored):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"method": "full"}, "of the methods sync"), ({"metric": "accuracy"}, "mrr or hits@10 would fit"),
-    ({"graph": "partitioned"}, "replicated"),
+    ({"graph": "partitioned"}, "replicated"), ({"task": "nodes", "exclude_targets": "self"}, "of the task 'links'"),
     ({"task": "nodes", "metric": "mrr"}, "accuracy, f1"), ({"task": "nodes", "decoder": "mlp"}, "of the task 'links'"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):

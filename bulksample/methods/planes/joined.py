@@ -80,7 +80,7 @@ class Joined(Plane):
         config, view = self._config, trainer.view
         assert self.part is not None
         loader = loader_of(
-            config.task, view, trainer.sampler, batch_size=config.batch_size, bulk_size=config.bulk_size,
+            config, view, trainer.sampler, batch_size=config.batch_size, bulk_size=config.bulk_size,
             seed=(config.seed + APART * self.part) % 2**64, memory_budget=config.memory_budget,
         )  # fmt: skip
         self._idle = loader.steps == 0

@@ -58,7 +58,7 @@ class Lockstep(Plane):
         loader = None
         if self.part is not None:
             loader = loader_of(
-                config.task, view, trainer.sampler, batch_size=sizes[self.part], bulk_size=config.bulk_size,
+                config, view, trainer.sampler, batch_size=sizes[self.part], bulk_size=config.bulk_size,
                 seed=(config.seed + APART * self.part) % 2**64, memory_budget=config.memory_budget,
             )  # fmt: skip
         return steps_on(trainer, loader, steps, {"ranks": self._comm.size, "steps": steps})
