@@ -1,4 +1,4 @@
-"""Real MPI processes for tests, with a deadline and nothing left behind."""
+"""Real processes as ranks for tests, with a deadline and nothing left behind."""
 
 from __future__ import annotations
 
@@ -35,23 +35,27 @@ class Ended:
         return f"exit {self.code} after {self.seconds:.1f} s\n--- out\n{self.out}\n--- err\n{self.err}"
 
 
-def run_ranks(n, what, timeout=60.0, env=None):
-    """Run `what` on n ranks: Python source, or a list of arguments after ``python``.
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node"]
+
+
+def run_ranks(n, what, timeout=60.0, env=None, launcher="mpirun"):
+    """Run `what` on n ranks: Python source, or a list of arguments after ``python``. The launcher is mpirun or torchrun.
 
     Fails the test, with everything that was printed, if the launch takes longer than `timeout` seconds, or if any process
     that it started is still there afterwards.
     """
-    launched = Ranks(n, what, env)
+    launched = Ranks(n, what, env, launcher)
     return launched.wait(timeout)
 
 
 class Ranks:
     """A launch that is under way; `wait` ends it."""
 
-    def __init__(self, n, what, env=None):
-        if MPIRUN is None or n == 0:
+    def __init__(self, n, what, env=None, launcher="mpirun"):
+        if launcher == "mpirun" and (MPIRUN is None or n == 0):
             pytest.skip("no mpirun: pip install mpich would bring one")
-        command = [MPIRUN, "-n", str(n), sys.executable, *(["-c", what] if isinstance(what, str) else what)]
+        start = [MPIRUN, "-n"] if launcher == "mpirun" else TORCHRUN
+        command = [*start, str(n), sys.executable, *(["-c", what] if isinstance(what, str) else what)]
         paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
         self.mark = f"{_MARK}={os.getpid()}-{next(_numbers)}"
         environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", _MARK: self.mark.split("=")[1], **(env or {})}

@@ -1,11 +1,11 @@
 """The contract of a communicator: what each collective means, what it checks, and how its bytes are counted.
 
-`MpiComm` (processes), `ThreadComm` (ranks as threads, for tests) and `SerialComm` (alone) differ only in how bytes
-move; arguments, chunking and the tally are settled here, once.
+`MpiComm` and `TorchComm` (processes), `ThreadComm` (ranks as threads, for tests) and `SerialComm` (alone) differ only in how
+bytes move; arguments, chunking and the tally are settled here, once.
 
 Every collective is called by all ranks in the same order. Bytes are counted where they are sent, by what a
 bandwidth-optimal algorithm sends, so that the sum over ranks counts each message once and does not depend on the
-MPI library. With p ranks, w bytes in an array, w_r bytes held by rank r:
+library. With p ranks, w bytes in an array, w_r bytes held by rank r:
 
 =============== ========================================= =========================== ==================
 collective      rank r counts                             sum over ranks              messages of rank r
@@ -60,7 +60,8 @@ class Comm(Primitives):
 
         Returns
         -------
-        The array itself. All ranks hold the same bits, and the same inputs on the same number of ranks give them again.
+        The array itself. Terms are added in rank order: all ranks hold the same bits, and the same inputs on the same number of
+        ranks give them again, under every launcher and MPI library.
 
         Raises
         ------

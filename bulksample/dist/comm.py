@@ -1,6 +1,6 @@
-"""The world of ranks over MPI: the only place that imports mpi4py.
+"""The world of ranks, as their launcher started them. The only place that imports mpi4py.
 
-An MPI program hangs for ever when one rank raises, exits early or stops. Here no wait is without a deadline, and
+A program of several ranks hangs for ever when one rank raises, exits early or stops. Here no wait is without a deadline, and
 `world` installs what a user would forget: an uncaught exception on one rank ends all ranks with its traceback shown,
 a rank that leaves early is noticed, a rank that falls silent is named when the deadline strikes, and a rank that dies
 without a word is named by its sentinel.
@@ -15,17 +15,17 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import PeerLost, UsageError
 from .base import KINDS, Comm, Traffic
-from .processes import MpiComm
+from .launchers import Launch, launched
+from .mpi import MpiComm
+from .processes import ProcessComm
 from .sentinel import Sentinel
 from .threads import SerialComm
 from .watch import arm, armed
 
-__all__ = ["KINDS", "Comm", "MpiComm", "SerialComm", "Traffic", "abort_world", "launched_ranks", "world"]
+__all__ = ["KINDS", "Comm", "MpiComm", "SerialComm", "Traffic", "abort_world", "world"]
 
-# A launcher's count of ranks; the first that is set decides, since an mpirun inside a SLURM job knows better than the job.
-_COUNTS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 OUTSIDE_SECONDS = 30.0  # beyond the deadline, to start and to end: a busy machine takes long over imports and exits
 _TOGETHER_SECONDS = 2.0  # ranks that all refuse the same request get this long to leave in good order
 
@@ -33,20 +33,11 @@ _world: Comm | None = None
 _sentinel: Sentinel | None = None
 
 
-def launched_ranks() -> tuple[int, str]:
-    """How many ranks a launcher says it started, and the variable that says so; (0, "") without a launcher."""
-    for name in _COUNTS:
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name]), name
-    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "").isdigit():
-        return int(os.environ["WORLD_SIZE"]), "WORLD_SIZE"
-    return 0, ""
-
-
 def world(timeout: float = 300.0) -> Comm:
     """The communicator of all ranks; the same one however often it is asked for.
 
-    Without a launcher it is a `SerialComm` and mpi4py is not imported.
+    Without a launcher it is a `SerialComm`; under torchrun, and wherever RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, ranks
+    meet over torch.distributed, else over MPI. What is not needed is not imported.
 
     Parameters
     ----------
@@ -57,30 +48,32 @@ def world(timeout: float = 300.0) -> Comm:
     ------
     UsageError
         If a launcher started several ranks and MPI sees one, or mpi4py is missing.
+    PeerLost
+        If ranks that torchrun started do not meet.
     """
     global _world
-    if isinstance(_world, MpiComm) and not _world.closed:
+    if isinstance(_world, ProcessComm) and not _world.closed:
         _world.watch.timeout = timeout
         return _world
     if isinstance(_world, SerialComm):
         return _world
     if timeout <= 0:
         raise UsageError(f"timeout must be positive; got {timeout} s")
-    count, variable = launched_ranks()
-    _world = _launched(count, variable, timeout) if variable else SerialComm()
+    launch = launched()
+    _world = _launched(launch, timeout) if launch.variable else SerialComm()
     return _world
 
 
-def _launched(count: int, variable: str, timeout: float) -> Comm:
+def _launched(launch: Launch, timeout: float) -> Comm:
     """What a launcher started. MPI begins once all ranks are there; as it cannot be polled until then, an alarm ends that wait."""
     global _sentinel
     if _sentinel is None:
-        _sentinel = Sentinel(count)
+        _sentinel = Sentinel(launch)
         atexit.register(_leave_in_time)
     _sentinel.say("starting", timeout + OUTSIDE_SECONDS)
     try:
         with armed(timeout + OUTSIDE_SECONDS):
-            made = _over_mpi(_import_mpi(count, variable), count, variable, timeout, _sentinel)
+            made = _over_torch(launch, timeout, _sentinel) if launch.by_torch else _over_mpi(launch, timeout, _sentinel)
     except BaseException:
         _sentinel.say("told")
         raise
@@ -89,19 +82,31 @@ def _launched(count: int, variable: str, timeout: float) -> Comm:
     return made
 
 
-def _over_mpi(mpi: Any, count: int, variable: str, timeout: float, sentinel: Sentinel) -> Comm:
+def _over_mpi(launch: Launch, timeout: float, sentinel: Sentinel) -> Comm:
+    mpi = _import_mpi(launch)
     size = 1 if mpi is None else mpi.COMM_WORLD.size
-    if size == 1 and count > 1:
+    if size == 1 and launch.ranks > 1:
         raise UsageError(
-            f"{variable} says that {count} ranks were started, but MPI sees one: each would train alone as rank 0 of 1. "
-            f"Start with the mpirun of the MPI library that mpi4py uses, with srun --mpi=pmi2, or unset {variable} to run alone"
+            f"{launch.variable} says that {launch.ranks} ranks were started, but MPI sees one: each would train alone as rank 0 of 1. "
+            "Start with the mpirun of the MPI library that mpi4py uses, with srun --mpi=pmi2 for MPICH (srun --mpi=list shows what there "
+            f"is), with torchrun, which needs no MPI, or unset {launch.variable} to run alone"
         )
     return SerialComm() if size == 1 else MpiComm(mpi, timeout, sentinel)
 
 
+def _over_torch(launch: Launch, timeout: float, sentinel: Sentinel) -> Comm:
+    if launch.ranks == 1:
+        return SerialComm()
+    try:
+        from .torched import TorchComm, meet
+    except ImportError as error:
+        raise UsageError(f"ranks of {launch.launcher} meet by torch, which is missing ({error}); pip install 'bulksample[train]' fits") from error
+    return TorchComm(*meet(timeout), timeout, sentinel)
+
+
 def _leave_in_time() -> None:
     """At the exit of the interpreter, after the ranks have left together: MPI waits there once more, for all ranks."""
-    if isinstance(_world, MpiComm) and _sentinel is not None:
+    if isinstance(_world, ProcessComm) and _sentinel is not None:
         _sentinel.say("left", _world.watch.timeout + OUTSIDE_SECONDS)
         arm(_world.watch.timeout + OUTSIDE_SECONDS)
 
@@ -117,14 +122,14 @@ def _forget_shared_names() -> None:
                 os.unlink(name)
 
 
-def _import_mpi(count: int, variable: str) -> Any:
+def _import_mpi(launch: Launch) -> Any:
     """The module mpi4py.MPI; None where it is missing and not needed."""
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, the MPI library is not
-        if count > 1:
+        if launch.ranks > 1:
             raise UsageError(
-                f"{variable} says that {count} ranks were started, but MPI cannot be used: {error}. pip install mpi4py mpich would fit"
+                f"{launch.variable} says that {launch.ranks} ranks were started, but MPI cannot be used: {error}. pip install mpi4py mpich would fit"
             ) from error
         return None
     return MPI
@@ -137,12 +142,12 @@ def abort_world(code: int, reason: str) -> None:
     for the same reason say it once. Otherwise all ranks are ended with `code`. A rank that fails before it was in the world
     comes in to say so: the others may be waiting there.
     """
-    if _world is None and launched_ranks()[0] > 1:
-        with suppress(UsageError):
+    if _world is None and launched().ranks > 1:
+        with suppress(UsageError, PeerLost):
             world()
-    together = not isinstance(_world, MpiComm) or _world.leave(_TOGETHER_SECONDS, reason)
-    if not (together and isinstance(_world, MpiComm) and _world.left_before(reason)):
+    together = not isinstance(_world, ProcessComm) or _world.leave(_TOGETHER_SECONDS, reason)
+    if not (together and isinstance(_world, ProcessComm) and _world.left_before(reason)):
         sys.stderr.write(f"{reason}\n")
-    if isinstance(_world, MpiComm) and not together:
+    if isinstance(_world, ProcessComm) and not together:
         sys.stderr.write(f"bulksample: rank {_world.rank} of {_world.size} failed; ending all ranks\n")
         _world.abort(code)

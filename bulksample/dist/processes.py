@@ -1,7 +1,7 @@
-"""Ranks as MPI processes. No wait is without a deadline; a rank that fails, leaves or falls silent ends the job.
+"""Ranks as processes, whatever moves their bytes. No wait is without a deadline; a rank that fails, leaves or falls silent ends the job.
 
-The module mpi4py.MPI comes in as an argument: dist/comm.py is where it is imported. Several threads may communicate at
-once, each over communicators of its own (`Comm.split`): MPI matches collectives by their order within a communicator.
+`MpiComm` and `TorchComm` add a transport. Several threads may communicate at once, each over communicators of its own
+(`Comm.split`): transports match collectives by their order within a communicator.
 """
 
 from __future__ import annotations
@@ -10,90 +10,103 @@ import atexit
 import sys
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..errors import EXIT_PEER_LOST, PeerLost, UsageError
-from .base import Comm, Flight
-from .letters import Letters
-from .notes import Notes, ranks_in_words
+from .base import Comm
 from .sentinel import Sentinel
-from .watch import Watch, armed, guarded
+from .watch import Watch
 
 _GRACE_SECONDS = 5.0  # a collective that a leaving rank has finished may still be on its way to this one
-_ABORT_SECONDS = 5.0  # for the launcher to end this process, too
-_TAGS = 2**15  # what every MPI library has
 
 
-class MpiComm(Comm):
-    """All ranks. Collectives are non-blocking underneath and polled until the deadline.
+class Notes(Protocol):
+    """Short notes between ranks, beside the collectives: who is where, and who has left. Any thread may read and write."""
+
+    def tell_all(self, text: str) -> None:
+        """Tell all ranks; "left" is the one thing that is told."""
+
+    def read(self) -> None:
+        """Take in what has come, and say where this rank is to those who want to know."""
+
+    def gone(self) -> list[int]:
+        """The ranks that have left."""
+
+    def all_left(self, reason: str = "") -> bool:
+        """Whether every rank is leaving. From a rank's first call on it counts as leaving itself, for a reason if something is wrong."""
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this rank is."""
+
+    def left_before(self, reason: str) -> bool:
+        """Whether a rank before this one has left for the same reason; once all have left."""
+
+    def roll_call(self) -> str:
+        """Ask all ranks where they are and name those that give no sign of life."""
+
+
+class ProcessComm(Comm):
+    """All ranks, or some of them. Collectives are non-blocking underneath and polled until the deadline.
+
+    A transport adds the primitives, `_exchange_shares`, `_gather_shares` and `_end_ranks`.
 
     Parameters
     ----------
-    mpi : the module mpi4py.MPI
+    faults : exceptions
+        What the transport raises where a peer died, or is in another collective.
     timeout : float
         Seconds that any wait may take, but for the making of this communicator: that blocks.
     sentinel : Sentinel
         Names this rank if it ends without a word.
     """
 
-    def __init__(self, mpi: Any, timeout: float, sentinel: Sentinel) -> None:
-        comm, notes = mpi.COMM_WORLD.Dup(), Notes(mpi, lambda: self.watch.now())
-        super().__init__(comm.rank, comm.size)
-        self._mpi, self._comm, self._notes, self._sentinel = mpi, comm, notes, sentinel
-        self._top, self._members, self._among = self, list(range(comm.size)), ""
-        self._exchanges, self._in_flight = 0, set[Letters]()
+    def __init__(self, rank: int, size: int, notes: Notes, faults: tuple[type[Exception], ...], timeout: float, sentinel: Sentinel) -> None:
+        super().__init__(rank, size)
+        self._notes, self._faults, self._sentinel = notes, faults, sentinel
+        self._top: ProcessComm = self
+        self._members, self._among = list(range(size)), ""
+        self._only_thread: int | None = None
         self._busy, self._striking, self._ending = threading.Lock(), threading.Lock(), threading.Lock()
-        self._only_thread = None if mpi.Query_thread() >= mpi.THREAD_MULTIPLE else threading.get_ident()
         self.watch = Watch(timeout, self._strike, self._glance)
         self.closed = False
         self._hook, self._thread_hook = sys.excepthook, threading.excepthook
         sys.excepthook, threading.excepthook = self._on_exception, self._on_thread_exception
         atexit.register(self.close)
 
+    # ---- what a transport adds to the primitives
+
+    @abstractmethod
+    def _exchange_shares(self, array: np.ndarray, counts: list[int], into: np.ndarray) -> Callable[[], bool]:
+        """Begin to send entries of an array to all ranks, ``counts[r]`` of them to rank r in order, and to fill row r of `into` with
+        what rank r has for this one; what is returned says when that is done."""
+
+    @abstractmethod
+    def _gather_shares(self, share: np.ndarray, counts: list[int], array: np.ndarray) -> Callable[[], bool]:
+        """Begin to fill an array with the shares of all ranks in rank order."""
+
+    @abstractmethod
+    def _end_ranks(self, code: int) -> None:
+        """End all ranks with an exit code; does not return."""
+
+    # ---- collectives that are made of those
+
     def _allreduce(self, array: np.ndarray, kind: str) -> None:
+        """Each rank adds up the shares of all in rank order, so that sums are the same bits whatever the library and the launcher."""
         what = f"allreduce {kind} {array.dtype} {array.shape}"
-        self._complete(what, lambda: self._comm.Iallreduce(self._mpi.IN_PLACE, array, op=self._mpi.SUM).Test)
+        counts = [len(range(r, len(array), self.size)) for r in range(self.size)]
+        brought = np.empty((self.size, counts[self.rank]), array.dtype)
+        self._complete(what, lambda: self._exchange_shares(array, counts, brought))
+        total = np.zeros(counts[self.rank], array.dtype)
+        for share in brought:
+            total += share
+        self._complete(what, lambda: self._gather_shares(total, counts, array))
 
-    def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
-        out = np.empty(int(sizes.sum()), np.uint8)
-        starts = np.cumsum(sizes) - sizes
-        there = [out, sizes.tolist(), starts.tolist(), self._mpi.BYTE]
-        self._complete(f"allgather {kind} {len(out)} bytes", lambda: self._comm.Iallgatherv([part, self._mpi.BYTE], there).Test)
-        return out
-
-    def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
-        what = f"broadcast {kind} {len(part)} bytes from rank {root}"
-        self._complete(what, lambda: self._comm.Ibcast([part, self._mpi.BYTE], root).Test)
-
-    def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
-        out = np.empty_like(words)
-        self._complete("alltoall counts", lambda: self._comm.Ialltoall([words, self._mpi.INT64_T], [out, self._mpi.INT64_T]).Test)
-        return out
-
-    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> Flight:
-        self._exchanges += 1
-        incoming = sum(len(place) for r, place in enumerate(into) if r != self.rank)
-        what = f"alltoall {kind} {incoming} bytes"
-        letters = self._attempt(what, lambda: Letters(self._mpi, self._comm, self._exchanges % _TAGS, self.most_elements, parts, into))
-        self._in_flight.add(letters)  # until it is waited for: MPI writes into its memory
-
-        def wait() -> None:
-            if letters in self._in_flight:
-                self._attempt(what, lambda: self.watch.wait(letters.done, what + self._among, self._glance))
-                self._in_flight.remove(letters)
-                if letters.wrong:
-                    self._end(f"{what}: {letters.wrong}")
-
-        return Flight(lambda: self._attempt(what, letters.done), wait)
-
-    def _split(self, color: int, members: list[int]) -> Comm:
-        return _Part(self, color, members)
-
-    def barrier(self) -> None:
-        self._complete("barrier", lambda: self._comm.Ibarrier().Test)
+    # ---- leaving
 
     def close(self) -> None:
         """Leave together. Also called when the interpreter exits, so that a rank that leaves early is noticed."""
@@ -106,12 +119,20 @@ class MpiComm(Comm):
         if patience is None:
             self._notes.tell_all("left")
             self.watch.wait(self._notes.all_left, "the other ranks to leave")
-        elif not self._notes.all_leave_within(patience, reason):
+        elif not self._all_leave_within(patience, reason):
             return False
         self.closed = True
         self._sentinel.say("left")
         sys.excepthook, threading.excepthook = self._hook, self._thread_hook
         atexit.unregister(self.close)
+        return True
+
+    def _all_leave_within(self, seconds: float, reason: str) -> bool:
+        until = time.monotonic() + seconds
+        while not self._notes.all_left(reason):
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
         return True
 
     def left_before(self, reason: str) -> bool:
@@ -123,10 +144,9 @@ class MpiComm(Comm):
         sys.stdout.flush()
         sys.stderr.flush()
         time.sleep(0.05)  # let the launcher read what was just printed
-        with armed(2 * _ABORT_SECONDS):
-            if self._top._sentinel.abort(code):
-                time.sleep(_ABORT_SECONDS)
-            self._top._comm.Abort(code)
+        self._top._end_ranks(code)
+
+    # ---- waiting
 
     def _complete(self, what: str, start: Callable[[], Callable[[], bool]]) -> None:
         """Start something non-blocking and poll what it returns until it is done."""
@@ -143,7 +163,7 @@ class MpiComm(Comm):
             raise UsageError(f"this MPI library serves one thread only, and another one asks for {what}; sample without prefetching")
         try:
             return act()
-        except self._mpi.Exception as error:  # a peer died, or is in another collective
+        except self._faults as error:  # a peer died, or is in another collective
             self._strike(f"{what} failed: {error}")
 
     def _glance(self, waited: float) -> None:
@@ -155,11 +175,13 @@ class MpiComm(Comm):
         if left:
             self._end(f"{ranks_in_words(left)} left early while this rank is in {self.watch.now()}")
 
+    # ---- the end
+
     def _strike(self, report: str) -> None:
         with self._top._striking:  # one thread asks around; the others of this rank wait for the end
             try:
                 self._end(f"{report}. {self._notes.roll_call()}")
-            except self._mpi.Exception as error:
+            except self._faults as error:
                 self._end(f"{report}. Asking the others failed: {error}")
 
     def _end(self, reason: str) -> None:
@@ -184,18 +206,16 @@ class MpiComm(Comm):
             self._on_exception(failed.exc_type, failed.exc_value, failed.exc_traceback)
 
 
-class _Part(MpiComm):
+class Part(ProcessComm):
     """Some of the ranks. The watch, the notes and the way out are those of all ranks; messages name ranks of the job."""
 
-    def __init__(self, whole: MpiComm, color: int, members: list[int]) -> None:
+    def __init__(self, whole: ProcessComm, members: list[int]) -> None:
         Comm.__init__(self, members.index(whole.rank), len(members))
-        self._mpi, self._notes, self.watch, self._top = whole._mpi, whole._notes, whole.watch, whole._top
+        self._notes, self._faults, self._sentinel = whole._notes, whole._faults, whole._sentinel
+        self.watch, self._top = whole.watch, whole._top
         self._busy = threading.Lock()
         self._members = [whole._members[r] for r in members]
         self._among = f" among {ranks_in_words(self._members)}" if len(members) < 9 else f" among {len(members)} ranks"
-        self._exchanges, self._in_flight = 0, whole._in_flight
-        with guarded(self.watch.timeout, "the other ranks to split", self._strike):
-            self._comm = whole._comm.Split(color, self.rank)
         self.closed = False
 
     def leave(self, patience: float | None, reason: str = "") -> bool:
@@ -204,3 +224,19 @@ class _Part(MpiComm):
             self.barrier()
             self.closed = True
         return True
+
+
+def ranks_in_words(ranks: list[int]) -> str:
+    """``rank 1`` or ``ranks 1, 4``."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def roll(answers: dict[int, str], left: list[int], others: list[int]) -> str:
+    """What a roll call found: who answered what, who has left, and of whom there is no sign."""
+    lines = [f"rank {rank} is {text}" for rank, text in sorted(answers.items())]
+    silent = [rank for rank in others if rank not in answers and rank not in left]
+    if left:
+        lines.append(f"{ranks_in_words(left)} left")
+    if silent:
+        lines.append(f"no sign of life from {ranks_in_words(silent)}: stopped, lost, or busy outside a collective")
+    return "; ".join(lines)

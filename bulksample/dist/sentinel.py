@@ -17,8 +17,7 @@ import socket
 from contextlib import suppress
 
 from ..errors import EXIT_PEER_LOST
-
-RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "RANK")
+from .launchers import Launch
 
 # Its input: lines "STATE NUMBER", the last one counts. Its output is the wire to a launcher that speaks PMI-1, or nothing.
 # Half a second later a launcher that ends the job on its own has killed the group, or taken note of the process, which is
@@ -59,19 +58,19 @@ class Sentinel:
 
     Parameters
     ----------
-    size : int
-        Ranks of the job, as the launcher says.
+    launch : Launch
+        What the launcher says of the job.
     """
 
-    def __init__(self, size: int) -> None:
-        rank = next((os.environ[name] for name in RANK_VARIABLES if name in os.environ), "?")
+    def __init__(self, launch: Launch) -> None:
+        rank = "?" if launch.rank is None else str(launch.rank)
         shell = shutil.which("sh", path=os.defpath)
         self._pipe, wire = -1, _launcher_wire()
         self._wired = wire is not None
         if shell is None or not hasattr(os, "posix_spawn"):
             return
         reading, self._pipe = os.pipe()
-        words = [rank, str(size), str(os.getpid()), socket.gethostname(), str(EXIT_PEER_LOST), str(os.getpgrp())]
+        words = [rank, str(launch.ranks), str(os.getpid()), socket.gethostname(), str(EXIT_PEER_LOST), str(os.getpgrp())]
         nowhere = (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
         wires = [(os.POSIX_SPAWN_DUP2, reading, 0), nowhere if wire is None else (os.POSIX_SPAWN_DUP2, wire, 1)]
         os.posix_spawn(shell, ["sh", "-c", _SCRIPT, "sentinel", *words], os.environ, file_actions=wires)

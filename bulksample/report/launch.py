@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from ..dist.comm import launched_ranks
+from ..dist.launchers import PREFIXES, launched
 from ..errors import UsageError
 
 _MARK = "BULKSAMPLE_RUN"
 _GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL
 _KILLED_SECONDS = 5.0  # for the kernel to end what was killed
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_LAUNCHERS = ("PMI_", "PMIX_", "OMPI_", "MV2_", "SLURM_", "HYD", "TORCHELASTIC_", "WORLD_SIZE")
 
 
 class Stopped(BaseException):
@@ -89,9 +88,10 @@ def starter(ranks: int, launcher: str | None) -> list[str]:
 
 def refuse_inside_a_launch() -> None:
     """Raise `UsageError` where this process is itself one of several ranks: each of them would start all ranks."""
-    count, variable = launched_ranks()
-    if count > 1 and variable != "SLURM_NTASKS":  # which is also set where a job's script runs, once
-        raise UsageError(f"this command starts the ranks itself, but {variable} says that it was started {count} times; start it once")
+    launch = launched()
+    if launch.ranks > 1 and launch.variable != "SLURM_NTASKS":  # which is also set where a job's script runs, once
+        told = f"{launch.variable} says that it was started {launch.ranks} times"
+        raise UsageError(f"this command starts the ranks itself, but {told}; start it once")
 
 
 def launch(command: list[str], log: Path, limit: float, alone: bool = False) -> Ended:
@@ -109,7 +109,7 @@ def launch(command: list[str], log: Path, limit: float, alone: bool = False) -> 
     UsageError
         If it cannot be started.
     """
-    environment = {name: value for name, value in os.environ.items() if not (alone and name.startswith(_LAUNCHERS))}
+    environment = {name: value for name, value in os.environ.items() if not (alone and name.startswith(PREFIXES))}
     mark, began, late = f"{os.getpid()}-{time.monotonic_ns()}", time.monotonic(), False
     try:
         with open(log, "wb") as stream:

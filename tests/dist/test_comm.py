@@ -1,12 +1,14 @@
 """Collectives: what they return, what they count, and that threads and MPI processes agree."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from launch import run_ranks
 
 from bulksample import PeerLost, UsageError
 from bulksample.dist.base import KINDS
-from bulksample.dist.comm import SerialComm, launched_ranks
+from bulksample.dist.comm import SerialComm, world
 from bulksample.dist.threads import on_threads
 
 
@@ -81,11 +83,21 @@ def test_bytes_follow_the_table(p):
     assert sum(tally["model"].messages for tally in tallies) == p - 1
 
 
-def test_all_ranks_hold_the_same_bits_of_a_sum():
-    rng = np.random.default_rng(0)
-    parts = rng.standard_normal((4, 1000)).astype(np.float32)
-    sums = on_threads(4, lambda comm: comm.allreduce(parts[comm.rank].copy(), "gradients"))
-    assert all((other == sums[0]).all() for other in sums)
+def sums(comm):
+    """The bits of some sums whose terms do not commute once they are rounded."""
+    parts = np.random.default_rng(comm.rank).standard_normal((2, 1001)) * 10.0 ** np.arange(-7, 4, 11 / 1001)
+    single, double = (comm.allreduce(part.astype(dtype), "gradients") for part, dtype in zip(parts, (np.float32, np.float64), strict=True))
+    return hashlib.sha256(single.tobytes() + double.tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_a_sum_has_the_same_bits_on_all_ranks_over_threads_and_mpi(p):
+    alike = set(on_threads(p, sums))
+    assert len(alike) == 1
+    code = f"import sys; sys.path.insert(0, {__file__.rsplit('/', 1)[0]!r})\nfrom test_comm import sums, world\nprint(sums(world(20)))"
+    ended = run_ranks(p, code)
+    assert ended.code == 0, ended
+    assert ended.out.split() == [*alike] * p, ended
 
 
 @pytest.mark.parametrize(
@@ -116,17 +128,6 @@ def test_threads_report_the_first_error_and_free_the_others():
 def test_threads_notice_that_ranks_are_in_different_collectives():
     with pytest.raises(PeerLost, match="barrier"):
         on_threads(2, lambda comm: comm.barrier() if comm.rank else comm.allreduce(np.zeros(2), "gradients"))
-
-
-def test_the_launcher_closest_to_the_process_decides(monkeypatch):
-    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "TORCHELASTIC_RUN_ID"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("WORLD_SIZE", "4")  # left over, no launcher
-    assert launched_ranks() == (0, "")
-    monkeypatch.setenv("SLURM_NTASKS", "8")
-    assert launched_ranks() == (8, "SLURM_NTASKS")
-    monkeypatch.setenv("PMI_SIZE", "1")
-    assert launched_ranks() == (1, "PMI_SIZE")
 
 
 def test_a_communicator_apart_counts_for_itself():

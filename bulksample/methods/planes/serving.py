@@ -24,6 +24,7 @@ import torch
 from ...config import TrainConfig
 from ...dist.base import Comm, Traffic
 from ...dist.frames import Frame, Kind, listening
+from ...dist.launchers import PREFIXES
 from ...dist.roster import Roster, vector_frame
 from ...errors import PeerLost, UsageError
 from ...version import __version__
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from ..averaging import Averaging
 
 _END_SECONDS = 5.0  # for trainers that were started here to end
-_LAUNCHERS = ("PMI_", "PMIX_", "OMPI_", "MV2_", "SLURM_", "HYD", "TORCHELASTIC_", "WORLD_SIZE")
 
 
 class Serving(Plane):
@@ -195,7 +195,7 @@ class Serving(Plane):
 
     def _start(self) -> None:
         """Trainers as processes of this machine, which end with this one."""
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(_LAUNCHERS)}
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIXES)}
         command = [sys.executable, "-m", "bulksample", "train", str(self._source), "--join", self.address, "--quiet"]
         for _ in range(self.trainers):
             self._children.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL))

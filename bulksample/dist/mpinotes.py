@@ -1,4 +1,4 @@
-"""Short notes between ranks, beside the collectives: who is where, and who has left.
+"""Notes between ranks over MPI; see `processes.Notes`.
 
 A collective alone cannot say which rank is missing. When a deadline strikes, a rank asks the others with a note, and
 those that do not answer are named.
@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from .processes import roll
+
 _TAG = 1
 _BYTES = 512
 _ANSWER_SECONDS = 2.0
 
 
-class Notes:
+class MpiNotes:
     """The notes "where", its answer "at ...", and "left", on a communicator of their own. Any thread may read and write.
 
     Parameters
@@ -86,14 +88,6 @@ class Notes:
         """Whether this rank is."""
         return self._leaving is not None
 
-    def all_leave_within(self, seconds: float, reason: str = "") -> bool:
-        until = time.monotonic() + seconds
-        while not self.all_left(reason):
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.01)
-        return True
-
     def left_before(self, reason: str) -> bool:
         """Whether a rank before this one has left for the same reason; once all have left."""
         return zlib.crc32(reason.encode()) in self._reasons[: self._comm.rank]
@@ -106,18 +100,7 @@ class Notes:
         while time.monotonic() < until and not set(self._others()) <= set(self._answers) | self._left:
             self.read()
             time.sleep(0.01)
-        lines = [f"rank {rank} is {text}" for rank, text in sorted(self._answers.items())]
-        silent = [rank for rank in self._others() if rank not in self._answers and rank not in self._left]
-        if self._left:
-            lines.append(f"{ranks_in_words(self.gone())} left")
-        if silent:
-            lines.append(f"no sign of life from {ranks_in_words(silent)}: stopped, lost, or busy outside a collective")
-        return "; ".join(lines)
+        return roll(self._answers, self.gone(), self._others())
 
     def _others(self) -> list[int]:
         return [rank for rank in range(self._comm.size) if rank != self._comm.rank]
-
-
-def ranks_in_words(ranks: list[int]) -> str:
-    """``rank 1`` or ``ranks 1, 4``."""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
