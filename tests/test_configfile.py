@@ -1,5 +1,8 @@
 """Configurations in files: read with the line of every value, written so that they are read back."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from bulksample import UsageError
@@ -111,3 +114,12 @@ def test_names_are_told_apart():
         assert config.by_name().keys() == config.model_fields.keys()
         assert sum(len(group.model_fields) for group in config.groups()) == len(config.model_fields)
         assert all(group.title for group in config.groups())
+
+
+def test_the_page_names_every_option_of_every_group():
+    page = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", page, re.MULTILINE))
+    for config in (TrainConfig, SampleConfig):
+        for name, (group, _) in config.by_name().items():
+            assert f"`{name}`" in (rows[group.group] if group.group and not group.methods else page) or group.methods, name
+            assert not group.methods or f"`{group.group}`" in page
