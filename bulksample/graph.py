@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .errors import DataError, UsageError
+from .mapped import pieces
 from .sparse import CSR
 
 SPLITS = ("train", "val", "test")
@@ -132,9 +133,8 @@ class Graph:
             return
         if x.ndim != 2 or x.dtype not in (np.float32, np.float16):
             raise DataError(f"features must be float32 or float16 of shape (n, f); got {x.dtype} of shape {x.shape}")
-        step = max(1, 2**24 // max(1, x.shape[1]))  # in pieces: features may be a memmap larger than memory
-        for start in range(0, self.n, step):
-            bad = np.flatnonzero(~np.isfinite(x[start : start + step]).all(axis=1))
+        for start, part in pieces(x, max(1, 2**24 // max(1, x.shape[1]))):  # features may be a memmap larger than memory
+            bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
             if len(bad):
                 raise DataError(f"features: row {start + bad[0]} is not finite")
 

@@ -190,8 +190,10 @@ def import_mtx(
 
 @import_.command("ogb")
 def import_ogb(
-    path: PathArgument,
+    source: Annotated[str, typer.Argument(metavar="NAME|PATH", help="ogbn-arxiv, ogbn-products, …, or a folder with raw and split.")],
     out: OutOption,
+    root: Annotated[Path, typer.Option(help="Where OGB's data sets are, or shall be, for a NAME.")] = Path("dataset"),
+    download: Annotated[bool, typer.Option("--download/--no-download", help="Get a NAME that is not there.")] = True,
     undirected: Annotated[bool | None, typer.Option("--undirected/--directed", help="The default is what ogb does for this set.")] = None,
     scheme: Annotated[str | None, typer.Option(help="The folder in split, where there are several.")] = None,
     features: Annotated[bool, typer.Option("--features/--no-features")] = True,
@@ -200,13 +202,16 @@ def import_ogb(
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """The root folder of an OGB node property data set, which holds raw and split."""
+    """An OGB node property data set, by its name or its folder; what is not there is downloaded. Nothing is asked."""
     from ..data.ogb import read
+    from ..data.ogb_sets import known, locate
 
     _check(out, overwrite)
+    path = locate(source, root, download) if known(source) and not Path(source).is_dir() else Path(source)
+    out.parent.mkdir(parents=True, exist_ok=True)
     start, tally = time.perf_counter(), EdgeTally()
     graph = read(
-        path, undirected=undirected, scheme=scheme, features=features, self_loops=self_loops.value, tally=tally, mapped=True
+        path, undirected=undirected, scheme=scheme, features=features, self_loops=self_loops.value, tally=tally, scratch=out.parent
     )
     _finish(graph, out, overwrite, name, start, json_file, tally)
 

@@ -1,7 +1,8 @@
 """From a list of edges to an adjacency: one 64-bit key per edge, sorted in place.
 
 A key is ``row << 32 | column``, so sorted keys are the canonical matrix. Memory is the keys and the result,
-12 bytes an entry for a graph without weights, which is what lets 100 million edges fit in 8 GiB.
+12 bytes an entry for a graph without weights, which is what lets 100 million edges fit in 8 GiB. Edges are read a piece at a time, so those
+of a mapped file need no memory of their own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import DataError, UsageError
+from ..mapped import pieces
 from ..sparse import CSR, MAX_VERTICES, fixed_point
 
 SELF_LOOPS = ("keep", "drop", "error")
@@ -76,14 +78,15 @@ def adjacency(
             raise UsageError(f"{name} was {choice!r}; {', '.join(known)} would fit")
     _check_size(n)
     for name, ends in (("source", sources), ("target", targets)):
-        bad = np.flatnonzero((ends < 0) | (ends >= n))
-        if len(bad):
-            raise DataError(f"edge {bad[0]} names {name} {ends[bad[0]]}; vertices run from 0 to {n - 1}")
+        for start, part in pieces(ends, _STEP):
+            bad = np.flatnonzero((part < 0) | (part >= n))
+            if len(bad):
+                raise DataError(f"edge {start + bad[0]} names {name} {part[bad[0]]}; vertices run from 0 to {n - 1}")
     tally = EdgeTally() if tally is None else tally
     tally.edges_read += len(sources)
     names = np.arange(n) if ids is None else ids
 
-    loops = np.flatnonzero(sources == targets)
+    loops = _loops(sources, targets)
     tally.self_loops += len(loops)
     if len(loops) and self_loops == "error":
         raise DataError(f"edge {loops[0]} joins {names[sources[loops[0]]]} with itself")
@@ -121,16 +124,25 @@ def _memory_bytes() -> int:
 def _both_ways(sources: np.ndarray, targets: np.ndarray, undirected: bool) -> np.ndarray:
     """The keys of all edges, and after them those of the mirrored ones; a self loop has no mirror image."""
     e = len(sources)
-    there = np.flatnonzero(sources != targets) if undirected else np.empty(0, np.int64)
-    keys = np.empty(e + len(there), np.int64)
-    np.left_shift(targets, 32, out=keys[:e], dtype=np.int64)
-    keys[:e] |= sources
-    if len(there):
-        back = keys[e:]
-        back[:] = sources[there]
-        back <<= 32
-        back |= targets[there]
+    keys = np.empty(e + (e - len(_loops(sources, targets)) if undirected else 0), np.int64)
+    back = e
+    for (start, u), (_, v) in zip(pieces(sources, _STEP), pieces(targets, _STEP), strict=True):
+        part = keys[start : start + len(u)]
+        np.left_shift(v, 32, out=part, dtype=np.int64)
+        part |= u
+        if undirected:
+            there = u != v
+            part = keys[back : back + int(there.sum())]
+            np.left_shift(u[there], 32, out=part, dtype=np.int64)
+            part |= v[there]
+            back += len(part)
     return keys
+
+
+def _loops(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """The edges that join a vertex with itself."""
+    both = zip(pieces(sources, _STEP), pieces(targets, _STEP), strict=True)
+    return np.concatenate([np.empty(0, np.int64), *(start + np.flatnonzero(u == v) for (start, u), (_, v) in both)])
 
 
 def _count_repeats(tally: EdgeTally, total: int, unique: np.ndarray, listed: int, undirected: bool, loops: int) -> None:

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from ..errors import DataError
+from ..mapped import pieces
 
 _PIECE = 2**24
 
 
 def write_npy(path: Path, array: np.ndarray) -> tuple[str, int, str]:
     """Write one `.npy` file, stored by rows, little-endian, and synced; returns its dtype, size in bytes and sha256."""
-    array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
+    array = np.asanyarray(array, array.dtype.newbyteorder("<"), order="C")
     digest, size = hashlib.sha256(), 0
     with open(path, "wb") as stream:
         for piece in _pieces(array):
@@ -35,10 +36,8 @@ def _pieces(array: np.ndarray) -> Iterator[bytes]:
     head = io.BytesIO()
     npy_format.write_array_header_1_0(head, {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape})
     yield head.getvalue()
-    flat = array.reshape(-1)
-    step = max(1, _PIECE // max(1, array.dtype.itemsize))
-    for start in range(0, len(flat), step):
-        yield flat[start : start + step].tobytes()
+    for _, part in pieces(array.reshape(-1), max(1, _PIECE // max(1, array.dtype.itemsize))):
+        yield part.tobytes()
 
 
 def sync_folder(path: Path) -> None:

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import struct
+import tempfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -97,11 +98,11 @@ def open_npy(path: Path, what: str) -> np.ndarray:
     return sound(_mapped(path, header, header.offset), what)
 
 
-def _mapped(path: Path, header: Header, offset: int) -> np.ndarray:
+def _mapped(file: Path | IO[bytes], header: Header, offset: int) -> np.ndarray:
     if header.data_bytes == 0:  # an empty file cannot be mapped
         return np.empty(header.shape, header.dtype)
     order = "F" if header.fortran else "C"
-    return np.memmap(path, header.dtype, "r", offset, header.shape, order)  # type: ignore[call-overload, no-any-return]
+    return np.memmap(file, header.dtype, "r", offset, header.shape, order)  # type: ignore[call-overload, no-any-return]
 
 
 def sound(array: np.ndarray, what: str) -> np.ndarray:
@@ -153,10 +154,11 @@ class Archive:
     def __contains__(self, name: str) -> bool:
         return name in self._members
 
-    def read(self, name: str, mapped: bool = False) -> np.ndarray:
+    def read(self, name: str, scratch: Path | None = None) -> np.ndarray:
         """One array, its checksum verified.
 
-        With `mapped` an array that is not compressed stays in the file; it may be unaligned, so it is for copying.
+        With a folder for `scratch` it stays in its file, or, where it is compressed, in an unnamed file in that folder, and is mapped
+        from there; it may be unaligned, so it is for copying.
         """
         what = f"{self.path.name}: {name}"
         if name not in self._members:
@@ -172,8 +174,10 @@ class Archive:
                         f"{what}: its header promises {header.dtype} of shape {header.shape}, "
                         f"{header.offset + header.data_bytes} bytes; the archive has {info.file_size}"
                     )
-                if mapped and info.compress_type == zipfile.ZIP_STORED:
+                if scratch is not None and info.compress_type == zipfile.ZIP_STORED:
                     return sound(self._map(info, header, what), what)
+                if scratch is not None:
+                    return sound(_inflated(stream, header, scratch, what), what)
                 flat = np.empty(math.prod(header.shape), header.dtype)
                 _fill(flat, stream, what)
         except DataError:
@@ -194,6 +198,17 @@ class Archive:
         if left or crc != info.CRC:
             raise DataError(f"{what}: cannot be read: bad CRC-32")
         return _mapped(self.path, header, start + header.offset)
+
+
+def _inflated(stream: IO[bytes], header: Header, scratch: Path, what: str) -> np.ndarray:
+    """The rest of a stream as an array that is mapped from a file without a name, which goes with the array."""
+    with tempfile.TemporaryFile(dir=scratch) as file:
+        while piece := stream.read(_PIECE):
+            file.write(piece)
+        if file.tell() != header.data_bytes:
+            raise DataError(f"{what}: ends after {file.tell()} of {header.data_bytes} bytes")
+        file.flush()
+        return _mapped(file, header, 0)
 
 
 def _fill(flat: np.ndarray, stream: IO[bytes], what: str) -> None:

@@ -16,9 +16,11 @@ from ..errors import DataError, UsageError
 from ..graph import Graph
 from .edges import EdgeTally, adjacency
 from .ogb_raw import integer_table, read_binary, read_csv
+from .ogb_sets import SETS
 
 # What `ogb` does on loading: sets that list each undirected edge once, and sets that are directed.
-_ADDS_INVERSE = {"products": True, "proteins": True, "proteinfunc": True, "arxiv": False, "papers100M": False}
+_ADDS_INVERSE = {name.removeprefix("ogbn-"): one.adds_inverse for name, one in SETS.items()} | {"proteinfunc": True}
+_OF_KINDS = ("triplet-type-list.csv.gz", "num-node-dict.csv.gz", "edge_index_dict.npz")  # files of graphs that are not homogeneous
 _SPLITS = {"train": "train", "val": "valid", "test": "test"}
 
 
@@ -30,7 +32,7 @@ def read(
     features: bool = True,
     self_loops: str = "keep",
     tally: EdgeTally | None = None,
-    mapped: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
 ) -> Graph:
     """The graph of a data set's root folder, the one that holds ``raw`` and ``split``.
 
@@ -48,8 +50,9 @@ def read(
         An edge listed twice is there once.
     tally : EdgeTally, optional
         Receives what was read, and which arrays of edge features were left out.
-    mapped : bool
-        Keep features that are not compressed in their file; for a graph that is only to be saved.
+    scratch : path, optional
+        Map the arrays of the binary layout from their file, or, where they are compressed, from unnamed files in this folder; for a
+        graph that is only to be saved.
 
     Returns
     -------
@@ -62,15 +65,21 @@ def read(
         Naming the file, and the line where there is one.
     UsageError
         If the set is not known and nobody said whether it is undirected.
+
+    Notes
+    -----
+    In the binary layout, with `scratch`, at most `peak_bytes` of memory are in use, and the disk holds the uncompressed arrays once.
     """
     root = Path(path)
     raw_folder = root / "raw"
     if not raw_folder.is_dir():
         raise DataError(f"{root}: has no folder raw; the root of an OGB data set, with raw and split, would fit")
+    if kinds := [name for name in _OF_KINDS if (raw_folder / name).exists()]:
+        raise DataError(f"{root}: has vertices and edges of several kinds, as raw/{kinds[0]} says; a graph of one kind would fit")
     binary = (raw_folder / "data.npz").exists()
     if undirected is None:
         undirected = _adds_inverse(root, binary)
-    raw = read_binary(raw_folder, features, mapped) if binary else read_csv(raw_folder, features)
+    raw = read_binary(raw_folder, features, Path(scratch) if scratch else None) if binary else read_csv(raw_folder, features)
     if tally is not None:
         tally.ignored = ", ".join(raw.ignored)
     try:
@@ -91,6 +100,17 @@ def read(
         return graph.validate()
     except DataError as error:
         raise DataError(f"{root.name}: {error}") from error
+
+
+def peak_bytes(n: int, edges: int, undirected: bool) -> int:
+    """Memory that `read` with `scratch`, and `store.save`, use at most for a set in the binary layout, beside the interpreter's own.
+
+        12 k + 8 (n + 1) + 56 n + 0.3 GB        k = edges, or twice that where each is mirrored
+
+    A key of 8 bytes and a column of 4 for each entry, the row pointers, and the labels, masks and temporaries of a vertex. Features and
+    the listed edges pass through in pieces.
+    """
+    return 12 * edges * (2 if undirected else 1) + 8 * (n + 1) + 56 * n + 3 * 10**8
 
 
 def _adds_inverse(root: Path, binary: bool) -> bool:

@@ -51,8 +51,11 @@ def read_csv(folder: Path, features: bool) -> Raw:
     )
 
 
-def read_binary(folder: Path, features: bool, mapped: bool) -> Raw:
-    """The ``raw/`` folder of a data set in npz files, as ogbn-papers100M; raises `DataError` naming the array."""
+def read_binary(folder: Path, features: bool, scratch: Path | None) -> Raw:
+    """The ``raw/`` folder of a data set in npz files, as ogbn-papers100M; raises `DataError` naming the array.
+
+    With a folder for `scratch` the arrays of edges and vertices are mapped from files and not held in memory.
+    """
     with Archive(folder / "data.npz") as archive:
         sizes = []
         for name in ("num_nodes_list", "num_edges_list"):
@@ -61,13 +64,13 @@ def read_binary(folder: Path, features: bool, mapped: bool) -> Raw:
                 raise DataError(f"data.npz: {name}: must be the size of one graph; it is {array.dtype} of shape {array.shape}")
             sizes.append(int(array.ravel()[0]))
         n, e = sizes
-        edges = archive.read("edge_index", mapped)
+        edges = archive.read("edge_index", scratch)
         if edges.dtype.kind not in "iu" or edges.shape != (2, e):
             raise DataError(f"data.npz: edge_index: is {edges.dtype} of shape {edges.shape}; integers of shape (2, {e}) would fit")
         columns = {}
         for name in archive.names:
             if name.startswith("node_") and (features or name != "node_feat"):
-                columns[name] = archive.read(name, mapped)
+                columns[name] = archive.read(name, scratch)
                 if not columns[name].ndim or len(columns[name]) != n:
                     raise DataError(f"data.npz: {name}: must have {n} rows; its shape is {columns[name].shape}")
         ignored = tuple(name for name in archive.names if name.startswith("edge_") and name != "edge_index")

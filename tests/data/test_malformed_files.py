@@ -289,7 +289,7 @@ def test_ogb_binary(tmp_path, case):
     change, names = BINARIES[case]
     root = write_binary(tmp_path / "ogbn_papers100M", **change)
     refused(names, ogb.read, root)
-    refused(names, ogb.read, root, mapped=True)
+    refused(names, ogb.read, root, scratch=tmp_path)
 
 
 @pytest.mark.parametrize("labels", [np.zeros((5, 1)), np.full((6, 1), "a"), np.zeros((6, 1, 1)), np.full((6, 1), 0.5), np.full(6, -2), np.full(6, np.inf)])
@@ -314,4 +314,4 @@ def test_ogb_mapped_features_are_checked_too(tmp_path):
     data = (root / "raw" / "data.npz").read_bytes()
     last = arrays["node_feat"].tobytes()[-8:]
     (root / "raw" / "data.npz").write_bytes(data.replace(last, bytes(8), 1))
-    refused("data.npz: node_feat: cannot be read: [Bb]ad CRC-32", ogb.read, root, mapped=True)
+    refused("data.npz: node_feat: cannot be read: [Bb]ad CRC-32", ogb.read, root, scratch=tmp_path)

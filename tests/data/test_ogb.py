@@ -88,16 +88,16 @@ def test_an_unknown_set_must_say(tmp_path):
     assert ogb.read(root, undirected=True).name == "ogbn-mine"
 
 
-@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("compressed", [False, True])
-def test_binary_layout(tmp_path, mapped, compressed):
+def test_binary_layout(tmp_path, on_disk, compressed):
     root = write_binary(tmp_path / "ogbn_papers100M")
     if not compressed:
         with np.load(root / "raw" / "data.npz") as arrays:
             loaded = dict(arrays)
         np.savez(root / "raw" / "data.npz", **loaded)
     tally = EdgeTally()
-    graph = ogb.read(root, tally=tally, mapped=mapped)
+    graph = ogb.read(root, tally=tally, scratch=tmp_path if on_disk else None)
     expected = np.zeros((N, N), int)
     expected[EDGES[1], EDGES[0]] = 1
     np.testing.assert_array_equal(graph.adjacency.to_scipy().toarray(), expected)

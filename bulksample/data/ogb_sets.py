@@ -1,0 +1,154 @@
+"""The node property data sets of OGB by name: found under a local root, or downloaded into it.
+
+Nothing is ever asked on standard input, so a batch job cannot hang here: what is not there is downloaded, if that is wanted and
+possible, or the command ends with one message that says what would help.
+
+References
+----------
+Hu et al., "Open Graph Benchmark: datasets for machine learning on graphs", 2020; addresses as in `ogb.nodeproppred`'s master.csv (1.3.6).
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import sys
+import urllib.error
+import urllib.request
+import uuid
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import DataError, UsageError
+
+_BASE = "http://snap.stanford.edu/ogb/data/nodeproppred"
+_TIMEOUT_SECONDS = 60.0  # without a byte
+_PIECE = 2**20
+
+
+class OgbSet(NamedTuple):
+    """A data set: the name of its archive and of the folder in it, and whether `ogb` adds v -> u for every u -> v."""
+
+    archive: str
+    adds_inverse: bool
+
+
+SETS = {
+    "ogbn-arxiv": OgbSet("arxiv", False),
+    "ogbn-products": OgbSet("products", True),
+    "ogbn-proteins": OgbSet("proteins", True),
+    "ogbn-papers100M": OgbSet("papers100M-bin", False),
+}
+HETEROGENEOUS = ("ogbn-mag",)
+
+
+def known(name: str) -> bool:
+    """Whether this is the name of a data set, and not the path of a folder."""
+    return name in SETS or name in HETEROGENEOUS
+
+
+def locate(name: str, root: str | os.PathLike[str], download: bool = True, base: str = _BASE) -> Path:
+    """The folder of a data set, which holds ``raw`` and ``split``.
+
+    Parameters
+    ----------
+    name : str
+        As OGB has it, such as ``ogbn-arxiv``.
+    root : path
+        Where `ogb` keeps its data sets; the folder in it may be called ogbn_arxiv, as by `ogb`, ogbn-arxiv, or arxiv.
+    download : bool
+        Get what is not there.
+
+    Raises
+    ------
+    UsageError
+        If the set has vertices or edges of several kinds, or is not there and cannot be had.
+    DataError
+        If what was downloaded is damaged.
+    """
+    if name in HETEROGENEOUS:
+        raise UsageError(f"{name} has vertices and edges of several kinds, which are not sampled here; {', '.join(SETS)} would fit")
+    archive, place = SETS[name].archive, Path(root)
+    folders = [place / folder for folder in (name.replace("-", "_"), name, archive)]
+    for folder in folders:
+        if (folder / "raw").is_dir():
+            return folder
+    address = f"{base}/{archive}.zip"
+    by_hand = f"{address} unpacked in {place} would fit"
+    if not download:
+        raise UsageError(f"{name} is not in {place}: none of {', '.join(folder.name for folder in folders)} has a folder raw; {by_hand}")
+    file = place / f"{archive}.zip.part"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        _download(address, file)
+        _unpack(file, archive, folders[0])
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        raise UsageError(f"{name} is not in {place} and could not be downloaded: {getattr(error, 'reason', error)}; {by_hand}") from None
+    except OSError as error:
+        raise UsageError(f"{name} cannot be written to {place}: {error.strerror or error}") from None
+    file.unlink()
+    return folders[0]
+
+
+def _download(address: str, file: Path) -> None:
+    """Get a file, going on where an earlier call has stopped; raises what urllib raises, or `UsageError` where the disk is too small."""
+    had = file.stat().st_size if file.exists() else 0
+    request = urllib.request.Request(address, headers={"Range": f"bytes={had}-"} if had else {})
+    try:
+        answer = urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and had:  # all of it is there
+            return
+        raise
+    with answer, open(file, "ab" if answer.status == http.HTTPStatus.PARTIAL_CONTENT else "wb") as out:
+        size = int(answer.headers.get("Content-Length") or 0)
+        free = shutil.disk_usage(file.parent).free
+        if 2 * size > free:  # the archive, and what is in it
+            raise UsageError(f"{address} is {size / 1e9:.1f} GB, to be unpacked; {file.parent} has {free / 1e9:.1f} GB free")
+        before = out.tell()
+        with _progress(f"downloading {address}", size) as advance:
+            while piece := answer.read(_PIECE):
+                out.write(piece)
+                advance(len(piece))
+        if size and out.tell() - before != size:
+            raise ConnectionError(f"it broke off after {out.tell() - before} of {size} bytes; the same command goes on from there")
+
+
+def _unpack(file: Path, archive: str, target: Path) -> None:
+    """Unpack a data set beside its place, and move it there whole."""
+    made = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
+    try:
+        with zipfile.ZipFile(file) as packed:
+            members = [member for member in packed.infolist() if member.filename.startswith(f"{archive}/")]
+            with _progress(f"unpacking {file.name}", sum(member.file_size for member in members)) as advance:
+                for member in members:
+                    packed.extract(member, made)  # which leaves out what would lead elsewhere
+                    advance(member.file_size)
+        if not (made / archive / "raw").is_dir():
+            raise DataError(f"{file}: holds no folder {archive}/raw")
+        os.replace(made / archive, target)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        file.unlink()
+        raise DataError(f"{file}: is damaged and was removed: {error}; the same command gets it again") from None
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def _progress(what: str, size: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, one line elsewhere; gives what tells it of further bytes."""
+    print(f"bulksample: {what}, {size / 1e9:.3g} GB", file=sys.stderr)
+    if not sys.stderr.isatty():
+        yield lambda more: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    with Progress(BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(what, total=size)
+        yield lambda more: bar.advance(task, more)
