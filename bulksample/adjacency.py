@@ -131,7 +131,12 @@ class LocalAdjacency:
             how = LayerRace(entries, factors, drawn.power, [check_fanout(fanout) for fanout in fanouts], draws)
         else:
             how = drawn
-        return self.backend.expand_layers(self.matrix, seeds, how, LayerWeights(self._row_sums, debias, renormalise), only_new)
+        return self._expanded_layers(seeds, how, LayerWeights(self._row_sums, debias, renormalise), only_new)
+
+    def _expanded_layers(
+        self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
+    ) -> list[Expansion] | None:
+        return self.backend.expand_layers(self.matrix, seeds, drawn, weights, only_new)
 
     def _summed(self, entries: Entries) -> tuple[CSR, np.ndarray | None]:
         """The matrix whose rows `left_multiply` adds, and what it multiplies each row by."""

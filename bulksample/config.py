@@ -21,7 +21,7 @@ DEFAULT_FANOUTS = (15, 10, 5)
 FREE = frozenset({
     "epochs", "patience", "bulk_size", "backend", "threads", "sampling_threads", "timeout", "checkpoint", "checkpoint_every", "resume",
     "metrics", "quiet", "memory_budget", "graph", "replication", "exchange", "partition", "cache_bytes", "cache_by",
-    "overlap", "fetch_together", "listen", "join", "grace", "redeal_after",
+    "overlap", "fetch_together", "listen", "join", "grace", "redeal_after", "device", "device_comm",
 })  # fmt: skip
 
 AVERAGED = ("random-tma", "super-tma", "psgd-pa", "llcg")  # methods that average the weights of trainers
@@ -135,6 +135,15 @@ class Running(Options):
     backend: str = Field("auto", description="auto, native, reference or cuda.")
     threads: int | None = Field(None, ge=1, description="Per rank; a fair share of the processors unless given.")
     timeout: float = Field(300.0, gt=0, description="Seconds that a rank waits for the others.")
+
+
+class Computing(Options):
+    """Where the model is trained."""
+
+    group, title = "computing", "Computing"
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where the model is trained; auto: on a GPU that is there and can.")
+    precision: Literal["fp32", "tf32", "bf16"] = Field("fp32", description="Of products with weights; sums over edges are fp32.")
+    device_comm: Literal["auto", "host", "nccl"] = Field("auto", description="How gradients travel between devices; auto: NCCL if it can.")
 
 
 class Ahead(Options):
@@ -263,7 +272,7 @@ class LLCG(Options):
 
 
 class TrainConfig(
-    Method, Common, Model, Sampling, Data, Optimiser, Evaluation, Distribution, Traffic, Running, Ahead, Output,
+    Method, Common, Model, Sampling, Data, Optimiser, Evaluation, Distribution, Traffic, Running, Ahead, Computing, Output,
     AdaQP, BNS, CoFree, Grappa, Retexo, RetexoFederated, Averaging, SuperTMA, LLCG,
 ):  # fmt: skip
     """One training run. `TrainConfig.of` raises `UsageError` where pydantic would raise its own error."""

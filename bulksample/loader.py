@@ -10,7 +10,7 @@ import hashlib
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -53,6 +53,8 @@ class BulkLoader:
         than there is, later ones are sampled in halves, and a warning says so.
     prefetch : bool
         Sample the next bulk on a thread while the present one is consumed.
+    handed : callable
+        What becomes of the minibatches of a bulk before they are handed over, on the thread that sampled them.
 
     Raises
     ------
@@ -75,6 +77,7 @@ class BulkLoader:
         ranks: int = 1,
         memory_budget: int | None = None,
         prefetch: bool = True,
+        handed: Callable[[list[MiniBatch]], list[MiniBatch]] = list,
     ) -> None:
         if batch_size < 1:
             raise UsageError(f"batch_size must be positive; got {batch_size}")
@@ -87,7 +90,7 @@ class BulkLoader:
         self._seeds = Selection.of([np.asarray(seeds)], adjacency.n).vertices
         self._stream, self._shuffle = Stream(seed), shuffle
         self._batch_size, self._rank, self._ranks = batch_size, rank, ranks
-        self._prefetch = prefetch
+        self._prefetch, self._handed = prefetch, handed
         self._most: int | None = None  # minibatches sampled in one call, once a bulk of k took more memory than there is
         self._minibatches = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size)
         self.epoch = 0
@@ -188,7 +191,7 @@ class BulkLoader:
         """The minibatches of a bulk, in one call; in calls of half as many from when memory has run out once."""
         if self._most is None:
             try:
-                return self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch)
+                return self._handed(self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch))
             except MemoryError as error:
                 if len(seeds) < 2 or not isinstance(self._adjacency, Expands):  # ranks that sample together keep their bulks alike
                     raise
@@ -196,7 +199,7 @@ class BulkLoader:
                 told = f"out of memory with {len(seeds)} minibatches in a bulk ({error}): going on with {self._most}"
                 warnings.warn(f"{told}; a lower bulk_size would fit", stacklevel=2)
         pieces = [seeds.parts(first, first + self._most) for first in range(0, len(seeds), self._most)]
-        return [m for piece in pieces for m in self._sampler.sample_bulk(self._adjacency, piece, self._stream, epoch)]
+        return [m for piece in pieces for m in self._handed(self._sampler.sample_bulk(self._adjacency, piece, self._stream, epoch))]
 
     def _probe(self) -> int:
         """Bytes of this rank's first minibatch, 0 where it has none."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from .sparse import frozen
 @dataclass(frozen=True, eq=False)
 class Block:
     """The sampled adjacency of one layer of one minibatch: destinations x sources.
+
+    Its arrays are numpy's, read-only; or they lie on a device, as tensors of the same types.
 
     Parameters
     ----------
@@ -37,10 +40,10 @@ class Block:
     num_sources: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "indptr", frozen(self.indptr, np.int64))
-        object.__setattr__(self, "indices", frozen(self.indices, np.int32))
+        object.__setattr__(self, "indptr", _held(self.indptr, np.int64))
+        object.__setattr__(self, "indices", _held(self.indices, np.int32))
         if self.weights is not None:
-            object.__setattr__(self, "weights", frozen(self.weights, np.float32))
+            object.__setattr__(self, "weights", _held(self.weights, np.float32))
 
     @property
     def num_destinations(self) -> int:
@@ -85,7 +88,7 @@ class MiniBatch:
 
     def __post_init__(self) -> None:
         for name in ("seeds", "seed_rows", "vertices"):
-            object.__setattr__(self, name, frozen(getattr(self, name), np.int32))
+            object.__setattr__(self, name, _held(getattr(self, name), np.int32))
 
     @property
     def num_edges(self) -> int:
@@ -108,10 +111,20 @@ class MiniBatch:
             parts += [] if block.weights is None else [(f"{layer} weights", block.weights)]
             sha.update(f"{layer} sources {block.num_sources}".encode())
         for name, array in parts:
-            little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+            own = np.ascontiguousarray(_on_host(array))
+            little = own.astype(own.dtype.newbyteorder("<"), copy=False)
             sha.update(f"{name} {little.dtype.str} {little.shape}".encode())
             sha.update(little.data)
         return sha.hexdigest()
+
+
+def _held(array: Any, dtype: Any) -> Any:
+    """An array of numpy's frozen; a tensor as it is."""
+    return array if hasattr(array, "data_ptr") else frozen(array, dtype)
+
+
+def _on_host(array: Any) -> Any:
+    return array.cpu() if hasattr(array, "data_ptr") else array
 
 
 def digest(minibatches: Iterable[MiniBatch] | Iterable[tuple[int, int, str]]) -> str:

@@ -37,12 +37,15 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) mark_first(const bs_i64* 
     marks[i] = i < count && numbers[slots[i]] == NEW + (bs_u32)(i - pointers[bs_row_of(pointers, k, i)]);
 }
 
-// ends[j] of the extended selection: the known and the new vertices of the minibatches before j. After them, what was found.
+// ends[j] of the extended selection: the known and the new vertices of the minibatches before j. After these k + 1, what was found
+// before each.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) extend_pointers(const bs_i64* __restrict__ known, const bs_i64* __restrict__ pointers,
                                                                        bs_i64 k, const bs_i64* __restrict__ ranks,
                                                                        bs_i64* __restrict__ ends) {
-  for (bs_i64 j = bs_thread(); j <= k; j += bs_threads()) ends[j] = known[j] + ranks[pointers[j]];
-  if (bs_thread() == 0) ends[k + 1] = pointers[k];
+  for (bs_i64 j = bs_thread(); j <= k; j += bs_threads()) {
+    ends[j] = known[j] + ranks[pointers[j]];
+    ends[k + 1 + j] = pointers[j];
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) keep_known(const bs_i64* __restrict__ known_pointers, const bs_i32* __restrict__ known,

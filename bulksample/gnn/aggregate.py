@@ -10,7 +10,7 @@ otherwise; bench/bench_spmm.py compares them.
 from __future__ import annotations
 
 import warnings
-from functools import cached_property
+from functools import cached_property, singledispatch
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,10 @@ class SparseRows:
         """Entries per row: int64, shape (D,)."""
         return np.diff(self.indptr)
 
+    def inverse_degrees(self, dtype: torch.dtype) -> torch.Tensor:
+        """One over the entries of each row, 1 where there are none: shape (D,)."""
+        return torch.from_numpy(1.0 / np.maximum(self.degrees, 1)).to(dtype)
+
     def row_of_entry(self) -> np.ndarray:
         """The row of each entry: int64, shape (E,)."""
         return np.repeat(np.arange(len(self.degrees)), self.degrees)
@@ -87,6 +91,14 @@ class SparseRows:
             )
             return matrix @ x.detach()
 
+    def weights_or_ones(self) -> torch.Tensor:
+        """The value of each entry: float32, shape (E,)."""
+        return torch.ones(len(self.indices)) if self.weights is None else torch.tensor(self.weights)
+
+    def with_weights(self, weights: torch.Tensor) -> SparseRows:
+        """The same pattern with other values."""
+        return SparseRows(self.indptr, self.indices, weights.numpy(), self.columns)
+
     def packed(self) -> SparseRows:
         """The same matrix with row pointers that run from 0 to the number of entries."""
         first, last = int(self.indptr[0]), int(self.indptr[-1])
@@ -108,8 +120,18 @@ class _Product(torch.autograd.Function):
 
 
 def product(matrix: SparseRows, x: torch.Tensor) -> torch.Tensor:
-    """A X, shape (D, f), differentiable in X."""
-    return _Product.apply(matrix, x)
+    """A X, shape (D, f), differentiable in X. Half precision is summed, and returned, in single."""
+    return _Product.apply(matrix, _at_least_single(x))
+
+
+def _at_least_single(x: torch.Tensor) -> torch.Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+@singledispatch
+def matrix_of(block: Block) -> SparseRows:
+    """A block as a matrix to multiply with, wherever its arrays lie."""
+    return SparseRows(block.indptr, block.indices, block.weights, block.num_sources)
 
 
 def aggregate(block: Block, x: torch.Tensor, mean: bool = True) -> torch.Tensor:
@@ -127,12 +149,11 @@ def aggregate(block: Block, x: torch.Tensor, mean: bool = True) -> torch.Tensor:
     -------
     Shape (num_destinations, f); the row of a destination without edges is 0.
     """
-    matrix = SparseRows(block.indptr, block.indices, block.weights, block.num_sources)
+    matrix = matrix_of(block)
     gathered = product(matrix, x)
     if block.weights is not None or not mean:
         return gathered
-    inverse = torch.from_numpy(1.0 / np.maximum(matrix.degrees, 1)).to(x.dtype)
-    return gathered * inverse[:, None]
+    return gathered * matrix.inverse_degrees(gathered.dtype)[:, None]
 
 
 class _OwnAndMean(torch.autograd.Function):
@@ -158,10 +179,8 @@ def own_and_mean(block: Block, x: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     In one, because the gradient of both is one array then: by itself that of the destinations would be padded with zeros to the size
     of x and added.
     """
-    matrix = SparseRows(block.indptr, block.indices, block.weights, block.num_sources)
-    inverse = None
-    if block.weights is None:
-        inverse = torch.from_numpy(1.0 / np.maximum(matrix.degrees, 1)).to(x.dtype)[:, None]
+    matrix, x = matrix_of(block), _at_least_single(x)
+    inverse = None if block.weights is not None else matrix.inverse_degrees(x.dtype)[:, None]
     return _OwnAndMean.apply(matrix, inverse, x)
 
 

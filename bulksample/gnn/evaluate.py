@@ -39,6 +39,7 @@ def judged(
     logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], name: str, comm: Comm, metric: str
 ) -> dict[str, float]:
     """Scores of logits that this rank has, shape (rows, classes); collective. See `evaluate`."""
+    logits = logits.cpu()
     predicted, own_labels = logits.argmax(1).numpy(), labels
     margin = (logits[:, 1] - logits[:, 0]).numpy() if metric == "rocauc" else np.zeros(len(predicted))
     scores: dict[str, float] = {}

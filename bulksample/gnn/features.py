@@ -55,6 +55,10 @@ class FeatureSource(ABC):
         """`start` and `wait` in one."""
         return self.start(vertices).wait()
 
+    def now(self, vertices: np.ndarray) -> torch.Tensor | SparseRows:
+        """`fetch` for whoever computes with the rows at once."""
+        return self.fetch(vertices)
+
 
 class Features(FeatureSource):
     """The features of a graph that lies whole on this rank, in memory or mapped from a file; scaled as they are fetched.
@@ -93,6 +97,10 @@ class Features(FeatureSource):
 
     def nbytes(self) -> int:
         return _nbytes(self._x)
+
+    def stored(self) -> tuple[np.ndarray | CSR, np.ndarray | None]:
+        """The features as they are held, and what each row is multiplied by."""
+        return self._x, self._scale
 
     def now(self, vertices: np.ndarray) -> torch.Tensor | SparseRows:
         """The rows of some vertices, in their order."""

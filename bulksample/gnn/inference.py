@@ -91,7 +91,7 @@ def _layer_rows(layer: Layer, share: Share, own: torch.Tensor | None) -> torch.T
     transforms = layer.transforms_first(own is None and share.sparse, share.n, share.n, share.edges)
     raw = own is None and not transforms
     around = share.spread_features(layer) if raw else share.spread(_sent(layer, share, own, transforms))
-    received = [torch.empty(0, layer.width_out)]
+    received = [torch.empty(0, layer.width_out, device=share.degrees.device)]
     for a, b in share.steps(max(layer.width_out, layer.width_in if raw else 0)):
         block, sent, place = around(a, b)
         if a < b:

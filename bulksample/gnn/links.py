@@ -70,7 +70,7 @@ def ranks(model: LinkModel, z: torch.Tensor, pairs: np.ndarray, negatives: np.nd
         others = torch.from_numpy(negatives[first : first + step].astype(np.int64))
         true = model.score(z[own[:, 0]], z[own[:, 1]])[:, None]
         false = model.score(z[own[:, 0]][:, None], z[others])
-        found.append((1 + (false > true).sum(1) + 0.5 * (false == true).sum(1)).double().numpy())
+        found.append((1 + (false > true).sum(1) + 0.5 * (false == true).sum(1)).double().cpu().numpy())
     return np.concatenate(found)
 
 
@@ -89,9 +89,10 @@ def evaluate_links(model: LinkModel, share: Share, links: Links, comm: Comm, at:
     """
     training = model.training
     model.eval()
-    own = infer(model.encoder, share).contiguous().numpy()
+    inferred = infer(model.encoder, share).contiguous()
+    own = inferred.cpu().numpy()
     counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
-    z = torch.from_numpy(comm.allgather_rows(own, counts, "activations"))
+    z = torch.from_numpy(comm.allgather_rows(own, counts, "activations")).to(inferred.device)
     scores: dict[str, float] = {}
     for split in HELD_OUT:
         pairs, negatives = (what[split][comm.rank :: comm.size] for what in (links.pairs, links.negatives))

@@ -17,7 +17,6 @@ from torch import nn
 
 from ..errors import UsageError
 from ..minibatch import Block
-from .aggregate import SparseRows
 from .layers import GatLayer, GcnLayer, Input, Layer, PoolLayer, SageLayer
 
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ class Model(nn.Module):
         if isinstance(x, torch.Tensor):
             return self.drop(x, self.input_dropout)
         own = x.packed()
-        values = torch.ones(len(own.indices)) if own.weights is None else torch.tensor(own.weights)
-        return SparseRows(own.indptr, own.indices, self.drop(values, self.input_dropout).numpy(), own.columns)
+        return own.with_weights(self.drop(own.weights_or_ones(), self.input_dropout))
 
     def drop(self, h: torch.Tensor, share: float) -> torch.Tensor:
         """Dropout, while the model is trained."""

@@ -100,7 +100,7 @@ class BlockShare(Share):
 
     def spread(self, sent: torch.Tensor) -> Around:
         """The block's rows are gathered in the process row; rows of other blocks are fetched in the process column."""
-        grid, rows = self._grid, sent.contiguous().numpy()
+        grid, rows = self._grid, sent.contiguous().cpu().numpy()
         if grid.replication > 1:
             rows = grid.row_comm.allgather_rows(rows, np.diff(self.bounds), "activations")
         exchange = RowExchange(grid.column_comm, self._layout.bounds, rows, kind="activations")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..adjacency import Adjacency
+from ..device.streams import Order
 from ..dist.base import Comm
 from .features import FeatureSource
 from .inference import Share
@@ -37,6 +38,10 @@ class View(ABC):
         What exact inference sees.
     memory : dict of str to int
         Bytes that this rank holds of the ``adjacency``, of the ``features``, and of what is replicated besides.
+    order : Order
+        What those who make minibatches and those who use them have to tell each other.
+    where : torch.device
+        Where `degrees` and features are.
     sampling : Comm, optional
         What the adjacency communicates over, apart from everything else, since sampling runs on a thread of its own.
     """
@@ -53,12 +58,14 @@ class View(ABC):
     memory: dict[str, int]
     sampling: Comm | None = None
     all_degrees: torch.Tensor | None
+    order: Order = Order()
+    where = torch.device("cpu")
 
-    def degrees(self, vertices: np.ndarray) -> torch.Tensor:
+    def degrees(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
         """(Weighted) degrees in the whole graph: float32; zeros for a model that does not ask for them."""
         if self.all_degrees is None:
-            return torch.zeros(len(vertices))
-        return self.all_degrees[torch.from_numpy(vertices.astype(np.int64))]
+            return torch.zeros(len(vertices), device=self.where)
+        return self.all_degrees[as_index(vertices)]
 
     def truth(self, seeds: np.ndarray) -> np.ndarray:
         """The class of some of the seeds: int64; -1 for a vertex that is none, or has none."""
@@ -66,6 +73,11 @@ class View(ABC):
             return np.full(len(seeds), -1, np.int64)
         at = np.minimum(np.searchsorted(self.seeds, seeds), len(self.seeds) - 1)
         return np.where(self.seeds[at] == seeds, self.classes[at], -1)
+
+
+def as_index(numbers: np.ndarray | torch.Tensor) -> torch.Tensor:
+    """Numbers by which a tensor is indexed: int64, where they are."""
+    return numbers.long() if isinstance(numbers, torch.Tensor) else torch.from_numpy(numbers.astype(np.int64))
 
 
 def mean_weights(indptr: np.ndarray, values: np.ndarray | None, unit: float, weighted: bool) -> tuple[np.ndarray, np.ndarray | None]:

@@ -11,10 +11,10 @@ from ..dist.base import Comm
 from ..graph import Graph
 from ..minibatch import Block
 from ..sparse import CSR
-from .features import Features
+from .features import Features, FeatureSource
 from .inference import Around, Share, compact, even_work
 from .layers import Input, Layer
-from .view import View, mean_weights
+from .view import View, as_index, mean_weights
 
 
 class WholeView(View):
@@ -59,7 +59,8 @@ class WholeShare(Share):
 
     def __init__(self, graph: Graph, features: Features, comm: Comm, weighted: bool = False) -> None:
         self._matrix: CSR = graph.adjacency
-        self._features, self._comm = features, comm
+        self._features: FeatureSource = features
+        self._comm = comm
         self.n, self.edges, self.sparse = graph.n, graph.adjacency.nnz, features.is_sparse
         degrees, self._weights = mean_weights(self._matrix.indptr, self._matrix.values, graph.weight_unit, weighted)
         self.all_degrees = torch.from_numpy(degrees)
@@ -70,13 +71,18 @@ class WholeShare(Share):
         self.labels = None if graph.labels is None else graph.labels[own]
         self.masks = {split: mask[own] for split, mask in graph.masks.items()}
 
+    def compute_on(self, features: FeatureSource, all_degrees: torch.Tensor) -> None:
+        """Take features and degrees from where the rows are computed from now on."""
+        self._features, self.all_degrees = features, all_degrees
+        self.degrees = all_degrees[self.first : self.first + self.rows]
+
     def features(self, first: int, last: int) -> Input:
         return self._features.now(np.arange(self.first + first, self.first + last))
 
     def spread(self, sent: torch.Tensor) -> Around:
         rows = sent
         if self._comm.size > 1:
-            rows = torch.from_numpy(self._comm.allgather_rows(sent.contiguous().numpy(), np.diff(self.bounds), "activations"))
+            rows = torch.from_numpy(self._comm.allgather_rows(sent.contiguous().cpu().numpy(), np.diff(self.bounds), "activations"))
         return lambda a, b: (self._block(a, b), rows, slice(self.first + a, self.first + b))
 
     def spread_features(self, layer: Layer) -> Around:
@@ -86,7 +92,7 @@ class WholeShare(Share):
             named = self._block(a, b)
             own = np.arange(self.first + a, self.first + b)
             block, vertices, place = compact(named.indptr, named.indices, named.weights, own)
-            return block, layer.send(self._features.now(vertices), self.all_degrees[torch.from_numpy(vertices)], False), place
+            return block, layer.send(self._features.now(vertices), self.all_degrees[as_index(vertices)], False), place
 
         return around
 

@@ -21,7 +21,7 @@ from ..dist.base import Comm
 from ..gnn.evaluate import evaluate
 from ..gnn.links import LinkModel, evaluate_links
 from ..gnn.model import Gnn, Model, build
-from ..gnn.view import View
+from ..gnn.view import View, as_index
 from .buckets import add_over_ranks
 from .linkloss import held_out, link_loss
 from .supply import Minibatches, Step, Steps, make_loader
@@ -60,7 +60,7 @@ class Method:
 
     def supply(self, trainer: Trainer) -> Steps:
         """The steps of a round; called once, before the model is made."""
-        loader = make_loader(self.config, trainer.view, trainer.sampler, trainer.comm, trainer.division.sample > 0)
+        loader = make_loader(self.config, trainer.view, trainer.sampler, trainer.comm, trainer.division.sample > 0, trainer.place.budget())
         return Minibatches(loader, trainer.view, trainer.ledger, self.config.fetch_together)
 
     def stages(self) -> int:
@@ -112,8 +112,10 @@ class Method:
         if not len(rows):
             return None
         assert step.x is not None
-        logits = trainer.model(minibatch.blocks, step.x, trainer.view.degrees(minibatch.vertices))
-        return logits[torch.from_numpy(minibatch.seed_rows[rows].astype(np.int64))], torch.from_numpy(truth[rows]), rows
+        with trainer.place.arithmetic():
+            logits = trainer.model(minibatch.blocks, step.x, trainer.view.degrees(minibatch.vertices)).float()
+        asked = as_index(minibatch.seed_rows)[torch.from_numpy(rows)]
+        return logits[asked], torch.from_numpy(truth[rows]).to(logits.device), rows
 
     def combine_gradients(self, trainer: Trainer, sums: torch.Tensor) -> torch.Tensor:
         """Turn this rank's gradients into those of the step.
@@ -139,13 +141,13 @@ class Method:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if self.config.gradient_codec == "fp32":
-            add_over_ranks([*gradients, sums], trainer.comm, "gradients")
+            add_over_ranks([*gradients, sums], trainer.comm, "gradients", over=trainer.tensors)
         else:
             add_over_ranks(gradients, trainer.comm, "gradients", self.config.gradient_codec)
             add_over_ranks([sums], trainer.comm, "gradients")
         statistics = [buffer for buffer in trainer.model.buffers() if buffer.is_floating_point()]
         if statistics and trainer.comm.size > 1:
-            add_over_ranks(statistics, trainer.comm, "model")
+            add_over_ranks(statistics, trainer.comm, "model", over=trainer.tensors)
             for buffer in statistics:
                 buffer.div_(trainer.comm.size)
         if sums[0] > 0:

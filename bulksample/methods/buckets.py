@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from ..device.tensors import Staged, TensorComm
 from ..dist.base import Comm
 from ..dist.codec import Codec, codec_named
 from ..dist.partition import block_bounds
@@ -12,21 +13,25 @@ from ..dist.partition import block_bounds
 BUCKET = 2**22  # numbers: 16 MiB of float32
 
 
-def add_over_ranks(tensors: list[torch.Tensor], comm: Comm, kind: str, codec: str = "fp32") -> None:
+def add_over_ranks(
+    tensors: list[torch.Tensor], comm: Comm, kind: str, codec: str = "fp32", over: TensorComm | None = None
+) -> None:
     """Sum float32 tensors over ranks, in place, flattened into buckets of at most 2**22 numbers.
 
     All ranks bring the same shapes in the same order. Sent over all ranks: 2 (p - 1) times the bytes of one rank's tensors,
-    as the codec holds them. With another than fp32, what a rank brings is rounded, then the sum; the sum itself is float32.
+    as the codec holds them. With another than fp32, what a rank brings is rounded, then the sum; the sum itself is float32. They are
+    added where the first of them lies, `over` a communicator of tensors, over the host unless given.
     """
     if comm.size == 1:
         return
-    flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
-    for first in range(0, len(flat), BUCKET):
-        bucket = flat[first : first + BUCKET].numpy()
+    flat = torch.cat([tensor.detach().reshape(-1).to(tensors[0].device) for tensor in tensors])
+    for bucket in flat.split(BUCKET):
         if codec == "fp32":
-            comm.allreduce(bucket, kind)
+            (over or Staged(comm)).allreduce(bucket, kind)
         else:
-            _add_rounded(bucket, comm, kind, codec_named(codec))
+            there = bucket.cpu()
+            _add_rounded(there.numpy(), comm, kind, codec_named(codec))
+            bucket.copy_(there)
     at = 0
     for tensor in tensors:
         tensor.detach().copy_(flat[at : at + tensor.numel()].view_as(tensor))

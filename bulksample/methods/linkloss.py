@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from ..data.links import Links
 from ..errors import UsageError
 from ..gnn.links import LinkModel
+from ..gnn.view import as_index
 from ..graph import Graph
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def link_loss(trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, float]
         return None, 0
     assert step.x is not None
     model = cast(LinkModel, trainer.model)
-    z = model(minibatch.blocks, step.x, trainer.view.degrees(minibatch.vertices))
-    source, destination, other = z[torch.from_numpy(minibatch.seed_rows.astype(np.int64))].chunk(3)
+    with trainer.place.arithmetic():
+        z = model(minibatch.blocks, step.x, trainer.view.degrees(minibatch.vertices)).float()
+    source, destination, other = z[as_index(minibatch.seed_rows)].chunk(3)
     true, false = model.score(source, destination), model.score(source, other)
     return F.softplus(-true).sum() + F.softplus(false).sum(), 2 * len(true)

@@ -131,9 +131,10 @@ class Minibatches(Steps):
             for i, (minibatch, place) in enumerate(zip(window.minibatches, window.places, strict=True)):
                 if i == len(window.places) // 2:
                     self._start(remaining)
-                last = first + len(_vertices(minibatch))
+                last = first + (0 if minibatch is None else len(minibatch.vertices))
                 self._place = place
-                yield Step(minibatch, rows[first:last])
+                yield Step(minibatch, rows if len(window.minibatches) == 1 else rows[first:last])
+                self._view.order.used(minibatch)
                 first = last
         self._place = self.loader.state_dict()
 
@@ -151,7 +152,8 @@ class Minibatches(Steps):
                 places.append(self.loader.state_dict())
         if taken:
             with self._ledger.phase("fetch"):
-                fetching = self._view.features.start(np.concatenate([_vertices(minibatch) for minibatch in taken]))
+                self._view.order.taken(taken)
+                fetching = self._view.features.start(_vertices(taken))
             self._upcoming = Window(taken, places, fetching)
 
     def state_dict(self) -> dict[str, Any]:
@@ -165,8 +167,10 @@ class Minibatches(Steps):
         return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes}
 
 
-def _vertices(minibatch: MiniBatch | None) -> np.ndarray:
-    return np.empty(0, np.int32) if minibatch is None else minibatch.vertices
+def _vertices(minibatches: list[MiniBatch | None]) -> np.ndarray:
+    """Of all of them; of a single one as they lie."""
+    lists = [np.empty(0, np.int32) if minibatch is None else minibatch.vertices for minibatch in minibatches]
+    return lists[0] if len(lists) == 1 else np.concatenate(lists)
 
 
 class WholeGraph(Steps):
@@ -208,15 +212,17 @@ class WholeGraph(Steps):
         return {}
 
 
-def make_loader(config: TrainConfig, view: View, sampler: Sampler, comm: Comm, ahead: bool = True) -> BulkLoader:
+def make_loader(
+    config: TrainConfig, view: View, sampler: Sampler, comm: Comm, ahead: bool = True, budget: int | None = None
+) -> BulkLoader:
     """This rank's loader: of the minibatches of an epoch it gets those whose number is its rank modulo the ranks.
 
-    `ahead`: sample the next bulk while the present one is used.
+    `ahead`: sample the next bulk while the present one is used. `budget`: of bytes, where the configuration has none.
     """
     loader = loader_of(
         config, view, sampler,
         batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed,
-        rank=comm.rank, ranks=comm.size, memory_budget=config.memory_budget, prefetch=ahead,
+        rank=comm.rank, ranks=comm.size, memory_budget=config.memory_budget or budget, prefetch=ahead, handed=view.order.handed,
     )  # fmt: skip
     if view.sampling is not None:  # every call is collective then
         loader.bulk_size = min(comm.gather_control(loader.bulk_size))

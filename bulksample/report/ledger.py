@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,14 @@ class Ledger:
         Its tally says what was sent meanwhile.
     sampling : Comm, optional
         What a sampling thread communicates over: its bytes are those of the phase "sample", whenever they are sent.
+    around : callable, optional
+        Entered around every phase, with its name: a range in a profiler's timeline.
     """
 
-    def __init__(self, comm: Comm, sampling: Comm | None = None) -> None:
-        self._comm, self._sampling = comm, sampling
+    def __init__(
+        self, comm: Comm, sampling: Comm | None = None, around: Callable[[str], AbstractContextManager[Any]] = lambda name: nullcontext()
+    ) -> None:
+        self._comm, self._sampling, self._around = comm, sampling, around
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._phase_bytes = dict.fromkeys(PHASES, 0)
         self._aside_seconds, self._aside = np.zeros(2), dict.fromkeys(KINDS, Traffic(0, 0))
@@ -42,7 +46,8 @@ class Ledger:
         began, before = _now(), dict(self._comm.tally)
         self._began = self._began or began
         try:
-            yield
+            with self._around(name):
+                yield
         finally:
             now, after = _now(), self._comm.tally
             self._seconds[name] += now[0] - began[0]

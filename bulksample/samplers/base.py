@@ -87,10 +87,10 @@ class Sampler(ABC):
     def _minibatch(self, seeds: Selection, j: int, epoch: int, part: Expansion) -> MiniBatch:
         """Hop h as a block: the rows of all that was held before it, the sources that are held after it."""
         nested = self.frontier == "new"
-        hops = part.hops * len(self.fanouts) if nested else part.hops
+        hops = part.hops * (len(self.fanouts) // len(part.hops))  # nested ones may be one that holds all others
         blocks = []
         for hop, rows, sources in zip(hops, part.held, part.held[1:], strict=False):
-            edges = int(hop.pointers[rows])
+            edges = len(hop.columns) if len(hop.pointers) == rows + 1 else int(hop.pointers[rows])
             weights = None if hop.weights is None else hop.weights[:edges]
             blocks.append(Block(hop.pointers[: rows + 1], hop.columns[:edges], weights, sources))
         name = int(seeds.minibatches[j])

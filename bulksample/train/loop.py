@@ -22,6 +22,7 @@ import torch
 
 from .. import methods
 from ..config import TrainConfig
+from ..device.place import Place, make_place
 from ..dist.agree import agree
 from ..dist.base import Comm
 from ..dist.placement import divide, fair_threads
@@ -35,7 +36,7 @@ from ..report.results import Observer
 from ..rng import Purpose, Stream, as_u64
 from ..version import __version__
 from . import checkpoint
-from .setup import Source, make_backend, make_sampler, open_view
+from .setup import Source, make_sampler, open_view
 from .signals import StopSignals
 from .state import Progress, capture, resume
 
@@ -52,6 +53,8 @@ class Trainer:
         Alone unless given.
     observers : sequence of Observer
         Told on rank 0.
+    place : Place, optional
+        Where this rank computes; what the configuration says unless given.
 
     Raises
     ------
@@ -59,7 +62,9 @@ class Trainer:
         If the request has no meaning on this graph, or the ranks do not agree on what they were asked.
     """
 
-    def __init__(self, config: TrainConfig, graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = ()) -> None:
+    def __init__(
+        self, config: TrainConfig, graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (), place: Place | None = None
+    ) -> None:
         self.config, self.comm = config, comm or SerialComm()
         self.observers = list(observers) if self.comm.rank == 0 else []
         asked = {f"option {key}": value for key, value in config.model_dump(mode="json").items()}
@@ -68,15 +73,16 @@ class Trainer:
         self.method = methods.make(config)
         self.threads = config.threads or fair_threads(self.comm)
         self.lies = config.graph or self.method.graphs[0]
-        self.division = divide(self.threads, config.sampling_threads, waits=self.lies == "partitioned")
+        self.place = place or make_place(config)
+        self.division = divide(self.threads, config.sampling_threads, waits=self.lies == "partitioned" or self.place.ahead)
         torch.set_num_threads(self.division.compute)
-        backend, self.sampler = make_backend(config, self.division.sample or self.threads), make_sampler(config)
+        backend, self.sampler = self.place.backend(config, self.division.sample or self.threads), make_sampler(config)
         self.backend = backend.name
         view = open_view(config, self.lies, graph, backend, self.sampler, self.method, self.comm, self.division.gather)
         if config.task == "nodes":
             check_metric(config.metric, view.num_classes)
-        self.ledger = Ledger(self.comm, view.sampling)
-        self.view = self.method.view(view, self.comm)
+        self.ledger = Ledger(self.comm, view.sampling, self.place.phase)
+        self.view, self.tensors = self.method.view(self.place.view(view), self.comm), self.place.tensors(self.comm)
         self.supply = self.method.supply(self)
         if self.supply.together != config.fetch_together:
             raise UsageError(f"method {config.method!r} fetches no features of several minibatches at once: fetch_together 1 would fit")
@@ -91,9 +97,10 @@ class Trainer:
 
     def set_model(self, model: Model) -> None:
         """Train another model from now on: rank 0's weights for all ranks, ``(p - 1) |theta|`` words (kind "model"), and a fresh Adam."""
-        self.model, self.best_weights = model, dict[str, torch.Tensor]()
         for parameter in model.parameters():
             self.comm.broadcast(parameter.detach().numpy(), "model")
+        model = self.place.model(model)
+        self.model, self.best_weights = model, dict[str, torch.Tensor]()
         self.optimizer = torch.optim.Adam(model.parameters(), lr=self.config.lr, weight_decay=self.config.weight_decay)
 
     @property
@@ -273,6 +280,8 @@ class Trainer:
             "held_bytes": {what: max(rank[what] for rank in held) for what in held[0]},
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "backend": self.backend,
+            **self.place.facts(),
+            "device_comm": self.tensors.name,
             "threads": self.threads,
             "thread_division": self.division._asdict(),
             **self.supply.facts(),
@@ -290,6 +299,8 @@ class Trainer:
         return int(as_u64(words)[0])
 
 
-def train(graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (), **options: Any) -> dict[str, Any]:
+def train(
+    graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (), place: Place | None = None, **options: Any
+) -> dict[str, Any]:
     """Train a model on a graph and return the report; options are those of `TrainConfig`."""
-    return Trainer(TrainConfig.of(**options), graph, comm, observers).run()
+    return Trainer(TrainConfig.of(**options), graph, comm, observers, place).run()

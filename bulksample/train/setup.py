@@ -7,11 +7,9 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from .. import backends, samplers
+from .. import samplers
 from ..backends.base import Backend
-from ..backends.gpu.nvrtc import share_pool
 from ..config import TrainConfig
 from ..data import store
 from ..data.manifest import load_manifest
@@ -39,14 +37,6 @@ def make_sampler(config: TrainConfig) -> Sampler:
     if config.sampler == "shadow":
         options.setdefault("layers", config.layers)
     return samplers.make(config.sampler, config.fanouts, frontier=config.frontier, **options)
-
-
-def make_backend(config: TrainConfig, threads: int) -> Backend:
-    """Where samples are drawn. On a device it allocates from torch's pool, so that both share what is free there."""
-    backend = backends.make(config.backend, threads)
-    if backend.name == "cuda" and torch.cuda.is_available():
-        share_pool(torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete)
-    return backend
 
 
 def open_view(

@@ -83,7 +83,8 @@ def restore(trainer: Trainer, tensors: dict[str, torch.Tensor], state: dict[str,
     for name, parameter in trainer.model.named_parameters():
         moments = _below(tensors, f"adam.{name}.")
         if moments:
-            trainer.optimizer.state[parameter] = moments
+            there = {key: value.to(parameter.device) for key, value in moments.items() if key != "step"}  # which Adam counts on the host
+            trainer.optimizer.state[parameter] = moments | there
 
 
 def resume(trainer: Trainer) -> bool:

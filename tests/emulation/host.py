@@ -81,7 +81,7 @@ class HostLauncher:
         if stuck:
             raise RuntimeError(f"kernel {name}, block {stuck - 1}: threads wait for others that never come")
 
-    def phase(self, name):
+    def phase(self, name, stream=None):
         return nullcontext()
 
 
@@ -102,7 +102,8 @@ def _poisoned(shape, dtype):
 
 # what `bulksample.backends.cuda` asks of its array module
 arrays = types.SimpleNamespace(
-    empty=_poisoned, zeros=np.zeros, full=np.full, asarray=np.array, argsort=np.argsort, asnumpy=np.array, pinned=np.array
+    empty=_poisoned, zeros=np.zeros, full=np.full, asarray=np.array, argsort=np.argsort, asnumpy=np.array, pinned=np.array,
+    from_dlpack=np.from_dlpack,
 )
 
 

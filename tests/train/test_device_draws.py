@@ -6,9 +6,8 @@ from communities import community_graph
 from emulation.fake_cupy import installed
 from emulation.host import compiler
 
-from bulksample.config import TrainConfig
+from bulksample.device.place import drawing
 from bulksample.train.loop import train
-from bulksample.train.setup import make_backend
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 SMALL = {"fanouts": (3, 2), "hidden": 8, "batch_size": 64, "epochs": 1, "threads": 1, "seed": 4}
@@ -29,6 +28,6 @@ def test_sampling_and_torch_share_a_pool(monkeypatch):
     taken = []
     monkeypatch.setattr(torch.cuda, "caching_allocator_alloc", lambda size, device, stream: taken.append((size, device, stream)) or 5)
     with installed(monkeypatch) as cupy:
-        make_backend(TrainConfig.of(backend="cuda"), 1)
+        drawing("cuda", 1)
         assert cupy.allocator[0](128, 1) == 5
     assert taken == [(128, 1, 77)]

@@ -21,6 +21,7 @@ class DeviceHop(NamedTuple):
     frontier: Any  # int64, shape (k + 1,): rows of each minibatch
     pointers: Any  # int64, shape (R + 1,)
     columns: Any  # int32, shape (E,)
+    ends: np.ndarray  # int64, shape (k + 1,), on the host: edges of each minibatch
     weights: Any = None  # float32, shape (E,), or None: the mean
 
 
@@ -57,7 +58,7 @@ def expand(device: Device, a: Matrix, seeds: Selection, fanouts: Sequence[int], 
             of_minibatch = device.empty(k + 1, np.int64)
             device.start("pick_pointers", k + 1, drawn.pointers, frontier.pointers, k + 1, of_minibatch)
             grown, local, counts, edges = numbering.number(held, Found(of_minibatch, drawn.columns))
-            hops.append(DeviceHop(frontier.pointers, drawn.pointers, local[:edges]))
+            hops.append(DeviceHop(frontier.pointers, drawn.pointers, local[: edges[k]], edges))
             ends.append(counts)
             frontier = beyond(device, grown, held, k) if only_new else grown
             held = grown

@@ -22,7 +22,19 @@ class Block(NamedTuple):
     columns: int  # S
 
 
-def gather(device: Device, features: Any, width: int, rows: Any, held: str = "float32", wanted: str = "float32") -> Any:
+class Cache(NamedTuple):
+    """Rows that are read often, on the device; the others may lie in memory of the host."""
+
+    hot: Any  # rows of the same type and width
+    slots: Any  # int32, shape (n,): which of them row v is, or -1
+
+
+NO_CACHE = Cache(None, None)
+
+
+def gather(
+    device: Device, features: Any, width: int, rows: Any, held: str = "float32", wanted: str = "float32", cache: Cache = NO_CACHE
+) -> Any:
     """H[rows], shape (len(rows), width), laid out flat.
 
     Parameters
@@ -31,16 +43,17 @@ def gather(device: Device, features: Any, width: int, rows: Any, held: str = "fl
     rows : int32
     held, wanted : {"float32", "float16", "bfloat16"}
         Widths of the numbers before and after; rounding is to nearest, ties to even.
+    cache : Cache
     """
     out, count = device.empty(len(rows) * width, _HELD[wanted]), len(rows)
     if held != wanted:
         lanes = _lanes(width)
-        device.start("gather_converted", count * lanes, features, TYPES[held], rows, count, width, lanes, out, TYPES[wanted])
+        device.start("gather_converted", count * lanes, features, *cache, TYPES[held], rows, count, width, lanes, out, TYPES[wanted])
         return out
     bytes_ = width * np.dtype(_HELD[held]).itemsize
     word = next(size for size in (16, 4, 2) if bytes_ % size == 0)
     lanes = _lanes(bytes_ // word)
-    device.start("gather_bytes", count * lanes, features, rows, count, bytes_, word, lanes, out)
+    device.start("gather_bytes", count * lanes, features, *cache, rows, count, bytes_, word, lanes, out)
     return out
 
 

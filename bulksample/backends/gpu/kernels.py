@@ -43,8 +43,8 @@ class Launcher(Protocol):
     def __call__(self, name: str, blocks: int, *values: Any) -> None:
         """Start kernel `name` on that many blocks of `THREADS` threads; arrays are the array module's, or None."""
 
-    def phase(self, name: str) -> AbstractContextManager[Any]:
-        """What is started inside belongs to that phase: a range in the profiler's timeline."""
+    def phase(self, name: str, stream: Any = None) -> AbstractContextManager[Any]:
+        """What is started inside belongs to that phase, a range in the profiler's timeline, on a stream: the launcher's unless given."""
 
 
 @cache

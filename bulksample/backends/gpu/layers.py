@@ -51,7 +51,7 @@ def expand_layers(
             of_minibatch = device.empty(k + 1, np.int64)
             device.start("pick_pointers", k + 1, row_ends, frontier.pointers, k + 1, of_minibatch)
             grown, local, counts, edges = numbering.number(held, Found(of_minibatch, found))
-            hops.append(DeviceHop(frontier.pointers, row_ends, local[:edges], own[:edges]))
+            hops.append(DeviceHop(frontier.pointers, row_ends, local[: edges[k]], edges, own[: edges[k]]))
             ends.append(counts)
             frontier = beyond(device, grown, held, k) if only_new else grown
             held = grown

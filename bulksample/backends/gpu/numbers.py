@@ -50,8 +50,8 @@ class Numbering:
             self._numbers = device.full(n * k, _FREE, np.uint32)
         self._entered = 0
 
-    def number(self, held: Held, found: Found) -> tuple[Held, Any, np.ndarray, int]:
-        """Number what was found: the extended vertices, local numbers, and on the host the extended pointers and how many were found.
+    def number(self, held: Held, found: Found) -> tuple[Held, Any, np.ndarray, np.ndarray]:
+        """Number what was found: the extended vertices, local numbers, and on the host the extended pointers and those of what was found.
 
         Waits for the last two; see `Backend.relabel`.
         """
@@ -63,7 +63,7 @@ class Numbering:
         slots, marks = device.empty(room, np.int64), device.empty(room, np.int32)
         device.start("enter_found", room, found.pointers, found.columns, k, self._table, self._starts, self._numbers, slots)
         device.start("mark_first", room, found.pointers, k, room, self._numbers, slots, marks)
-        ranks, ends = device.pointers(marks), device.empty(k + 2, np.int64)
+        ranks, ends = device.pointers(marks), device.empty(2 * k + 2, np.int64)
         device.start("extend_pointers", k + 1, held.pointers, found.pointers, k, ranks, ends)
         vertices, local = device.empty(held.size + room, np.int32), device.empty(room, np.int32)
         device.start("keep_known", held.size, held.pointers, held.vertices, k, ends, vertices)
@@ -71,7 +71,7 @@ class Numbering:
         device.start("read_numbers", room, found.pointers, k, self._numbers, slots, local)
         counts = device.get(ends)
         self._entered = int(counts[k])
-        return Held(ends[: k + 1], vertices[: counts[k]], self._entered), local, counts[: k + 1], int(counts[k + 1])
+        return Held(ends[: k + 1], vertices[: counts[k]], self._entered), local, counts[: k + 1], counts[k + 1 :]
 
     def _make_tables(self, held: Held, found: Found, room: int) -> None:
         """Slots for all that is held or found, at most half of them taken."""

@@ -101,7 +101,7 @@ def device_arrays() -> SimpleNamespace:
         copy[...] = array
         return copy
 
-    same = {name: getattr(cupy, name) for name in ("empty", "zeros", "full", "asarray", "argsort", "asnumpy")}
+    same = {name: getattr(cupy, name) for name in ("empty", "zeros", "full", "asarray", "argsort", "asnumpy", "from_dlpack")}
     return SimpleNamespace(**same, pinned=pinned)
 
 
@@ -115,7 +115,7 @@ class DeviceLauncher:
     def __init__(self, device: int = 0) -> None:
         import cupy
 
-        self._cupy, self._device = cupy, cupy.cuda.Device(device)
+        self._cupy, self._device, self.number = cupy, cupy.cuda.Device(device), device
         self._functions: dict[str, Any] = {}
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.most_blocks = self._device.attributes["MultiProcessorCount"] * BLOCKS_PER_PROCESSOR
@@ -129,9 +129,9 @@ class DeviceLauncher:
         self._functions[name]((blocks,), (THREADS,), tuple(kernel.arguments(values, _pointer)))
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str, stream: Any = None) -> Iterator[None]:
         nvtx = self._cupy.cuda.nvtx
-        with self._device, self.stream:
+        with self._device, stream or self.stream:
             nvtx.RangePush(name)
             try:
                 yield

@@ -1,0 +1,213 @@
+"""Where a rank computes: on the host, or on a device. The loop asks a `Place` and cannot tell."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
+
+import torch
+
+from .. import backends
+from ..adjacency import LocalAdjacency
+from ..backends.base import Backend
+from ..backends.cuda import Cuda
+from ..backends.gpu.nvrtc import DeviceLauncher, local_rank, share_pool
+from ..config import TrainConfig
+from ..dist.base import Comm
+from ..errors import BackendUnavailable, UsageError
+from ..gnn.features import Features
+from ..gnn.model import Model
+from ..gnn.view import View
+from ..gnn.whole import WholeShare, WholeView
+from .bulks import BulkOrder, DeviceAdjacency
+from .card import Card
+from .features import DeviceFeatures, MovedFeatures, heat_of, room_for_features
+from .inference import DeviceShare
+from .streams import cuda_stages
+from .tensors import Staged, TensorComm, over_nccl
+
+DEVICES = ("auto", "cpu", "cuda")
+METHODS = ("sync",)  # that train on a device
+MODELS = ("sage", "gcn")
+
+
+class Place:
+    """The host.
+
+    Attributes
+    ----------
+    where : torch.device
+    ahead : bool
+        Whether samples are made beside the threads that compute.
+    """
+
+    where = torch.device("cpu")
+    ahead = False
+
+    def __init__(self, precision: str = "fp32") -> None:
+        if precision == "tf32":
+            raise UsageError("precision tf32 is of devices; fp32 or bf16 would fit on a cpu")
+        self.precision = precision
+
+    def backend(self, config: TrainConfig, threads: int) -> Backend:
+        """Where samples are drawn."""
+        return drawing(config.backend, threads)
+
+    def view(self, view: View) -> View:
+        """The graph as this rank sees it, brought to where it computes."""
+        return view
+
+    def model(self, model: Model) -> Model:
+        """A model, brought there."""
+        return model
+
+    def arithmetic(self) -> AbstractContextManager[Any]:
+        """Forward passes inside are of the precision that was asked for; weights, gradients and aggregation are float32."""
+        return torch.autocast(self.where.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+    def phase(self, name: str) -> AbstractContextManager[Any]:
+        """A range of a profiler's timeline."""
+        return nullcontext()
+
+    def settle(self) -> None:
+        """Return when all that was started is done."""
+
+    def budget(self) -> int | None:
+        """Bytes for sampled minibatches; None leaves that to the loader."""
+        return None
+
+    def tensors(self, comm: Comm) -> TensorComm:
+        """How tensors are added over ranks; collective."""
+        return Staged(comm)
+
+    def facts(self) -> dict[str, Any]:
+        """For the report."""
+        return {"device": self.where.type, "precision": self.precision}
+
+
+class DevicePlace(Place):
+    """A device.
+
+    Parameters
+    ----------
+    card : Card
+    precision : {"fp32", "tf32", "bf16"}
+    device_comm : {"auto", "host", "nccl"}
+    """
+
+    ahead = True
+
+    def __init__(self, card: Card, precision: str = "fp32", device_comm: str = "auto") -> None:
+        self.card, self.where, self.precision, self._device_comm = card, card.where, precision, device_comm
+        self._lies: dict[str, Any] = {}
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+
+    def backend(self, config: TrainConfig, threads: int) -> Backend:
+        return self.card.engine if config.backend in ("auto", "cuda") else drawing(config.backend, threads)
+
+    def view(self, view: View) -> View:
+        card = self.card
+        if isinstance(view.adjacency, LocalAdjacency) and view.adjacency.backend is card.engine:
+            view.adjacency = DeviceAdjacency(view.adjacency, card)
+        view.features = self._features(view)
+        if isinstance(view.share, WholeShare):
+            view.share.compute_on(view.features, card.put(view.share.all_degrees))
+        if view.all_degrees is not None:
+            view.all_degrees = card.put(view.all_degrees)
+        view.share, view.order, view.where = DeviceShare(card, view.share), BulkOrder(card), self.where
+        return view
+
+    def _features(self, view: View) -> DeviceFeatures | MovedFeatures:
+        self._lies = {"features_on": "host"}
+        if not isinstance(view, WholeView) or view.features.is_sparse:
+            return MovedFeatures(self.card, view.features)
+        graph = view.graph.adjacency
+        room = room_for_features(self.card.kernels.free_bytes, graph)
+        made = DeviceFeatures(self.card, cast(Features, view.features), heat_of(graph), room)
+        self._lies = {"features_on": str(made.held), "features_device_bytes": made.held.nbytes}
+        return made
+
+    def model(self, model: Model) -> Model:
+        """Its random numbers are drawn there, too: not those of a host."""
+        there = torch.Generator(self.where)
+        for module in model.modules():
+            if isinstance(module, Model):
+                module.generator = there
+        return model.to(self.where)
+
+    def phase(self, name: str) -> AbstractContextManager[Any]:
+        return self.card.stages.train.on(name)
+
+    def settle(self) -> None:
+        if self.where.type == "cuda":
+            torch.cuda.synchronize(self.where)
+
+    def budget(self) -> int:
+        return self.card.kernels.free_bytes // 8
+
+    def tensors(self, comm: Comm) -> TensorComm:
+        return over_nccl(comm, self.where, self._device_comm)
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), **self._lies}
+
+
+def make_place(config: TrainConfig) -> Place:
+    """Where the ranks of a configuration compute; `auto` is a device where there is one that can do all that is asked.
+
+    Raises
+    ------
+    BackendUnavailable
+        If a device was asked for, and there is none.
+    UsageError
+        If what was asked for does not run there.
+    """
+    if config.device == "cpu":
+        return _host(config)
+    beyond = not_on_a_device(config)
+    missing = no_device()
+    if config.device == "auto" and (beyond or missing):
+        return _host(config)
+    if missing:
+        raise BackendUnavailable(f"device 'cuda' was asked for, but {missing}; --device cpu would fit")
+    if beyond:
+        raise UsageError(f"{beyond}; --device cpu would fit")
+    return DevicePlace(open_card(), config.precision, config.device_comm)
+
+
+def _host(config: TrainConfig) -> Place:
+    if config.device_comm == "nccl":
+        raise UsageError("device_comm nccl is of tensors on devices, and this run computes on the cpu; auto would fit")
+    return Place(config.precision)
+
+
+def not_on_a_device(config: TrainConfig) -> str | None:
+    """What of a configuration does not run on a device; None where all does."""
+    if config.method not in METHODS:
+        return f"the method {config.method!r} trains on the host, and device 'cuda' was asked for"
+    if config.model not in MODELS:
+        return f"the model {config.model!r} runs on the host, and device 'cuda' was asked for"
+    return None
+
+
+def no_device() -> str | None:
+    """Why there is no device to train on, or None where there is one."""
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees none"
+    return backends.why_not("cuda")
+
+
+def drawing(name: str, threads: int) -> Backend:
+    """Where samples are drawn. On a device it allocates from torch's pool, so that both share what is free there."""
+    backend = backends.make(name, threads)
+    if backend.name == "cuda" and torch.cuda.is_available():
+        share_pool(torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete)
+    return backend
+
+
+def open_card() -> Card:
+    """This rank's device."""
+    where = torch.device("cuda", local_rank() % torch.cuda.device_count())
+    torch.cuda.set_device(where)
+    engine = cast(Cuda, drawing("cuda", 1))
+    return Card(engine, where, cuda_stages(cast(DeviceLauncher, engine.device.launch)))
