@@ -32,7 +32,7 @@ class FakeCupy(types.ModuleType):
                 getProgramLog=lambda program: "the log", destroyProgram=dict.clear,
             ),
             nvtx=types.SimpleNamespace(RangePush=lambda name: self.seen.append(name), RangePop=lambda: self.seen.append("pop")),
-            Device=self._device, Stream=lambda non_blocking: self._entered("stream"),
+            Device=self._device, Stream=lambda non_blocking: self._entered("stream"), ExternalStream=self._external,
             PythonFunctionAllocator=lambda take, give: types.SimpleNamespace(malloc=(take, give)),
             set_allocator=lambda malloc: setattr(self, "allocator", malloc), get_current_stream=lambda: types.SimpleNamespace(ptr=77),
         )  # fmt: skip
@@ -44,6 +44,9 @@ class FakeCupy(types.ModuleType):
 
     def _entered(self, name):
         return _Entered(self, name)
+
+    def _external(self, address, device):
+        return self._entered(f"stream at {address} of device {device}")
 
     def _compile(self, program, options):
         if "broken" in program["source"]:
@@ -68,6 +71,8 @@ class FakeCupy(types.ModuleType):
 
 class _Entered:
     """A device or a stream: who is inside is noted."""
+
+    ptr = 55  # of a stream
 
     def __init__(self, cupy, name):
         self._cupy, self._name = cupy, name
