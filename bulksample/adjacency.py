@@ -79,6 +79,14 @@ class ExpandsLayers(Protocol):
         """`sample_layer` and `restrict` hop by hop, numbered and weighted; None where it must go hop by hop."""
 
 
+@runtime_checkable
+class Predicts(Protocol):
+    """An adjacency that knows what memory its expansions take."""
+
+    def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
+        """Bytes at the most while k minibatches of so many seeds together are made, as many others being in use."""
+
+
 def race_weights(sums: np.ndarray, power: Literal[1, 2]) -> np.ndarray:
     """NORM of layer-wise draws: the sums (power 1) or their squares (power 2) as float64, each one IEEE operation."""
     weights = sums.astype(np.float64)

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .adjacency import Adjacency, Expands
+from .adjacency import Adjacency, Expands, Predicts
 from .errors import UsageError
 from .minibatch import MiniBatch
 from .rng import Stream
-from .samplers import Sampler
+from .samplers import NodeWise, Sampler
 from .selection import Selection
 
 AUTO_LIMIT = 32  # minibatches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
@@ -110,8 +110,8 @@ class BulkLoader:
 
     @property
     def predicted_bytes(self) -> int:
-        """Memory that sampled minibatches are expected to take at the most; 0 where `bulk_size` was given and nothing was measured."""
-        return COPIES * self.bulk_size * self.bytes_per_minibatch
+        """Memory that sampled minibatches are expected to take at the most; 0 where it is measured and `bulk_size` was given."""
+        return self._predicted(self.bulk_size)
 
     def __iter__(self) -> Iterator[MiniBatch | None]:
         """The remaining steps of the present epoch; afterwards the loader stands at the start of the next."""
@@ -210,8 +210,17 @@ class BulkLoader:
     def _fitting(self, budget: int | None) -> int:
         if budget is None:
             budget = free_memory() // 4
-        fit = budget // max(1, COPIES * self.bytes_per_minibatch)
-        return int(max(1, min(fit, AUTO_LIMIT, self.steps)))
+        fit = max(1, min(AUTO_LIMIT, self.steps))
+        while fit > 1 and self._predicted(fit) > budget:
+            fit -= 1
+        return fit
+
+    def _predicted(self, k: int) -> int:
+        """Bytes of bulks of k minibatches: as an adjacency says that knows, else by the first minibatch."""
+        if isinstance(self._adjacency, Predicts) and isinstance(self._sampler, NodeWise):
+            sampler = self._sampler
+            return self._adjacency.bulk_bytes(k, k * self._batch_size, sampler.fanouts, sampler.frontier == "new")
+        return COPIES * k * self.bytes_per_minibatch
 
 
 def free_memory() -> int:

@@ -17,6 +17,7 @@ from ..adjacency import LocalAdjacency
 from ..backends.base import LayerPicks, LayerRace, LayerWeights, check_fanout
 from ..backends.gpu import layers
 from ..backends.gpu.bulk import Bulk, expand
+from ..backends.gpu.predicted import bulk_bytes
 from ..backends.hops import Expansion, Hop
 from ..minibatch import MiniBatch
 from ..rng import Draw
@@ -38,6 +39,9 @@ class DeviceAdjacency(LocalAdjacency):
         with self._card.stages.sample.on("expand"), memory_errors():
             bulk = expand(device, device.matrix(self.matrix), seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
             return cut(self._card, bulk, seeds, only_new)
+
+    def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
+        return sum(bulk_bytes(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, self._card.kernels.free_bytes))
 
     def _expanded_layers(
         self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool

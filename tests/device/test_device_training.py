@@ -178,3 +178,14 @@ def test_what_trains_on_the_host_alone_says_so(monkeypatch, options, named):
     assert not isinstance(place.make_place(TrainConfig.of(**options)), DevicePlace)
     assert isinstance(place.make_place(TrainConfig.of()), DevicePlace)
     torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def test_a_bulk_is_as_large_as_its_prediction_fits():
+    graph = community_graph(150)
+    sizes = {}
+    for free in (10**5, 10**6, 10**7):
+        where = emulated_place(free_bytes=free)
+        report = losses(graph, where=where, bulk_size="auto", epochs=1)[1]
+        sizes[free] = report["bulk_size"]
+        assert report["predicted_bytes"] <= where.budget() or report["bulk_size"] == 1
+    assert 1 == sizes[10**5] < sizes[10**6] <= sizes[10**7] == 3

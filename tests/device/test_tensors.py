@@ -120,4 +120,5 @@ def test_gradients_that_a_group_adds_train_the_same_model():
     assert ended.code == 0, ended
     staged, grouped = json.loads(ended.out)
     assert (staged.pop(), grouped.pop()) == ("host", "gloo")
-    assert staged == grouped
+    assert staged[:2] == grouped[:2]
+    assert grouped[2] == 2 * staged[2]  # a communicator's tally goes on from run to run

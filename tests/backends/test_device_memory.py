@@ -1,0 +1,84 @@
+"""What a bulk takes on a device is known before: every allocation is counted beside the prediction, and one that is refused is survived."""
+
+import types
+import weakref
+
+import numpy as np
+import pytest
+from emulation.host import HostLauncher, arrays, compiler
+from zoo import random_matrix
+
+from bulksample import LocalAdjacency, Selection, Stream, samplers
+from bulksample.backends.cuda import Cuda
+from bulksample.backends.gpu.bulk import expand
+from bulksample.backends.gpu.predicted import bulk_bytes
+from bulksample.loader import BulkLoader
+from bulksample.rng import Law
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
+
+
+class Counted:
+    """An array module that counts what is alive, and refuses what would be more than `most`."""
+
+    def __init__(self, most=1 << 60):
+        self.alive, self.peak, self.most = 0, 0, most
+        makers = {name: self._made(getattr(arrays, name)) for name in ("empty", "zeros", "full", "asarray", "argsort")}
+        self.module = types.SimpleNamespace(**{**vars(arrays), **makers})
+
+    def _made(self, make):
+        def counted(*arguments):
+            array = make(*arguments)
+            if self.alive + array.nbytes > self.most:
+                raise MemoryError(f"{array.nbytes} bytes beside {self.alive}")
+            self.alive += array.nbytes
+            self.peak = max(self.peak, self.alive)
+            weakref.finalize(array, self._gone, array.nbytes)
+            return array
+
+        return counted
+
+    def _gone(self, nbytes):
+        self.alive -= nbytes
+
+
+def counted_engine(counted, free_bytes):
+    return Cuda(counted.module, HostLauncher(), free_bytes)
+
+
+@pytest.mark.parametrize("free_bytes", [0, 8 << 30], ids=["hashed", "direct"])
+@pytest.mark.parametrize("only_new", [False, True])
+@pytest.mark.parametrize(("fanouts", "tight"), [((4, 3, 2), True), ((15,), True), ((3, -1), False), ((40, 2), True)])
+def test_no_bulk_takes_more_than_was_predicted(fanouts, tight, only_new, free_bytes):
+    n, k, b = 20_000, 3, 200
+    matrix = random_matrix(n, 800_000, 1)
+    counted = Counted()
+    device = counted_engine(counted, free_bytes or 1 << 30).device
+    there = device.matrix(matrix)
+    device.free_bytes = free_bytes
+    counted.peak = graph = counted.alive
+    seeds = Selection.of([np.random.default_rng(j).choice(n, b, replace=False) for j in range(k)], n)
+    draws = [Stream(4).draw(Law.UNIFORM, layer=h) for h in range(len(fanouts))]
+    bulk = expand(device, there, seeds, fanouts, draws, only_new)
+    predicted = bulk_bytes(n, matrix.nnz, k, len(seeds.vertices), fanouts, only_new, free_bytes)
+    assert counted.peak - graph <= predicted.peak
+    assert counted.alive - graph <= predicted.kept
+    if tight:
+        assert predicted.peak <= 2 * (counted.peak - graph)
+    assert len(bulk.hops) == len(fanouts)
+
+
+def test_a_refused_allocation_halves_the_bulk_once(reference):
+    matrix = random_matrix(400, 8000, 1)
+    options = {"batch_size": 20, "bulk_size": 8, "seed": 5, "prefetch": False}
+    expected = [m.digest() for m in BulkLoader(LocalAdjacency(matrix, reference), samplers.make("sage", (5, 4)), np.arange(320), **options)]
+    needs = {}
+    for k in (4, 8):
+        counted = Counted()
+        engine = counted_engine(counted, 8 << 30)
+        list(BulkLoader(LocalAdjacency(matrix, engine), samplers.make("sage", (5, 4)), np.arange(320), **{**options, "bulk_size": k}))
+        needs[k] = counted.peak
+    engine = counted_engine(Counted((needs[4] + needs[8]) // 2), 8 << 30)
+    got = BulkLoader(LocalAdjacency(matrix, engine), samplers.make("sage", (5, 4)), np.arange(320), **options)
+    with pytest.warns(UserWarning, match=r"out of memory with 8 minibatches in a bulk \(\d+ bytes beside \d+\): going on with 4"):
+        assert [m.digest() for m in got] == expected
