@@ -1,11 +1,13 @@
 """One card, one script: first that the samples are those of the reference, then how fast they are made.
 
-    python bench/gpu.py [--seconds 480] [--json FILE]
+    python bench/gpu.py [--seconds 400] [--json FILE]
+    python bench/gpu.py --check-only                    all of it at tiny sizes on an emulated device; its times mean nothing
 
-Needs a device and CuPy; the baselines need torch built for CUDA, and torch-quiver where it is to be compared. Sections run in
-order of weight and stop when the time is up; one that fails is reported, and the others go on. Times are medians after a warm-up,
-of device events where all work is ours; arrays stay on the device, but for LADIES, which is timed to minibatches on the host. It has
-been rehearsed on an emulated device (tests/bench/test_gpu.py), and has not run on a real one yet.
+Needs a device and CuPy; training and the baselines need torch built for CUDA, and torch-quiver where it is to be compared. Sections
+run in order of weight and stop when the time is up; one that fails is reported, and the others go on; what is found is written after
+each. Times are medians after a warm-up, of device events where all work is ours; arrays stay on the device, but for LADIES, which is
+timed to minibatches on the host. It has been rehearsed on an emulated device (tests/bench/test_gpu.py), and has not run on a real
+one yet.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gpu_baselines import by_products, by_sorting, quiver
 from harness import machine, report
 
-from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample import CSR, Graph, LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.backends.cuda import Cuda
 from bulksample.backends.gpu.bulk import expand
 from bulksample.backends.gpu.draws import Rows, copied
@@ -33,13 +35,28 @@ from bulksample.backends.gpu.features import gather
 from bulksample.data.generate import rmat
 from bulksample.rng import Law
 
-FANOUTS, BATCH = (15, 10, 5), 1024
+FANOUTS = (15, 10, 5)
 SETTINGS = {
     "sage": {}, "sage replace": {"replace": True}, "labor": {}, "ladies": {}, "fastgcn": {}, "full": {}, "shadow": {"layers": 4},
     "saint": {"walk_length": 3},
 }  # fmt: skip
 
 
+class Sizes(NamedTuple):
+    """What is measured; smaller where only the script is checked."""
+
+    vertices: int = 2_449_029
+    entries: int = 123_718_280
+    batch: int = 1024
+    ladies: tuple[int, ...] = (512, 512, 512)
+    features: int = 100
+    hidden: int = 256
+    minibatches: int = 192  # of an epoch of training
+    skewed: tuple[int, int] = (20, 15_000_000)  # scale and edges of an R-MAT graph
+    shared_scale: int = 14  # of the graph that ranks share
+
+
+TINY = Sizes(500, 8000, 16, (12, 12, 12), 12, 16, 5, (8, 1500), 9)
 Clock = Callable[[Callable[[], Any]], float]
 
 
@@ -54,12 +71,20 @@ class Bench:
         with all streams, for libraries that have streams of their own.
     large, skewed : CSR
         A graph like ogbn-products, and an R-MAT graph.
+    place : callable
+        The place to train on, by precision; see `bulksample.device.place`.
+    ranks_draw_on : str
+        The back end of ranks that are processes of their own.
     rounds : int
+    sizes : Sizes
     """
 
-    def __init__(self, engine: Cuda, seconds_of: Clock, waited: Clock, large: CSR, skewed: CSR, rounds: int = 7) -> None:
+    def __init__(
+        self, engine: Cuda, seconds_of: Clock, waited: Clock, large: CSR, skewed: CSR, place: Callable[[str], Any],
+        ranks_draw_on: str = "cuda", rounds: int = 7, sizes: Sizes = Sizes(),
+    ) -> None:  # fmt: skip
         self.engine, self.device, self.large, self.skewed, self.rounds = engine, engine.device, large, skewed, rounds
-        self.seconds_of, self.waited = seconds_of, waited
+        self.seconds_of, self.waited, self.place, self.ranks_draw_on, self.sizes = seconds_of, waited, place, ranks_draw_on, sizes
 
     def median(self, work: Callable[[], Any], clock: Clock | None = None) -> dict[str, float]:
         """Seconds of `work`: median, minimum and maximum, after a warm-up."""
@@ -71,7 +96,8 @@ class Bench:
         """Minibatches of vertices that have neighbours."""
         candidates = np.flatnonzero(matrix.degrees > 0)
         order = candidates[np.random.default_rng(0).permutation(len(candidates))]
-        parts = [order[j * BATCH : (j + 1) * BATCH] for j in range(minibatches)]
+        b = self.sizes.batch
+        parts = [order[j * b : (j + 1) * b] for j in range(minibatches)]
         return Selection.of([part for part in parts if len(part)], matrix.shape[0])
 
 
@@ -100,7 +126,7 @@ def sampling(bench: Bench) -> dict[str, Any]:
     """Edges a second of fanouts 15,10,5 with relabelling, by minibatches in a bulk; all is the epoch of a tenth of the vertices."""
     a, found = bench.device.matrix(bench.large), {}
     draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
-    for k in (1, 8, 32, max(1, bench.large.shape[0] // (10 * BATCH))):
+    for k in (1, 8, 32, max(1, bench.large.shape[0] // (10 * bench.sizes.batch))):
         seeds = bench.seeds(k, bench.large)
         bulk = expand(bench.device, a, seeds, FANOUTS, draws, False)
         edges = sum(len(hop.columns) for hop in bulk.hops)
@@ -132,7 +158,7 @@ def copying(bench: Bench) -> dict[str, Any]:
 
 def layers(bench: Bench) -> dict[str, Any]:
     """LADIES, three layers of 512, on the device and on this machine's processors: seconds from seeds to minibatches on the host."""
-    seeds, sampler = bench.seeds(32, bench.large), samplers.make("ladies", (512, 512, 512))
+    seeds, sampler = bench.seeds(32, bench.large), samplers.make("ladies", bench.sizes.ladies)
     found = {}
     for name, engine in (("cuda", bench.engine), ("native", backends.make())):
         adjacency, figures = LocalAdjacency(bench.large, engine), []
@@ -163,23 +189,55 @@ def sharing(bench: Bench) -> dict[str, Any]:
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bulksample"]
-        make = ["data", "make", "rmat", "--scale", "14", "--edge-factor", "16", "-o", f"{folder}/g"]
+        make = ["data", "make", "rmat", "--scale", str(bench.sizes.shared_scale), "--edge-factor", "16", "-o", f"{folder}/g"]
         subprocess.run([*command, *make], check=True, timeout=120, stdout=subprocess.DEVNULL)
         for ranks in (1, 2, 4):
             started = ["mpirun", "-n", str(ranks), *command] if ranks > 1 else command
             placed = ["--graph", "partitioned"] if ranks > 1 else []
             written = Path(folder) / f"{ranks}.json"
-            ask = ["sample", f"{folder}/g", "--minibatches", "8", "--bulk-size", "2", "--backend", bench.engine.name]
+            ask = ["sample", f"{folder}/g", "--minibatches", "8", "--bulk-size", "2", "--backend", bench.ranks_draw_on]
             subprocess.run([*started, *ask, *placed, "--json", str(written)], check=True, timeout=120, stdout=subprocess.DEVNULL)
             found[str(ranks)] = json.loads(written.read_text())["digest"]
     return {"digests": found, "alike": len(set(found.values())) == 1}
 
 
-SECTIONS = {"digests": digests, "sampling": sampling, "copying": copying, "baselines": baselines, "layers": layers, "sharing": sharing}
+def training(bench: Bench) -> dict[str, Any]:
+    """An epoch of a three-layer GraphSAGE by precision: its seconds, the share spent waiting for samples and for features, and the
+    seconds of each phase, the host waiting at its end. The first epoch is a warm-up; evaluation is left out."""
+    from bulksample.config import TrainConfig
+    from bulksample.train.loop import Trainer
+
+    sizes, rng, found = bench.sizes, np.random.default_rng(1), {}
+    n, train = bench.large.shape[0], np.zeros(bench.large.shape[0], bool)
+    train[rng.permutation(n)[: sizes.minibatches * sizes.batch]] = True
+    x, labels = rng.standard_normal((n, sizes.features), np.float32), rng.integers(0, 47, n)
+    graph = Graph(bench.large, 1.0, x, labels, 47, {"train": train}, {}, "like products")
+    for precision, settled in (("fp32", False), ("tf32", False), ("bf16", False), ("fp32", True)):
+        place = bench.place(precision)
+        place.settled = settled
+        config = TrainConfig.of(fanouts=FANOUTS, hidden=sizes.hidden, batch_size=sizes.batch, epochs=3, quiet=True)
+        trainer = Trainer(config, graph, place=place)
+        trainer.method.evaluate = lambda trainer: {}
+        report = trainer.run()
+        told = {"seconds": trainer.seconds[1:], "steps": report["steps"] // 3, "loss": report["train_loss"]}
+        if settled:
+            told["phases_per_epoch"] = {phase: seconds / 3 for phase, seconds in report["phases"].items()}
+        else:
+            told |= {key: report[key] for key in ("waiting_share", "features_on", "bulk_size")}
+        found[f"{precision}, settled" if settled else precision] = told
+    return found
 
 
-def measure(bench: Bench, seconds: float, names: tuple[str, ...] = tuple(SECTIONS)) -> dict[str, Any]:
-    """The sections, as long as there is time; a failure is a result."""
+SECTIONS = {
+    "digests": digests, "sampling": sampling, "copying": copying, "training": training, "baselines": baselines, "layers": layers,
+    "sharing": sharing,
+}  # fmt: skip
+
+
+def measure(
+    bench: Bench, seconds: float, names: tuple[str, ...] = tuple(SECTIONS), tell: Callable[[dict[str, Any]], None] = lambda found: None
+) -> dict[str, Any]:
+    """The sections, as long as there is time; a failure is a result. `tell` is given what is found so far."""
     began, found = time.perf_counter(), {}
     for name in names:
         spent = time.perf_counter() - began
@@ -192,10 +250,11 @@ def measure(bench: Bench, seconds: float, names: tuple[str, ...] = tuple(SECTION
         except Exception as error:  # of a driver, a library or ours: the other sections still count
             found[name] = f"failed: {type(error).__name__}: {error}"
         print(f"{name}: {found[name]}", flush=True)
+        tell(found)
     return found
 
 
-def like_products(n: int = 2_449_029, entries: int = 123_718_280, seed: int = 1) -> CSR:
+def like_products(n: int, entries: int, seed: int = 1) -> CSR:
     """A directed graph of the size of ogbn-products, out of skewed degrees and skewed columns."""
     rng = np.random.default_rng(seed)
     degrees = np.minimum(rng.lognormal(0, 1.1, n), 300)
@@ -209,13 +268,11 @@ def like_products(n: int = 2_449_029, entries: int = 123_718_280, seed: int = 1)
     return CSR(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))]), columns.astype(np.int32), None, (n, n))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=400, help="After so many no further section begins.")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    engine = backends.make("cuda")
+def on_card() -> tuple[Bench, str]:
+    """The bench of the device that is here, and the name of its card."""
     import cupy
+
+    engine, sizes = backends.make("cuda"), Sizes()
 
     def seconds_of(work: Callable[[], Any]) -> float:
         start, stop = cupy.cuda.Event(), cupy.cuda.Event()
@@ -232,9 +289,51 @@ def main() -> None:
         cupy.cuda.Device().synchronize()
         return time.perf_counter() - began
 
+    def place(precision: str) -> Any:
+        from bulksample.device.place import DevicePlace, open_card
+
+        return DevicePlace(open_card(), precision)
+
+    scale, edges = sizes.skewed
+    skewed = rmat(scale, edges=edges, seed=1, backend=backends.make()).adjacency
     card = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    bench = Bench(engine, seconds_of, waited, like_products(), rmat(20, edges=15_000_000, seed=1, backend=backends.make()).adjacency)
-    report({"card": card, "machine": machine(), "fanouts": FANOUTS, "batch_size": BATCH, **measure(bench, options.seconds)}, options.json)
+    return Bench(engine, seconds_of, waited, like_products(sizes.vertices, sizes.entries), skewed, place), card
+
+
+def rehearsed() -> tuple[Bench, str]:
+    """The bench of an emulated device, at tiny sizes: for tests of this script."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from emulation.card import emulated_place
+    from emulation.host import emulated
+
+    def seconds_of(work: Callable[[], Any]) -> float:
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+
+    scale, edges = TINY.skewed
+    large, skewed = like_products(TINY.vertices, TINY.entries), rmat(scale, edges=edges, seed=1).adjacency
+    return Bench(emulated(), seconds_of, seconds_of, large, skewed, emulated_place, "auto", 2, TINY), "none: emulated"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=400, help="After so many no further section begins.")
+    parser.add_argument("--check-only", action="store_true", help="Rehearse on an emulated device; fails where a section fails.")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    bench, card = rehearsed() if options.check_only else on_card()
+    known = {"card": card, "machine": machine(), "fanouts": FANOUTS, "batch_size": bench.sizes.batch}
+
+    def tell(found: dict[str, Any]) -> None:
+        if options.json:
+            options.json.write_text(json.dumps(known | found, indent=1))
+
+    found = measure(bench, options.seconds, tell=tell)
+    report(known | found, options.json)
+    failed = [name for name, result in found.items() if isinstance(result, str)]
+    if failed or found["digests"]["differ"] or not found["sharing"]["alike"]:
+        sys.exit(f"not as it should be: {', '.join(failed) or 'samples differ'}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ class DeviceShare(Share):
     """A share of the rows of a graph, each chunk of which is brought to the device as it is computed."""
 
     def __init__(self, card: Card, share: Share) -> None:
-        self._card, self._share = card, share
+        self._card, self._share, self.chunk = card, share, share.chunk
         self.n, self.edges, self.rows, self.indptr, self.sparse = share.n, share.edges, share.rows, share.indptr, share.sparse
         self.degrees, self.labels, self.masks = card.put(share.degrees), share.labels, share.masks
 

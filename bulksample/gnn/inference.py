@@ -19,7 +19,7 @@ from ..minibatch import Block
 from .layers import Input, Layer
 from .model import Gnn
 
-CHUNK_NUMBERS = 2**24  # held at once beyond the rows themselves
+CHUNK_NUMBERS = 2**24
 
 Around = Callable[[int, int], tuple[Block, torch.Tensor, slice]]
 
@@ -31,6 +31,8 @@ class Share(ABC):
     ----------
     n, edges : int
         Of the whole graph.
+    chunk : int
+        Numbers held at once beyond the rows themselves.
     rows : int
         Of this share.
     degrees : float32, shape (rows,)
@@ -41,6 +43,7 @@ class Share(ABC):
         Whether the features are.
     """
 
+    chunk = CHUNK_NUMBERS
     n: int
     edges: int
     rows: int
@@ -70,7 +73,7 @@ class Share(ABC):
 
     def steps(self, width: int) -> list[tuple[int, int]]:
         """Ranges of rows whose edges, `width` numbers each, can be held at once: at least one row each."""
-        return list(edge_steps(self.indptr, max(1, CHUNK_NUMBERS // max(1, width))))
+        return list(edge_steps(self.indptr, max(1, self.chunk // max(1, width))))
 
 
 @torch.no_grad()
@@ -101,7 +104,7 @@ def _layer_rows(layer: Layer, share: Share, own: torch.Tensor | None) -> torch.T
 
 def _sent(layer: Layer, share: Share, own: torch.Tensor | None, transforms: bool) -> torch.Tensor:
     """What all rows of the share send to a layer."""
-    step = max(1, CHUNK_NUMBERS // max(layer.width_in, layer.width_out))
+    step = max(1, share.chunk // max(layer.width_in, layer.width_out))
     cuts = [(a, min(a + step, share.rows)) for a in range(0, share.rows, step)] or [(0, 0)]
     return torch.cat([layer.send(_rows(share, own, a, b), share.degrees[a:b], transforms) for a, b in cuts])
 

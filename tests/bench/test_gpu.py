@@ -1,27 +1,22 @@
 """The GPU benchmark rehearsed on an emulated device: it checks and measures; the times mean nothing here."""
 
-import time
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import gpu
 import numpy as np
 import pytest
-from emulation.host import compiler, emulated
-
-from bulksample.data.generate import rmat
+from emulation.host import compiler
+from launch import MPIRUN
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 
 
-def seconds_of(work):
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
 @pytest.fixture
-def bench(monkeypatch):
-    monkeypatch.setattr(gpu, "BATCH", 16)
-    return gpu.Bench(emulated(), seconds_of, seconds_of, gpu.like_products(500, 8000), rmat(8, edges=1500, seed=1).adjacency, rounds=2)
+def bench():
+    return gpu.rehearsed()[0]
 
 
 def test_sections_that_need_no_library_give_their_figures(bench):
@@ -44,6 +39,27 @@ def test_what_fails_is_said_and_the_rest_goes_on(bench, monkeypatch):
     assert found["copying"].startswith("failed: ZeroDivisionError")
     assert set(found["baselines"]) == {"products, prefix sums, search", "torch, sorted keys", "torch-quiver"}
     assert gpu.measure(bench, -1.0, ("digests",))["digests"].startswith("left out")
+
+
+def test_an_epoch_of_training_gives_its_seconds(bench):
+    found = gpu.training(bench)
+    assert set(found) == {"fp32", "tf32", "bf16", "fp32, settled"}
+    assert found["fp32"]["loss"] == found["fp32, settled"]["loss"]
+    assert [len(found["fp32"]["seconds"]), found["fp32"]["steps"]] == [2, 5]
+    assert set(found["fp32"]["waiting_share"]) == {"sample", "fetch"}
+    assert found["fp32, settled"]["phases_per_epoch"]["forward"] > 0
+
+
+@pytest.mark.skipif(MPIRUN is None, reason="no mpirun: pip install mpich would bring one")
+def test_the_script_runs_to_its_end_without_a_card(tmp_path):
+    script = Path(gpu.__file__)
+    command = [sys.executable, script, "--check-only", "--json", tmp_path / "found.json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert set(gpu.SECTIONS) <= set(found)
+    assert found["card"] == "none: emulated"
+    assert found["sharing"]["alike"]
 
 
 def test_the_large_graph_is_one_that_a_store_would_take():
