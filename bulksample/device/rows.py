@@ -63,6 +63,21 @@ class DeviceRows(SparseRows):
             summed = kernels.aggregate(self.card.kernels, self._block, given, x.shape[1], mean=False)
             return self.card.tensor(summed).reshape(self.shape[0], x.shape[1])
 
+    def row_index(self) -> torch.Tensor:
+        return self.row_of_entry()
+
+    def column_index(self) -> torch.Tensor:
+        return self.indices.long()
+
+    def row_max(self, values: torch.Tensor) -> torch.Tensor:
+        top = values.new_full((self.shape[0], values.shape[1]), -torch.inf)
+        top.scatter_reduce_(0, self.row_index()[:, None].expand_as(values), values, "amax")
+        return top.masked_fill_((self.degrees == 0)[:, None], 0.0)
+
+    def over_entries(self) -> DeviceRows:
+        every = torch.arange(len(self.indices), dtype=torch.int32, device=self.card.where)
+        return DeviceRows(self.card, self.indptr, every, None, len(every))
+
     def packed(self) -> DeviceRows:
         return self
 

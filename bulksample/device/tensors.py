@@ -92,13 +92,18 @@ def over_nccl(comm: Comm, where: torch.device, asked: str) -> TensorComm:
 
 def _why_not(comm: Comm, where: torch.device) -> str | None:
     """Why NCCL cannot add what lies here; collective. It needs a device for each rank."""
-    own = [socket.gethostname(), str(where)]
+    own = [socket.gethostname(), device_name(where)]
     shared = comm.gather_control(own).count(own) > 1
     if where.type != "cuda":
         return f"rank {comm.rank} computes on the {where.type}"
     if not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
         return f"torch {torch.__version__} is built without it"
     return f"rank {comm.rank} shares its device with another" if shared else None
+
+
+def device_name(where: torch.device) -> str:
+    """The same for two ranks of a machine if they have the same device, be it the first that either is shown."""
+    return str(getattr(torch.cuda.get_device_properties(where), "uuid", where)) if where.type == "cuda" else str(where)
 
 
 def group_of(comm: Comm, backend: str) -> Any:

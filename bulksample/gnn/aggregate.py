@@ -64,6 +64,26 @@ class SparseRows:
         """The row of each entry: int64, shape (E,)."""
         return np.repeat(np.arange(len(self.degrees)), self.degrees)
 
+    def row_index(self) -> torch.Tensor:
+        """The row of each entry, to index tensors with: int64, shape (E,)."""
+        return torch.from_numpy(self.row_of_entry())
+
+    def column_index(self) -> torch.Tensor:
+        """The column of each entry: int64, shape (E,)."""
+        return torch.from_numpy(self.indices.astype(np.int64))
+
+    def row_max(self, values: torch.Tensor) -> torch.Tensor:
+        """The largest value of the entries of each row, 0 where there are none: shape (D, h) from (E, h)."""
+        top = torch.zeros(self.shape[0], values.shape[1], dtype=values.dtype)
+        some = self.degrees > 0
+        if some.any():
+            top[torch.from_numpy(some)] = torch.from_numpy(np.maximum.reduceat(values.numpy(), self.indptr[:-1][some], axis=0))
+        return top
+
+    def over_entries(self) -> SparseRows:
+        """The D x E matrix of ones that adds what stands at the entries of each row."""
+        return SparseRows(self.indptr, np.arange(len(self.indices), dtype=np.int32), None, len(self.indices))
+
     @cached_property
     def transposed(self) -> SparseRows:
         """The S x D matrix; the entries of a row ascend."""

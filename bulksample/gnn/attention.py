@@ -28,13 +28,8 @@ def segment_softmax(pattern: SparseRows, scores: torch.Tensor) -> torch.Tensor:
     -------
     Shape (E, heads); positive, and the entries of each row add up to 1.
     """
-    row = torch.from_numpy(pattern.row_of_entry())
-    starts = pattern.indptr[:-1][pattern.degrees > 0]
-    top = torch.zeros(pattern.shape[0], scores.shape[1], dtype=scores.dtype)
-    if len(starts):
-        top[torch.from_numpy(pattern.degrees > 0)] = torch.from_numpy(np.maximum.reduceat(scores.detach().numpy(), starts, axis=0))
-    exponential = torch.exp(scores - top[row])
-    entries = SparseRows(pattern.indptr, np.arange(len(pattern.indices), dtype=np.int32), None, len(pattern.indices))
+    exponential = torch.exp(scores - pattern.row_max(scores.detach())[pattern.row_index()])
+    entries = pattern.over_entries()
     return exponential / _spread(entries, product(entries, exponential))
 
 
@@ -56,7 +51,7 @@ class _WeightedSum(torch.autograd.Function):
     def backward(ctx: Any, *grad: torch.Tensor) -> tuple[None, torch.Tensor, torch.Tensor]:
         g, (alpha, z), pattern = grad[0], ctx.saved_tensors, ctx.pattern
         by_z = torch.stack([_weighted(pattern, alpha, h).transposed.times(g[:, h].contiguous()) for h in range(z.shape[1])], dim=1)
-        row, column = torch.from_numpy(pattern.row_of_entry()), torch.from_numpy(pattern.indices.astype(np.int64))
+        row, column = pattern.row_index(), pattern.column_index()
         step = max(1, _CHUNK // max(1, z[0].numel() if len(z) else 1))
         by_alpha = torch.empty_like(alpha)
         for first in range(0, len(row), step):
@@ -66,7 +61,7 @@ class _WeightedSum(torch.autograd.Function):
 
 
 def _weighted(pattern: SparseRows, alpha: torch.Tensor, head: int) -> SparseRows:
-    return SparseRows(pattern.indptr, pattern.indices, alpha[:, head].detach().contiguous().numpy(), pattern.columns)
+    return pattern.with_weights(alpha[:, head].detach().contiguous())
 
 
 def weighted_sum(pattern: SparseRows, alpha: torch.Tensor, z: torch.Tensor) -> torch.Tensor:

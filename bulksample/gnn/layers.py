@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import singledispatch
 from typing import ClassVar
 
 import numpy as np
@@ -241,15 +242,21 @@ class GatLayer(Layer):
 
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
         z, source, destination = sent.split([self.heads * self.width, self.heads, self.heads], dim=1)
-        places = np.arange(own.start, own.stop, dtype=np.int32)
-        pattern, given = with_self_edges(block.indptr, block.indices, places, block.num_sources)
-        row, column = pattern.row_of_entry(), pattern.indices.astype(np.int64)
-        scores = F.leaky_relu(source[torch.from_numpy(column)] + destination[own][torch.from_numpy(row)], 0.2)
-        stands_for = np.zeros(len(given), np.float32)
-        stands_for[given] = np.log(np.maximum(_multiplicity(block, degrees), 1e-30))
-        alpha = segment_softmax(pattern, scores + torch.from_numpy(stands_for).to(scores.dtype)[:, None])
+        pattern, stands_for = attended(block, own, degrees)
+        scores = F.leaky_relu(source[pattern.column_index()] + destination[own][pattern.row_index()], 0.2)
+        alpha = segment_softmax(pattern, scores + stands_for.to(scores.dtype)[:, None])
         gathered = weighted_sum(pattern, alpha, z.reshape(-1, self.heads, self.width))
         return (gathered.mean(1) if self.averaged else gathered.reshape(-1, self.width_out)) + self.bias
+
+
+@singledispatch
+def attended(block: Block, own: slice, degrees: torch.Tensor) -> tuple[SparseRows, torch.Tensor]:
+    """A block's pattern with an edge from each destination to itself first, and of how many neighbours each entry stands for the log."""
+    places = np.arange(own.start, own.stop, dtype=np.int32)
+    pattern, given = with_self_edges(block.indptr, block.indices, places, block.num_sources)
+    stands_for = np.zeros(len(given), np.float32)
+    stands_for[given] = np.log(np.maximum(_multiplicity(block, degrees), 1e-30))
+    return pattern, torch.from_numpy(stands_for)
 
 
 def _multiplicity(block: Block, degrees: torch.Tensor) -> np.ndarray:

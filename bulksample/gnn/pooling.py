@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..minibatch import Block
 _CHUNK = 2**23  # numbers of gathered rows held at once
 
 
+@singledispatch
 def segment_max(block: Block, sent: torch.Tensor) -> torch.Tensor:
     """y_v = max over the edges v <- u of sent_u: shape (D, f) from (S, f); rows without edges are 0.
 

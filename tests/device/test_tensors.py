@@ -7,6 +7,7 @@ import torch
 from launch import run_ranks
 
 from bulksample import UsageError
+from bulksample.device import tensors
 from bulksample.device.tensors import Grouped, Staged, group_of, over_nccl
 from bulksample.dist.threads import SerialComm, on_threads
 
@@ -63,7 +64,8 @@ def test_staging_brings_the_sum_back_to_a_device(monkeypatch):
     assert on_threads(2, added) == [[3.0] * 5] * 2
 
 
-def test_what_nccl_cannot_add_is_staged_or_refused_on_all_ranks():
+def test_what_nccl_cannot_add_is_staged_or_refused_on_all_ranks(monkeypatch):
+    monkeypatch.setattr(tensors, "device_name", str)
     here = torch.device("cpu")
     assert over_nccl(SerialComm(), here, "nccl").name == "host"
     assert on_threads(2, lambda comm: over_nccl(comm, here, "auto").name) == ["host", "host"]
@@ -81,7 +83,8 @@ def test_what_nccl_cannot_add_is_staged_or_refused_on_all_ranks():
 def test_ranks_that_share_a_device_do_not_use_nccl(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     made = []
-    monkeypatch.setattr("bulksample.device.tensors.group_of", lambda comm, backend: made.append(backend))
+    monkeypatch.setattr(tensors, "group_of", lambda comm, backend: made.append(backend))
+    monkeypatch.setattr(tensors, "device_name", str)
     one = on_threads(2, lambda comm: over_nccl(comm, torch.device("cuda", 0), "auto").name)
     each = on_threads(2, lambda comm: over_nccl(comm, torch.device("cuda", comm.rank), "auto").name)
     assert (one, each, made) == (["host", "host"], ["nccl", "nccl"], ["nccl", "nccl"])

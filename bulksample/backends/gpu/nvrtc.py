@@ -131,7 +131,8 @@ class DeviceLauncher:
     @contextmanager
     def phase(self, name: str, stream: Any = None) -> Iterator[None]:
         nvtx = self._cupy.cuda.nvtx
-        with self._device, stream or self.stream:
+        here = self._cupy.cuda.Device(self.number)  # a new one: each keeps what its thread was on before
+        with here, self.stream if stream is None else stream:
             nvtx.RangePush(name)
             try:
                 yield
