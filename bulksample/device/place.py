@@ -192,6 +192,8 @@ def not_on_a_device(config: TrainConfig) -> str | None:
     """What of a configuration does not run on a device; None where all does."""
     if config.method not in METHODS:
         return f"the method {config.method!r} trains on the host, and device 'cuda' was asked for"
+    if config.exclude_targets != "none":
+        return "exclude_targets takes edges out of minibatches on the host, and device 'cuda' was asked for"
     return None
 
 

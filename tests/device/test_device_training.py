@@ -176,6 +176,8 @@ def test_what_trains_on_the_host_alone_says_so(monkeypatch):
     monkeypatch.setattr(place, "open_card", emulated_card)
     with pytest.raises(UsageError, match=r"the method 'full' .* on the host, and device 'cuda' was asked for; --device cpu would fit"):
         place.make_place(TrainConfig.of(device="cuda", method="full"))
+    with pytest.raises(UsageError, match="exclude_targets takes edges out"):
+        place.make_place(TrainConfig.of(device="cuda", task="links", exclude_targets="self"))
     assert not isinstance(place.make_place(TrainConfig.of(method="full")), DevicePlace)
     assert isinstance(place.make_place(TrainConfig.of()), DevicePlace)
     torch.backends.cuda.matmul.allow_tf32 = False
