@@ -69,4 +69,6 @@ def extensions():
 # csrc/ stays at the top, yet its headers and kernels ship inside the package: they are compiled on the user's machine, too
 packages = {"packages": [*find_packages(include=["bulksample*"]), "bulksample.csrc"], "package_dir": {"bulksample.csrc": "csrc"}}
 
-setup(**packages, package_data={"bulksample.csrc": ["*.h", "*.cu"]}, ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})
+data = {"bulksample.csrc": ["*.h", "*.cu"], "bulksample.report": ["*.html"]}
+
+setup(**packages, package_data=data, ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bulksample.report.environment import processor
+
 
 def machine() -> dict[str, Any]:
     """The processor, how many of them this process may use, and the load beside it."""
-    model = platform.processor()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        model = next((line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")), model)
-    return {"processor": model, "processors": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "python": platform.python_version()}
+    python = platform.python_version()
+    return {"processor": processor(), "processors": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "python": python}
 
 
 def alternate(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

@@ -13,14 +13,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from .errors import UsageError
-from .options import BulkSize, Fanouts, Options, SamplerOptions, fanout_list
+from .options import BulkSize, Fanouts, Options, SamplerOptions, Several, fanout_list
 
 DEFAULT_FANOUTS = (15, 10, 5)
 
 # Fields that do not change what is computed, only how far, how fast or where: a resumed run may set them anew.
 FREE = frozenset({
     "epochs", "patience", "bulk_size", "backend", "threads", "sampling_threads", "timeout", "checkpoint", "checkpoint_every", "resume",
-    "metrics", "quiet", "memory_budget", "graph", "replication", "exchange", "partition", "cache_bytes", "cache_by",
+    "metrics", "track", "quiet", "memory_budget", "graph", "replication", "exchange", "partition", "cache_bytes", "cache_by",
     "overlap", "fetch_together", "listen", "join", "grace", "redeal_after", "device", "device_comm",
 })  # fmt: skip
 
@@ -160,7 +160,8 @@ class Output(Options):
     checkpoint: str | None = Field(None, description="Directory for checkpoints, written after every epoch.")
     checkpoint_every: int = Field(0, ge=0, description="And after so many steps.")
     resume: str | None = Field(None, description="auto: the newest checkpoint of --checkpoint, if any; or the path of one.")
-    metrics: str | None = Field(None, description="JSON lines of every epoch; CHECKPOINT/metrics.jsonl unless given.")
+    metrics: str | None = Field(None, description="JSON lines of every epoch; CHECKPOINT/metrics.jsonl, or beside --json, unless given.")
+    track: Several = Field((), description="tensorboard:DIR, wandb:PROJECT or mlflow:URI; may be repeated.")
     quiet: bool = Field(False, description="No progress bar, no table.")
 
 

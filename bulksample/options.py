@@ -120,6 +120,14 @@ def _bulk_size(text: Any) -> Any:
     return text
 
 
+def _several(words: Any) -> Any:
+    """Words joined by commas, or a list of such, one by one."""
+    if isinstance(words, str):
+        words = [words]
+    return tuple(one.strip() for word in words for one in word.split(",")) if all(isinstance(word, str) for word in words) else words
+
+
 Fanouts = Annotated[tuple[int, ...], BeforeValidator(fanout_list)]
 SamplerOptions = Annotated[dict[str, bool | int | float | str], BeforeValidator(sampler_options)]
 BulkSize = Annotated[Literal["auto"] | int, BeforeValidator(_bulk_size)]
+Several = Annotated[tuple[str, ...], BeforeValidator(_several)]

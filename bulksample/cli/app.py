@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from . import compare, config, data, info, partition, plan, sample, train
+from . import compare, config, data, info, partition, plan, report, sample, train
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,3 +20,4 @@ app.command("plan")(plan.plan)
 app.command("sample")(sample.sample)
 app.command("train")(train.train)
 app.command("compare")(compare.compare)
+app.command("report")(report.report)

@@ -158,7 +158,8 @@ def _of_field(name: str, field: FieldInfo, panel: str) -> list[inspect.Parameter
         said, metavar = f"{metavar.replace('|', ', ')}. {said}", "TEXT"
     default = ",".join(map(str, given)) if isinstance(given, tuple) else str(given) if given not in (None, {}) else None
     asked = typer.Option(flag(name), help=said, metavar=metavar, rich_help_panel=panel)
-    return [_parameter(name, Annotated[str | None, asked], default)]
+    kind: Any = list[str] if field.annotation == tuple[str, ...] else str
+    return [_parameter(name, Annotated[kind | None, asked], default or None)]
 
 
 def _published(wanted: type[Options]) -> dict[str, inspect.Parameter]:

@@ -14,6 +14,7 @@ from .output import JsonOption, emit
 EXTRAS = {
     "torch": "train", "mpi4py": "mpi", "mpich": "mpi", "pymetis": "partition",
     "cupy": "cuda", "torch_geometric": "pyg", "ogb": "ogb", "matplotlib": "plot",
+    "jinja2": "plot", "tensorboard": "tensorboard", "wandb": "wandb", "mlflow-skinny": "mlflow",
 }  # fmt: skip
 
 

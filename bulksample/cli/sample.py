@@ -27,6 +27,7 @@ def sample(
     from ..dist.placement import fair_threads
     from ..loader import BulkLoader
     from ..minibatch import digest as digest_of
+    from ..report.environment import environment
     from ..report.ledger import Ledger, combine
 
     config: SampleConfig = asked.config(SampleConfig)
@@ -38,7 +39,8 @@ def sample(
         "random seed": config.seed, "placement": str(placement),
     }  # fmt: skip
     with world(config.timeout) as comm:
-        agree(comm, {"version": __version__, "graph": load_manifest(directory).digest, **alike})
+        manifest = load_manifest(directory)
+        agree(comm, {"version": __version__, "graph": manifest.digest, **alike})
         ledger = Ledger(comm)
         engine = backends.make(config.backend, config.threads or fair_threads(comm))
         adjacency, chosen = open_for_sampling(directory, config.seeds, comm, engine, placement, config.seed)
@@ -74,4 +76,5 @@ def sample(
                 "backend": engine.name, "threads": engine.threads, "bulk_size": loader.bulk_size,
                 "predicted_bytes": loader.predicted_bytes, "peak_memory_bytes": max(peaks), "bytes_sent": sent,
                 "digest": digest_of((e, i, text) for rank in found for e, i, text in rank) if config.digest else None,
+                "data": {"name": manifest.name, "vertices": manifest.vertices, "edges": manifest.edges}, "environment": environment(),
             }, json_file, f"sample {directory}")  # fmt: skip

@@ -24,17 +24,22 @@ def train(
     from ..dist.comm import world
 
     config, quiet = _config(asked)
-    from ..report.results import JsonLines, Observer, ProgressBar
+    from ..report.results import JsonLines, Observer, ProgressBar, lines_beside
+    from ..report.trackers import check_trackers, make_tracking
+
+    check_trackers(config.track)
     from ..train.loop import Trainer
 
     kept = Path(config.checkpoint) if config.checkpoint else None
-    lines = config.metrics or (str(kept / "metrics.jsonl") if kept else None)
+    lines = config.metrics or (kept / "metrics.jsonl" if kept else lines_beside(json_file))
     observers: list[Observer] = [JsonLines(lines)] if lines else []
     with world(config.timeout) as comm:
-        trainer = Trainer(config, directory, comm, [*observers, *([] if quiet else [ProgressBar()])])
+        tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
+        trainer = Trainer(config, directory, comm, [*observers, tracking, *([] if quiet else [ProgressBar()])])
         if comm.rank == 0:
             keep(config, asked, config.method, beside(json_file), kept and kept / "config.yaml")
-        report = trainer.run()
+        with tracking:
+            report = tracking.finish(trainer.run())
         if comm.rank == 0:
             emit(report, json_file, f"train {directory}", table=not quiet)
     if report["stopped"] and not report.get("ended"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -99,6 +100,20 @@ def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
         "waiting_share": {name: max(_share(rank, name) for rank in ranks) for name in WAITING},
         "compute_seconds": max(min(rank["training"].values()) for rank in ranks),
     }
+
+
+def balance(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
+    """How evenly the ledgers are filled: seconds of every phase, seconds of computing, and bytes sent in training, by rank."""
+    return {
+        "seconds": {name: _spread([rank["seconds"][name] for rank in ranks]) for name in PHASES},
+        "compute_seconds": _spread([min(rank["training"].values()) for rank in ranks]),
+        "bytes": _spread([sum(sent[_TRAINING_BYTES] for sent in rank["sent"].values()) for rank in ranks]),
+    }
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    """The least, the median and the most, and the rank that has the most."""
+    return {"min": min(values), "median": statistics.median(values), "max": max(values), "rank": values.index(max(values))}
 
 
 def _now() -> tuple[float, float]:

@@ -11,6 +11,7 @@ orders methods at equal conditions, whatever the machine was busy with when they
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ class Link:
     latency: float
     bandwidth: float
 
-    def seconds(self, counted: dict[str, Any]) -> float:
+    def seconds(self, counted: Mapping[str, Any]) -> float:
         """T of what a report, or a line of an epoch, has counted in training."""
         busiest = counted["busiest_rank"]
         return counted["compute_seconds"] + self.latency * busiest["messages"] + busiest["bytes"] / self.bandwidth

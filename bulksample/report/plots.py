@@ -1,34 +1,39 @@
-"""Accuracy against what it costs: bytes, and seconds. The only place that imports matplotlib, and only when it draws.
+"""What is drawn on a canvas: curves over seeds, bars in parts, ranges over ranks; and the two figures of a comparison.
 
 A line is the mean over seeds of the score after each evaluated epoch, a band its smallest and largest value, a dot the end.
-Colours and dashes are a method's own in every figure, and can be told apart without seeing colours.
+Colours and dashes are a label's own in every figure, and can be told apart without seeing colours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from ..errors import UsageError
-from .compare import Run
+from .canvas import COLOURS, INK, canvas, save
 from .network import Link
 from .table import scored_split
 
-# Okabe and Ito, "Color universal design", 2008; without its yellow, which is faint on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
-_STYLE: dict[Any, Any] = {
-    "font.size": 9, "axes.labelsize": 9, "legend.fontsize": 9, "xtick.labelsize": 8, "ytick.labelsize": 8, "lines.linewidth": 1.6,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e4e4e4", "grid.linewidth": 0.6,
-    "axes.axisbelow": True, "legend.frameon": False, "figure.constrained_layout.use": True, "svg.fonttype": "none", "pdf.fonttype": 42,
-}  # fmt: skip
-_PANEL = (3.3, 2.7)  # inches
+_SERIES = len(COLOURS) - 1
 _LOG_FROM = 5.0  # the largest cost over the smallest from which an axis is logarithmic
 
-Cost = Callable[[dict[str, Any]], float]
+Line = Mapping[str, Any]
+Cost = Callable[[Line], float]
+Styles = dict[str, dict[str, Any]]
+
+
+class Drawn(Protocol):
+    """A run with a label, which all its seeds share."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def report(self) -> dict[str, Any] | None: ...
+    @property
+    def lines(self) -> list[dict[str, Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Curve:
     scores: list[float]
 
 
-def draw(runs: list[Run], networks: list[Link], out: Path) -> list[Path]:
+def draw(runs: Sequence[Drawn], networks: list[Link], out: Path) -> list[Path]:
     """Write ``accuracy_bytes`` and ``accuracy_seconds``, each as .png and .pdf, of the runs that did not fail.
 
     Seconds have a panel for what the clock said, and one for each network.
@@ -49,38 +54,39 @@ def draw(runs: list[Run], networks: list[Link], out: Path) -> list[Path]:
     UsageError
         If matplotlib is missing.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError(f"plots need matplotlib ({error}); pip install 'bulksample[plot]' would fit, or --no-plots") from error
     good = [run for run in runs if run.report and scored_split(run.report)]
-    if not good:
-        return []
     clock: dict[str, Cost] = {"seconds, as measured": lambda line: line["seconds"]}
+    networked: dict[str, Cost] = {f"seconds, {link.label}": link.seconds for link in networks}
     figures: dict[str, dict[str, Cost]] = {
-        "accuracy_bytes": {"MB sent in training, all ranks": lambda line: line["training_bytes"]["total"] / 1e6},
-        "accuracy_seconds": clock | {f"seconds, {link.label}": link.seconds for link in networks},
+        "accuracy_bytes": {"MB sent in training, all ranks": sent_megabytes},
+        "accuracy_seconds": clock | networked,
     }
-    styles = _styles(runs)
-    with matplotlib.rc_context(_STYLE):
-        return [path for name, panels in figures.items() for path in _figure(good, panels, styles, out / name)]
+    styles = styles_of(run.label for run in runs)
+    return [path for name, panels in figures.items() for path in _figure(good, panels, styles, out / name)]
 
 
-def _styles(runs: list[Run]) -> dict[str, dict[str, Any]]:
-    """A method's own colour and dashes, which it keeps whether or not others failed."""
-    labels = dict.fromkeys(run.label for run in runs)
+def sent_megabytes(line: Line) -> float:
+    """Sent in training by all ranks, in an epoch or a run."""
+    return line["training_bytes"]["total"] / 1e6
+
+
+def styles_of(labels: Iterable[str]) -> Styles:
+    """A label's own colour and dashes, which it keeps whether or not others failed."""
     return {
-        label: {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _DASHES[i % len(_DASHES)], "zorder": 3 + i}
-        for i, label in enumerate(labels)
+        label: {"color": COLOURS[i % _SERIES], "linestyle": _DASHES[i % len(_DASHES)], "zorder": 3 + i}
+        for i, label in enumerate(dict.fromkeys(labels))
     }
 
 
-def curve(run: Run, cost: Cost) -> Curve:
+def curve(run: Drawn, cost: Cost) -> Curve:
     """Of one run; epochs that were not evaluated cost, and have no point."""
     assert run.report is not None
-    key = f"{scored_split(run.report)}_{run.report['metric']}"
-    spent = accumulate(cost(line) for line in run.lines)
-    points = [(so_far, line[key]) for so_far, line in zip(spent, run.lines, strict=True) if key in line]
+    return curve_of(run.lines, cost, f"{scored_split(run.report)}_{run.report['metric']}")
+
+
+def curve_of(lines: Sequence[Line], cost: Cost, key: str) -> Curve:
+    """A figure of the lines of epochs against the cost so far; lines without it cost, and have no point."""
+    points = [(so_far, line[key]) for so_far, line in zip(accumulate(map(cost, lines)), lines, strict=True) if line.get(key) is not None]
     return Curve([point[0] for point in points], [point[1] for point in points])
 
 
@@ -91,38 +97,75 @@ def mean_curve(curves: list[Curve]) -> tuple[list[float], list[float], list[floa
     return costs, [sum(column) / len(column) for column in columns], list(map(min, columns)), list(map(max, columns))
 
 
-def _figure(runs: list[Run], panels: dict[str, Cost], styles: dict[str, dict[str, Any]], path: Path) -> list[Path]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def _figure(runs: Sequence[Drawn], panels: dict[str, Cost], styles: Styles, path: Path) -> list[Path]:
+    with canvas(len(panels), (3.4, 3.0), share_y=True) as (figure, axes):
+        if not runs:
+            return []
+        for axis, (title, cost) in zip(axes, panels.items(), strict=True):
+            labels = dict.fromkeys(run.label for run in runs)
+            grouped = {label: [curve(run, cost) for run in runs if run.label == label] for label in labels}
+            curves(axis, grouped, styles, scale=100)
+            axis.set_xlabel(title)
+        report = runs[0].report or {}
+        axes[0].set_ylabel(f"{scored_split(report)} {report['metric']}, %")
+        legend(figure, axes[0], 2 + 2 * len(panels))
+        return save(figure, path, (".png", ".pdf"))
 
-    made = Figure(figsize=(_PANEL[0] * len(panels) + 0.3, _PANEL[1] + 0.3))
-    FigureCanvasAgg(made)
-    axes = made.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axis, (title, cost) in zip(axes, panels.items(), strict=True):
-        _panel(axis, runs, cost, styles)
-        axis.set_xlabel(title)
-    report = runs[0].report or {}
-    axes[0].set_ylabel(f"{scored_split(report)} {report['metric']}, %")
-    labels = list(dict.fromkeys(run.label for run in runs))
+
+def legend(figure: Any, axis: Any, columns: int) -> None:
+    """Above the panels; none where there is one label."""
+    handles, labels = axis.get_legend_handles_labels()
     if len(labels) > 1:
-        made.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(len(labels), 2 + 2 * len(panels)))
-    written = [path.with_suffix(suffix) for suffix in (".png", ".pdf")]
-    for file in written:
-        made.savefig(file, dpi=200, metadata={"CreationDate": None} if file.suffix == ".pdf" else None)
-    return written
+        figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), columns))
 
 
-def _panel(axis: Any, runs: list[Run], cost: Cost, styles: dict[str, dict[str, Any]]) -> None:
+def curves(axis: Any, grouped: Mapping[str, list[Curve]], styles: Styles, scale: float = 1.0, straight: bool = False) -> None:
+    """A line, a band and a dot for each label; costs that lie far apart on a logarithmic axis, unless it is to be `straight`."""
     ends = []
-    for label in dict.fromkeys(run.label for run in runs):
-        costs, *scores = mean_curve([curve(run, cost) for run in runs if run.label == label])
+    for label, each in grouped.items():
+        costs, *scores = mean_curve(each)
         if not costs:
             continue
-        mean, low, high = ([100 * value for value in values] for values in scores)
+        mean, low, high = ([scale * value for value in values] for values in scores)
         axis.plot(costs, mean, label=label, **styles[label])
         axis.plot(costs[-1:], mean[-1:], "o", markersize=4, **styles[label])
         axis.fill_between(costs, low, high, alpha=0.15, linewidth=0, color=styles[label]["color"])
         ends.append((costs[0], costs[-1]))
     lasts = [last for _, last in ends]
-    if ends and min(first for first, _ in ends) > 0 and max(lasts) >= _LOG_FROM * min(lasts):
+    if not straight and ends and min(first for first, _ in ends) > 0 and max(lasts) >= _LOG_FROM * min(lasts):
         axis.set_xscale("log")
+
+
+def stacked(axis: Any, labels: list[str], parts: Mapping[str, list[float]], colours: Mapping[str, str]) -> None:
+    """A bar for each label, from the top on, made of its parts; parts that nobody has are left out."""
+    so_far = [0.0] * len(labels)
+    for part, values in parts.items():
+        if any(values):
+            axis.barh(range(len(labels)), values, left=so_far, color=colours[part], label=part, height=0.62)
+            so_far = [a + b for a, b in zip(so_far, values, strict=True)]
+    _named(axis, labels)
+
+
+def bars(axis: Any, labels: list[str], spreads: Sequence[Mapping[str, float]], colours: Sequence[str] = COLOURS[:1]) -> None:
+    """A bar to the middle of each spread, and a line from its least to its most."""
+    middle = [spread["median"] for spread in spreads]
+    reach = [[abs(spread[end] - spread["median"]) for spread in spreads] for end in ("min", "max")]
+    axis.barh(range(len(labels)), middle, color=[colours[i % len(colours)] for i in range(len(labels))], height=0.62)
+    axis.errorbar(middle, range(len(labels)), xerr=reach, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2)
+    _named(axis, labels)
+
+
+def ranges(axis: Any, labels: list[str], spreads: Sequence[Mapping[str, float]], colours: Sequence[str]) -> None:
+    """From the least to the most of each label, and a dot at the median."""
+    for place, (spread, colour) in enumerate(zip(spreads, colours, strict=True)):
+        axis.plot([spread["min"], spread["max"]], [place, place], color=colour, linewidth=5, alpha=0.45, solid_capstyle="round")
+        axis.plot([spread["median"]], [place], "o", color=colour, markersize=5)
+    _named(axis, labels)
+
+
+def _named(axis: Any, labels: list[str]) -> None:
+    axis.set_yticks(range(len(labels)), labels)
+    axis.set_ylim(len(labels) - 0.4, -0.6)
+    axis.set_xlim(left=0)
+    axis.grid(visible=False, axis="y")
+    axis.tick_params(axis="y", length=0)

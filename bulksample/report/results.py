@@ -57,6 +57,11 @@ class JsonLines:
         pass
 
 
+def lines_beside(json_file: Path | None) -> Path | None:
+    """Where the lines of a run go whose object goes to a file: NAME.jsonl beside NAME.json."""
+    return None if json_file is None or str(json_file) == "-" else json_file.with_suffix(".jsonl")
+
+
 def _epoch_of(line: str) -> float:
     """The epoch of a line; infinity for a line cut short by a crash."""
     try:

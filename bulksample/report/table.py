@@ -38,13 +38,13 @@ def _row(label: str, runs: list[Run], networks: list[Link]) -> dict[str, Any]:
         "runs": len(reports),
         "split": split,
         "metric": metric,
-        "score": _spread(report[f"{split}_{metric}"] for report in reports) if split else None,
+        "score": spread(report[f"{split}_{metric}"] for report in reports) if split else None,
         "epochs": _mean(report["epochs_in_this_run"] for report in reports),
         "bytes": {kind: _mean(report["training_bytes"][kind] for report in reports) for kind in ("total", *KINDS)},
         "messages": {kind: _mean(report["training_messages"][kind] for report in reports) for kind in ("total", *KINDS)},
         "busiest_rank": {what: _mean(report["busiest_rank"][what] for report in reports) for what in ("bytes", "messages")},
-        "compute_seconds": _spread(report["compute_seconds"] for report in reports),
-        "seconds_per_epoch": _spread(report["seconds_per_epoch"] for report in reports),
+        "compute_seconds": spread(report["compute_seconds"] for report in reports),
+        "seconds_per_epoch": spread(report["seconds_per_epoch"] for report in reports),
         "networks": {link.label: _under(link, reports) for link in networks},
     }
 
@@ -53,7 +53,7 @@ def _under(link: Link, reports: list[dict[str, Any]]) -> dict[str, Any]:
     """Seconds of the run and of an epoch of it under a network."""
     seconds = [link.seconds(report) for report in reports]
     epochs = [max(1, report["epochs_in_this_run"]) for report in reports]
-    return {"seconds": _spread(seconds), "seconds_per_epoch": _spread(a / b for a, b in zip(seconds, epochs, strict=True))}
+    return {"seconds": spread(seconds), "seconds_per_epoch": spread(a / b for a, b in zip(seconds, epochs, strict=True))}
 
 
 def scored_split(report: dict[str, Any]) -> str | None:
@@ -65,7 +65,7 @@ def _mean(values: Iterable[float]) -> float:
     return statistics.fmean(values)
 
 
-def _spread(values: Iterable[float]) -> dict[str, Any]:
+def spread(values: Iterable[float]) -> dict[str, Any]:
     """Mean, standard deviation (None of one value), and the values."""
     found = list(values)
     return {"mean": _mean(found), "std": statistics.stdev(found) if len(found) > 1 else None, "values": found}
@@ -97,26 +97,29 @@ def to_markdown(table: list[dict[str, Any]], networks: list[Link], caption: str)
     sent = [kind for kind in KINDS if any(row["bytes"][kind] for row in fine)]
     score = " ".join(str(fine[0][key]) for key in ("split", "metric")) + ", %" if fine and fine[0]["split"] else "score"
     head = ["method", score, "epochs", "MB", *sent, "messages", "s/epoch", *(f"s/epoch, {link.label}" for link in networks)]
-    lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)])]
-    for row in table:
-        cells = [row["method"], f"failed: {row['failed']}"] if row["failed"] else _cells(row, sent)
-        lines.append(_line([*cells, *[""] * (len(head) - len(cells))]))
-    return "\n".join([caption, "", *lines, "", *_notes(networks)]) + "\n"
+    body = [[row["method"], f"failed: {row['failed']}"] if row["failed"] else _cells(row, sent) for row in table]
+    return "\n".join([caption, "", *markdown(head, body), "", *_notes(networks)]) + "\n"
+
+
+def markdown(head: list[str], body: Iterable[list[str]]) -> list[str]:
+    """The lines of a table: words on the left in the first column, figures on the right in the others. Short rows are filled up."""
+    filled = [[*cells, *[""] * (len(head) - len(cells))] for cells in body]
+    return [_line(head), _line(["---", *["---:"] * (len(head) - 1)]), *map(_line, filled)]
 
 
 def _cells(row: dict[str, Any], sent: list[str]) -> list[str]:
     megabytes = [figure(row["bytes"][kind] / 1e6) for kind in ("total", *sent)]
-    score = _plus_minus(row["score"], 100) if row["score"] else ""
+    score = plus_minus(row["score"], 100) if row["score"] else ""
     seconds = [row["seconds_per_epoch"], *(under["seconds_per_epoch"] for under in row["networks"].values())]
     counts = [figure(row["epochs"]), *megabytes, f"{row['messages']['total']:,.0f}"]
-    return [row["method"], score, *counts, *(_plus_minus(spread) for spread in seconds)]
+    return [row["method"], score, *counts, *(plus_minus(spread) for spread in seconds)]
 
 
 def _line(cells: list[str]) -> str:
     return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"
 
 
-def _plus_minus(spread: dict[str, Any], scale: float = 1.0) -> str:
+def plus_minus(spread: dict[str, Any], scale: float = 1.0) -> str:
     mean = scale * spread["mean"]
     said = f"{mean:.2f}" if scale == 100 else figure(mean)
     if spread["std"] is None:

@@ -31,12 +31,13 @@ from ..errors import UsageError
 from ..gnn.metrics import check_metric
 from ..gnn.model import Model
 from ..methods.supply import NOTHING, Step
-from ..report.ledger import Ledger, combine
+from ..report.environment import environment
+from ..report.ledger import Ledger, balance, combine
 from ..report.results import Observer
 from ..rng import Purpose, Stream, as_u64
 from ..version import __version__
 from . import checkpoint
-from .setup import Source, make_sampler, open_view
+from .setup import Source, make_sampler, open_view, sizes_of
 from .signals import StopSignals
 from .state import Progress, capture, resume
 
@@ -83,6 +84,7 @@ class Trainer:
             check_metric(config.metric, view.num_classes)
         self.ledger = Ledger(self.comm, view.sampling, self.place.phase)
         self.view, self.tensors = self.method.view(self.place.view(view), self.comm), self.place.tensors(self.comm)
+        self.data = {**sizes_of(graph), "features": view.num_features, "classes": view.num_classes, "seeds": len(view.seeds)}
         self.supply = self.method.supply(self)
         if self.supply.together != config.fetch_together:
             raise UsageError(f"method {config.method!r} fetches no features of several minibatches at once: fetch_together 1 would fit")
@@ -253,7 +255,7 @@ class Trainer:
 
     def _report(self, epochs: int, seconds: float) -> dict[str, Any]:
         scores = self.progress.best_scores
-        spent, held = combine(self.comm.gather_control(self.ledger.total())), self.comm.gather_control(self.view.memory)
+        ledgers, held = self.comm.gather_control(self.ledger.total()), self.comm.gather_control(self.view.memory)
         config = self.config
         return {
             "method": config.method,
@@ -273,7 +275,8 @@ class Trainer:
             "best_epoch": self.progress.best_epoch,
             "seconds_per_epoch": sum(self.seconds) / max(1, len(self.seconds)),
             "seconds": seconds,
-            **spent,
+            **combine(ledgers),
+            "balance": balance(ledgers),
             "graph": self.lies,
             "replication": config.replication,
             "exchange": config.exchange,
@@ -290,6 +293,9 @@ class Trainer:
             "resumed": self.resumed,
             "stopped": self.stopped,
             "failed_saves": self.failed_saves,
+            "data": self.data,
+            "config": config.model_dump(mode="json"),
+            "environment": environment(),
         }
 
     def word(self, epoch: int, step: int, initial: bool = False) -> int:

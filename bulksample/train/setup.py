@@ -39,6 +39,14 @@ def make_sampler(config: TrainConfig) -> Sampler:
     return samplers.make(config.sampler, config.fanouts, frontier=config.frontier, **options)
 
 
+def sizes_of(source: Source) -> dict[str, str | int]:
+    """The name of a graph, its vertices and its edges, from memory or from the manifest of a store."""
+    if isinstance(source, Graph):
+        return {"name": source.name, "vertices": source.n, "edges": source.adjacency.nnz}
+    manifest = load_manifest(Path(source))
+    return {"name": manifest.name, "vertices": manifest.vertices, "edges": manifest.edges}
+
+
 def open_view(
     config: TrainConfig, lies: str, source: Source, backend: Backend, sampler: Sampler, method: Method, comm: Comm, gathering: int = 0
 ) -> View:

@@ -1,0 +1,42 @@
+"""What a run stood on: versions, and the kind of machine, without names of hosts or users."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..version import __version__
+
+_PACKAGES = ("numpy", "scipy", "torch", "mpi4py", "mpich", "openmpi", "cupy-cuda13x", "cupy-cuda12x")
+
+
+def environment() -> dict[str, Any]:
+    """Version of this package, of Python, of what it calls and is installed; the processor and how many of them may be used."""
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": processor(),
+        "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+    }
+
+
+def processor() -> str:
+    """The model of the processor in words; empty where the system does not say."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

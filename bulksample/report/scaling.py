@@ -1,0 +1,96 @@
+"""Runs that differ in the number of ranks, and what `bulksample plan` predicts for them from the smallest of them.
+
+The smallest run says what a step computes; `plan` says what is sampled and sent, for the network that is named. The prediction is for
+ranks with a device of their own: ranks that share processors are slower.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from ..errors import DataError, UsageError
+from ..plan.choice import predict
+from ..plan.measured import measure
+from ..plan.request import PlanRequest
+from ..plan.sizes import expected_sizes
+from ..plan.traffic import Grid
+from .series import Series, settings
+
+_BY_RANKS = ("ranks", "threads", "sampling_threads", "bulk_size", "memory_budget", "replication")
+_PLANNED = {"method": "sync", "task": "nodes", "sampler_options": {}, "cache_bytes": 0, "fetch_together": 1}  # what `plan` speaks of
+
+
+@dataclass(frozen=True)
+class Point:
+    """An epoch: seconds, and bytes that all ranks send in it."""
+
+    seconds: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Family:
+    """Series that differ in ranks, the fewest first.
+
+    Attributes
+    ----------
+    predicted : by ranks; empty where `plan` cannot say
+    why_not : the reason
+    """
+
+    label: str
+    members: list[Series]
+    predicted: dict[int, Point]
+    why_not: str
+
+    def measured(self, member: Series) -> Point:
+        """Of an epoch, the mean over seeds."""
+        sent = member.mean(lambda report: report["training_bytes"]["total"] / max(1, report["epochs_in_this_run"]))
+        return Point(member.mean(lambda report: report["seconds_per_epoch"]), sent)
+
+
+def families(series: list[Series], device: str = "cpu", network: str = "loopback") -> list[Family]:
+    """Those with at least two numbers of ranks."""
+    groups: dict[str, list[Series]] = {}
+    for one in series:
+        if one.runs[0].trained and one.has("config") and one.has("data"):
+            groups.setdefault(_identity(one), []).append(one)
+    found = [sorted(group, key=lambda one: one.first["ranks"]) for group in groups.values()]
+    return [_family(group, device, network) for group in found if len({one.first["ranks"] for one in group}) == len(group) > 1]
+
+
+def _identity(series: Series) -> str:
+    kept = {key: value for key, value in settings(series.runs[0]).items() if key not in _BY_RANKS}
+    return json.dumps([kept, series.first["data"]], sort_keys=True, default=str)
+
+
+def _family(members: list[Series], device: str, network: str) -> Family:
+    first, config = members[0].first, members[0].first["config"]
+    label = f"{config['method']}, {first['data']['name']}"
+    strange = [key for key, value in _PLANNED.items() if config.get(key) != value]
+    if strange:
+        return Family(label, members, {}, f"plan says nothing about {strange[0].replace('_', ' ')} {config.get(strange[0])!r}")
+    try:
+        return Family(label, members, _predicted(members, device, network), "")
+    except (UsageError, DataError) as error:
+        return Family(label, members, {}, str(error))
+
+
+def _predicted(members: list[Series], device: str, network: str) -> dict[int, Point]:
+    report, config = members[0].first, members[0].first["config"]
+    data: dict[str, Any] = {key: report["data"][key] for key in ("vertices", "edges", "features", "classes", "seeds")}
+    shared = ("sampler", "fanouts", "frontier", "batch_size", "model", "hidden", "exchange", "feature_codec")
+    ranks = tuple(one.first["ranks"] for one in members)
+    request = PlanRequest.of(
+        **data, **{key: config[key] for key in shared}, ranks=ranks, device=device, network=network, evaluation=False, device_memory=2**62
+    )
+    measured, sizes, found = measure(request, [members[0].runs[0].path]), expected_sizes(request), {}
+    for one in members:
+        p = one.first["ranks"]
+        spread = one.first["graph"] == "partitioned" and p > 1
+        row = predict(request, sizes, Grid(p, one.first["replication"] if spread else p, one.first["graph"]), inf, measured)
+        found[p] = Point(row.seconds.epoch, row.traffic.total)
+    return found
