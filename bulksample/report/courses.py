@@ -7,7 +7,7 @@ from typing import Any
 from . import plots
 from .canvas import COLOURS, shown
 from .figure import Numbers, Plot
-from .scaling import Family
+from .scaling import SENT, Family
 from .series import Series, split_and_metric
 from .table import SPLITS, figure, scored_split
 
@@ -78,7 +78,7 @@ def _by_ranks(families: list[Family], what: str, scale: float) -> Plot | None:
     }  # fmt: skip
     if not any(value for each in points.values() for _, value, _ in each):
         return None
-    unit = "seconds of an epoch" if what == "seconds" else "MB of an epoch, all ranks"
+    unit = "seconds of an epoch" if what == "seconds" else f"MB of {', '.join(SENT[:-1])} and {SENT[-1]} in an epoch"
 
     def draw(sheet: Any, axis: Any) -> None:
         for colour, (label, each) in zip(COLOURS * len(points), points.items(), strict=False):

@@ -103,7 +103,8 @@ def read(paths: Sequence[Path], mixed_versions: bool = False) -> Reading:
 def _files(path: Path) -> list[Path]:
     """The files that a path stands for, in the order of their names."""
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*.json*") if file.suffix in (".json", ".jsonl") and file.is_file())
+        held = (file for file in path.rglob("*.json*") if file.suffix in (".json", ".jsonl") and file.is_file())
+        found = sorted(held, key=lambda file: (file.parent, file.stem))
         if not found:
             raise DataError(f"{path}: holds no .json or .jsonl file; a folder with what `bulksample train --json` wrote would fit")
         return found

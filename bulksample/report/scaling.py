@@ -22,10 +22,12 @@ from .series import Series, settings
 _BY_RANKS = ("ranks", "threads", "sampling_threads", "bulk_size", "memory_budget", "replication")
 _PLANNED = {"method": "sync", "task": "nodes", "sampler_options": {}, "cache_bytes": 0, "fetch_together": 1}  # what `plan` speaks of
 
+SENT = ("topology", "features", "gradients")  # kinds that `plan` counts as `train` does
+
 
 @dataclass(frozen=True)
 class Point:
-    """An epoch: seconds, and bytes that all ranks send in it."""
+    """An epoch: seconds, and bytes of SENT that all ranks send in it."""
 
     seconds: float
     bytes: float
@@ -48,7 +50,7 @@ class Family:
 
     def measured(self, member: Series) -> Point:
         """Of an epoch, the mean over seeds."""
-        sent = member.mean(lambda report: report["training_bytes"]["total"] / max(1, report["epochs_in_this_run"]))
+        sent = member.mean(lambda report: sum(report["training_bytes"][kind] for kind in SENT) / max(1, report["epochs_in_this_run"]))
         return Point(member.mean(lambda report: report["seconds_per_epoch"]), sent)
 
 
@@ -92,5 +94,5 @@ def _predicted(members: list[Series], device: str, network: str) -> dict[int, Po
         p = one.first["ranks"]
         spread = one.first["graph"] == "partitioned" and p > 1
         row = predict(request, sizes, Grid(p, one.first["replication"] if spread else p, one.first["graph"]), inf, measured)
-        found[p] = Point(row.seconds.epoch, row.traffic.total)
+        found[p] = Point(row.seconds.epoch, sum(getattr(row.traffic, kind) for kind in SENT))
     return found

@@ -19,6 +19,7 @@ _TOLD = (  # of a report without a configuration
     "method", "model", "sampler", "fanouts", "batch_size", "frontier", "metric", "graph", "replication", "exchange", "partition",
     "bulk_size",
 )  # fmt: skip
+_BETWEEN = ("-", "_", ".", ",", " ", "/")  # words of a name
 _BESIDE = ("ranks", "backend", "threads")
 
 
@@ -74,7 +75,7 @@ def _identity(run: Run) -> str:
         return json.dumps([str(run.out), run.label])
     if not run.trained or "config" not in run.report:
         return str(run.path)
-    return json.dumps([settings(run), run.report.get("data")], sort_keys=True, default=str)
+    return json.dumps([settings(run), run.report.get("data"), run.report["environment"]["version"]], sort_keys=True, default=str)
 
 
 def _label(group: list[Run]) -> str:
@@ -83,8 +84,10 @@ def _label(group: list[Run]) -> str:
     if len(group) == 1:
         return group[0].name
     alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*(run.name for run in group), strict=False))
-    shared = "".join(letters[0] for letters in alike).rstrip("-_., /")
-    return shared.removesuffix("seed").rstrip("-_., /") or group[0].name
+    shared = "".join(letters[0] for letters in alike)
+    rests = [run.name[len(shared) :] for run in group]
+    whole = shared.endswith(_BETWEEN) or all(not rest or rest[0] in _BETWEEN or rest.isdigit() for rest in rests)
+    return shared.rstrip("".join(_BETWEEN)) if whole and shared else group[0].name
 
 
 def settings(run: Run) -> dict[str, Any]:

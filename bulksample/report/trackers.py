@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+import textwrap
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
@@ -74,7 +76,7 @@ class Tracking:
             try:
                 say(tracker)
             except Exception as error:  # of a foreign package, a full disk or a network: not worth a run
-                print(f"bulksample: {name} is told nothing more: {type(error).__name__}: {error}", file=sys.stderr)
+                print(f"bulksample: {name} is told nothing more: {_reason(error)}", file=sys.stderr)
                 self._trackers.remove((name, tracker))
 
 
@@ -137,7 +139,7 @@ class WandB:
 
 
 class MLflow:
-    """A run of the experiment "bulksample" at a tracking URI: a server, a data base or a folder (file:PATH)."""
+    """A run of the experiment "bulksample" at a tracking URI: a server, or a data base such as sqlite:///runs.db."""
 
     def __init__(self, uri: str) -> None:
         from mlflow.tracking import MlflowClient
@@ -155,8 +157,6 @@ class MLflow:
             self._client.log_batch(self._run, params=said[first : first + _MOST_PARAMETERS])
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        import time
-
         from mlflow.entities import Metric
 
         now = int(1e3 * time.time())
@@ -200,8 +200,13 @@ def make_tracking(specs: Sequence[str], config: dict[str, Any]) -> Tracking:
         try:
             made.append((spec, KINDS[name].make(where)))
         except Exception as error:  # of a package that is there but broken
-            print(f"bulksample: {spec} is told nothing: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"bulksample: {spec} is told nothing: {_reason(error)}", file=sys.stderr)
     return Tracking(made, config)
+
+
+def _reason(error: Exception) -> str:
+    """In one line; some packages say much."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder=" …")
 
 
 def _installed(package: str) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bulksample.dist.threads import SerialComm, on_threads
-from bulksample.report.ledger import Ledger, combine
+from bulksample.report.ledger import Ledger, balance, combine
 
 
 def both(body):
@@ -109,3 +109,19 @@ def test_computing_counts_from_the_first_phase_on_and_not_twice():
     parts = [combine([ledger.take()])["compute_seconds"] for _ in range(2)]
     assert parts[0] > 10 * parts[1]
     assert combine([ledger.total()])["compute_seconds"] >= sum(parts)
+
+
+def test_balance_names_the_least_the_middle_and_the_most_of_ranks():
+    def body(comm):
+        ledger = Ledger(comm)
+        with ledger.phase("fetch"):
+            comm.alltoall([np.zeros(8 * (comm.rank == 1 and r != 1), np.uint8) for r in range(3)], "features")
+        return ledger.total()
+
+    ledgers = on_threads(3, body)
+    for rank, seconds in enumerate((3.0, 1.0, 2.0)):
+        ledgers[rank]["seconds"]["forward"] = seconds
+    found = balance(ledgers)
+    assert found["seconds"]["forward"] == {"min": 1.0, "median": 2.0, "max": 3.0, "rank": 0}
+    control = sum(ledgers[0]["sent"]["control"][3:])
+    assert found["bytes"] == {"min": control, "median": control, "max": control + 16, "rank": 1}

@@ -1,0 +1,182 @@
+"""What a page says: the figures of its runs, in words and in tables; and that nothing in it comes from elsewhere or runs."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from bulksample.errors import UsageError
+from bulksample.report.page import Page
+from bulksample.report.reading import read
+from bulksample.report.scaling import families
+from bulksample.report.series import series_of
+
+VOID = {"meta", "br", "use", "path", "rect", "line", "image"}
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes and its text; unbalanced ones are errors."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.all = [], []
+        self.feed(text)
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.all.append((tag, dict(attributes), []))
+        if tag not in VOID:
+            self.open.append(self.all[-1])
+
+    def handle_startendtag(self, tag, attributes):
+        self.all.append((tag, dict(attributes), []))
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        if self.open:
+            self.open[-1][2].append(data)
+
+    def of(self, tag):
+        return [(attributes, "".join(text)) for name, attributes, text in self.all if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page(trained):
+    pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
+    return Page(read([trained]))
+
+
+@pytest.fixture(scope="module")
+def html(page):
+    return page.to_html("A few runs")
+
+
+def test_it_has_every_figure_that_its_runs_allow(page):
+    names = ["phases", "score_seconds", "score_bytes", "loss", "bytes", "scaling_seconds", "scaling_bytes", "balance"]
+    assert [plot.name for plot in page.plots] == names
+
+
+def test_every_figure_has_words_and_numbers(html, page):
+    elements = Elements(html)
+    said = [attributes["aria-label"] for attributes, _ in elements.of("div") if attributes.get("role") == "img"]
+    assert said == [plot.says for plot in page.plots]
+    assert all(len(words) > 40 for words in said)
+    assert len(elements.of("svg")) == len(page.plots) == len(elements.of("details"))
+    assert all(attributes.get("scope") in ("col", "row") for attributes, _ in elements.of("th"))
+    assert all(len(row) == len(plot.numbers.head) for plot in page.plots for row in plot.numbers.body)
+
+
+def test_ids_are_its_own(html):
+    found = re.findall(r'\bid="([^"]*)"', html)
+    assert len(found) == len(set(found))
+    assert set(re.findall(r"url\(#([^)]*)\)", html)) | set(re.findall(r'href="#([^"]*)"', html)) <= set(found)
+
+
+def test_it_needs_nothing_else(html):
+    elements = Elements(html)
+    assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _, _ in elements.all}
+    targets = [attributes[key] for _, attributes, _ in elements.all for key in ("src", "href", "xlink:href") if key in attributes]
+    assert all(target.startswith("#") for target in targets)
+    assert "@import" not in html
+    assert not re.search(r"url\((?!#)", html)
+
+
+def test_colours_are_those_of_the_page(html):
+    """So a dark page has light figures: no colour of a figure is written into it."""
+    drawn = html[html.index("<main>") :]
+    assert not re.search(r"(fill|stroke): ?#(?!ffffff)", drawn)
+    assert "var(--ink)" in drawn
+
+
+def test_the_same_runs_make_the_same_page(html, trained):
+    assert Page(read([trained])).to_html("A few runs") == html
+
+
+ODD = "<script>alert(1)<script> $x_0$ & 'q' \"d\" _"
+
+
+def test_names_are_text_whatever_they_hold(trained, tmp_path):
+    pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
+    place = tmp_path / ODD
+    place.mkdir()
+    for name in ("one", "two"):
+        run = json.loads((trained / f"{name}.json").read_text())
+        run["data"]["name"] = run["environment"]["processor"] = run["method"] = run["config"]["partition"] = f"{ODD}{name}</td>"
+        (place / f"{ODD}{name}.json").write_text(json.dumps(run))
+        shutil.copy(trained / f"{name}.jsonl", place / f"{ODD}{name}.jsonl")
+    (place / "package.json").write_text("{}")
+    page = Page(read([place]))
+    html = page.to_html(ODD)
+    elements = Elements(html)
+    assert "<script" not in html
+    assert elements.of("title")[0][1] == ODD
+    assert any(text == f"{ODD}one" for attributes, text in elements.of("th"))
+    assert "<script" not in page.to_markdown(ODD).replace(ODD, "")
+
+
+def test_figures_are_those_of_the_reports(page, trained):
+    two = json.loads((trained / "two.json").read_text())
+    rows = {row[0]: row for plot in page.plots if plot.name == "phases" for row in plot.numbers.body}
+    head = next(plot for plot in page.plots if plot.name == "phases").numbers.head
+    assert float(rows["two"][head.index("forward")]) == pytest.approx(two["phases"]["forward"] / 3, rel=1e-3)
+    summary = {row[0]: dict(zip(page.trained.head, row, strict=True)) for row in page.trained.body}
+    assert float(summary["two"]["MB sent"]) == pytest.approx(two["training_bytes"]["total"] / 1e6, rel=1e-3)
+    assert summary["two"]["test accuracy, %"] == f"{100 * two['test_accuracy']:.2f}"
+    assert summary["one"]["seeds"] == "2"
+    assert "±" in summary["one"]["test accuracy, %"]
+
+
+def test_more_ranks_are_predicted_from_the_fewest(trained):
+    (family,) = families(series_of(read([trained / "one.json", trained / "two.json"]).runs))
+    one, two = family.members
+    assert family.why_not == ""
+    assert family.predicted[1].bytes == family.measured(one).bytes == 0
+    assert family.predicted[2].bytes == family.measured(two).bytes > 0
+    computed = sum(one.first["phases"][phase] for phase in ("forward", "backward", "step", "fetch")) / one.first["epochs"]
+    assert family.predicted[1].seconds >= computed * 0.999
+
+
+def test_what_cannot_be_predicted_says_why(trained, tmp_path):
+    for name in ("one", "two"):
+        run = json.loads((trained / f"{name}.json").read_text())
+        run["config"]["fetch_together"] = 4
+        (tmp_path / f"{name}.json").write_text(json.dumps(run))
+    (family,) = families(series_of(read([tmp_path]).runs))
+    assert family.predicted == {}
+    assert family.why_not == "plan says nothing about fetch together 4"
+
+
+def test_a_run_under_way_has_curves_and_a_line(trained, tmp_path):
+    pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
+    shutil.copy(trained / "one.jsonl", tmp_path / "now.jsonl")
+    page = Page(read([tmp_path]))
+    assert [plot.name for plot in page.plots] == ["score_seconds", "loss"]
+    assert (page.trained.head, page.trained.body) == (["run", "method", "epochs"], [["now", "under way", "3"]])
+    Elements(page.to_html("now"))
+
+
+def test_pngs_markdown_and_csv(page, trained, tmp_path):
+    written = page.write_pngs(tmp_path / "png")
+    assert [file.stem for file in written] == [plot.name for plot in page.plots]
+    assert all(file.read_bytes()[:4] == b"\x89PNG" for file in written)
+    blocks = re.findall(r"(?:^\|.*\n)+", page.to_markdown("x"), re.MULTILINE)
+    assert len(blocks) == 2 + len(page.plots)
+    assert all(len({line.count("|") for line in block.splitlines()}) == 1 for block in blocks)
+    rows = list(csv.DictReader(io.StringIO(page.to_csv())))
+    assert [row["run"] for row in rows] == ["one", "one-other", "two"]
+    assert float(rows[2]["phases.forward"]) == json.loads((trained / "two.json").read_text())["phases"]["forward"]
+    assert rows[2]["config.lr"] == "0.01"
+
+
+def test_without_jinja_it_says_what_would_fit(page, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(UsageError, match=r"a page needs Jinja2 .* pip install 'bulksample\[plot\]' would fit"):
+        page.to_html("x")
