@@ -43,6 +43,7 @@ from bulksample.dist.recorder import Recorder, predicted
 from bulksample.dist.sent import SENT_KINDS, by_rank
 from bulksample.dist.spgemm15d import RowsAdjacency
 from bulksample.dist.threads import on_threads
+from bulksample.report.canvas import canvas
 from bulksample.samplers.base import Sampler
 
 POLICIES = ("rows-oblivious", "rows", "owner")
@@ -160,18 +161,17 @@ def table_line(line: dict) -> str:
 
 def plot(results: dict[str, list[dict]], path: Path) -> None:
     """Words by grid, one panel a sampler."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6 * len(results), 4), layout="constrained")
-    for axes, (name, lines) in zip(figure.subplots(1, len(results), squeeze=False)[0], results.items(), strict=True):
-        grids = [f"{line['ranks']}, {line['replication']}" for line in lines]
-        for policy in POLICIES:
-            axes.plot(grids, [(line[policy]["bytes"] - line[policy]["once_bytes"]) / WORD or np.nan for line in lines], "o", label=policy)
-        axes.plot(grids, [line["published"]["words"] for line in lines], "x", color="grey", label="published")
-        axes.set(title=name, xlabel="p, c", ylabel="words sent, all ranks", yscale="log")
-        axes.tick_params(axis="x", rotation=60)
-        axes.legend()
-    figure.savefig(path)
+    with canvas(len(results), (6.0, 4.0)) as (figure, every):
+        for axes, (name, lines) in zip(every, results.items(), strict=True):
+            grids = [f"{line['ranks']}, {line['replication']}" for line in lines]
+            for policy in POLICIES:
+                words = [(line[policy]["bytes"] - line[policy]["once_bytes"]) / WORD or np.nan for line in lines]
+                axes.plot(grids, words, "o", label=policy)
+            axes.plot(grids, [line["published"]["words"] for line in lines], "x", color="grey", label="published")
+            axes.set(title=name, xlabel="p, c", ylabel="words sent, all ranks", yscale="log")
+            axes.tick_params(axis="x", rotation=60)
+            axes.legend()
+        figure.savefig(path)
 
 
 def main() -> None:

@@ -42,6 +42,9 @@ from foreseen import Foresight, busiest, differing, over_ranks
 from harness import machine, summary
 from ranks import EXCHANGES, Grid, launch, mpirun, numbers, parser_of, read_work_options, refuse, sample, some_of, train, work_of
 
+from bulksample.report.canvas import COLOURS, canvas
+from bulksample.report.plots import legend, stacked
+
 FULL = {
     "vertices": 2**16, "degree": 50, "features": 64, "hidden": 64, "fanouts": (15, 10, 5),
     "batch_size": 128, "bulk_size": 16, "cache_bytes": 2**21,
@@ -204,21 +207,20 @@ def show(lines: list[dict[str, Any]], links: dict[str, dict[str, float]]) -> Non
 
 def plot(lines: list[dict[str, Any]], path: Path) -> None:
     """A panel a rate: what a case takes without shaping and w / beta as bars, measured seconds as dots with their spread."""
-    from matplotlib.figure import Figure
-
     shaped = list(dict.fromkeys(line["rate"] for line in lines if line["rate"] != "none"))
-    figure = Figure(figsize=(6 + 4 * len(shaped), 1 + 0.3 * len(lines) / (1 + len(shaped))), layout="constrained", dpi=60)
-    for axes, rate in zip(figure.subplots(1, len(shaped), squeeze=False, sharey=True)[0], shaped, strict=True):
-        own = [line for line in lines if line["rate"] == rate][::-1]
-        names, unshaped = [line["case"] for line in own], [line["unshaped_seconds"]["median"] for line in own]
-        axes.barh(names, unshaped, color="lightgrey", label="unshaped")
-        axes.barh(names, [line["beta_seconds"] for line in own], left=unshaped, color="tab:blue", label="w / beta")
-        middle = [line["seconds"]["median"] for line in own]
-        spread = [[abs(line["seconds"][end] - m) for line, m in zip(own, middle, strict=True)] for end in ("min", "max")]
-        axes.errorbar(middle, names, xerr=spread, fmt="k.", label="measured")
-        axes.set(title=rate, xlabel="seconds")
-        axes.legend()
-    figure.savefig(path)
+    height = 1 + 0.3 * len(lines) / (1 + len(shaped))
+    with canvas(len(shaped), (5.0, height), share_y=True) as (figure, every):
+        for axes, rate in zip(every, shaped, strict=True):
+            own = [line for line in lines if line["rate"] == rate]
+            parts = {"unshaped": [line["unshaped_seconds"]["median"] for line in own], "w / beta": [line["beta_seconds"] for line in own]}
+            stacked(axes, [line["case"] for line in own], parts, {"unshaped": COLOURS[-1], "w / beta": COLOURS[0]})
+            middle = [line["seconds"]["median"] for line in own]
+            spread = [[abs(line["seconds"][end] - m) for line, m in zip(own, middle, strict=True)] for end in ("min", "max")]
+            axes.errorbar(middle, range(len(own)), xerr=spread, fmt="k.", label="measured")
+            axes.autoscale(axis="x")
+            axes.set(title=rate, xlabel="seconds")
+        legend(figure, every[0], 3)
+        figure.savefig(path, dpi=80)
 
 
 def read_options() -> argparse.Namespace:

@@ -29,6 +29,7 @@ from foreseen import KINDS, Foresight, differing, over_ranks
 from harness import machine, summary
 from ranks import EXCHANGES, Grid, Start, mpirun, numbers, parser_of, read_work_options, sample, some_of, train, work_of
 
+from bulksample.report.canvas import canvas
 from bulksample.report.launch import stoppable
 
 FULL = {
@@ -129,15 +130,13 @@ PANELS = {"sample": ("topology", "seconds"), "train": ("topology", "features", "
 
 
 def plot(results: Results, path: Path) -> None:
-    """Bytes and seconds by grid, a row of panels for each command; crosses are predictions."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(22, 4.5 * len(results)), layout="constrained", dpi=60)
-    for part, (command, lines) in zip(figure.subfigures(len(results), 1, squeeze=False)[:, 0], results.items(), strict=True):
-        for axes, what in zip(part.subplots(1, len(PANELS[command])), PANELS[command], strict=True):
+    """Bytes and seconds by grid, a panel for each; crosses are predictions."""
+    panels = [(command, what, lines) for command, lines in results.items() for what in PANELS[command]]
+    with canvas(len(panels), (5.0, 3.6)) as (figure, every):
+        for axes, (command, what, lines) in zip(every, panels, strict=True):
             draw(axes, [line for line in lines if "failure" not in line], what)
             axes.set_title(f"{command}: {what}")
-    figure.savefig(path)
+        figure.savefig(path, dpi=80)
 
 
 def draw(axes: Any, lines: list[Line], what: str) -> None:

@@ -110,6 +110,21 @@ def test_the_rates_of_the_cpu_are_those_that_were_measured():
         assert any(file.name in getattr(DEVICES["cpu"], name).source for file in files)
 
 
+def test_the_benchmark_of_a_device_gives_its_rates(written):
+    rate = {"edges": 1, "seconds": {"median": 1.0}}
+    sampling = {"k = 1": {**rate, "edges_per_second": 2e9}, "k = 8": {**rate, "edges_per_second": 6e9}}
+    copying = {"bytes_per_second": {"copy": 4e12, "rows of 400 bytes": 3e12}}
+    bench = {"card": "some", "fanouts": [15, 10, 5], "batch_size": 1024, "sampling": sampling, "copying": copying}
+    asked = papers(device="h200")
+    found = measure(asked, [written(bench)]).device
+    assert [found.sampling.value, found.gather.value, found.bandwidth.value] == [6e9, 1.5e12, 4e12]
+    assert found.operations == asked.machine().operations
+    failed = measure(asked, [written(bench | {"copying": "failed: RuntimeError"})]).device
+    assert failed.gather == asked.machine().gather
+    with pytest.raises(UsageError, match="was made with batch_size 16"):
+        measure(asked, [written(bench | {"batch_size": 16})])
+
+
 def test_every_rate_says_where_it_comes_from():
     for profile in (*DEVICES.values(), *NETWORKS.values()):
         for rate in vars(profile).values():

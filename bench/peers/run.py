@@ -30,6 +30,7 @@ from graphs import GRAPHS, folder, load, seeds  # noqa: E402
 from harness import machine, report, summary  # noqa: E402
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers  # noqa: E402
+from bulksample.report.canvas import COLOURS, canvas  # noqa: E402
 
 PEERS = ("dgl", "graphbolt", "pyg", "pyg_layers", "matrix")
 WIDTH, CLASSES = 100, 47
@@ -171,31 +172,26 @@ def line(graph: str, what: str, threads: int, results: dict[str, Any]) -> str:
 
 def plot(contests: list[dict[str, Any]], path: Path) -> None:
     """A panel for each task: milliseconds a minibatch by graph and threads, a bar for each contestant, a line for the spread."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     tasks = list(dict.fromkeys(contest["what"] for contest in contests))
     names = list(dict.fromkeys(name for contest in contests for name in contest["results"]))
-    figure, axes = plt.subplots(1, len(tasks), figsize=(4.2 * len(tasks), 3.2), squeeze=False, constrained_layout=True)
-    for axis, task in zip(axes[0], tasks, strict=True):
-        shown = [contest for contest in contests if contest["what"] == task]
-        for i, name in enumerate(names):
-            results = [(place, one["results"]) for place, one in enumerate(shown) if name in one["results"]]
-            held = [(place, result[name]["milliseconds_per_minibatch"]) for place, result in results]
-            if not held:
-                continue
-            places = [place + (i - len(names) / 2) * 0.8 / len(names) for place, _ in held]
-            middle = [value["median"] for _, value in held]
-            spread = [[v["median"] - v["min"] for _, v in held], [v["max"] - v["median"] for _, v in held]]
-            axis.bar(places, middle, 0.8 / len(names), yerr=spread, label=name, color=f"C{i}", error_kw={"linewidth": 0.8})
-        axis.set_xticks(range(len(shown)), [f"{one['graph']}\n{one['threads']} thr." for one in shown], fontsize=7)
-        axis.set_yscale("log")
-        axis.set_title(task, fontsize=9)
-    axes[0][0].set_ylabel("milliseconds a minibatch")
-    axes[0][-1].legend(fontsize=7, frameon=False)
-    figure.savefig(path)
+    with canvas(len(tasks), (4.2, 3.2)) as (figure, axes):
+        for axis, task in zip(axes, tasks, strict=True):
+            shown = [contest for contest in contests if contest["what"] == task]
+            for i, name in enumerate(names):
+                results = [(place, one["results"]) for place, one in enumerate(shown) if name in one["results"]]
+                held = [(place, result[name]["milliseconds_per_minibatch"]) for place, result in results]
+                if not held:
+                    continue
+                places = [place + (i - len(names) / 2) * 0.8 / len(names) for place, _ in held]
+                middle = [value["median"] for _, value in held]
+                spread = [[v["median"] - v["min"] for _, v in held], [v["max"] - v["median"] for _, v in held]]
+                bars = {"yerr": spread, "error_kw": {"linewidth": 0.8}}
+                axis.bar(places, middle, 0.8 / len(names), label=name, color=COLOURS[i % len(COLOURS)], **bars)
+            axis.set_xticks(range(len(shown)), [f"{one['graph']}\n{one['threads']} thr." for one in shown], fontsize=7)
+            axis.set(yscale="log", title=task)
+        axes[0].set_ylabel("milliseconds a minibatch")
+        axes[-1].legend(fontsize=7)
+        figure.savefig(path)
 
 
 def main() -> None:

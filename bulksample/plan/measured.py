@@ -1,7 +1,7 @@
 """Figures of real runs, read from files of JSON, in the place of estimates.
 
-Read are what `bulksample sample --json` and `bulksample train --json` wrote, the files of `bench/bench_sampling.py` and
-`bench/bench_spmm.py`, and an object of rates by name. A file says something about a plan only if it was made with the
+Read are what `bulksample sample --json` and `bulksample train --json` wrote, the files of `bench/bench_sampling.py`,
+`bench/bench_spmm.py` and `bench/gpu.py`, and an object of rates by name. A file says something about a plan only if it was made with the
 same sampler, fanouts, batch and model, and is refused otherwise.
 """
 
@@ -113,6 +113,18 @@ def _read_spmm_bench(request: PlanRequest, found: _Found, measured: Measured, na
     return replace(measured, device=_with_rates(measured.device, name, gather=rows, bandwidth=rows, operations=operations))
 
 
+def _read_gpu_bench(request: PlanRequest, found: _Found, measured: Measured, name: str) -> Measured:
+    """`bench/gpu.py`: the fastest bulk, and copies of feature rows, each byte read and written; a section that failed says nothing."""
+    _same(request, found, name, ("fanouts", "batch_size"))
+    rates: dict[str, float] = {}
+    if isinstance(found.get("sampling"), dict):
+        rates["sampling"] = max(_positive(of["edges_per_second"], name) for of in found["sampling"].values())
+    if isinstance(found.get("copying"), dict):
+        moved = found["copying"]["bytes_per_second"]
+        rates |= {"gather": _positive(moved["rows of 400 bytes"], name) / 2, "bandwidth": _positive(moved["copy"], name)}
+    return replace(measured, device=_with_rates(measured.device, name, **rates))
+
+
 def _read_rates(request: PlanRequest, found: _Found, measured: Measured, name: str) -> Measured:
     """An object with some of `sampling`, `gather`, `bandwidth`, `operations`, in units a second."""
     unknown = [key for key in found if key not in _RATES]
@@ -125,7 +137,7 @@ def _read_rates(request: PlanRequest, found: _Found, measured: Measured, name: s
 
 
 _READERS: dict[str, Callable[[PlanRequest, _Found, Measured, str], Measured]] = {
-    "sampled_edges": _read_sample, "phases": _read_train, "unit": _read_sampling_bench, "sizes": _read_spmm_bench,
+    "sampled_edges": _read_sample, "phases": _read_train, "unit": _read_sampling_bench, "sizes": _read_spmm_bench, "card": _read_gpu_bench,
 }  # fmt: skip
 
 

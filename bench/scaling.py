@@ -1,0 +1,214 @@
+"""Scaling on paper: the epoch that is predicted for 4 to 1024 devices and every policy, beside the published figures.
+
+    python bench/scaling.py [--device a100-80gb] [--network perlmutter] [--measured FILE ...] [--graphs products,papers]
+                            [--json FILE] [--plot FILE]
+
+The runs are those of Tripathy, Yelick and Buluc, MLSys 2024: GraphSAGE of three layers of 256, fanouts 15,10,5, 1024 seeds a minibatch, on
+ogbn-products, Protein and ogbn-papers100M. Sizes, memory, bytes and seconds are those of `bulksample plan` (its formulas stand at the top
+of `bulksample/plan`), from rates of one device and a network. Rates are measured, published or assumed; the output says which. FILE is
+JSON of `bench/gpu.py`, of another benchmark, of `bulksample sample` or `train`, or rates by name, and takes the place of what the profile
+of the device says.
+
+    replicated    A and H whole on every device; only gradients travel
+    published     A whole, H in p / c block rows with the c of the paper: its graph-replicated mode
+    owner         A and H in p / c block rows; rows go to their owners, which draw; the c of 1, 2, 4, 8 with the shortest epoch that fits
+    rows          the same by the published 1.5D algorithm
+
+The paper prints its bars as figures, not as numbers. What it does say in words is compared: the ends of its axes, which bound the bars
+from above, parallel efficiencies, and speed-ups. From an efficiency e between p and P devices follows a speed-up e P / p (derived).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bulksample.plan import PlanRequest
+from bulksample.plan.choice import Row, predict
+from bulksample.plan.measured import Measured, measure
+from bulksample.plan.sizes import expected_sizes
+from bulksample.plan.traffic import Grid
+from bulksample.report.canvas import COLOURS, canvas
+from bulksample.report.table import figure, markdown
+
+RANKS = tuple(2**i for i in range(2, 11))
+POLICIES = ("replicated", "published", "owner", "rows")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A graph of the paper, and what is said of its runs.
+
+    Attributes
+    ----------
+    sizes : of the graph, as `plan` takes them
+    assumed : which of them the paper does not say
+    replication : c by p, of the graph-replicated mode
+    axis : seconds at which the axis of the figure ends; no bar is longer
+    efficiency : p, P, and the share of P / p that the epoch gets faster
+    sampling : the speed-up of sampling from 4 to 64 devices, where it is said
+    partitioned : with the graph partitioned, c for 16, 32 and 64 devices, and the speed-up from 16 to 64
+    """
+
+    sizes: dict[str, int]
+    assumed: str
+    replication: dict[int, int]
+    axis: float
+    efficiency: tuple[int, int, float]
+    sampling: float | None = None
+    partitioned: tuple[dict[int, int], float] | None = None
+
+
+PAPER = {
+    "products": Published(
+        {"vertices": 2_449_029, "edges": 126_000_000, "features": 100, "classes": 47, "seeds": 196 * 1024},
+        "classes, as OGB says", {4: 1, 8: 2, 16: 4}, 5.0, (4, 16, 0.88),
+    ),
+    "protein": Published(
+        {"vertices": 8_700_000, "edges": 1_300_000_000, "features": 128, "classes": 256, "seeds": 1024 * 1024},
+        "256 classes", {4: 1, 8: 2, 16: 2, 32: 2, 64: 4, 128: 8}, 30.0, (4, 128, 0.61), 15.8, ({16: 2, 32: 4, 64: 4}, 1.75),
+    ),
+    "papers": Published(
+        {"vertices": 111_059_956, "edges": 1_600_000_000, "features": 128, "classes": 172, "seeds": 1172 * 1024},
+        "classes, as OGB says", {4: 1, 8: 2, 16: 4, 32: 4, 64: 8, 128: 8}, 8.0, (4, 128, 0.47), 15.8, ({16: 1, 32: 2, 64: 4}, 1.43),
+    ),
+}  # fmt: skip
+
+
+class OnPaper:
+    """The predictions for one graph, on one device and network."""
+
+    def __init__(self, graph: str, device: str, network: str | None, files: list[Path]) -> None:
+        self.paper = PAPER[graph]
+        settings = {**self.paper.sizes, "device": device, "network": network, "evaluation": False, "ranks": RANKS}
+        self.requests = {exchange: PlanRequest.of(**settings, exchange=exchange) for exchange in ("owner", "rows")}
+        self.measured: Measured = measure(self.requests["owner"], files)
+        self.sizes = expected_sizes(self.requests["owner"])
+        if self.measured.edges is not None and self.measured.inputs is not None:
+            self.sizes = self.sizes.scaled_to(self.measured.edges, self.measured.inputs)
+        self.budget = (1 - self.requests["owner"].reserve) * self.measured.device.memory.value
+
+    def row(self, policy: str, p: int, c: int | None = None) -> Row:
+        """An epoch on p devices; c is the policy's own unless given."""
+        if policy == "replicated":
+            return self._predict("owner", Grid(p, p, "replicated"))
+        if policy == "published":
+            known = [c for ranks, c in self.paper.replication.items() if ranks <= p]
+            return self._predict("owner", Grid(p, c or known[-1], "published"))
+        found = [self._predict(policy, Grid(p, one, "partitioned")) for one in ([c] if c else (1, 2, 4, 8)) if p % one == 0 and one < p]
+        return min(found, key=lambda row: (not row.fits, row.seconds.epoch))
+
+    def _predict(self, exchange: str, grid: Grid) -> Row:
+        return predict(self.requests[exchange], self.sizes, grid, self.budget, self.measured)
+
+    def rates(self) -> dict[str, dict[str, Any]]:
+        """What the predictions rest on, and where each figure comes from."""
+        profiles = (self.measured.device, self.requests["owner"].connection())
+        return {name: rate._asdict() for profile in profiles for name, rate in vars(profile).items() if hasattr(rate, "origin")}
+
+    def held_against(self) -> list[dict[str, Any]]:
+        """What the paper says in words, and the same figure of the predictions for the same policy and c."""
+        paper, (first, last, share) = self.paper, self.paper.efficiency
+        few, many = self.row("published", first), self.row("published", last)
+        lines = [
+            _line(f"epoch on {first}, s", f"at most {paper.axis:g}", "published: the end of the axis", few.seconds.epoch),
+        ]
+        speedup, said = few.seconds.epoch / many.seconds.epoch, f"derived: {share:.0%} efficiency"
+        lines.append(_line(f"epoch, {first} to {last}", share * last / first, said, speedup))
+        if paper.sampling:
+            speedup = self.row("published", 4).seconds.sample / self.row("published", 64).seconds.sample
+            lines.append(_line("sampling, 4 to 64", paper.sampling, "published", speedup))
+        if paper.partitioned:
+            replication, said = paper.partitioned
+            for policy in ("rows", "owner"):
+                speedup = self.row(policy, 16, replication[16]).seconds.sample / self.row(policy, 64, replication[64]).seconds.sample
+                lines.append(_line(f"partitioned sampling by {policy}, 16 to 64", said, "published, for its rows", speedup))
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything: each row of each policy, the rates, and what it is held against."""
+        rows = {policy: [_said(self.row(policy, p)) for p in RANKS] for policy in POLICIES}
+        origin = "measured" if self.measured.edges else "expected of a graph drawn at random"
+        minibatch = {"edges": self.sizes.edges, "inputs": self.sizes.inputs, "origin": origin}
+        about = {"sizes": self.paper.sizes, "assumed": self.paper.assumed, "minibatch": minibatch}
+        return {**about, "policies": rows, "paper": self.held_against()}
+
+
+def _line(what: str, paper: float | str, origin: str, predicted: float) -> dict[str, Any]:
+    return {"what": what, "paper": paper, "origin": origin, "predicted": predicted}
+
+
+def _said(row: Row) -> dict[str, Any]:
+    return {
+        "ranks": row.grid.ranks, "replication": row.grid.replication, "bulk_size": row.bulk_size, "fits": row.fits,
+        "memory_bytes": row.memory.total, "seconds": asdict(row.seconds), "bytes_sent": asdict(row.traffic),
+    }  # fmt: skip
+
+
+def show(found: dict[str, dict[str, Any]], rates: dict[str, dict[str, Any]]) -> None:
+    """Tables as Markdown: seconds of an epoch by policy, what the paper says, and the rates."""
+    for graph, said in found.items():
+        body = [[policy, *(_cell(row) for row in rows)] for policy, rows in said["policies"].items()]
+        print(f"\n{graph}: predicted seconds of an epoch, c in brackets; * does not fit into the memory\n")
+        print("\n".join(markdown(["policy", *map(str, RANKS)], body)))
+    body = [[f"{graph}: {line['what']}", _word(line["paper"]), line["origin"], figure(line["predicted"], 3)]
+            for graph, said in found.items() for line in said["paper"]]  # fmt: skip
+    print("\nHeld against the paper\n\n" + "\n".join(markdown(["", "paper", "origin", "predicted"], body)))
+    body = [[name, f"{rate['value']:.4g}", rate["origin"], rate["source"]] for name, rate in rates.items()]
+    print("\nRates\n\n" + "\n".join(markdown(["rate", "value", "origin", "source"], body)))
+
+
+def _cell(row: dict[str, Any]) -> str:
+    return f"{figure(row['seconds']['epoch'], 3)} ({row['replication']}){'' if row['fits'] else ' *'}"
+
+
+def _word(value: float | str) -> str:
+    return value if isinstance(value, str) else figure(value, 3)
+
+
+def plot(found: dict[str, dict[str, Any]], path: Path) -> None:
+    """A panel for each graph: a line for each policy, hollow where it does not fit; what the paper bounds in grey."""
+    with canvas(len(found), (4.0, 3.6)) as (sheet, axes):
+        for axis, (graph, said) in zip(axes, found.items(), strict=True):
+            for colour, (policy, rows) in zip(COLOURS, said["policies"].items(), strict=False):
+                seconds = [row["seconds"]["epoch"] for row in rows]
+                axis.plot(RANKS, seconds, "-", color=colour, label=f"{policy}, predicted")
+                for row, value in zip(rows, seconds, strict=True):
+                    axis.plot([row["ranks"]], [value], "o", color=colour, markersize=5, markerfacecolor=colour if row["fits"] else "white")
+            first, last, share = PAPER[graph].efficiency
+            bounds = [PAPER[graph].axis, PAPER[graph].axis * first / (last * share)]
+            axis.plot([first, last], bounds, "v:", color=COLOURS[-1], label="the paper: at most (end of axis, efficiency)")
+            axis.set(title=graph, xlabel="devices", yscale="log")
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(RANKS, RANKS)
+            axis.minorticks_off()
+        axes[0].set_ylabel("seconds of an epoch")
+        sheet.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
+        sheet.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graphs", default=",".join(PAPER))
+    parser.add_argument("--device", default="a100-80gb", help="a profile of plan")
+    parser.add_argument("--network", help="a profile of plan; the device's own unless given")
+    parser.add_argument("--measured", type=Path, nargs="*", default=[], help="JSON of measured rates, or of a run")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    options = parser.parse_args()
+    made = {graph: OnPaper(graph, options.device, options.network, options.measured) for graph in options.graphs.split(",")}
+    found = {graph: one.to_dict() for graph, one in made.items()}
+    rates = next(iter(made.values())).rates()
+    show(found, rates)
+    if options.json:
+        about = {"device": options.device, "network": options.network, "files": [file.name for file in options.measured], "rates": rates}
+        options.json.write_text(json.dumps({**about, "graphs": found}, indent=1) + "\n")
+    if options.plot:
+        plot(found, options.plot)
+
+
+if __name__ == "__main__":
+    main()
