@@ -25,7 +25,8 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": RULE, "grid.linewidth": 0.6,
     "axes.axisbelow": True, "legend.frameon": False, "figure.constrained_layout.use": True, "svg.fonttype": "none", "pdf.fonttype": 42,
     "svg.hashsalt": "bulksample", "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
-    "axes.linewidth": 0.7, "axes.titlesize": 9, "axes.prop_cycle": f"cycler('color', {list(COLOURS[:-1])})", "xtick.major.width": 0.7, "ytick.major.width": 0.7,
+    "axes.linewidth": 0.7, "axes.titlesize": 9, "xtick.major.width": 0.7, "ytick.major.width": 0.7,
+    "axes.prop_cycle": f"cycler('color', {list(COLOURS[:-1])})",
 }  # fmt: skip
 
 
