@@ -11,6 +11,7 @@ import typer
 
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the result as one JSON object; - is standard output.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Everything random is a function of it.")]
+_FILE_ONLY = ("config", "balance", "data", "environment")  # of a run: in its JSON, too long for a table
 
 
 def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool = True) -> None:
@@ -34,7 +35,7 @@ def _show(result: dict[str, Any], title: str) -> None:
     table = Table(title=Text(title), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for key, value in result.items():
+    for key, value in ((key, value) for key, value in result.items() if key not in _FILE_ONLY):
         if not isinstance(value, dict):
             table.add_row(key, Text(_readable(key, value)))
         elif value and all(_is_number(inner) for inner in value.values()):

@@ -20,6 +20,14 @@ def test_nested_numbers_share_a_row_with_units_and_without_zeros(capsys):
     assert "features" not in out
 
 
+def test_what_is_for_the_file_alone_is_not_in_the_table(capsys, tmp_path):
+    emit({"loss": 0.5, "config": {"lr": 0.1}, "environment": {"python": "3"}}, tmp_path / "r.json", "train")
+    out = capsys.readouterr().out
+    assert "loss" in out
+    assert "lr" not in out
+    assert '"lr": 0.1' in (tmp_path / "r.json").read_text()
+
+
 def test_a_digest_is_shown_whole(capsys):
     emit({"digest": "0123456789abcdef" * 8}, None, "sample")
     shown = "".join(line.split("│")[-2].strip() for line in capsys.readouterr().out.splitlines() if "│" in line)
