@@ -6,20 +6,16 @@ only metrics.jsonl of a folder with one run. Lines without an object are a run t
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 from ..errors import DataError
-
-Found = dict[str, Any]
+from .files import Found, found_under, is_bench, is_comparison, is_run, lines_of_epochs, load
 
 _UNTOLD = ("report", "result", "metrics", "lines")  # file names that say nothing: their folder's name does
-_MOST_BYTES = 2**28
 
 # What else this package writes as JSON, by keys that only it has; these are said to be skipped.
 _OTHERS = {
@@ -82,14 +78,14 @@ def read(paths: Sequence[Path], mixed_versions: bool = False) -> Reading:
         If a path does not exist or cannot be read, is not JSON, or is named itself and is no result; if runs are of several
         versions of the package, unless `mixed_versions`; or if nothing is found at all.
     """
-    files = {file: path.is_dir() for path in paths for file in _files(path)}
-    objects = {file: _load(file) for file in files if file.suffix != ".jsonl"}
-    comparisons = [(file, found) for file, found in objects.items() if {"methods", "networks", "runs"} <= found.keys()]
-    runs = _in_order([Run("", file, found, label=_label(file)) for file, found in objects.items() if _is_run(found)], comparisons)
-    lines = {file: _lines(file) for file in _beside(runs, files)}
+    files = {file: path.is_dir() for path in paths for file in found_under(path)}
+    objects = {file: load(file) for file in files if file.suffix != ".jsonl"}
+    comparisons = [(file, found) for file, found in objects.items() if is_comparison(found)]
+    runs = _in_order([Run("", file, found, label=_label(file)) for file, found in objects.items() if is_run(found)], comparisons)
+    lines = {file: lines_of_epochs(file) for file in _beside(runs, files)}
     runs = [Run(run.name, run.path, run.report, lines.pop(_lines_of(run, runs), []), run.label) for run in runs]
     runs += [Run("", file, {}, found) for file, found in lines.items() if found]
-    benches = [(file, found) for file, found in objects.items() if {"unit", "results"} <= found.keys()]
+    benches = [(file, found) for file, found in objects.items() if is_bench(found)]
     known = {file for file, _ in (*comparisons, *benches)} | {run.path for run in runs} | {run.path.with_name("run.json") for run in runs}
     skipped = [(file, _reason(file, objects[file], inside)) for file, inside in files.items() if file in objects and file not in known]
     if not (runs or comparisons or benches):
@@ -98,67 +94,6 @@ def read(paths: Sequence[Path], mixed_versions: bool = False) -> Reading:
         _one_version(runs)
     named = [Run(name, run.path, run.report, run.lines, run.label) for name, run in zip(_names(runs), runs, strict=True)]
     return Reading(named, _titled(comparisons), _titled(benches), skipped)
-
-
-def _files(path: Path) -> list[Path]:
-    """The files that a path stands for, in the order of their names."""
-    if path.is_dir():
-        held = (file for file in path.rglob("*.json*") if file.suffix in (".json", ".jsonl") and file.is_file())
-        found = sorted(held, key=lambda file: (file.parent, file.stem))
-        if not found:
-            raise DataError(f"{path}: holds no .json or .jsonl file; a folder with what `bulksample train --json` wrote would fit")
-        return found
-    if not path.exists():
-        raise DataError(f"{path}: there is no such file or folder")
-    return [path]
-
-
-def _text(file: Path) -> str:
-    try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise DataError(f"{file}: is larger than {_MOST_BYTES // 2**20} MiB, too large for a result")
-        return file.read_bytes().decode()
-    except OSError as error:
-        raise DataError(f"{file}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: is not text: {error}") from error
-
-
-def _load(file: Path) -> Found:
-    found = _parsed(_text(file), str(file))
-    if not isinstance(found, dict):
-        raise DataError(f"{file}: a result is one JSON object; got {type(found).__name__}")
-    return found
-
-
-def _parsed(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: is not JSON: {error}") from error
-
-
-def _lines(file: Path) -> list[Found]:
-    """The lines of epochs. The last may have been cut short by a crash; it is left out."""
-    texts = _text(file).splitlines()
-    whole = texts[:-1] if texts and not _is_whole(texts[-1]) else texts
-    found = [_parsed(text, f"{file}, line {number}") for number, text in enumerate(whole, 1)]
-    strange = next((i for i, line in enumerate(found, 1) if not isinstance(line, dict) or not {"epoch", "loss"} <= line.keys()), None)
-    if strange is not None or (texts and not whole):
-        raise DataError(f"{file}, line {strange or 1}: is no line of an epoch, as `bulksample train --metrics` writes them")
-    return found
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_run(found: Found) -> bool:
-    return {"method", "phases", "training_bytes", "epochs_in_this_run"} <= found.keys() or {"sampled_edges", "sampler"} <= found.keys()
 
 
 def _reason(file: Path, found: Found, inside: bool) -> str:

@@ -1,6 +1,7 @@
 """Which files are results, which lines belong to which run, and what is said of everything else."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -107,13 +108,15 @@ def test_files_of_other_kinds_are_said_to_be_left_out(trained, tmp_path):
         read([tmp_path / "plan.json"])
 
 
+LINE = '{"epoch": 0, "loss": 1, "seconds": 1, "training_bytes": {"total": 0}}\n'
 BAD = {
     "broken.json": ('{"method": "sync", ', r"broken\.json: is not JSON: .*line 1"),
     "list.json": ("[1]", r"list\.json: a result is one JSON object; got list"),
     "other.json": ('{"name": "x"}', r"other\.json: is no result of .*; it holds 'name'"),
     "empty.json": ("{}", r"empty\.json: is no result of .*; it holds nothing"),
-    "odd.jsonl": ('{"epoch": 0, "loss": 1}\n{"epo\n{"epoch": 1, "loss": 1}\n', r"odd\.jsonl, line 2: is not JSON"),
+    "odd.jsonl": (LINE + '{"epo\n{"epoch": 1, "loss": 1}\n', r"odd\.jsonl, line 2: is not JSON"),
     "else.jsonl": ('{"epoch": 0, "loss": 1}\n{"a": 1}\n', r"else\.jsonl, line 2: is no line of an epoch"),
+    "poor.jsonl": ('{"epoch": 0, "loss": 1}\n', r"poor\.jsonl, line 1: is not a whole result: seconds is missing"),
     "prose.jsonl": ("once upon a time", r"prose\.jsonl, line 1: is no line of an epoch"),
 }  # fmt: skip
 
@@ -150,3 +153,43 @@ def test_runs_of_several_versions_are_refused_unless_asked_for(trained, tmp_path
     series = series_of(read(paths, mixed_versions=True).runs)
     assert len(series) == 2
     assert differences(series)["version"][1] == "0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("phases", 3, "phases.sample is missing"),
+        ("training_bytes", {"total": "many"}, "training_bytes.total is 'many'"),
+        ("seconds_per_epoch", None, "seconds_per_epoch is missing"),
+        ("balance", {}, "balance.seconds.sample.median is missing"),
+        ("config", [], "config is '[]'"),
+        ("sampler", 5, "sampler is '5'"),
+        ("environment", {}, "environment.version is missing"),
+        ("data", {"name": "x"}, "vertices is missing"),
+    ],
+)  # fmt: skip
+def test_a_result_that_is_not_whole_is_named(trained, tmp_path, key, value, said):
+    odd = json.loads((trained / "one.json").read_text()) | {key: value}
+    (tmp_path / "odd.json").write_text(json.dumps(odd))
+    with pytest.raises(DataError, match=rf"odd\.json: is not a whole result: {re.escape(said)}"):
+        read([tmp_path / "odd.json"])
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"methods": 3, "networks": {}, "runs": []}, "methods is '3'"),
+        ({"methods": [{"method": "sync"}], "networks": {}, "runs": []}, "epochs is missing"),
+        ({"unit": "s", "results": {"ours": {"median": 1.0}}}, "min is missing"),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_not_whole_is_named(tmp_path, found, said):
+    (tmp_path / "odd.json").write_text(json.dumps(found))
+    with pytest.raises(DataError, match=rf"odd\.json.*: is not a whole result: {said}"):
+        read([tmp_path / "odd.json"])
+
+
+def test_kept_results_of_comparisons_and_benchmarks_are_read():
+    results = ROOT / "bench" / "results"
+    found = read([results / "compare_amazon-computers_2026-11-21.json", results / "sampling_cpu_1t_2026-11-21.json"])
+    assert (len(found.comparisons), len(found.benches)) == (1, 1)

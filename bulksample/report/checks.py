@@ -1,0 +1,83 @@
+"""Whether a file that looks like a result holds what a result holds, before anything is made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..dist.base import KINDS
+from ..errors import DataError
+from .ledger import PHASES
+
+Found = dict[str, Any]
+
+# Numbers that must be there, nested ones by KEY.NAME
+_BYTES = tuple(f"training_bytes.{kind}" for kind in ("total", *KINDS))
+_TRAINED = ("ranks", "seconds", "epochs", "epochs_in_this_run", "seconds_per_epoch", *(f"phases.{name}" for name in PHASES), *_BYTES)
+_SAMPLED = ("ranks", "seconds", "minibatches", "sampled_edges", "sampled_edges_per_second", "bytes_sent.total")
+_LINE = ("epoch", "seconds", "training_bytes.total")
+_ROW = ("epochs", "bytes.total", "messages.total", "seconds_per_epoch.mean")
+_SPREAD = ("median", "min", "max")
+_WORDS = ("method", "sampler")
+_DATA = ("vertices", "edges")
+
+
+def check_run(file: Path, found: Found) -> None:
+    """A result of `train` or `sample`; raises `DataError` with the file and what is missing or odd."""
+    trained = "sampled_edges" not in found
+    _numbers(str(file), found, _TRAINED if trained else _SAMPLED)
+    for key in _WORDS if trained else _WORDS[1:]:
+        _must(isinstance(found[key], str), str(file), key, found[key])
+    for key in ("config", "environment", "data", "balance"):
+        _must(isinstance(found.get(key, {}), dict), str(file), key, found.get(key))
+    _must("config" not in found or "version" in found.get("environment", {}), str(file), "environment.version", None)
+    if "balance" in found:
+        names = [f"balance.seconds.{phase}.{what}" for phase in PHASES for what in (*_SPREAD, "rank")]
+        _numbers(str(file), found, tuple(names))
+    if "data" in found:
+        _numbers(str(file), found["data"], _DATA)
+
+
+def check_line(where: str, found: Found) -> None:
+    """A line of an epoch; its loss is unknown where nobody had a seed."""
+    _numbers(where, found, _LINE)
+    _must(found["loss"] is None or _is_number(found["loss"]), where, "loss", found["loss"])
+
+
+def check_comparison(file: Path, found: Found) -> None:
+    """The table of `compare`."""
+    rows, networks = found["methods"], found["networks"]
+    _must(isinstance(rows, list) and all(isinstance(row, dict) for row in rows), str(file), "methods", rows)
+    _must(isinstance(networks, dict), str(file), "networks", networks)
+    for row in rows:
+        _must(isinstance(row.get("method"), str), str(file), "method", row.get("method"))
+        if not row.get("failed"):
+            _numbers(f"{file}, {row['method']}", row, _ROW)
+            for name in networks:
+                _numbers(f"{file}, {row['method']}, {name}", row.get("networks", {}).get(name, {}), ("seconds_per_epoch.mean",))
+
+
+def check_bench(file: Path, found: Found) -> None:
+    """A benchmark with a spread for each contestant."""
+    _must(isinstance(found["results"], dict), str(file), "results", found["results"])
+    for name, spread in found["results"].items():
+        _must(isinstance(spread, dict), str(file), name, spread)
+        _numbers(f"{file}, {name}", spread, _SPREAD)
+
+
+def _numbers(where: str, found: Found, names: tuple[str, ...]) -> None:
+    for name in names:
+        value: Any = found
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        _must(_is_number(value), where, name, value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _must(holds: bool, where: str, name: str, value: Any) -> None:
+    if not holds:
+        said = "is missing" if value is None else f"is {str(value)[:40]!r}"
+        raise DataError(f"{where}: is not a whole result: {name} {said}")
