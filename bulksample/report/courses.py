@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import plots
-from .canvas import COLOURS, shown
+from .canvas import COLOURS, INK, shown
 from .figure import Numbers, Plot
 from .scaling import SENT, Family
 from .series import Series, split_and_metric
@@ -66,11 +66,12 @@ def _curves(
 
 
 def scaling(families: list[Family]) -> list[Plot | None]:
+    """Seconds and bytes of an epoch by the number of ranks."""
     return [_by_ranks(families, "seconds", 1.0), _by_ranks(families, "bytes", 1e-6)]
 
 
 def _by_ranks(families: list[Family], what: str, scale: float) -> Plot | None:
-    """Measured as dots and a line, predicted as a dashed one."""
+    """Measured as dots, predicted as crosses."""
     points = {
         family.label: [(one.first["ranks"], scale * getattr(family.measured(one), what), family.predicted.get(one.first["ranks"]))
                        for one in family.members]
@@ -78,14 +79,14 @@ def _by_ranks(families: list[Family], what: str, scale: float) -> Plot | None:
     }  # fmt: skip
     if not any(value for each in points.values() for _, value, _ in each):
         return None
-    unit = "seconds of an epoch" if what == "seconds" else f"MB of {', '.join(SENT[:-1])} and {SENT[-1]} in an epoch"
+    unit = "seconds of an epoch" if what == "seconds" else "MB sent in an epoch, all ranks"
 
     def draw(sheet: Any, axis: Any) -> None:
         for colour, (label, each) in zip(COLOURS * len(points), points.items(), strict=False):
             axis.plot([p for p, _, _ in each], [value for _, value, _ in each], "o-", color=colour, label=shown(label))
             foreseen = [(p, scale * getattr(point, what)) for p, _, point in each if point]
             if foreseen:
-                axis.plot(*zip(*foreseen, strict=True), "--", color=colour, label=shown(f"{label}, predicted", 40))
+                axis.plot(*zip(*foreseen, strict=True), "x--", color=INK, linewidth=1.1, label=shown(f"{label}, predicted", 40))
         ranks = sorted({p for each in points.values() for p, _, _ in each})
         axis.set_xscale("log", base=2)
         axis.set_xticks(ranks, ranks)
@@ -100,7 +101,8 @@ def _by_ranks(families: list[Family], what: str, scale: float) -> Plot | None:
     ]  # fmt: skip
     said = ". ".join(f"{row[0]}: {row[1]} measured" + (f", {row[2]} predicted" if row[2] else "") for row in body)
     reasons = [f"No prediction for {family.label}: {family.why_not}." for family in families if family.why_not]
-    note = " ".join(["Predicted by bulksample plan from the run on the fewest ranks, for ranks with processors of their own.", *reasons])
+    how = "from the run on the fewest ranks, for ranks with processors of their own" if what == "seconds" else f"for {', '.join(SENT)}"
+    note = " ".join([f"Crosses are predicted by bulksample plan {how}.", *reasons])
     title = "Seconds by ranks" if what == "seconds" else "Bytes by ranks"
     numbers = Numbers(["run", "measured", "predicted"], body)
     return Plot(f"scaling_{what}", title, f"{unit} by ranks. {said}.", note, draw, (4.6, 3.3), numbers)

@@ -37,7 +37,8 @@ class Page:
         self.series, self.skipped = series_of(reading.runs), reading.skipped
         self.plots = _all_plots(self.series, families(self.series, device, network), reading.benches)
         self.comparisons = [(name, _compared(found)) for name, found in reading.comparisons]
-        self.differences = Numbers(["setting", *(one.label for one in self.series)], _transposed(differences(self.series)))
+        alike = [one for one in self.series if one.first and one.runs[0].trained] or [one for one in self.series if one.first]
+        self.differences = Numbers(["setting", *(one.label for one in alike)], _transposed(differences(alike)))
         self.environments = environments(self.series)
         self._runs = reading.runs
 

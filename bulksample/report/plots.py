@@ -151,7 +151,8 @@ def bars(axis: Any, labels: list[str], spreads: Sequence[Mapping[str, float]], c
     middle = [spread["median"] for spread in spreads]
     reach = [[abs(spread[end] - spread["median"]) for spread in spreads] for end in ("min", "max")]
     axis.barh(range(len(labels)), middle, color=[colours[i % len(colours)] for i in range(len(labels))], height=0.62)
-    axis.errorbar(middle, range(len(labels)), xerr=reach, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2)
+    if any(map(any, reach)):
+        axis.errorbar(middle, range(len(labels)), xerr=reach, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2)
     _named(axis, labels)
 
 
