@@ -125,7 +125,7 @@ class Page:
 def _all_plots(series: list[Series], families: list[Family], benches: list[tuple[str, Found]]) -> list[Plot]:
     """Every figure for which there is something to show."""
     trained = [one for one in series if one.runs[0].trained and one.first]
-    styles = styles_of(one.label for one in series)
+    styles = styles_of(one.label for one in series if one.lines)
     made = [bars.phases(trained), *courses.progress(series, styles), bars.bytes_by_kind(trained), *courses.scaling(families)]
     made += [bars.balance(trained), bars.sampling(series)]
     return [plot for plot in made if plot] + [bars.bench(name, bench) for name, bench in benches]
