@@ -1,83 +1,17 @@
-"""A `Data` object as the algebra sees it, with the way back from an entry of A to the user's edges.
-
-    A[v, u] = 1, or the weight, of the edges u -> v;    entry i of A stands for edges[pointers[i] : pointers[i + 1]]
-
-torch_geometric allows parallel edges, the algebra does not: A holds a pair once, and every edge is kept beside it.
-"""
+"""A `Data` object as arrays, and what is refused."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from ...errors import DataError, UsageError
-from ...sparse import CSR, MAX_VERTICES, fixed_point, runs
+from ...errors import UsageError
+from ..edges import EdgeGraph, edge_graph
 
 _ONLY = "heterogeneous, remote and temporal graphs are not supported: a torch_geometric.data.Data without times would fit"
-
-
-@dataclass(frozen=True, eq=False)
-class EdgeGraph:
-    """A graph whose edges have positions of their own.
-
-    Parameters
-    ----------
-    matrix : CSR, shape (n, n), canonical
-        Ones where no edge repeats and none is weighted; else int64: the sum of the weights, or the number, of the parallel edges.
-    edges : int64, shape (m,)
-        The position of each edge in the user's `edge_index`, sorted by (destination, source, position).
-    pointers : int64, shape (nnz + 1,), optional
-        Where the edges of each entry begin; None where no edge repeats.
-    weights : int64, shape (m,), optional
-        Of each edge, in the order of `edges`.
-    """
-
-    matrix: CSR
-    edges: np.ndarray
-    pointers: np.ndarray | None
-    weights: np.ndarray | None
-
-    @cached_property
-    def incidence(self) -> CSR:
-        """Which edges end at a vertex: shape (n, m), column e being ``edges[e]``."""
-        if len(self.edges) > MAX_VERTICES:
-            raise DataError(f"{len(self.edges)} edges do not fit int32, which parallel edges are numbered in")
-        starts = self._starts[self.matrix.indptr]
-        return CSR(starts, np.arange(len(self.edges), dtype=np.int32), self.weights, (self.matrix.shape[0], len(self.edges)))
-
-    @cached_property
-    def sources(self) -> np.ndarray:
-        """The source of each edge, in the order of `edges`: int32, shape (m,)."""
-        return np.repeat(self.matrix.indices, np.diff(self._starts))
-
-    def edges_of(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """All edges of some entries of A.
-
-        Returns
-        -------
-        edges : int64
-            Positions in `edges`.
-        counts : int64, shape (len(entries),)
-            How many each entry has.
-        shares : float32, optional
-            The share of each edge in the weight of its entry; None where each entry is one edge.
-        """
-        if self.pointers is None:
-            return entries, np.ones(len(entries), np.int64), None
-        counts = self.pointers[entries + 1] - self.pointers[entries]
-        edges = runs(self.pointers[entries], counts)
-        total = np.repeat(self.matrix.entries()[entries], counts)
-        own = np.ones(len(edges), np.int64) if self.weights is None else self.weights[edges]
-        return edges, counts, (own / np.maximum(total, 1)).astype(np.float32)
-
-    @property
-    def _starts(self) -> np.ndarray:
-        return np.arange(self.matrix.nnz + 1) if self.pointers is None else self.pointers
 
 
 def check_input(data: Any, **temporal: Any) -> None:
@@ -95,36 +29,20 @@ def check_times(**temporal: Any) -> None:
         raise UsageError(f"{_ONLY}; got {', '.join(asked)}")
 
 
-def edge_graph(data: Data, weight_attr: str | None = None) -> EdgeGraph:
+def graph_of(data: Data, weight_attr: str | None = None) -> EdgeGraph:
     """The graph of a `Data` object: of its `edge_index`, or of its `adj_t` (torch_sparse, or torch in compressed rows).
 
     Raises
     ------
-    DataError
-        If an edge names no vertex, or a weight is negative or not finite.
-    UsageError
-        If there is no such weight, or it has not one number for each edge.
+    DataError, UsageError
+        See `edge_graph`; `UsageError` also where there is no such weight.
     """
-    n = int(data.num_nodes or 0)
-    sources, destinations = edge_ends(data)
-    for name, ends in (("source", sources), ("destination", destinations)):
-        bad = np.flatnonzero((ends < 0) | (ends >= n))
-        if len(bad):
-            raise DataError(f"edge {bad[0]} names {name} {ends[bad[0]]}; vertices run from 0 to {n - 1}")
-    keys = destinations * n + sources
-    if (keys[1:] >= keys[:-1]).all():
-        edges = np.arange(len(keys))
-    else:
-        ordered, order = torch.sort(torch.from_numpy(keys), stable=True)
-        keys, edges = ordered.numpy(), order.numpy()
-    weights = None if weight_attr is None else _weights(data, weight_attr, sources, destinations, n)[edges]
-    first = np.flatnonzero(np.diff(keys, prepend=-1))
-    indptr = np.searchsorted(keys[first], np.arange(n + 1) * n) if n else np.zeros(1, np.int64)
-    values, pointers = weights, None
-    if len(first) < len(keys):
-        pointers = np.append(first, len(keys))
-        values = np.diff(pointers) if weights is None else np.add.reduceat(weights, first)
-    return EdgeGraph(CSR(indptr.astype(np.int64), (keys[first] % max(n, 1)).astype(np.int32), values, (n, n)), edges, pointers, weights)
+    weights = None
+    if weight_attr is not None:
+        if weight_attr not in data:
+            raise UsageError(f"the graph has no weight {weight_attr!r}; it has {', '.join(data.keys())}")
+        weights = torch.as_tensor(data[weight_attr]).cpu().double().numpy()
+    return edge_graph(*edge_ends(data), int(data.num_nodes or 0), weights, weight_attr or "")
 
 
 def edge_ends(data: Data) -> tuple[np.ndarray, np.ndarray]:
@@ -145,14 +63,3 @@ def compressed(data: Data) -> torch.Tensor | None:
     """The `adj_t` of a graph where it is a torch tensor in compressed rows."""
     adj_t = data.adj_t if "adj_t" in data else None
     return adj_t if isinstance(adj_t, torch.Tensor) and adj_t.layout == torch.sparse_csr else None
-
-
-def _weights(data: Data, name: str, sources: np.ndarray, destinations: np.ndarray, n: int) -> np.ndarray:
-    """Fixed-point weights of the edges, in the user's order: int64, shape (m,)."""
-    if name not in data:
-        raise UsageError(f"the graph has no weight {name!r}; it has {', '.join(data.keys())}")
-    weights = torch.as_tensor(data[name]).cpu().double().numpy()
-    if weights.shape not in ((len(sources),), (len(sources), 1)):
-        raise UsageError(f"weight {name!r} must have one number for each of the {len(sources)} edges; its shape is {weights.shape}")
-    most = max(int(np.bincount(ends, minlength=1).max(initial=0)) for ends in (sources, destinations))
-    return fixed_point(weights.reshape(-1), most)[0]

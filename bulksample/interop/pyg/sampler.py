@@ -26,11 +26,11 @@ from ...errors import UsageError
 from ...rng import MAX_EPOCHS, MAX_MINIBATCHES, Stream
 from ...selection import Selection
 from ...sparse import runs
+from ..distributed import block_rows
+from ..parallel import expand_edges
 from .arrange import Arranged, arrange
-from .distributed import block_rows
-from .graph import check_input, check_times, edge_graph
+from .graph import check_input, check_times, graph_of
 from .negatives import SeededNegatives
-from .parallel import expand_edges
 
 
 class BulkSampler(BaseSampler):
@@ -88,7 +88,7 @@ class BulkSampler(BaseSampler):
         self.sampler = samplers.make(sampler, _fanouts(num_neighbors), frontier="new", **options)
         self.subgraph_type, self.disjoint = SubgraphType(subgraph_type), disjoint
         self.num_nodes, self.stream, self.backend = int(data.num_nodes or 0), Stream(seed), backend
-        self.graph = edge_graph(data, weight_attr)
+        self.graph = graph_of(data, weight_attr)
         self._by_edge = sampler == "sage" and self.graph.pointers is not None
         if grid is not None and comm is None:
             raise UsageError("a grid was asked for without ranks; comm=bulksample.dist.comm.world() would fit")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ...backends.base import Backend
-from ...dist.base import Comm
-from ...dist.grid import ProcessGrid
-from ...dist.layout import Layout
-from ...dist.owner import OwnerAdjacency
-from ...sparse import CSR
+from ..backends.base import Backend
+from ..dist.base import Comm
+from ..dist.grid import ProcessGrid
+from ..dist.layout import Layout
+from ..dist.owner import OwnerAdjacency
+from ..sparse import CSR
 
 
 def block_rows(matrix: CSR, comm: Comm, replication: int, backend: Backend) -> OwnerAdjacency:

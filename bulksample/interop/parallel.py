@@ -5,12 +5,12 @@ P = Q B,  B the n x m incidence of edges and their destinations;    the picks ar
 
 from __future__ import annotations
 
-from ...backends.base import Backend
-from ...backends.hops import Expansion, Hop, hop_by_hop
-from ...rng import Stream
-from ...samplers import NodeWise
-from ...selection import Selection
-from .graph import EdgeGraph
+from ..backends.base import Backend
+from ..backends.hops import Expansion, Hop, hop_by_hop
+from ..rng import Stream
+from ..samplers import NodeWise
+from ..selection import Selection
+from .edges import EdgeGraph
 
 
 def expand_edges(graph: EdgeGraph, backend: Backend, sampler: NodeWise, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
@@ -20,4 +20,4 @@ def expand_edges(graph: EdgeGraph, backend: Backend, sampler: NodeWise, seeds: S
         picks = backend.sample_rows(graph.incidence, frontier, sampler.fanouts[hop], sampler.draw(stream, hop, epoch))
         return Hop(picks.pointers, graph.sources[picks.columns], picks.columns.astype("int64"))
 
-    return hop_by_hop(backend.relabel, seeds, draw_hop, len(sampler.fanouts), only_new=True)
+    return hop_by_hop(backend.relabel, seeds, draw_hop, len(sampler.fanouts), sampler.frontier == "new")
