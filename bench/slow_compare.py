@@ -22,14 +22,13 @@ import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import netlab
 from harness import machine
 from ranks import mpirun
-from slow_network import PAYLOAD, rates, refuse_if_impossible
+from slow_network import PAYLOAD, go_inside, rates
 
 _EVERY_RUN = ["--threads", "1"]
 
@@ -109,10 +108,7 @@ def read_options() -> argparse.Namespace:
 
 def main() -> None:
     options = read_options()
-    if not netlab.is_inside():
-        refuse_if_impossible()
-        with tempfile.TemporaryDirectory() as folder:
-            sys.exit(netlab.enter(sys.argv, TMPDIR=folder))
+    go_inside()
     lab = netlab.Lab(options.hosts)
     found = {rate: compare(lab, rate, options) for rate in ["none", *options.rates]}
     made = lines(found)

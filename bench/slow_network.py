@@ -235,21 +235,22 @@ def read_options() -> argparse.Namespace:
     return read_work_options(parser, FULL, QUICK)
 
 
-def refuse_if_impossible() -> None:
-    """End with code 2, saying why, where this cannot run."""
+def go_inside() -> None:
+    """Outside the network namespaces, run this program in some and end as it ends; with code 2, saying why, where that cannot be."""
+    if netlab.is_inside():
+        return
     reason = netlab.refusal()
     if reason is None and "HYDRA" not in subprocess.run([mpirun(), "--version"], capture_output=True, text=True, check=False).stdout:
         reason = "hosts are reached by the mpirun of MPICH; this is another: pip install mpich would bring one"
     if reason:
         refuse(reason)
+    with tempfile.TemporaryDirectory() as folder:
+        sys.exit(netlab.enter(sys.argv, TMPDIR=folder))
 
 
 def main() -> None:
     options = read_options()
-    if not netlab.is_inside():
-        refuse_if_impossible()
-        with tempfile.TemporaryDirectory() as folder:
-            sys.exit(netlab.enter(sys.argv, TMPDIR=folder))
+    go_inside()
     foresight = Foresight(work_of(options, options.work or Path(tempfile.gettempdir())))
     asked = {name: getattr(options, name) for name in ("hosts", "fanouts", "batch_size", "bulk_size", "hidden", "cache_bytes")}
     about = machine() | foresight.sizes() | asked

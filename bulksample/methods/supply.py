@@ -36,24 +36,22 @@ NOTHING = Step(None, None)
 
 
 class Steps(ABC):
-    """The steps of one epoch after another; alike in number on every rank."""
+    """The steps of one epoch after another; alike in number on every rank.
 
-    together = 1  # minibatches whose features are fetched at once
+    Attributes
+    ----------
+    epoch : int
+        The one under way.
+    step : int
+        Steps of it that were consumed: yielded, and asked for the next.
+    steps : int
+        Of an epoch.
+    together : int
+        Minibatches whose features are fetched at once.
+    """
 
-    @property
-    @abstractmethod
-    def epoch(self) -> int:
-        """The epoch under way."""
-
-    @property
-    @abstractmethod
-    def step(self) -> int:
-        """Steps of it that were consumed: yielded, and asked for the next."""
-
-    @property
-    @abstractmethod
-    def steps(self) -> int:
-        """Steps of an epoch."""
+    epoch = step = 0
+    steps = together = 1
 
     @abstractmethod
     def __iter__(self) -> Iterator[Step]:
@@ -104,21 +102,12 @@ class Minibatches(Steps):
     """
 
     def __init__(self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1) -> None:
-        self.loader, self._view, self._ledger, self.together = loader, view, ledger, together
-        self._place = loader.state_dict()
+        self.loader, self._view, self._ledger, self.together, self.steps = loader, view, ledger, together, loader.steps
+        self._stand(loader.state_dict())
         self._upcoming: Window | None = None
 
-    @property
-    def epoch(self) -> int:
-        return int(self._place["epoch"])
-
-    @property
-    def step(self) -> int:
-        return int(self._place["step"])
-
-    @property
-    def steps(self) -> int:
-        return self.loader.steps
+    def _stand(self, place: dict[str, Any]) -> None:
+        self._place, self.epoch, self.step = place, int(place["epoch"]), int(place["step"])
 
     def __iter__(self) -> Iterator[Step]:
         remaining = iter(self.loader)
@@ -132,11 +121,11 @@ class Minibatches(Steps):
                 if i == len(window.places) // 2:
                     self._start(remaining)
                 last = first + (0 if minibatch is None else len(minibatch.vertices))
-                self._place = place
+                self._stand(place)
                 yield Step(minibatch, rows if len(window.minibatches) == 1 else rows[first:last])
                 self._view.order.used(minibatch)
                 first = last
-        self._place = self.loader.state_dict()
+        self._stand(self.loader.state_dict())
 
     def drop(self) -> None:
         if self._upcoming is not None:
@@ -161,7 +150,7 @@ class Minibatches(Steps):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.loader.load_state_dict(state)
-        self._place = self.loader.state_dict()
+        self._stand(self.loader.state_dict())
 
     def facts(self) -> dict[str, Any]:
         return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes}
@@ -176,37 +165,22 @@ def _vertices(minibatches: list[MiniBatch | None]) -> np.ndarray:
 class WholeGraph(Steps):
     """One step an epoch, on everything."""
 
-    def __init__(self) -> None:
-        self._epoch = self._step = 0
-
-    @property
-    def epoch(self) -> int:
-        return self._epoch
-
-    @property
-    def step(self) -> int:
-        return self._step
-
-    @property
-    def steps(self) -> int:
-        return 1
-
     def __iter__(self) -> Iterator[Step]:
-        if not self._step:
-            self._step = 1
+        if not self.step:
+            self.step = 1
             yield NOTHING
-        self._epoch, self._step = self._epoch + 1, 0
+        self.epoch, self.step = self.epoch + 1, 0
 
     def drop(self) -> None:
         pass
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self._epoch, "step": self._step}
+        return {"epoch": self.epoch, "step": self.step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state.keys() != {"epoch", "step"}:
             raise UsageError("the state is one of minibatches, not of training on the whole graph")
-        self._epoch, self._step = int(state["epoch"]), int(state["step"])
+        self.epoch, self.step = int(state["epoch"]), int(state["step"])
 
     def facts(self) -> dict[str, Any]:
         return {}

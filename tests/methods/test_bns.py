@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from communities import community_graph, dense_adjacency
+from communities import dense_adjacency
 from launch import run_ranks
+from watched import weights_of
 
 from bulksample import UsageError
 from bulksample.config import TrainConfig
@@ -17,14 +18,6 @@ from bulksample.train.loop import Trainer
 BNS = {"method": "bns", "layers": 3, "hidden": 12, "epochs": 5, "lr": 0.01, "threads": 1, "partition": "random", "eval_every": 5}
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("graphs")
-    for name, kind in {"plain": {}, "sparse": {"sparse": True}}.items():
-        store.save(community_graph(**kind), folder / name)
-    return folder
-
-
 def made(directory, comm, **options):
     return Trainer(TrainConfig.of(**{**BNS, **options}), directory, comm)
 
@@ -32,7 +25,7 @@ def made(directory, comm, **options):
 def trained(directory, comm, **options):
     trainer = made(directory, comm, **options)
     report = trainer.run()
-    return torch.cat([parameter.detach().reshape(-1) for parameter in trainer.model.parameters()]), report
+    return weights_of(trainer), report
 
 
 @pytest.mark.parametrize(("name", "model"), [("plain", "sage"), ("plain", "gcn"), ("sparse", "sage")])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from communities import community_graph, dense_adjacency
 from launch import run_ranks
+from watched import weights_of
 
 from bulksample import UsageError, methods
 from bulksample.config import TrainConfig
@@ -20,20 +21,8 @@ COFREE = {**SMALL, "method": "cofree"}
 CUTS = ("random", "degree")
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("graphs")
-    for name, kind in {"plain": {}, "sparse": {"sparse": True}, "weighted": {"weighted": True}}.items():
-        store.save(community_graph(**kind), folder / name)
-    return folder
-
-
 def made(directory, comm, **options):
     return Trainer(TrainConfig.of(**{**COFREE, **options}), directory, comm)
-
-
-def weights_of(trainer):
-    return torch.cat([parameter.detach().reshape(-1) for parameter in trainer.model.parameters()])
 
 
 def trained(directory, comm, **options):

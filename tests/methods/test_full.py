@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from communities import community_graph, dense_adjacency, dense_features
 from launch import run_ranks
+from watched import Losses
 
 from bulksample import UsageError, backends
 from bulksample.config import TrainConfig
@@ -22,33 +23,6 @@ from bulksample.methods import make
 from bulksample.train.loop import Trainer
 
 STILL = {"method": "full", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, "dropout": 0.0, "threads": 1}
-
-
-class Losses:
-    """An observer that keeps the losses."""
-
-    def __init__(self):
-        self.losses = []
-
-    def begin(self, *_):
-        pass
-
-    def step(self, epoch, step, loss):
-        self.losses.append(loss)
-
-    def epoch(self, line):
-        pass
-
-    def end(self):
-        pass
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("graphs")
-    for name, kind in {"plain": {}, "sparse": {"sparse": True}, "weighted": {"weighted": True}, "wide": {"width": 40}}.items():
-        store.save(community_graph(**kind), folder / name)
-    return folder
 
 
 def trained(source, comm, **options):

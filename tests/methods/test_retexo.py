@@ -8,12 +8,11 @@ import pytest
 import torch
 from communities import community_graph
 from launch import run_ranks
-from test_full import Losses
+from watched import Losses, weights_of
 
 from bulksample import UsageError
 from bulksample.config import TrainConfig
 from bulksample.data import store
-from bulksample.dist.base import Comm
 from bulksample.dist.threads import SerialComm, on_threads
 from bulksample.gnn.aggregate import SparseRows
 from bulksample.gnn.inference import infer
@@ -25,24 +24,12 @@ STILL = {"method": "retexo", "layers": 3, "hidden": 12, "epochs": 6, "lr": 0.01,
 MODELS = ["gcn", "sage", "sage-pool", "gat"]
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("graphs")
-    for name, kind in {"plain": {}, "sparse": {"sparse": True}, "wide": {"width": 40}}.items():
-        store.save(community_graph(**kind), folder / name)
-    return folder
-
-
 def trained(source, comm=None, **options):
     """The losses of all rounds, the trainer and the report."""
     watched = Losses()
     trainer = Trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [watched])
     report = trainer.run()
     return watched.losses, trainer, report
-
-
-def weights(trainer):
-    return torch.cat([parameter.detach().reshape(-1) for parameter in trainer.model.parameters()])
 
 
 @torch.no_grad()
@@ -103,7 +90,7 @@ def test_one_layer_is_full_graph_training_to_the_bit(stored, model, graph):
     losses, trainer, report = trained(stored / graph, None, **asked)
     expected, full, whole = trained(stored / graph, None, **asked, method="full")
     assert losses == expected
-    assert torch.equal(weights(trainer), weights(full))
+    assert torch.equal(weights_of(trainer), weights_of(full))
     assert report["test_accuracy"] == whole["test_accuracy"]
 
 
@@ -111,120 +98,7 @@ def test_an_attention_layer_alone_is_that_of_full_graph_training_too(stored):
     losses, trainer, _ = trained(stored / "plain", None, layers=1, model="gat", heads=1)
     expected, full, _ = trained(stored / "plain", None, layers=1, model="gat", heads=1, method="full")
     assert losses == expected
-    assert torch.equal(weights(trainer), weights(full))
-
-
-# ---- R3: bytes
-
-
-class Spying(Retexo):
-    """Notes what is sent in every round, by kind, and every all-to-all."""
-
-    def view(self, view, comm):
-        self.per_round, self.exchanges, self._comm = [], [], comm
-        started = comm.start_alltoall
-
-        def start(parts, kind):
-            self.exchanges.append(kind)
-            return started(parts, kind)
-
-        comm.start_alltoall = start
-        return super().view(view, comm)
-
-    def begin_round(self, trainer):
-        self._before = {kind: sent.bytes for kind, sent in self._comm.tally.items()} | {"exchanges": len(self.exchanges)}
-
-    def end_round(self, trainer):
-        self._note()
-
-    def evaluate(self, trainer):
-        self._before = {kind: sent.bytes for kind, sent in self._comm.tally.items()} | {"exchanges": len(self.exchanges)}
-        scores = super().evaluate(trainer)
-        self._note()
-        return scores
-
-    def _note(self):
-        now = {kind: sent.bytes for kind, sent in self._comm.tally.items()} | {"exchanges": len(self.exchanges)}
-        self.per_round.append({kind: now[kind] - before for kind, before in self._before.items()})
-
-
-@pytest.mark.parametrize(("model", "width", "sizes"), [
-    ("gcn", 12, [8 * 12 + 12 + 24 + 39, 12 * 12 + 12 + 24 + 39, 12 * 3 + 3]),
-    ("sage", 12, [2 * 8 * 12 + 12 + 24 + 39, 2 * 12 * 12 + 12 + 24 + 39, 2 * 12 * 3 + 3]),
-    ("gat", 3, [8 * 12 + 24 + 3 + 6 + 12, 3 * 12 + 24 + 3 + 6 + 12, 3 * 3 + 6 + 3]),
-])  # fmt: skip
-@pytest.mark.parametrize(("p", "partition"), [(4, "random"), (3, "block")])
-def test_bytes_are_those_of_the_formula_and_rounds_send_gradients_alone(stored, monkeypatch, model, width, sizes, p, partition):
-    """A network 8-12-12-3 (with 4 averaged heads: 8-3-3-3); |theta_l| is the layer, its norm and its head of 3 classes."""
-    monkeypatch.setitem(__import__("bulksample.methods").methods.METHODS, "retexo", Spying)
-    rounds = 5
-
-    def rank(comm):
-        _, trainer, report = trained(stored / "plain", comm, model=model, epochs=rounds, partition=partition)
-        return {kind: sent.bytes for kind, sent in comm.tally.items()}, trainer.method, report, len(trainer.method.rows.halo.vertices)
-
-    tallies, methods, reports, halo = zip(*on_threads(p, rank), strict=True)
-    sent = {kind: sum(tally[kind] for tally in tallies) for kind in tallies[0]}
-    expected = {
-        "features": 4 * sum(halo) * 8,
-        "activations": 4 * sum(halo) * 2 * width,
-        "gradients": 4 * 2 * (p - 1) * rounds * sum(size + 3 for size in sizes),
-        "model": 4 * 2 * (p - 1) * sum(sizes),
-    }
-    assert {kind: sent[kind] for kind in expected} == expected
-    assert reports[0]["predicted_bytes"] == expected
-    assert all(method.exchanges.count("activations") == 2 for method in methods)  # and one of the features: L = 3
-    trained_in, judged_in = methods[0].per_round[0::2], methods[0].per_round[1::2]
-    assert len(trained_in) == len(judged_in) == 3 * rounds
-    for counts in zip(*(method.per_round[0::2] for method in methods), strict=True):
-        assert all(count[kind] == 0 for count in counts for kind in ("activations", "features", "model", "topology", "exchanges"))
-    assert [sum(c["gradients"] for c in counts) for counts in zip(*(method.per_round[0::2] for method in methods), strict=True)] == [
-        4 * 2 * (p - 1) * (size + 3) for size in sizes for _ in range(rounds)
-    ]
-    for count in judged_in:  # six counts, reduced
-        assert all(count[kind] == 0 for kind in count if kind != "control")
-    assert sum(c["control"] for c in (method.per_round[1] for method in methods)) == 2 * (p - 1) * 8 * 6
-
-
-def test_sparse_features_are_counted_as_they_travel(stored):
-    def rank(comm):
-        return trained(stored / "sparse", comm, layers=2)[2], comm.tally["features"].bytes
-
-    reports, sent = zip(*on_threads(4, rank), strict=True)
-    assert reports[0]["predicted_bytes"]["features"] == sum(sent) > 0
-
-
-@pytest.mark.parametrize("codec", ["fp32", "bf16", "int8", "int2"])
-def test_dense_features_are_counted_as_the_codec_sends_them(stored, codec):
-    def rank(comm):
-        return trained(stored / "plain", comm, layers=2, feature_codec=codec)[2], comm.tally["features"].bytes
-
-    reports, sent = zip(*on_threads(4, rank), strict=True)
-    assert reports[0]["predicted_bytes"]["features"] == sum(sent) > 0
-
-
-def test_no_gradient_of_a_row_comes_back(stored, monkeypatch):
-    def refused(*_):
-        raise AssertionError("a gradient of rows travels")
-
-    monkeypatch.setattr("bulksample.dist.halo.Halo.start_back", refused)
-    on_threads(3, lambda comm: trained(stored / "plain", comm, model="gat"))
-    with pytest.raises(AssertionError, match="travels"):
-        on_threads(3, lambda comm: trained(stored / "plain", comm, method="full"))
-
-
-@pytest.mark.parametrize("codec", ["bf16", "fp16"])
-def test_gradients_may_travel_in_half_the_bytes(stored, codec):
-    def rank(comm):
-        losses, trainer, report = trained(stored / "plain", comm, gradient_codec=codec, epochs=30, model="gcn")
-        return losses, comm.tally["gradients"].bytes, report, weights(trainer)
-
-    exact = on_threads(4, lambda comm: trained(stored / "plain", comm, epochs=30, model="gcn")[0])[0]
-    losses, sent, reports, held = zip(*on_threads(4, rank), strict=True)
-    assert sum(sent) == reports[0]["predicted_bytes"]["gradients"]
-    assert all(torch.equal(own, held[0]) for own in held)
-    assert losses[0] != exact
-    np.testing.assert_allclose(losses[0], exact, rtol=0.02)
+    assert torch.equal(weights_of(trainer), weights_of(full))
 
 
 # ---- R5, R6, R7
@@ -312,81 +186,6 @@ def test_vertices_without_neighbours_are_trained_on_and_predicted(tmp_path, meth
     assert round(report["test_accuracy"] * graph.masks["test"].sum(), 6) % 1 == 0  # each of them is counted
 
 
-# ---- R8: federated mode
-
-
-class Payloads:
-    """Every array that any rank brings to a collective."""
-
-    def __init__(self, monkeypatch):
-        self.brought = []
-        for name in ("allreduce", "allgather_rows", "broadcast", "start_alltoall"):
-            monkeypatch.setattr(Comm, name, self._wrapped(getattr(Comm, name)))
-
-    def _wrapped(self, collective):
-        def call(comm, first, *args, **kwargs):
-            kind = args[-1] if isinstance(args[-1], str) else args[0]
-            for array in first if isinstance(first, list) else [first]:
-                self.brought.append((kind, np.array(array)))
-            return collective(comm, first, *args, **kwargs)
-
-        return call
-
-
-def kinds_with(brought, marks):
-    return {kind for kind, array in brought if array.dtype.kind == "f" and np.isin(array.astype(np.float32), marks).any()}
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_no_feature_leaves_a_client(tmp_path, monkeypatch, model):
-    """Features are numbers that nothing else is; one step of no length leaves the weights, and logits, without them."""
-    graph = community_graph()
-    graph.features[:] = 1000.25 + np.arange(graph.features.size, dtype=np.float32).reshape(graph.features.shape)
-    store.save(graph, tmp_path / "g")
-    asked = {"layers": 2, "epochs": 1, "model": model}
-    federated = Payloads(monkeypatch)
-    tallies = on_threads(3, lambda comm: (trained(tmp_path / "g", comm, **asked, method="retexo-federated"), comm.tally)[1])
-    assert not kinds_with(federated.brought, graph.features)
-    assert sum(tally["features"].bytes for tally in tallies) == 0
-    rows = [array for kind, array in federated.brought if kind == "activations" and array.ndim == 2]
-    assert rows
-    assert {array.shape[1] for array in rows} == {graph.num_classes}
-    federated.brought.clear()
-    on_threads(3, lambda comm: trained(tmp_path / "g", comm, **asked))
-    assert "features" in kinds_with(federated.brought, graph.features)  # partition mode does send them
-
-
-@pytest.mark.parametrize("vertices", [1, 4])
-def test_what_clients_send_is_counted(stored, vertices):
-    graph = store.load(stored / "plain")
-    rounds, hidden, classes = 5, 12, 3
-    asked = {"method": "retexo-federated", "layers": 2, "model": "gcn", "client_vertices": vertices, "epochs": rounds}
-    report = trained(stored / "plain", None, **asked)[2]
-    client = np.arange(graph.n) // vertices
-    row = np.repeat(np.arange(graph.n), np.diff(graph.adjacency.indptr))
-    pairs = {(u, client[v]) for v, u in zip(row, graph.adjacency.indices, strict=True) if client[u] != client[v]}
-    sizes = [8 * hidden + hidden * classes] + 2 * [2 * classes * hidden + hidden + hidden * classes]
-    asked = sum(len(set(client[graph.masks[split]])) for split in ("train", "val"))
-    assert report["client_bytes"] == {
-        "parameters": 4 * 2 * rounds * asked * sum(sizes),
-        "final": 4 * len(set(client)) * sum(sizes),
-        "logits": 4 * 2 * len(pairs) * classes,
-    }
-    spread = on_threads(3, lambda comm: trained(stored / "plain", comm, **{**STILL, **{
-        "method": "retexo-federated", "layers": 2, "model": "gcn", "epochs": rounds, "partition": "random",
-    }})[2])[0]  # fmt: skip
-    if vertices == 1:  # clients of one vertex are the same on any ranks
-        assert spread["client_bytes"] == report["client_bytes"]
-
-
-def test_the_best_stage_gives_the_scores(stored):
-    _, _, report = trained(stored / "plain", None, method="retexo-federated", layers=3, epochs=20, model="sage")
-    found = [stage["val_accuracy"] for stage in report["stages"]]
-    assert len(found) == 4
-    assert report["val_accuracy"] == max(found)
-    assert report["test_accuracy"] == report["stages"][report["best_stage"]]["test_accuracy"]
-
-
 # ---- stages of a run
 
 
@@ -454,7 +253,7 @@ def test_going_on_in_any_stage_gives_the_same_bits(stored, tmp_path, asked, cras
     assert report["resumed"]
     assert 0 < len(again) < len(told)
     assert again == told[len(told) - len(again) :]
-    assert torch.equal(weights(trainer), weights(whole))
+    assert torch.equal(weights_of(trainer), weights_of(whole))
     for key in ("stages", "test_accuracy", "val_accuracy", "best_epoch", "steps", "predicted_bytes"):
         assert report[key] == expected[key], key
 
@@ -471,7 +270,7 @@ def test_ranks_go_on_together(stored, tmp_path):
         on_threads(3, interrupted)
     again = on_threads(3, lambda comm: trained(stored / "plain", comm, **options, resume="auto"))
     assert again[0][0] == told[len(told) - len(again[0][0]) :]
-    assert all(torch.equal(weights(trainer), weights(again[0][1])) for _, trainer, _ in again)
+    assert all(torch.equal(weights_of(trainer), weights_of(again[0][1])) for _, trainer, _ in again)
 
 
 @pytest.mark.parametrize("method", ["retexo", "retexo-federated"])

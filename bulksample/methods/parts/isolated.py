@@ -39,38 +39,24 @@ class Isolated(Steps):
 
     def __init__(self, what: dict[str, Any], forget: Callable[[], None]) -> None:
         self._what, self._forget = what, forget
-        self._epoch = self._step = 0
-        self._steps = 1
         self.minibatches: Minibatches | None = None
-
-    @property
-    def epoch(self) -> int:
-        return self._epoch
-
-    @property
-    def step(self) -> int:
-        return self._step
-
-    @property
-    def steps(self) -> int:
-        return self._steps
 
     def train_on(self, minibatches: Minibatches | None, steps: int) -> None:
         """Go on with another view, from where the run stands."""
-        self.minibatches, self._steps = minibatches, steps
+        self.minibatches, self.steps = minibatches, steps
         if minibatches is not None:
-            place = {"epoch": self._epoch, "step": min(self._step, minibatches.steps)}
+            place = {"epoch": self.epoch, "step": min(self.step, minibatches.steps)}
             minibatches.load_state_dict(minibatches.state_dict() | place)
 
     def __iter__(self) -> Iterator[Step]:
         held = iter(self.minibatches or ())
-        while self._step < self._steps:
+        while self.step < self.steps:
             step = next(held, NOTHING)
-            self._step += 1
+            self.step += 1
             yield step
         for _ in held:  # it moves on to the next epoch when it is asked once more
-            raise UsageError(f"there are more than {self._steps} steps in epoch {self._epoch}")
-        self._epoch, self._step = self._epoch + 1, 0
+            raise UsageError(f"there are more than {self.steps} steps in epoch {self.epoch}")
+        self.epoch, self.step = self.epoch + 1, 0
 
     def drop(self) -> None:
         if self.minibatches is not None:
@@ -78,14 +64,14 @@ class Isolated(Steps):
         self._forget()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self._epoch, "step": self._step, **self._what}
+        return {"epoch": self.epoch, "step": self.step, **self._what}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for key, own in self._what.items():
             if state.get(key) != own:
                 raise UsageError(f"the state does not fit: {key} was {state.get(key)!r} and is {own!r} now")
-        self._epoch, self._step = int(state["epoch"]), int(state["step"])
-        self.train_on(self.minibatches, self._steps)
+        self.epoch, self.step = int(state["epoch"]), int(state["step"])
+        self.train_on(self.minibatches, self.steps)
 
     def facts(self) -> dict[str, Any]:
         return {} if self.minibatches is None else self.minibatches.facts()
