@@ -21,13 +21,22 @@ GRAPHS: dict[str, Callable[[], CSR]] = {
     "products": lambda: dcsbm(2_449_029, 73, replace(PRESETS["products"], features=0), seed=1).adjacency,
 }
 
+SERIES: dict[str, Callable[[], CSR]] = {  # of bench_growth.py: more edges at a like mean degree, and more skew at like edges
+    "rmat15": lambda: rmat(15, edges=590_000, seed=1).adjacency,
+    "rmat18-10m": lambda: rmat(18, edges=5_600_000, seed=1).adjacency,
+    "rmat22": lambda: rmat(22, edges=53_000_000, seed=1).adjacency,
+    "rmat20-uniform": lambda: rmat(20, edges=15_000_000, a=0.25, b=0.25, c=0.25, seed=1).adjacency,
+    "rmat20-a45": lambda: rmat(20, edges=15_300_000, a=0.45, b=0.22, c=0.22, seed=1).adjacency,
+    "rmat20-a65": lambda: rmat(20, edges=17_000_000, a=0.65, b=0.15, c=0.15, seed=1).adjacency,
+}
+
 
 def folder(name: str) -> Path:
     """Where ``indptr.npy`` and ``indices.npy`` of a graph are; made there unless they are."""
     path = CACHE / name
     if not (path / "indices.npy").exists():
         path.mkdir(parents=True, exist_ok=True)
-        matrix = GRAPHS[name]()
+        matrix = (GRAPHS | SERIES)[name]()
         np.save(path / "indptr.npy", matrix.indptr)
         np.save(path / "indices.npy.part", matrix.indices)
         (path / "indices.npy.part.npy").rename(path / "indices.npy")

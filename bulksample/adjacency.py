@@ -6,6 +6,7 @@ the business of whoever implements these four methods.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -67,6 +68,9 @@ class Expands(Protocol):
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
         """`sample_rows` hop by hop, numbered; see `Backend.expand`."""
 
+    def expand_tables(self, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
+        """Bytes that it takes beside what it returns; see `Backend.expand_tables`."""
+
 
 @runtime_checkable
 class ExpandsLayers(Protocol):
@@ -77,6 +81,9 @@ class ExpandsLayers(Protocol):
         debias: bool, renormalise: bool,
     ) -> list[Expansion] | None:  # fmt: skip
         """`sample_layer` and `restrict` hop by hop, numbered and weighted; None where it must go hop by hop."""
+
+    def layer_tables(self, k: int, b: int, rows: np.ndarray) -> int:
+        """Bytes that it takes beside its result, where minibatches draw among the neighbours of such rows; see `Backend.layer_tables`."""
 
 
 @runtime_checkable
@@ -145,6 +152,14 @@ class LocalAdjacency:
         self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
         return self.backend.expand_layers(self.matrix, seeds, drawn, weights, only_new)
+
+    def expand_tables(self, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
+        return self.backend.expand_tables(self.n, k, b, fanouts, vertices)
+
+    def layer_tables(self, k: int, b: int, rows: np.ndarray) -> int:
+        entries = int(self.matrix.degrees[rows].sum())
+        candidates = round(-self.n * math.expm1(-entries / self.n)) if len(rows) else 0  # distinct ones, if they were drawn at random
+        return self.backend.layer_tables(self.matrix, k, b, candidates)
 
     def _summed(self, entries: Entries) -> tuple[CSR, np.ndarray | None]:
         """The matrix whose rows `left_multiply` adds, and what it multiplies each row by."""

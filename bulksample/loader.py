@@ -25,6 +25,7 @@ from .selection import Selection
 
 AUTO_LIMIT = 32  # minibatches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
 COPIES = 3  # two bulks are alive, one in use and one in the making, and about half of each in what the allocator leaves over
+ORDER = 24  # bytes a seed while an epoch is shuffled: its key, its place, what the sort and the allocator keep
 
 
 class BulkLoader:
@@ -96,7 +97,7 @@ class BulkLoader:
         self.epoch = 0
         self._step = 0
         self.wait_seconds = 0.0  # spent waiting for samples
-        self.bytes_per_minibatch = 0 if bulk_size != "auto" else self._probe()
+        self._like = self._probe() if bulk_size == "auto" else None
         self.bulk_size = bulk_size if bulk_size != "auto" else self._fitting(memory_budget)
 
     def __len__(self) -> int:
@@ -110,8 +111,23 @@ class BulkLoader:
 
     @property
     def predicted_bytes(self) -> int:
-        """Memory that sampled minibatches are expected to take at the most; 0 where it is measured and `bulk_size` was given."""
-        return self._predicted(self.bulk_size)
+        """Memory that sampling is expected to take at the most; 0 where it is measured and `bulk_size` was given."""
+        return self._expected_bytes(self.bulk_size)
+
+    @property
+    def bytes_per_minibatch(self) -> int:
+        """Memory of the arrays of the minibatch by which `bulk_size` was chosen; 0 where there was none."""
+        return self._like.nbytes() if self._like is not None else 0
+
+    def _expected_bytes(self, k: int) -> int:
+        """Of bulks of k minibatches, the tables that make them, and the order of an epoch; as an adjacency says that knows."""
+        if isinstance(self._adjacency, Predicts) and isinstance(self._sampler, NodeWise):
+            sampler = self._sampler
+            return self._adjacency.bulk_bytes(k, k * self._batch_size, sampler.fanouts, sampler.frontier == "new")
+        if self._like is None:
+            return 0
+        tables = self._sampler.table_bytes(self._adjacency, k, self._like)
+        return COPIES * k * self.bytes_per_minibatch + tables + (ORDER * len(self._seeds) if self._shuffle else 0)
 
     def __iter__(self) -> Iterator[MiniBatch | None]:
         """The remaining steps of the present epoch; afterwards the loader stands at the start of the next."""
@@ -201,26 +217,15 @@ class BulkLoader:
         pieces = [seeds.parts(first, first + self._most) for first in range(0, len(seeds), self._most)]
         return [m for piece in pieces for m in self._handed(self._sampler.sample_bulk(self._adjacency, piece, self._stream, epoch))]
 
-    def _probe(self) -> int:
-        """Bytes of this rank's first minibatch, 0 where it has none."""
+    def _probe(self) -> MiniBatch | None:
+        """This rank's first minibatch, if it has one."""
         self.bulk_size = 1
-        first = self._sample(self._order(), 0, 0) if self.steps else []
-        return sum(minibatch.nbytes() for minibatch in first if minibatch is not None)
+        return self._sample(self._order(), 0, 0)[0] if self.steps else None
 
     def _fitting(self, budget: int | None) -> int:
         if budget is None:
             budget = free_memory() // 4
-        fit = max(1, min(AUTO_LIMIT, self.steps))
-        while fit > 1 and self._predicted(fit) > budget:
-            fit -= 1
-        return fit
-
-    def _predicted(self, k: int) -> int:
-        """Bytes of bulks of k minibatches: as an adjacency says that knows, else by the first minibatch."""
-        if isinstance(self._adjacency, Predicts) and isinstance(self._sampler, NodeWise):
-            sampler = self._sampler
-            return self._adjacency.bulk_bytes(k, k * self._batch_size, sampler.fanouts, sampler.frontier == "new")
-        return COPIES * k * self.bytes_per_minibatch
+        return next((k for k in range(min(AUTO_LIMIT, self.steps), 1, -1) if self._expected_bytes(k) <= budget), 1)
 
 
 def free_memory() -> int:

@@ -67,11 +67,6 @@ class MinibatchOf {
   bs_i64 at_;
 };
 
-struct NoSink {
-  void foretell(bs_i32) {}
-  void settle(bs_i64, bs_i64) {}
-};
-
 // Blocks of rows draw into arrays of their own, which are then laid end to end: one pass over A.
 py::tuple sample_rows(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<bs_i64>> values, In<bs_i32> vertices, In<bs_i32> names,
                       In<bs_i64> pointers, In<bs_i64> minibatches, bs_i64 fanout, int law, bs_u64 seed, bs_u32 tag, int threads) {

@@ -1,7 +1,7 @@
 // Node-wise sampling in one call: a thread takes a minibatch through all its hops, draws, reads and numbers the vertices in
-// one pass, and writes the arrays of its blocks where they stay.
-#include "native_numbers.h"
-#include "native_rows.h"
+// one pass, and writes the arrays of its blocks where they stay. Where there are more threads than minibatches, a crew of them
+// shares each minibatch.
+#include "native_crew.h"
 
 namespace {
 
@@ -30,6 +30,17 @@ struct Bulk {
   const bs_i64 *minibatches, *pointers;
   const bs_i32* seeds;
   bool only_new;
+  int crew;  // threads that share a minibatch
+
+  template <class Numbers>
+  static void draw_and_number(const Drawing& drawing, bs_u32 id, bs_i64 first, bs_i64 rows, Numbers& numbers, Hop& hop,
+                              Buffer<bs_i32>& vertices) {
+    RowFlight flight(drawing);
+    Numberer<Numbers> sink{numbers, hop.columns, vertices};
+    auto vertex = [&](bs_i64 r) { return vertices[first + r]; };
+    auto row = [&](bs_i64 r) { return Row{vertex(r), vertex(r), id}; };
+    flight.run(rows, vertex, row, hop.columns, hop.ends, sink);
+  }
 
   template <class Numbers>
   Expanded expand(bs_i64 j, Numbers& numbers) const {
@@ -44,15 +55,14 @@ struct Bulk {
     for (std::size_t h = 0; h < drawings.size(); ++h) {
       Hop& hop = out.hops[only_new ? 0 : h];
       const bs_i64 first = only_new && h ? out.held[h - 1] : 0, rows = out.held[h] - first;
-      const bs_u32 id = (bs_u32)minibatches[j];
       const bs_i64 likely = rows * std::clamp<bs_i64>(drawings[h].fanout, 0, 64);
       hop.columns.room(likely);
       out.vertices.room(likely);
-      RowFlight flight(drawings[h]);
-      Numberer<Numbers> sink{numbers, hop.columns, out.vertices};
-      auto vertex = [&](bs_i64 r) { return out.vertices[first + r]; };
-      auto row = [&](bs_i64 r) { return Row{vertex(r), vertex(r), id}; };
-      flight.run(rows, vertex, row, hop.columns, hop.ends, sink);
+      const bs_u32 id = (bs_u32)minibatches[j];
+      if (crew > 1 && rows >= CrewHop<Numbers>::PAYS)
+        CrewHop<Numbers>(drawings[h], id, out.vertices.data() + first, rows, numbers, hop.columns, hop.ends, out.vertices).run(crew);
+      else
+        draw_and_number(drawings[h], id, first, rows, numbers, hop, out.vertices);
       out.held.push_back(out.vertices.size());
     }
     numbers.forget(out.vertices.size());
@@ -70,24 +80,46 @@ struct Bulk {
   }
 };
 
+// While it lives, threads of a team may call threads of their own.
+class Nested {
+ public:
+  explicit Nested(bool wanted) : before_(omp_get_max_active_levels()) {
+    if (wanted) omp_set_max_active_levels(std::max(before_, 2));
+  }
+  ~Nested() { omp_set_max_active_levels(before_); }
+
+ private:
+  const int before_;
+};
+
 // Vertices that a minibatch of b seeds meets at the most, up to n.
 bs_i64 most_vertices(bs_i64 b, const std::vector<bs_i64>& fanouts, bs_i64 n) {
   for (bs_i64 s : fanouts) b = s < 0 ? n : std::min(n, b * (s + 1));
   return b;
 }
 
+bool numbers_in_arrays(bs_i64 n, bs_i64 k, bs_i64 each, int threads) { return dense_pays(n, each * ((k + threads - 1) / threads)); }
+
+// Bytes of the tables of `expand` for k > 0 minibatches of b seeds that hold so many vertices in the end.
+bs_i64 expand_tables(bs_i64 n, bs_i64 k, bs_i64 b, std::vector<bs_i64> fanouts, bs_i64 vertices, int threads) {
+  const bs_i64 each = most_vertices(b + 1, fanouts, n), first = bits_for(each / 4);
+  const bs_i64 slots = 1ll << (2 * vertices <= (1ll << first) ? first : bits_for(2 * vertices));
+  return std::min<bs_i64>(k, threads) * (numbers_in_arrays(n, k, each, threads) ? 4 * n : (bs_i64)sizeof(BsSlot) * slots);
+}
+
 py::list expand(bs_i64 n, In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<bs_i64>> values, In<bs_i64> minibatches, In<bs_i64> pointers,
                 In<bs_i32> seeds, std::vector<bs_i64> fanouts, std::vector<int> laws, std::vector<bs_u32> tags, bs_u64 seed, bool only_new,
                 int threads) {
   const bs_i64 k = minibatches.size();
-  Bulk bulk{{}, minibatches.data(), pointers.data(), seeds.data(), only_new};
+  Bulk bulk{{}, minibatches.data(), pointers.data(), seeds.data(), only_new, (int)std::max<bs_i64>(1, threads / std::max<bs_i64>(k, 1))};
   for (std::size_t h = 0; h < fanouts.size(); ++h)
     bulk.drawings.push_back({indptr.data(), indices.data(), values ? values->data() : nullptr, (Law)laws[h], fanouts[h], seed, tags[h]});
   std::vector<Expanded> drawn(k);
   if (k > 0) {
     py::gil_scoped_release nogil;
+    const Nested nested(bulk.crew > 1);
     const bs_i64 each = most_vertices(seeds.size() / k + 1, fanouts, n);
-    if (dense_pays(n, each * ((k + threads - 1) / threads)))
+    if (numbers_in_arrays(n, k, each, threads))
       bulk.expand_all<DenseNumbers>(drawn, n, each, threads);
     else
       bulk.expand_all<HashNumbers>(drawn, n, each / 4, threads);
@@ -104,6 +136,7 @@ py::list expand(bs_i64 n, In<bs_i64> indptr, In<bs_i32> indices, std::optional<I
 }  // namespace
 
 void bind_hops(py::module_& m) {
+  m.def("expand_tables", &expand_tables, py::arg("n"), py::arg("k"), py::arg("b"), py::arg("fanouts"), py::arg("vertices"), py::arg("threads"));
   m.def("expand", &expand, py::arg("n"), py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("values").noconvert(),
         py::arg("minibatches").noconvert(), py::arg("pointers").noconvert(), py::arg("seeds").noconvert(), py::arg("fanouts"),
         py::arg("laws"), py::arg("tags"), py::arg("seed"), py::arg("only_new"), py::arg("threads"));

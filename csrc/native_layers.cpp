@@ -232,6 +232,19 @@ std::vector<std::vector<Pick>> picks_of(const std::tuple<In<bs_i64>, In<bs_i32>,
   return out;
 }
 
+// The columns that the rows of b seeds are likely to have, and whether k minibatches have their sums in arrays.
+std::pair<bs_i64, bool> sums_of(bs_i64 n, bs_i64 edges, bs_i64 k, bs_i64 b, int threads) {
+  const bs_i64 degree = edges / std::max<bs_i64>(n, 1) + 1, likely = std::min(n, (b + 1) * degree);
+  return {likely, dense_pays(n, likely * 4 * ((k + threads - 1) / threads))};
+}
+
+// Bytes of the tables of `expand_layers` for k > 0 minibatches of b seeds that race among so many candidates, 0: what is drawn is given.
+bs_i64 layer_tables(bs_i64 n, bs_i64 edges, bs_i64 k, bs_i64 b, bs_i64 candidates, int threads) {
+  const auto [likely, dense] = sums_of(n, edges, k, b, threads);
+  const bs_i64 sums = dense ? 8 * n : 16ll << bits_for(std::max(likely, 2 * candidates));
+  return std::min<bs_i64>(k, threads) * (n / 8 + (candidates ? sums + 16 * candidates : 0));
+}
+
 py::list expand_layers(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<bs_i64>> values, In<double> row_sums,
                        std::optional<In<bs_i64>> entries, std::optional<In<bs_i64>> factors, bool squared, std::vector<bs_i64> fanouts,
                        std::vector<bs_u32> tags, bs_u64 seed, Given given, In<bs_i64> minibatches, In<bs_i64> pointers, In<bs_i32> seeds,
@@ -244,9 +257,8 @@ py::list expand_layers(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<b
   std::vector<LayerExpanded> drawn(minibatches.size());
   if (!drawn.empty()) {
     py::gil_scoped_release nogil;
-    const bs_i64 degree = indices.size() / std::max<bs_i64>(n, 1) + 1, each = seeds.size() / (bs_i64)drawn.size() + 1;
-    const bs_i64 likely = std::min(n, each * degree);
-    if (dense_pays(n, likely * 4 * (((bs_i64)drawn.size() + threads - 1) / threads)))
+    const auto [likely, dense] = sums_of(n, indices.size(), (bs_i64)drawn.size(), seeds.size() / (bs_i64)drawn.size(), threads);
+    if (dense)
       layers.expand_all<DenseSums>(drawn, likely, threads);
     else
       layers.expand_all<HashSums>(drawn, likely, threads);
@@ -263,6 +275,7 @@ py::list expand_layers(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<b
 }  // namespace
 
 void bind_layers(py::module_& m) {
+  m.def("layer_tables", &layer_tables, py::arg("n"), py::arg("edges"), py::arg("k"), py::arg("b"), py::arg("candidates"), py::arg("threads"));
   m.def("expand_layers", &expand_layers, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("values").noconvert(),
         py::arg("row_sums").noconvert(), py::arg("entries").noconvert(), py::arg("factors").noconvert(), py::arg("squared"),
         py::arg("fanouts"), py::arg("tags"), py::arg("seed"), py::arg("given"), py::arg("minibatches").noconvert(),

@@ -23,6 +23,11 @@ struct Row {
   bs_u32 minibatch;
 };
 
+struct NoSink {  // of columns that stay as they are
+  void foretell(bs_i32) const {}
+  void settle(bs_i64, bs_i64) const {}
+};
+
 // draw_lanes of uniform_lanes.h, compiled for each x86-64 level.
 bool draw_lanes(const Drawing& d, const BsLanes& name, const BsLanes& minibatch, const BsLanes& degree, bs_u32 s, const BsNetwork& network,
                 BsLanes* picks);

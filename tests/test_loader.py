@@ -111,6 +111,27 @@ def test_the_prediction_covers_what_two_bulks_hold():
     assert held / 2 < bulks.predicted_bytes < 8 * held
 
 
+@pytest.mark.parametrize("sampler", ["sage", "ladies"])
+def test_the_prediction_counts_the_tables_of_each_thread(sampler):
+    """On one thread as many as minibatches; k is chosen so that they fit, too."""
+    if "native" not in backends.available():
+        pytest.skip(backends.why_not("native"))
+    adjacencies = [LocalAdjacency(random_matrix(20_000, 60_000, 1), backends.make("native", threads)) for threads in (1, 8)]
+
+    def made(adjacency, budget):
+        drawn = samplers.make(sampler, (15, 15, 15))
+        return BulkLoader(adjacency, drawn, np.arange(20_000), batch_size=64, shuffle=False, memory_budget=budget)
+
+    one, eight = (made(adjacency, 2**40) for adjacency in adjacencies)
+    assert one.bulk_size == eight.bulk_size == 32
+    tables = one.predicted_bytes - 3 * 32 * one.bytes_per_minibatch
+    assert tables >= 4 * 20_000
+    assert eight.predicted_bytes - one.predicted_bytes == 7 * tables
+    fits = made(adjacencies[1], one.predicted_bytes)
+    assert 1 < fits.bulk_size < made(adjacencies[0], one.predicted_bytes).bulk_size == 32
+    assert fits.predicted_bytes <= one.predicted_bytes
+
+
 @pytest.mark.parametrize(("option", "message"), [
     ({"batch_size": 0}, "batch_size"), ({"bulk_size": 0}, "bulk_size"), ({"rank": 2, "ranks": 2}, "rank must be"),
     ({"seeds": [0, N]}, f"vertex {N}"), ({"seeds": [-1]}, "vertex -1"),

@@ -257,6 +257,17 @@ class Backend(ABC):
         """
         return None
 
+    def expand_tables(self, n: int, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
+        """Bytes of the tables of `expand` for k > 0 minibatches of b seeds that hold so many vertices each; 0: it does not say."""
+        return 0
+
+    def layer_tables(self, a: CSR, k: int, b: int, candidates: int) -> int:
+        """Bytes of the tables of `expand_layers` for k > 0 minibatches of b seeds, each of which draws among so many candidates.
+
+        No candidates: what is drawn needs no frontier. 0: it does not say.
+        """
+        return 0
+
     @abstractmethod
     def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:
         """Round every row to b-bit codes on a grid of its own.

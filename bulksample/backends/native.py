@@ -136,6 +136,12 @@ class Native(Backend):
             for rows, vertices, held, hops in parts
         ]
 
+    def expand_tables(self, n: int, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
+        return self._kernels.expand_tables(n, k, b, list(fanouts), vertices, self.threads)
+
+    def layer_tables(self, a: CSR, k: int, b: int, candidates: int) -> int:
+        return self._kernels.layer_tables(a.shape[0], a.nnz, k, b, candidates, self.threads)
+
     def expand_layers(
         self, a: CSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:

@@ -76,6 +76,10 @@ class Sampler(ABC):
         self.check(adjacency)
         return [self._minibatch(seeds, j, epoch, part) for j, part in enumerate(self.expand(adjacency, seeds, stream, epoch))]
 
+    def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
+        """Memory that a bulk of k > 0 such minibatches takes while it is made, beside theirs; 0 where it is not known."""
+        return 0
+
     def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
         """The hops of k minibatches, before they are cut into blocks."""
 
@@ -110,6 +114,9 @@ class NodeWise(Sampler):
         draws = [self.draw(stream, hop, epoch) for hop in range(len(self.fanouts))]
         return adjacency.expand(seeds, self.fanouts, draws, self.frontier == "new")
 
+    def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
+        return adjacency.expand_tables(k, len(like.seeds), self.fanouts, len(like.vertices)) if isinstance(adjacency, Expands) else 0
+
     def sample_layer(self, adjacency: Adjacency, frontier: Selection, hop: int, stream: Stream, epoch: int) -> Hop:
         picks = adjacency.sample_rows(frontier, self.fanouts[hop], self.draw(stream, hop, epoch))
         return Hop(picks.pointers, picks.columns, None)
@@ -131,6 +138,7 @@ class LayerWise(Sampler):
         a bias that vanishes as s grows; ``False`` is the unbiased estimator.
     """
 
+    draws_from_frontier: ClassVar[bool] = True  # rather than from one distribution for all
     debias: bool = True
     renormalise: bool = True
 
@@ -149,6 +157,10 @@ class LayerWise(Sampler):
             drawn, only_new = self.law(adjacency, seeds, draws), self.frontier == "new"
             expansions = adjacency.expand_layers(seeds, drawn, self.fanouts, draws, only_new, self.debias, self.renormalise)
         return super().expand(adjacency, seeds, stream, epoch) if expansions is None else expansions
+
+    def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
+        rows = like.vertices[: like.blocks[0].num_destinations if self.draws_from_frontier else 0]
+        return adjacency.layer_tables(k, len(like.seeds), rows) if isinstance(adjacency, ExpandsLayers) else 0
 
     def sample_layer(self, adjacency: Adjacency, frontier: Selection, hop: int, stream: Stream, epoch: int) -> Hop:
         drawn = self.draw_layer(adjacency, frontier, self.fanouts[hop], stream.layer_draw(layer=hop, epoch=epoch))

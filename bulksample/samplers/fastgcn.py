@@ -30,6 +30,7 @@ class FastGcn(LayerWise):
     """Batch-independent importance sampling."""
 
     name: ClassVar[str] = "fastgcn"
+    draws_from_frontier: ClassVar[bool] = False
 
     def draw_layer(self, adjacency: Adjacency, frontier: Selection, fanout: int, draw: Draw) -> LayerPicks:
         return importance(adjacency).draw(adjacency.backend, fanout, frontier.minibatches, draw)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from engines import engine
 from oracles import assert_identical
 from zoo import random_matrix
 
@@ -57,6 +58,35 @@ def test_tables_and_arrays_number_alike(fast, reference, n):
     seeds, draws = seeds_of(2_000, b=60), [Stream(1).draw(Law.UNIFORM, layer=h) for h in range(2)]
     seeds = Selection(seeds.minibatches, seeds.pointers, seeds.vertices, n)
     assert_same(fast.expand(spread, seeds, (40, 3), draws, False), reference.expand(spread, seeds, (40, 3), draws, False))
+
+
+@pytest.mark.parametrize("only_new", [False, True])
+@pytest.mark.parametrize("law", Law)
+@pytest.mark.parametrize("n", [4_000, 4_000_000])
+def test_threads_that_share_a_minibatch_number_as_one_does(law, only_new, n):
+    """Rows of several blocks, hubs among them, for fewer minibatches than threads."""
+    dense = random_matrix(4_000, 50_000, 5, weighted=True, skew=2.0)
+    indptr = np.concatenate([dense.indptr, np.full(n - 4_000, dense.nnz)])
+    matrix = CSR(indptr, dense.indices, dense.values, (n, n))
+    draws = [Stream(3).draw(law, layer=h, epoch=1) for h in range(3)]
+    for k, threads, fanouts in ((1, 2, (5, 4, 3)), (1, 7, (-1, 2)), (2, 4, (70, 3)), (3, 8, (6, 6))):
+        lists = [np.random.default_rng(j).permutation(4_000)[:900] for j in range(k)]
+        seeds = Selection.of(lists, n, np.arange(k) + 9)
+        alone = engine("native 1").expand(matrix, seeds, fanouts, draws, only_new)
+        assert alone[0].held[-1] > 2_000
+        for _ in range(3):
+            assert_same(engine(f"native {threads}").expand(matrix, seeds, fanouts, draws, only_new), alone)
+
+
+def test_tables_take_four_bytes_a_vertex_and_thread_or_what_is_met_asks_for():
+    one, four = engine("native 1"), engine("native 4")
+    assert one.expand_tables(2**20, 8, 1024, (15, 10, 5), 2**17) == 2**22
+    assert four.expand_tables(2**20, 8, 1024, (15, 10, 5), 2**17) == 4 * 2**22
+    assert four.expand_tables(2**20, 3, 1024, (15, 10, 5), 2**17) == 3 * 2**22
+    few = [one.expand_tables(2**28, 1, 16, (4,), vertices) for vertices in (80, 1_000, 10_000)]
+    assert few == sorted(few)
+    assert 8 * 10_000 < few[-1] < 64 * 10_000
+    assert engine("reference").expand_tables(2**20, 8, 1024, (15, 10, 5), 2**17) == 0
 
 
 def test_many_minibatches_share_a_table_without_a_trace(fast):

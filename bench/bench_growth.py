@@ -1,0 +1,133 @@
+"""What sampling costs as the work grows: with the edges of the graph, the minibatches of a call, the fanout, and the skew of degrees.
+
+    python bench/bench_growth.py [--series edges,bulk,fanout,skew] [--threads 1,2] [--rounds 5] [--json FILE] [--plot FILE]
+
+GraphSAGE under the frontier rule `all`, batch 1024, fanouts 15,10,5 and 8 minibatches a call unless the series varies them, R-MAT graphs
+of our generator with about 30 entries a row (and the products-like block model), kept on disk. The points of a series run in turn,
+one round of each after the other. "all" minibatches of a call are those of an epoch over 8 % of the vertices, the share that trains in
+ogbn-products. A series that is measured replaces itself in FILE and leaves the others there, so that they can be run one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from graphs import load, seeds
+from harness import alternate, machine, summary
+
+from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
+
+BATCH_SIZE, TRAINED = 1024, 0.08
+
+
+class Point(NamedTuple):
+    """What is sampled; `at` is where it stands on the axis of its series."""
+
+    at: float | str
+    graph: str = "rmat20"
+    fanouts: tuple[int, ...] = (15, 10, 5)
+    together: int = 8  # minibatches of a call; 0: all
+
+
+SERIES = {
+    "edges": [Point(name, name) for name in ("rmat15", "rmat18-10m", "rmat20", "rmat22", "products")],
+    "bulk": [Point(k or "all", together=k) for k in (1, 8, 32, 0)],
+    "fanout": [Point(s, fanouts=(s, s)) for s in (5, 10, 15, 20, 30, 40, 50)],
+    "skew": [Point(a, name) for a, name in ((0.25, "rmat20-uniform"), (0.45, "rmat20-a45"), (0.57, "rmat20"), (0.65, "rmat20-a65"))],
+}
+AXES = {"edges": "edges of the graph", "bulk": "minibatches a call", "fanout": "fanout of both hops", "skew": "a of R-MAT (0.25: uniform)"}
+
+
+class Job:
+    """A point on so many threads: sampled again and again, milliseconds a minibatch."""
+
+    def __init__(self, point: Point, threads: int) -> None:
+        matrix = load(point.graph)
+        together = point.together or int(TRAINED * matrix.shape[0]) // BATCH_SIZE
+        batches = seeds(matrix, max(together, 8), BATCH_SIZE)
+        self._adjacency = LocalAdjacency(matrix, backends.make("native", threads))
+        self._sampler = samplers.make("sage", point.fanouts)
+        chosen = Selection.of(batches, matrix.shape[0])
+        self._calls = [chosen.parts(first, first + together) for first in range(0, len(batches), together)]
+        self.processor: list[float] = []  # the same in time of all processors
+        self.facts = {
+            "at": point.at, "graph": point.graph, "vertices": matrix.shape[0], "edges": matrix.nnz, "fanouts": point.fanouts,
+            "together": together, "threads": threads, "largest_degree": int(matrix.degrees.max()),
+        }  # fmt: skip
+
+    def __call__(self) -> float:
+        drawn, minibatches = 0, sum(len(call) for call in self._calls)
+        began, processor = time.perf_counter(), time.process_time()
+        for call in self._calls:
+            drawn += sum(minibatch.num_edges for minibatch in self._sampler.sample_bulk(self._adjacency, call, Stream(1)))
+        seconds = time.perf_counter() - began
+        self.processor.append(1e3 * (time.process_time() - processor) / minibatches)
+        self.facts["edges_per_minibatch"] = drawn / minibatches
+        return 1e3 * seconds / minibatches
+
+
+def measure(points: list[Point], threads: list[int], rounds: int) -> list[dict[str, Any]]:
+    jobs = {f"{point.at} {count}": Job(point, count) for point in points for count in threads}
+    turns: dict[str, Callable[[], float]] = {**jobs}
+    lines = []
+    for name, milliseconds in alternate(turns, rounds).items():
+        job, found = jobs[name], summary(milliseconds)
+        each = job.facts["edges_per_minibatch"]
+        rate = each / found["median"] / 1e3
+        line = {**job.facts, "milliseconds": found, "processor_milliseconds": summary(job.processor[1:]), "million_edges_per_second": rate}
+        told = f"{job.facts['at']}, {job.facts['threads']} threads: {found['median']:.2f} ms ({found['min']:.2f} to {found['max']:.2f})"
+        print(f"{told}, {summary(job.processor[1:])['median']:.2f} of processors, {each:.0f} edges, {rate:.1f} M/s", flush=True)
+        lines.append(line)
+    return lines
+
+
+def plot(series: dict[str, Any], path: Path) -> None:
+    """Nanoseconds an edge by the median, bars from minimum to maximum; beside it the nanoseconds of all processors."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.6 * len(series), 3.2), layout="constrained", dpi=100)
+    for axes, (name, found) in zip(figure.subplots(1, len(series), squeeze=False)[0], series.items(), strict=True):
+        for threads in dict.fromkeys(line["threads"] for line in found["points"]):
+            own = [line for line in found["points"] if line["threads"] == threads]
+            at = [line["edges"] if name == "edges" else line["at"] for line in own]
+            scale = [1e6 / line["edges_per_minibatch"] for line in own]
+            middle, low, high = ([each * line["milliseconds"][which] for each, line in zip(scale, own, strict=True)]
+                                 for which in ("median", "min", "max"))  # fmt: skip
+            bars = [[m - x for m, x in zip(middle, low, strict=True)], [x - m for m, x in zip(middle, high, strict=True)]]
+            drawn = axes.errorbar([str(x) for x in at] if name == "bulk" else at, middle, bars, fmt="o-", label=f"{threads} threads")
+            busy = [each * line["processor_milliseconds"]["median"] for each, line in zip(scale, own, strict=True)]
+            axes.plot([str(x) for x in at] if name == "bulk" else at, busy, "x:", color=drawn[0].get_color(), label="all processors")
+        axes.set(xlabel=AXES[name], ylim=(0, None))
+        if name == "edges":
+            axes.set_xscale("log")
+    figure.axes[0].set_ylabel("nanoseconds an edge drawn")
+    figure.axes[0].legend(fontsize=7, frameon=False)
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--series", default=",".join(SERIES))
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    options = parser.parse_args()
+    series = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
+    for name in options.series.split(","):
+        print(f"\n{name}", flush=True)
+        points = measure(SERIES[name], [int(part) for part in options.threads.split(",")], options.rounds)
+        series[name] = {"machine": machine(), "rounds": options.rounds, "batch_size": BATCH_SIZE, "points": points}
+        if options.json:
+            options.json.write_text(json.dumps(series, indent=1) + "\n")
+    if options.plot:
+        plot({name: series[name] for name in SERIES if name in series}, options.plot)
+
+
+if __name__ == "__main__":
+    main()

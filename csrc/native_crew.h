@@ -1,0 +1,80 @@
+// A hop of one minibatch by a crew of threads. Whoever is free draws the next block of rows. The first thread also numbers what was
+// drawn, in the order of the rows, while the others go on drawing: numbers are those of a thread alone, and their table stays in one cache.
+#pragma once
+#include <deque>
+
+#include "native_numbers.h"
+#include "native_rows.h"
+
+template <class Numbers>
+class CrewHop {
+ public:
+  static constexpr bs_i64 BLOCK = 256;      // rows
+  static constexpr bs_i64 PAYS = 2 * BLOCK;  // from so many rows on
+
+  CrewHop(const Drawing& drawing, bs_u32 minibatch, const bs_i32* frontier, bs_i64 rows, Numbers& numbers, Buffer<bs_i32>& columns,
+          Buffer<bs_i64>& ends, Buffer<bs_i32>& vertices)
+      : drawing_(drawing),
+        minibatch_(minibatch),
+        frontier_(frontier, frontier + rows),  // a copy: `vertices`, where it stands, grows and moves meanwhile
+        drawn_((std::size_t)((rows + BLOCK - 1) / BLOCK + 1)),
+        numbers_(numbers),
+        columns_(columns),
+        ends_(ends),
+        vertices_(vertices) {}
+
+  // Appends the numbers of what the rows drew to `columns`, the ends of the rows to `ends`, new vertices to `vertices`.
+  void run(int threads) {
+    for_blocks((bs_i64)frontier_.size(), BLOCK, threads, [&](bs_i64 first, bs_i64 last) {
+      draw(drawn_[first / BLOCK], frontier_.data() + first, last - first);
+      if (omp_get_thread_num() == 0) number_what_is_drawn();
+    });
+    number_what_is_drawn();
+  }
+
+ private:
+  struct Drawn {
+    Buffer<bs_i32> columns;
+    Buffer<bs_i64> ends;
+    std::atomic<bool> ready{false};
+  };
+
+  void draw(Drawn& block, const bs_i32* frontier, bs_i64 rows) const {
+    RowFlight flight(drawing_);
+    NoSink sink;
+    auto vertex = [&](bs_i64 r) { return frontier[r]; };
+    auto row = [&](bs_i64 r) { return Row{frontier[r], frontier[r], minibatch_}; };
+    flight.run(rows, vertex, row, block.columns, block.ends, sink);
+    block.ready = true;
+  }
+
+  void number_what_is_drawn() {
+    for (; drawn_[next_].ready; ++next_) number(drawn_[next_]);
+  }
+
+  void number(Drawn& block) {
+    constexpr bs_i64 AHEAD = 128;
+    bs_i32* found = block.columns.data();
+    const bs_i64 count = block.columns.size(), before = columns_.size();
+    for (bs_i64 i = 0; i < std::min(count, AHEAD); ++i) numbers_.foretell(found[i]);
+    for (bs_i64 first = 0; first < count; first += AHEAD) {
+      for (bs_i64 i = first + AHEAD; i < std::min(count, first + 2 * AHEAD); ++i) numbers_.foretell(found[i]);
+      renumber(numbers_, found + first, std::min(AHEAD, count - first), vertices_);
+    }
+    std::copy_n(found, count, columns_.room(count));
+    columns_.add(count);
+    for (bs_i64 r = 0; r < block.ends.size(); ++r) ends_.push(before + block.ends[r]);
+    block.columns = Buffer<bs_i32>();
+    block.ends = Buffer<bs_i64>();
+  }
+
+  const Drawing drawing_;
+  const bs_u32 minibatch_;
+  const std::vector<bs_i32> frontier_;
+  std::deque<Drawn> drawn_;  // and one that is never ready
+  bs_i64 next_ = 0;  // to be numbered
+  Numbers& numbers_;
+  Buffer<bs_i32>& columns_;
+  Buffer<bs_i64>& ends_;
+  Buffer<bs_i32>& vertices_;
+};
