@@ -35,6 +35,7 @@ else sampling=(--backend cuda) training=(--backend cuda --device cuda); fi
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 export MASTER_ADDR MASTER_PORT
+export UCX_LOG_LEVEL=${UCX_LOG_LEVEL:-error} # farewells that nobody waited for are no news
 
 # The words that start {ranks} ranks. srun does not take all of this from the job by itself; the end of one rank ends all.
 cpus=${SLURM_CPUS_PER_TASK:-1}

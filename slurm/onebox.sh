@@ -46,6 +46,8 @@ MpiDefault=none
 ReturnToService=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+# look often for what waits
+SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 # or a time that is too long passes
 EnforcePartLimits=ALL
 GresTypes=gpu
