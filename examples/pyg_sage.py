@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 import warnings
@@ -37,7 +38,7 @@ class Sage(torch.nn.Module):
     def __init__(self, inputs: int, hidden: int, outputs: int, layers: int) -> None:
         super().__init__()
         widths = [inputs, *[hidden] * (layers - 1), outputs]
-        self.layers = torch.nn.ModuleList(SAGEConv(*pair) for pair in zip(widths, widths[1:], strict=False))
+        self.layers = torch.nn.ModuleList(SAGEConv(*pair) for pair in itertools.pairwise(widths))
 
     def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
         for layer in self.layers[:-1]:

@@ -60,7 +60,7 @@ ended() { # wait until no job is left; fail where one of them did not complete
   for job in "$@"; do
     state=$(scontrol show job "$job" | grep -o 'JobState=[A-Z]*')
     if [ "$state" != JobState=COMPLETED ]; then
-      tail -n 30 "$BULKSAMPLE_RESULTS"/*-"$job".log >&2
+      tail -n 30 "$BULKSAMPLE_RESULTS"*/*-"$job".log "$BULKSAMPLE_RESULTS"*-"$job".log >&2 || true
       fail "job $job: $state"
     fi
   done
@@ -79,7 +79,7 @@ run() {
   rm -rf "$BULKSAMPLE_RESULTS"
   mapfile -t jobs < <("$here/submit.sh" "$@" -- --ntasks-per-node=2 --cpus-per-task=1 | tee /dev/stderr | cut -d' ' -f1)
   ended "${jobs[@]}"
-  for one in "$BULKSAMPLE_RESULTS"/sampling/*-2.json; do # an epoch is the same on two ranks and on four, and in block rows
+  for one in "$BULKSAMPLE_RESULTS"/sampling/*[a-z0-9]-2.json; do # an epoch is the same on two ranks and on four, and in block rows
     two=${one%-2.json}-4.json
     [ "$(field digest "$one")" = "$(field digest "$two")" ] || fail "$one and $two differ"
   done
@@ -93,25 +93,40 @@ run() {
   for one in "$BULKSAMPLE_RESULTS"/{compare-{2,4}/table.md,report.html,report.md,report.csv}; do [ -s "$one" ] || fail "there is no $one"; done
   ls "$BULKSAMPLE_RESULTS"/figures/*.png >/dev/null
   echo "ran: ${#jobs[@]} jobs, all completed"
+  alone
   resumed
 }
 
 resumed() { # a training whose time is up goes on where it was, and ends as if nothing had been
-  local job before
-  before=$(field train_loss "$BULKSAMPLE_RESULTS/train/replicated-4.json")
-  export BULKSAMPLE_EPOCHS=2 BULKSAMPLE_RESULTS=$place/resumed BULKSAMPLE_SLURM=$here BULKSAMPLE_OPTIONS="--threads 1 --checkpoint-every 1"
-  rm -rf "$BULKSAMPLE_RESULTS" && mkdir -p "$BULKSAMPLE_RESULTS"
-  job=$(sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$BULKSAMPLE_RESULTS/%x-%j.log" "$here/train_replicated.sbatch")
-  until ls -d "$BULKSAMPLE_RESULTS"/train/*.checkpoint/step-* >/dev/null 2>&1; do
-    [ -n "$(squeue -h -j "$job")" ] || fail "job $job ended before its first checkpoint"
+  local job whole=$place/whole resumed=$place/resumed
+  export BULKSAMPLE_EPOCHS=12 BULKSAMPLE_OPTIONS="--threads 1 --checkpoint-every 1" BULKSAMPLE_SLURM=$here
+  rm -rf "$whole"* "$resumed"*
+  BULKSAMPLE_RESULTS=$resumed job=$(one_training "$resumed")
+  until ls -d "$resumed"-under-way/train/*.checkpoint/step-* >/dev/null 2>&1; do
+    if [ -z "$(squeue -h -j "$job")" ]; then fail "job $job ended before its first checkpoint"; fi
     sleep 0.1
   done
   scancel --signal=USR1 "$job" # what --signal sends when the time is nearly up
-  ended "$job"
-  grep -q "back into the queue" "$BULKSAMPLE_RESULTS"/*-"$job".log || fail "job $job was not put back into the queue"
-  [ "$(field resumed "$BULKSAMPLE_RESULTS/train/replicated-4.json")" = True ] || fail "job $job did not resume"
-  [ "$(field train_loss "$BULKSAMPLE_RESULTS/train/replicated-4.json")" = "$before" ] || fail "job $job ended with another loss"
-  echo "resumed: job $job after its signal, with the loss of the run that was left alone"
+  BULKSAMPLE_RESULTS=$resumed ended "$job"
+  grep -q "back into the queue" "$resumed"-*.log || fail "job $job was not put back into the queue"
+  BULKSAMPLE_RESULTS=$whole job=$(one_training "$whole")
+  BULKSAMPLE_RESULTS=$whole ended "$job"
+  [ "$(field resumed "$resumed/train/replicated-2.json")" = True ] || fail "the job did not resume"
+  [ "$(field train_loss "$resumed/train/replicated-2.json")" = "$(field train_loss "$whole/train/replicated-2.json")" ] ||
+    fail "the job that resumed ended with another loss"
+  echo "resumed: after its signal a job went on, and ended with the loss of one that was left alone"
+}
+
+one_training() { # one_training NAME: submit one on two ranks, and say its number
+  sbatch --parsable --nodes=1 --ntasks-per-node=2 --cpus-per-task=1 --output="$1-%j.log" "$here/train_replicated.sbatch"
+}
+
+alone() { # ranks that do not find each other say so, and do not train alone
+  local said
+  if said=$(srun --nodes=1 --ntasks=2 --mpi=none python -m bulksample sample "$place/graph" --fanouts 5,5 2>&1); then
+    fail "two processes without MPI each sampled alone"
+  fi
+  case $said in *"2 ranks were started, but MPI sees one"*) echo "refused: srun --mpi=none" ;; *) fail "$said" ;; esac
 }
 
 if [ $# = 0 ]; then set -- accept run; fi

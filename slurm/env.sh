@@ -22,7 +22,8 @@ fi
 if [ -n "${BULKSAMPLE_VENV:-}" ]; then . "$BULKSAMPLE_VENV/bin/activate"; fi
 
 graph=$BULKSAMPLE_GRAPH results=$BULKSAMPLE_RESULTS
-mkdir -p "$results"
+work=$results-under-way # what is not finished: a result is there when it is whole
+mkdir -p "$results" "$work"
 read -r -a options <<<"$BULKSAMPLE_OPTIONS"
 nodes=$SLURM_JOB_NUM_NODES ranks=$SLURM_NTASKS
 per_node=$((ranks / nodes))
@@ -56,22 +57,23 @@ on_ranks() {
 
 # measure NAME WORDS...: the same, and keep its JSON as the result NAME; what is there already is not measured again.
 measure() {
-  local result=$results/$1.json code=0
+  local name=$1 code=0
   shift
-  if [ -s "$result" ]; then return; fi
-  mkdir -p "$(dirname "$result")"
+  if [ -s "$results/$name.json" ]; then return; fi
+  mkdir -p "$(dirname "$work/$name")" "$(dirname "$results/$name")"
   echo "$(date +%FT%T) $nodes nodes, $ranks ranks, restart ${SLURM_RESTART_COUNT:-0}: bulksample $*"
-  on_ranks "$@" --json "$result.part" || code=$?
-  if [ "$code" = 0 ] && [ -s "$result.part" ]; then mv "$result.part" "$result"; else leave "$((code ? code : 1))"; fi
+  on_ranks "$@" --json "$work/$name.json" || code=$?
+  if [ "$code" != 0 ]; then leave "$code"; fi
+  mv "$work/$name".*.yaml "$work/$name".json* "$(dirname "$results/$name")"
 }
 
-# train NAME OPTIONS...: the same for `bulksample train`, with checkpoints beside the result, and from the newest one on.
+# train NAME OPTIONS...: the same for `bulksample train`, with the lines of its epochs, and from its newest checkpoint on.
 train() {
   local name=$1
   shift
-  measure "$name" train "$graph" "${training[@]}" "${options[@]}" "$@" --quiet --metrics "$results/$name.jsonl" \
-    --checkpoint "$results/$name.checkpoint" --resume auto
-  rm -rf "$results/$name.checkpoint"
+  measure "$name" train "$graph" "${training[@]}" "${options[@]}" "$@" --quiet --metrics "$work/$name.jsonl" \
+    --checkpoint "$work/$name.checkpoint" --resume auto
+  rm -rf "$work/$name.checkpoint"
 }
 
 # leave CODE: end the job. Where its time was up, it was preempted, or a rank was lost, it goes back into the queue, and on from there;

@@ -11,7 +11,7 @@ import typer
 from ..config import SampleConfig
 from ..version import __version__
 from .configured import Asked, beside, configured, keep
-from .output import JsonOption, emit
+from .output import JsonOption, emit, tell_launch
 
 
 @configured(SampleConfig)
@@ -23,6 +23,7 @@ def sample(
     from ..data.manifest import load_manifest
     from ..dist.agree import agree
     from ..dist.comm import world
+    from ..dist.launchers import launched
     from ..dist.opening import Placement, open_for_sampling
     from ..dist.placement import fair_threads
     from ..loader import BulkLoader
@@ -43,6 +44,8 @@ def sample(
         agree(comm, {"version": __version__, "graph": manifest.digest, **alike})
         ledger = Ledger(comm)
         engine = backends.make(config.backend, config.threads or fair_threads(comm))
+        if comm.rank == 0 and comm.size > 1:
+            tell_launch(comm.size, str(engine.threads))
         adjacency, chosen = open_for_sampling(directory, config.seeds, comm, engine, placement, config.seed)
         loader = BulkLoader(
             adjacency, drawn, chosen, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last, rank=comm.rank,
@@ -69,7 +72,8 @@ def sample(
             seconds = max(waits)
             emit({
                 "sampler": drawn.name, "fanouts": list(drawn.fanouts), "frontier": config.frontier, "batch_size": config.batch_size,
-                "seed": config.seed, "epoch": config.epoch, "ranks": comm.size, "graph": placement.graph,
+                "seed": config.seed, "epoch": config.epoch, "ranks": comm.size,
+                "launcher": launched().launcher, "graph": placement.graph,
                 "replication": config.replication, "exchange": config.exchange, "partition": config.partition,
                 "minibatches": sum(counts), "sampled_edges": sum(all_edges), "input_vertices": sum(all_inputs), "seconds": seconds,
                 "sampled_edges_per_second": sum(all_edges) / seconds if seconds else 0.0,

@@ -11,7 +11,7 @@ import typer
 from ..config import TrainConfig
 from ..errors import EXIT_PEER_LOST
 from .configured import Asked, beside, configured, keep
-from .output import JsonOption, emit
+from .output import JsonOption, emit, tell_launch
 
 
 @configured(TrainConfig)
@@ -38,6 +38,8 @@ def train(
         trainer = Trainer(config, directory, comm, [*observers, tracking, *([] if quiet else [ProgressBar()])])
         if comm.rank == 0:
             keep(config, asked, config.method, beside(json_file), kept and kept / "config.yaml")
+            if comm.size > 1 and not quiet:
+                tell_launch(comm.size, str(trainer.division))
         with tracking:
             report = tracking.finish(trainer.run())
         if comm.rank == 0:

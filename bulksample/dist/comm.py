@@ -9,8 +9,6 @@ without a word is named by its sentinel.
 from __future__ import annotations
 
 import atexit
-import os
-import re
 import sys
 from contextlib import suppress
 from typing import Any
@@ -21,6 +19,7 @@ from .launchers import Launch, launched
 from .mpi import MpiComm
 from .processes import ProcessComm
 from .sentinel import Sentinel
+from .sharedmemory import forget_names, sweep
 from .threads import SerialComm
 from .watch import arm, armed
 
@@ -78,11 +77,12 @@ def _launched(launch: Launch, timeout: float) -> Comm:
         _sentinel.say("told")
         raise
     _sentinel.say("told" if made.size == 1 else "working")
-    _forget_shared_names()
+    forget_names()
     return made
 
 
 def _over_mpi(launch: Launch, timeout: float, sentinel: Sentinel) -> Comm:
+    sweep()
     mpi = _import_mpi(launch)
     size = 1 if mpi is None else mpi.COMM_WORLD.size
     if size == 1 and launch.ranks > 1:
@@ -109,17 +109,6 @@ def _leave_in_time() -> None:
     if isinstance(_world, ProcessComm) and _sentinel is not None:
         _sentinel.say("left", _world.watch.timeout + OUTSIDE_SECONDS)
         arm(_world.watch.timeout + OUTSIDE_SECONDS)
-
-
-def _forget_shared_names() -> None:
-    """Take the name from the memory that MPICH shares between the ranks of a machine, once all have found it.
-
-    The library does so when it ends; after a kill, the memory would stay taken until the machine is started again.
-    """
-    with suppress(OSError), open("/proc/self/maps") as maps:
-        for name in set(re.findall(r"/dev/shm/mpich_shm_\w+", maps.read())):
-            with suppress(OSError):
-                os.unlink(name)
 
 
 def _import_mpi(launch: Launch) -> Any:

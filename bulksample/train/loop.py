@@ -25,6 +25,7 @@ from ..config import TrainConfig
 from ..device.place import Place, make_place
 from ..dist.agree import agree
 from ..dist.base import Comm
+from ..dist.launchers import launched
 from ..dist.placement import divide, fair_threads
 from ..dist.threads import SerialComm
 from ..errors import UsageError
@@ -264,6 +265,7 @@ class Trainer:
             "fanouts": list(config.fanouts),
             "batch_size": config.batch_size,
             "ranks": self.comm.size,
+            "launcher": launched().launcher,
             "epochs": self.epoch,
             "epochs_in_this_run": epochs,
             "steps": self.progress.steps,

@@ -9,6 +9,8 @@ import sys
 import pytest
 from launch import ROOT, Ranks, run_ranks
 
+from bulksample.dist import sharedmemory
+
 LOST = 75
 
 OPEN = """
@@ -140,6 +142,20 @@ def test_a_killed_job_leaves_no_shared_memory():
     names = set(re.findall(r"name=(\S+)", ended.out))
     assert names, "MPICH keeps its memory elsewhere; what is tested here has no object"
     assert not [name for name in names if os.path.exists(name)], ended
+
+
+def test_memory_that_nobody_holds_is_swept_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(sharedmemory, "FOLDER", tmp_path)
+    names = [tmp_path / f"mpich_shm_{name}" for name in ("lost", "held", "young")]
+    for name in names:
+        name.write_bytes(bytes(4096))
+    (tmp_path / "other").write_bytes(bytes(4096))
+    for name in [*names[:2], tmp_path / "other"]:
+        os.utime(name, (0, 0))
+    monkeypatch.setattr(sharedmemory, "_mapped", lambda process: {names[1]} if process.name == str(os.getpid()) else set())
+    assert sharedmemory.sweep() == [names[0]]
+    assert not names[0].exists()
+    assert all(name.exists() for name in [*names[1:], tmp_path / "other"])
 
 
 def alone(code, **env):
