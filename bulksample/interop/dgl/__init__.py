@@ -1,0 +1,14 @@
+"""A drop-in for DGL's data loader: change the import, keep the script.
+
+    from bulksample.interop.dgl import DataLoader, NeighborSampler    # was: from dgl.dataloading import ...
+
+Blocks are DGL's: destinations are a prefix of the sources, every vertex is expanded again in each layer (the frontier rule ``all``).
+DGL is imported when the first loader is made, so that this package costs nothing without it.
+"""
+
+from .loader import DataLoader
+from .samplers import BlockSampler, FastGCNSampler, LaborSampler, LadiesSampler, MultiLayerFullNeighborSampler, NeighborSampler
+
+__all__ = [
+    "BlockSampler", "DataLoader", "FastGCNSampler", "LaborSampler", "LadiesSampler", "MultiLayerFullNeighborSampler", "NeighborSampler",
+]  # fmt: skip

@@ -1,0 +1,82 @@
+"""Minibatches that know the user's edges, in the form in which `BulkLoader` takes and gives them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...adjacency import Adjacency
+from ...backends.hops import Expansion, Hop
+from ...errors import UsageError
+from ...rng import Stream
+from ...selection import Selection
+from ..edges import edge_graph
+from ..parallel import expand_edges
+from .samplers import BlockSampler
+
+
+class FoundHop(NamedTuple):
+    """One layer of a minibatch, in local numbers: row r holds the edges into vertex r."""
+
+    destinations: int
+    sources: int
+    pointers: np.ndarray  # int64, shape (destinations + 1,)
+    columns: np.ndarray  # int32, shape (E,)
+    edges: np.ndarray  # int64, shape (E,): the user's
+    weights: np.ndarray | None  # float32, shape (E,)
+
+
+class Found(NamedTuple):
+    """One minibatch: its vertices, and its layers from the seeds outwards."""
+
+    vertices: np.ndarray
+    hops: list[FoundHop]
+
+    def nbytes(self) -> int:
+        """Memory of the arrays."""
+        return self.vertices.nbytes + sum(hop.pointers.nbytes + hop.columns.nbytes + hop.edges.nbytes for hop in self.hops)
+
+
+class Drawn:
+    """A sampler in the sense of `BulkLoader` whose minibatches know the user's edges."""
+
+    def __init__(self, graph: Any, block_sampler: BlockSampler) -> None:
+        if not getattr(graph, "is_homogeneous", False):
+            raise UsageError("heterogeneous graphs are not supported: a homogeneous DGLGraph would fit")
+        prob, sampler = block_sampler.prob, block_sampler.sampler
+        if prob is not None and prob not in graph.edata:
+            raise UsageError(f"the graph has no edge feature {prob!r}; it has {', '.join(graph.edata) or 'none'}")
+        source, destination = (ends.cpu().numpy().astype(np.int64) for ends in graph.edges(order="eid"))
+        weights = None if prob is None else graph.edata[prob].cpu().double().numpy()
+        self.edges = edge_graph(source, destination, graph.num_nodes(), weights, prob or "")
+        self.sampler = sampler
+        self._by_edge = sampler.name == "sage" and self.edges.pointers is not None
+
+    def check(self, adjacency: Adjacency) -> None:
+        self.sampler.check(adjacency)
+
+    def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[Found]:
+        """See `Sampler.sample_bulk`."""
+        if self._by_edge:
+            parts = expand_edges(self.edges, adjacency.backend, self.sampler, seeds, stream, epoch)  # type: ignore[arg-type]
+        else:
+            parts = self.sampler.expand(adjacency, seeds, stream, epoch)
+        return [self._found(adjacency, part) for part in parts]
+
+    def _found(self, adjacency: Adjacency, part: Expansion) -> Found:
+        hops = [self._hop(adjacency, part.vertices, hop, *sizes) for hop, *sizes in zip(part.hops, part.held, part.held[1:], strict=False)]
+        return Found(part.vertices, hops)
+
+    def _hop(self, adjacency: Adjacency, vertices: np.ndarray, hop: Hop, destinations: int, sources: int) -> FoundHop:
+        """Where an entry of the adjacency stands for several edges, all of them."""
+        if self._by_edge:
+            assert hop.weights is not None
+            return FoundHop(destinations, sources, hop.pointers, hop.columns, self.edges.edges[hop.weights], None)
+        entries = adjacency.backend.locate(self.edges.matrix, vertices[:destinations], hop.pointers, vertices[hop.columns])
+        edges, counts, shares = self.edges.edges_of(entries)
+        if shares is None:
+            return FoundHop(destinations, sources, hop.pointers, hop.columns, self.edges.edges[edges], hop.weights)
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        weights = None if hop.weights is None else np.repeat(hop.weights, counts) * shares
+        return FoundHop(destinations, sources, ends[hop.pointers], np.repeat(hop.columns, counts), self.edges.edges[edges], weights)

@@ -1,0 +1,132 @@
+"""Iterates over ``(input_nodes, output_nodes, blocks)``: bulks by `BulkLoader`, blocks by DGL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from ... import backends
+from ...adjacency import LocalAdjacency
+from ...dist.base import Comm
+from ...errors import UsageError
+from ...loader import BulkLoader
+from .. import needed
+from .drawn import Drawn, Found, FoundHop
+from .samplers import BlockSampler, refuse_values
+
+_INSTALL = "DGL would fit: see https://www.dgl.ai/pages/start.html for a build that goes with the torch installed here"
+_NOT_NEEDED = {
+    "num_workers", "persistent_workers", "use_prefetch_thread", "use_alternate_streams", "pin_prefetcher", "gpu_cache", "pin_memory",
+    "prefetch_factor",
+}  # fmt: skip
+
+
+class DataLoader:
+    """Iterates over ``(input_nodes, output_nodes, blocks)``, as `dgl.dataloading.DataLoader` of vertices does.
+
+    Parameters
+    ----------
+    graph : DGLGraph
+        Homogeneous.
+    indices : tensor of distinct vertices, or a bool mask
+    graph_sampler : BlockSampler
+    device
+        Where blocks go; where the graph lies unless given.
+    batch_size, shuffle, drop_last
+        As DGL has them.
+    seed, bulk_size, memory_budget : see `bulksample.loader.BulkLoader`
+    comm : Comm, optional
+        Rank r of p takes minibatches r, r + p, ...; a rank for whom the last step has none ends one step earlier.
+    backend : {"auto", "native", "reference", "cuda"}
+    num_workers, use_prefetch_thread, persistent_workers, pin_prefetcher, use_alternate_streams
+        Not needed: a thread of this process samples ahead.
+
+    Raises
+    ------
+    UsageError
+        If the graph is heterogeneous, a seed repeats, or an option has no meaning here.
+    ImportError
+        If DGL is missing.
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        indices: Any,
+        graph_sampler: BlockSampler,
+        device: Any = None,
+        use_ddp: bool = False,
+        ddp_seed: int = 0,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        shuffle: bool = False,
+        use_uva: bool = False,
+        *,
+        seed: int = 0,
+        bulk_size: int | Literal["auto"] = "auto",
+        memory_budget: int | None = None,
+        comm: Comm | None = None,
+        backend: str = "auto",
+        **not_needed: Any,
+    ) -> None:
+        self._dgl = needed("dgl", None, _INSTALL)
+        refuse_values(use_ddp=use_ddp and "True (comm=bulksample.dist.comm.world() deals minibatches to ranks)", use_uva=use_uva)
+        unknown = not_needed.keys() - _NOT_NEEDED
+        if unknown:
+            raise UsageError(f"DataLoader has no option {', '.join(sorted(unknown))}")
+        if not isinstance(graph_sampler, BlockSampler):
+            raise UsageError(f"graph_sampler must be one of bulksample.interop.dgl; got {type(graph_sampler).__name__}")
+        self.graph, self._device = graph, device
+        self._drawn = Drawn(graph, graph_sampler)
+        rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+        adjacency = LocalAdjacency(self._drawn.edges.matrix, backends.make(backend))
+        self._loader = BulkLoader(
+            adjacency, self._drawn, _distinct(indices), batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle,
+            drop_last=drop_last, rank=rank, ranks=ranks, memory_budget=memory_budget,
+        )  # type: ignore[arg-type]  # fmt: skip
+
+    def __len__(self) -> int:
+        """Steps of an epoch."""
+        return self._loader.steps
+
+    def __iter__(self) -> Iterator[tuple[Any, Any, list[Any]]]:
+        for found in self._loader:
+            if found is not None:
+                yield self._blocks(found)  # type: ignore[arg-type]
+
+    def _blocks(self, found: Found) -> tuple[Any, Any, list[Any]]:
+        vertices = torch.from_numpy(found.vertices.astype(np.int64)).to(self.graph.idtype)
+        blocks = [self._block(vertices[: held.sources], held) for held in reversed(found.hops)]
+        if self._device is not None:
+            blocks = [block.to(self._device) for block in blocks]
+        place = self.graph.device if self._device is None else self._device
+        return vertices.to(place), vertices[: found.hops[0].destinations].to(place), blocks
+
+    def _block(self, vertices: Any, hop: FoundHop) -> Any:
+        """A block with the names of its vertices and edges, and with the features of the graph, sliced when they are looked at."""
+        dgl, idtype = self._dgl, self.graph.idtype
+        indptr, indices = (torch.from_numpy(part.astype(np.int64)).to(idtype) for part in (hop.pointers, hop.columns))
+        no_names = torch.empty(0, dtype=idtype)
+        block = dgl.create_block(("csc", (indptr, indices, no_names)), len(vertices), hop.destinations, device=self.graph.device)
+        vertices, edges = vertices.to(self.graph.device), torch.from_numpy(hop.edges).to(idtype).to(self.graph.device)
+        nodes = dgl.utils.extract_node_subframes_for_block(self.graph, [vertices], [vertices[: hop.destinations]])
+        dgl.utils.set_new_frames(block, node_frames=nodes, edge_frames=dgl.utils.extract_edge_subframes(self.graph, [edges]))
+        block.srcdata[dgl.NID], block.dstdata[dgl.NID], block.edata[dgl.EID] = vertices, vertices[: hop.destinations], edges
+        if hop.weights is not None:
+            block.edata["weight"] = torch.from_numpy(hop.weights).to(self.graph.device)
+        return block
+
+
+def _distinct(indices: Any) -> np.ndarray:
+    """The vertices to make minibatches of."""
+    indices = torch.as_tensor(indices).cpu()
+    if indices.dtype == torch.bool:
+        indices = indices.nonzero().view(-1)
+    seeds = indices.numpy()
+    distinct, counts = np.unique(seeds, return_counts=True)
+    if len(distinct) < len(seeds):
+        raise UsageError(f"indices name vertex {distinct[counts.argmax()]} {counts.max()} times; distinct ones would fit")
+    return seeds

@@ -1,0 +1,184 @@
+"""What is checked of DGL loaders, in plain functions: any Python that has DGL may run them, `python dgl_checks.py` prints the results."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+
+import dgl
+import numpy as np
+import torch
+
+from bulksample import UsageError
+from bulksample.dist.threads import on_threads
+from bulksample.interop.dgl import (
+    DataLoader,
+    FastGCNSampler,
+    LaborSampler,
+    LadiesSampler,
+    MultiLayerFullNeighborSampler,
+    NeighborSampler,
+)
+
+SAMPLERS = {
+    "sage": lambda: NeighborSampler([3, 5]),
+    "sage by weight": lambda: NeighborSampler([3, 5], prob="w"),
+    "sage with replacement": lambda: NeighborSampler([3, 5], replace=True),
+    "full": lambda: MultiLayerFullNeighborSampler(2),
+    "labor": lambda: LaborSampler([3, 5]),
+    "ladies": lambda: LadiesSampler([30, 30]),
+    "fastgcn": lambda: FastGCNSampler([60, 60]),
+}
+
+
+def graph_of(parallel=False, n=300, m=3000):
+    rng = np.random.default_rng(1)
+    ends = rng.integers(0, n - 30, (2, m * 3 if parallel else m))
+    ends = ends % 90 if parallel else rng.permutation(np.unique(ends, axis=1), axis=1)
+    graph = dgl.graph((torch.from_numpy(ends[0]), torch.from_numpy(ends[1])), num_nodes=n)
+    graph.ndata["feat"] = torch.arange(n * 2.0).view(n, 2)
+    graph.ndata["label"] = torch.arange(n) % 4
+    graph.edata["w"] = torch.from_numpy(rng.integers(1, 9, graph.num_edges())).float()
+    return graph
+
+
+def both():
+    return [graph_of(), graph_of(parallel=True)]
+
+
+def blocks_are_exact():
+    """Blocks fit together, and their edges and features are those of the graph, for every sampler."""
+    for graph in both():
+        for name, made in SAMPLERS.items():
+            seen = []
+            for inputs, outputs, blocks in DataLoader(graph, torch.arange(0, 300, 2), made(), batch_size=40, shuffle=True):
+                assert torch.equal(blocks[0].srcdata[dgl.NID], inputs)
+                assert torch.equal(blocks[-1].dstdata[dgl.NID], outputs)
+                assert torch.equal(blocks[0].dstdata[dgl.NID], blocks[1].srcdata[dgl.NID])
+                for block in blocks:
+                    source, destination = block.edges()
+                    found = graph.find_edges(block.edata[dgl.EID])
+                    assert torch.equal(found[0], block.srcdata[dgl.NID][source]), name
+                    assert torch.equal(found[1], block.dstdata[dgl.NID][destination]), name
+                    assert torch.equal(block.srcdata[dgl.NID][: block.num_dst_nodes()], block.dstdata[dgl.NID])
+                    assert torch.equal(block.srcdata["feat"], graph.ndata["feat"][block.srcdata[dgl.NID]])
+                    assert torch.equal(block.edata["w"], graph.edata["w"][block.edata[dgl.EID]])
+                    assert ("weight" in block.edata) == (name in ("ladies", "fastgcn"))
+                assert torch.equal(blocks[-1].dstdata["label"], graph.ndata["label"][outputs])
+                seen += outputs.tolist()
+            assert sorted(seen) == list(range(0, 300, 2)), name
+
+
+def degrees_keep_to_the_fanouts():
+    """The fanouts are in DGL's order: the last is that of the seeds; parallel edges count one by one."""
+    for graph in both():
+        for _, _, blocks in DataLoader(graph, torch.arange(300), NeighborSampler([3, 5]), batch_size=50):
+            for block, fanout in zip(blocks, (3, 5), strict=True):
+                expected = graph.in_degrees(block.dstdata[dgl.NID]).clamp(max=fanout)
+                assert torch.equal(block.in_degrees(), expected)
+                assert len(block.edata[dgl.EID].unique()) == block.num_edges()
+
+
+def full_neighbourhoods_give_what_the_whole_graph_gives():
+    from dgl.nn import SAGEConv
+
+    torch.manual_seed(1)
+    layers = [SAGEConv(2, 8, "mean"), SAGEConv(8, 4, "mean")]
+    for graph in both():
+        with torch.no_grad():
+            whole = layers[1](graph, layers[0](graph, graph.ndata["feat"] / 600).relu())
+            for _, outputs, blocks in DataLoader(graph, torch.arange(300), MultiLayerFullNeighborSampler(2), batch_size=64):
+                out = layers[1](blocks[1], layers[0](blocks[0], blocks[0].srcdata["feat"] / 600).relu())
+                torch.testing.assert_close(out, whole[outputs])
+
+
+def weights_of_a_layer_add_up_to_one():
+    for graph in both():
+        for _, _, blocks in DataLoader(graph, torch.arange(100), LadiesSampler([40, 40]), batch_size=20):
+            for block in blocks:
+                total = torch.zeros(block.num_dst_nodes()).index_add_(0, block.edges()[1], block.edata["weight"])
+                kept = block.in_degrees() > 0
+                torch.testing.assert_close(total[kept], torch.ones(int(kept.sum())))
+
+
+def neither_bulk_nor_back_end_changes_a_minibatch():
+    def all_of(**options):
+        loader = DataLoader(graph_of(), torch.arange(300), NeighborSampler([4, 4]), batch_size=32, shuffle=True, seed=3, **options)
+        return [torch.cat([inputs, blocks[0].edata[dgl.EID]]).tolist() for _ in range(2) for inputs, _, blocks in loader]
+
+    expected = all_of(bulk_size=1)
+    assert expected[0] != expected[10]
+    assert all_of() == all_of(bulk_size=4) == all_of(backend="reference") == expected
+
+
+def ranks_deal_minibatches_in_turn():
+    def outputs_of(comm=None):
+        loader = DataLoader(graph_of(), torch.arange(300), NeighborSampler([4]), batch_size=32, shuffle=True, comm=comm)
+        return [outputs.tolist() for _, outputs, _ in loader]
+
+    alone = outputs_of()
+    assert on_threads(3, outputs_of) == [alone[0::3], alone[1::3], alone[2::3]]
+
+
+def masks_and_lengths():
+    graph = graph_of()
+    mask = torch.arange(300) < 70
+    loader = DataLoader(graph, mask, NeighborSampler([2]), batch_size=32, num_workers=2)
+    assert [len(outputs) for _, outputs, _ in loader] == [32, 32, 6]
+    assert len(loader) == 3
+    assert len(DataLoader(graph, mask, NeighborSampler([2]), batch_size=32, drop_last=True)) == 2
+
+
+def narrow_ids_stay_narrow():
+    for inputs, _, blocks in DataLoader(graph_of().int(), torch.arange(50), NeighborSampler([2]), batch_size=32):
+        assert inputs.dtype == blocks[0].edata[dgl.EID].dtype == blocks[0].idtype == torch.int32
+
+
+def message_of(call):
+    """What `UsageError` says, or nothing where there is none."""
+    try:
+        call()
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def what_has_no_meaning_is_refused():
+    graph, two = graph_of(), dgl.heterograph({("a", "to", "b"): ([0], [1])})
+    refused = {
+        "heterogeneous": lambda: DataLoader(two, torch.arange(1), NeighborSampler([2])),
+        "2 times": lambda: DataLoader(graph, torch.tensor([4, 5, 4]), NeighborSampler([2])),
+        "edge_dir": lambda: NeighborSampler([2], edge_dir="out"),
+        "mask": lambda: NeighborSampler([2], mask="m"),
+        "no edge feature 'q'": lambda: DataLoader(graph, torch.arange(4), NeighborSampler([2], prob="q")),
+        "use_ddp": lambda: DataLoader(graph, torch.arange(4), NeighborSampler([2]), use_ddp=True),
+        "use_uva": lambda: DataLoader(graph, torch.arange(4), NeighborSampler([2]), use_uva=True),
+        "no option batchsize": lambda: DataLoader(graph, torch.arange(4), NeighborSampler([2]), batchsize=3),
+        "graph_sampler": lambda: DataLoader(graph, torch.arange(4), dgl.dataloading.NeighborSampler([2])),
+    }
+    for says, call in refused.items():
+        assert says in message_of(call), says
+
+
+CHECKS = [
+    blocks_are_exact, degrees_keep_to_the_fanouts, full_neighbourhoods_give_what_the_whole_graph_gives, weights_of_a_layer_add_up_to_one,
+    neither_bulk_nor_back_end_changes_a_minibatch, ranks_deal_minibatches_in_turn, masks_and_lengths, narrow_ids_stay_narrow,
+    what_has_no_meaning_is_refused,
+]  # fmt: skip
+
+
+def results():
+    """The traceback of every check that fails, "" for one that passes."""
+    found = {}
+    for check in CHECKS:
+        try:
+            check()
+            found[check.__name__] = ""
+        except Exception:
+            found[check.__name__] = traceback.format_exc()
+    return found
+
+
+if __name__ == "__main__":
+    json.dump(results(), sys.stdout)
