@@ -105,6 +105,12 @@ def test_a_sampler_for_torch_geometrics_own_link_loader(data, workers):
         torch.testing.assert_close(ends(batch)[:, : len(part)], data.edge_index[:, part])
 
 
+def test_a_sampler_whose_weights_would_be_lost_is_refused():
+    data = make_data()
+    with pytest.raises(UsageError, match="would lose its weights"):
+        next(iter(LinkNeighborLoader(data, [9], neighbor_sampler=BulkSampler(data, [9], sampler="ladies"))))
+
+
 def test_triplets_have_no_labels_and_links_no_times():
     data = make_data()
     with pytest.raises(ValueError, match="edge_label"):

@@ -145,6 +145,29 @@ def test_compressed_rows_of_torch():
         torch.testing.assert_close(batch.adj_t.to_dense(), dense)
 
 
+def test_compressed_rows_of_torch_sparse():
+    torch_sparse = pytest.importorskip("torch_sparse", reason="torch_sparse is not installed")
+    data = make_data()
+    values = torch.arange(1.0, data.num_edges + 1)
+    adj_t = torch_sparse.SparseTensor.from_edge_index(data.edge_index.flip(0), values, (300, 300))
+    whole = adj_t.to_dense()
+    for batch in NeighborLoader(Data(x=data.x, adj_t=adj_t), [3, 2], batch_size=40):
+        row, column, value = batch.adj_t.coo()
+        torch.testing.assert_close(value, whole[batch.n_id[row], batch.n_id[column]])
+        torch.testing.assert_close(value, adj_t.storage.value()[batch.e_id].sort().values[value.argsort().argsort()])
+
+
+def test_a_sampler_of_unknown_length():
+    def lists():
+        yield from ([1, 2], [3], [4, 5, 6])
+
+    class Unknown:
+        def __iter__(self):
+            return lists()
+
+    assert [batch.input_id.tolist() for batch in NeighborLoader(make_data(), [2], batch_sampler=Unknown())] == list(lists())
+
+
 def test_a_graph_without_edges():
     batch = next(iter(NeighborLoader(Data(x=torch.randn(5, 2)), [3], batch_size=5)))
     assert batch.num_nodes == 5

@@ -113,11 +113,14 @@ class BulkLoading:
 
     def _index_lists(self, epoch: int) -> Iterator[tuple[int, Any]]:
         """Id and members of this rank's minibatches: of the seeded order, or of the user's `sampler` or `batch_sampler`."""
-        lists = self._own_lists(epoch) if self._own_order else [np.asarray(index) for index in self.batch_sampler]
-        rank, ranks = (0, 1) if self._comm is None else (self._comm.rank, self._comm.size)
-        for step in range(self._steps(len(lists))):
-            id = (step * ranks + rank) % len(lists)
-            yield id, lists[id]
+        lists = self._own_lists(epoch) if self._own_order else (np.asarray(index) for index in self.batch_sampler)
+        if self._comm is None:
+            yield from enumerate(lists)
+            return
+        every = list(lists)
+        for step in range(self._steps(len(every))):
+            id = (step * self._comm.size + self._comm.rank) % len(every)
+            yield id, every[id]
 
     def _own_lists(self, epoch: int) -> list[np.ndarray]:
         order = self._stream.permutation(len(self.dataset), epoch) if self._shuffle else np.arange(len(self.dataset))
@@ -144,8 +147,8 @@ class BulkLoading:
 
     def _fitting(self) -> int:
         """As many minibatches as fit the budget, alike on ranks that sample together."""
-        steps = len(self)
-        first = next(iter(self._index_lists(0)), None) if steps else None
+        steps = len(self) if self._own_order or hasattr(self.batch_sampler, "__len__") else 4 * AUTO_LIMIT
+        first = next(iter(self._index_lists(0)), None)
         size = 0 if first is None else sum(_nbytes(out) for out in self._bulk([first], 0))
         budget = free_memory() // 4 if self._budget is None else self._budget
         fit = max(1, min(budget // max(1, COPIES * size), AUTO_LIMIT, -(-steps // 4)))

@@ -24,6 +24,7 @@ from ...backends.hops import Expansion
 from ...dist.base import Comm
 from ...errors import UsageError
 from ...rng import MAX_EPOCHS, MAX_MINIBATCHES, Stream
+from ...samplers import LayerWise
 from ...selection import Selection
 from ...sparse import runs
 from ..distributed import block_rows
@@ -63,7 +64,8 @@ class BulkSampler(BaseSampler):
     Notes
     -----
     Parallel edges are edges of their own. ``sage`` draws edges, so a fanout counts them one by one; the other samplers draw vertices,
-    and a drawn vertex brings all its parallel edges.
+    and a drawn vertex brings all its parallel edges. A `NodeLoader` has no place for the weights of layer-wise samplers; `LadiesLoader` and
+    `FastGCNLoader` have.
     """
 
     def __init__(
@@ -139,6 +141,8 @@ class BulkSampler(BaseSampler):
         self, inputs: list[EdgeSamplerInput], negatives: NegativeSampling | None, ids: Sequence[int], epoch: int
     ) -> list[SamplerOutput]:
         """The minibatches of a bulk of edges in one call; negatives are named by (epoch, id, place)."""
+        if isinstance(self.sampler, LayerWise):
+            raise UsageError(f"links with sampler {self.sampler.name!r} would lose its weights; a node-wise sampler would fit")
         drawn = [None if negatives is None else SeededNegatives(negatives, self.stream, id, epoch) for id in ids]
         asked: list[torch.Tensor] = []
         prepared = [self._edge_seeds(index, own, asked) for index, own in zip(inputs, drawn, strict=True)]
