@@ -228,6 +228,13 @@ def test_other_kinds_of_graphs_are_refused(loader):
         loader(make_data(), [3], time_attr="y")
 
 
+def test_samplers_whose_batches_are_no_trees_are_refused():
+    with pytest.raises(UsageError, match="must be one of sage, labor"):
+        BulkSampler(make_data(), [3], sampler="shadow")
+    with pytest.raises(UsageError, match="replace is an option"):
+        BulkSampler(make_data(), [3], sampler="labor", replace=True)
+
+
 def test_parallel_edges_on_a_grid_are_refused():
     with pytest.raises(UsageError, match="coalesced"):
         on_threads(2, lambda comm: NeighborLoader(make_data(50, 2000, simple=False), [3], comm=comm, grid=1, batch_size=3))

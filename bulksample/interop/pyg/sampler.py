@@ -33,6 +33,8 @@ from .arrange import Arranged, arrange
 from .graph import check_input, check_times, graph_of
 from .negatives import SeededNegatives
 
+LAWS = ("sage", "labor", "ladies", "fastgcn", "full")
+
 
 class BulkSampler(BaseSampler):
     """Draws minibatches of a homogeneous graph.
@@ -85,8 +87,12 @@ class BulkSampler(BaseSampler):
         **options: Any,
     ) -> None:
         check_input(data)
+        if sampler not in LAWS:
+            raise UsageError(f"sampler must be one of {', '.join(LAWS)}; got {sampler!r}")
         if sampler == "sage":
             options |= {"replace": replace, "weighted": weight_attr is not None}
+        elif replace:
+            raise UsageError(f"replace is an option of sampler 'sage'; got {sampler!r}")
         self.sampler = samplers.make(sampler, _fanouts(num_neighbors), frontier="new", **options)
         self.subgraph_type, self.disjoint = SubgraphType(subgraph_type), disjoint
         self.num_nodes, self.stream, self.backend = int(data.num_nodes or 0), Stream(seed), backend
