@@ -11,7 +11,7 @@ from ..sparse import CSR
 
 
 def block_rows(matrix: CSR, comm: Comm, replication: int, backend: Backend) -> OwnerAdjacency:
-    """A in even block rows on a p/c x c grid, by the `owner` policy. Collective; only its own rows stay with a rank."""
+    """A in even block rows on a p/c x c grid, by the `owner` policy. Collective; a rank draws from its own rows alone."""
     grid = ProcessGrid(comm, replication)
     layout = Layout.even(matrix.shape[0], grid.rows)
     first, last = (int(bound) for bound in layout.bounds[grid.row : grid.row + 2])
