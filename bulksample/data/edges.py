@@ -149,7 +149,7 @@ def _count_repeats(tally: EdgeTally, total: int, unique: np.ndarray, listed: int
     """Repetitions among the listed edges; u -> v and v -> u repeat one another in an undirected graph."""
     repeats = total - len(unique)
     if undirected:
-        unique_loops = int(((unique >> 32) == (unique & _COLUMN)).sum()) if loops else 0
+        unique_loops = sum(int(((part >> 32) == (part & _COLUMN)).sum()) for _, part in pieces(unique, _STEP)) if loops else 0
         repeats = (listed - loops) - (len(unique) - unique_loops) // 2 + (loops - unique_loops)
     tally.duplicates += repeats
 

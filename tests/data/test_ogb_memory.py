@@ -1,0 +1,67 @@
+"""What an import in the layout of ogbn-papers100M needs of memory: a formula, held against measurements, that is below 64 GiB for it."""
+
+import gzip
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from launch import ROOT
+
+from bulksample.data.ogb import peak_bytes
+
+PAPERS = 111_059_956, 1_615_685_872  # vertices and edges, of the OGB paper, table 1
+IMPORT = """
+import sys
+from bulksample.cli import main
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")), file=sys.stderr)
+"""
+
+
+def write(root, n, m, compressed):
+    """A set of random edges in files as OGB writes them; features of 64 numbers, labels for a tenth."""
+    (root / "raw").mkdir(parents=True)
+    draw = np.random.default_rng(0)
+    (np.savez_compressed if compressed else np.savez)(
+        root / "raw" / "data.npz", edge_index=draw.integers(0, n, (2, m)), num_nodes_list=np.array([n]), num_edges_list=np.array([m]),
+        node_feat=np.ones((n, 1), np.float32) * draw.random(64, np.float32), node_year=draw.integers(2000, 2020, (n, 1)),
+    )  # fmt: skip
+    labels = np.where(draw.random((n, 1)) < 0.9, np.nan, 7).astype(np.float32)
+    np.savez_compressed(root / "raw" / "node-label.npz", node_label=labels)
+    (root / "split" / "time").mkdir(parents=True)
+    for name, members in zip(("train", "valid", "test"), np.array_split(np.flatnonzero(labels[:, 0] == 7), 3), strict=True):
+        (root / "split" / "time" / f"{name}.csv.gz").write_bytes(gzip.compress("\n".join(map(str, members)).encode() + b"\n", 1))
+
+
+def peak(folder, n, m, compressed=False, options=()):
+    """The most memory that the import has held, in bytes."""
+    write(folder / "ogbn_papers100M", n, m, compressed)
+    words = ["data", "import", "ogb", folder / "ogbn_papers100M", "-o", folder / "o", *options]
+    done = subprocess.run([sys.executable, "-c", IMPORT, *map(str, words)], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
+                          capture_output=True, text=True, timeout=280)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return 1024 * int(done.stderr.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the peak is read from /proc")
+@pytest.mark.parametrize(("n", "m", "compressed", "options"), [
+    (500_000, 16_000_000, False, ()), (500_000, 8_000_000, True, ("--undirected",)), (3_000_000, 4_000_000, True, ()),
+])  # fmt: skip
+def test_memory_is_what_the_formula_says(tmp_path, n, m, compressed, options):
+    """The sizes are such that 4 bytes more of an edge or 24 of a vertex would show; 64 MB are for pieces that are read at once."""
+    alone = peak(tmp_path / "alone", 1000, 1000)
+    most = peak(tmp_path / "large", n, m, compressed, options) - alone
+    assert most <= peak_bytes(n, m, bool(options)) - peak_bytes(0, 0, False) + 64e6
+    assert most > 8 * m
+
+
+@pytest.mark.parametrize("undirected", [False, True])
+def test_papers100m_fits_64_gib(undirected):
+    assert peak_bytes(*PAPERS, undirected) < 64 * 2**30
+    assert peak_bytes(*PAPERS, undirected) > 12 * PAPERS[1]
