@@ -116,10 +116,7 @@ def test_names_are_told_apart():
         assert all(group.title for group in config.groups())
 
 
-def test_the_page_names_every_option_of_every_group():
+def test_the_page_names_every_group():
     page = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
-    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", page, re.MULTILINE))
-    for config in (TrainConfig, SampleConfig):
-        for name, (group, _) in config.by_name().items():
-            assert f"`{name}`" in (rows[group.group] if group.group and not group.methods else page) or group.methods, name
-            assert not group.methods or f"`{group.group}`" in page
+    named = set(re.findall(r"`([\w-]+)`", " ".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))))
+    assert named >= {group.group for config in (TrainConfig, SampleConfig) for group in config.groups() if group.group}
