@@ -26,6 +26,14 @@ def main() -> None:
         code = next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
         end_all_ranks(code, f"bulksample: {type(error).__name__}: {error}")
         sys.exit(code)
+    except ModuleNotFoundError as error:
+        from .info import EXTRAS
+
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        end_all_ranks(EXIT_BAD_USE, f"bulksample: this command needs {error.name}; pip install 'bulksample[{extra}]' would fit")
+        sys.exit(EXIT_BAD_USE)
 
 
 def end_all_ranks(code: int, reason: str) -> None:

@@ -12,7 +12,7 @@ from ..backends.native import processors
 from .output import JsonOption, emit
 
 EXTRAS = {
-    "torch": "train", "mpi4py": "mpi", "mpich": "mpi", "pymetis": "partition",
+    "torch": "train", "safetensors": "train", "mpi4py": "mpi", "mpich": "mpi", "pymetis": "partition",
     "cupy": "cuda", "torch_geometric": "pyg", "ogb": "ogb", "matplotlib": "plot",
     "jinja2": "plot", "tensorboard": "tensorboard", "wandb": "wandb", "mlflow-skinny": "mlflow",
 }  # fmt: skip

@@ -1,0 +1,79 @@
+"""Every package that an extra brings may be missing: then one line says which pip command brings it, and nothing else is lost."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from communities import community_graph
+from launch import ROOT
+
+from bulksample.cli.info import EXTRAS
+from bulksample.data import store
+
+OWN = {"docs", "test"}  # of those who work on the package
+WITHOUT = """
+import sys
+hidden, sys.argv = sys.argv[1].split(","), ["bulksample", *sys.argv[2:]]
+for name in hidden:
+    sys.modules[name] = None
+from bulksample.cli import main
+main()
+"""
+NEEDS = [
+    ("train", "torch", ["train", "g"]),
+    ("train", "safetensors", ["train", "g", "--checkpoint", "c", "--epochs", "1", "--fanouts", "2,2", "--hidden", "4"]),
+    ("mpi", "mpi4py", ["sample", "g"]),
+    ("cuda", "cupy", ["sample", "g", "--backend", "cuda"]),
+    ("partition", "pymetis", ["partition", "g", "--parts", "2", "--by", "metis", "-o", "p"]),
+    ("tensorboard", "tensorboard", ["train", "g", "--track", "tensorboard:t"]),
+    ("wandb", "wandb", ["train", "g", "--track", "wandb:p"]),
+    ("mlflow", "mlflow", ["train", "g", "--track", "mlflow:m"]),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("graph")
+    store.save(community_graph(), place / "g")
+    return place
+
+
+def run(folder, hidden, words, **environment):
+    line = [sys.executable, "-c", WITHOUT, hidden, *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(("extra", "package", "words"), NEEDS, ids=[f"{extra}-{package}" for extra, package, _ in NEEDS])
+def test_one_line_says_what_to_install(folder, extra, package, words):
+    ended = run(folder, package, words, **({"PMI_SIZE": "2"} if extra == "mpi" else {}))
+    assert ended.returncode == 2, ended.stderr
+    assert "Traceback" not in ended.stderr
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("bulksample: ")]
+    assert re.search(rf"pip install ('bulksample\[{extra}\]'|.*{package})", line), line
+
+
+def test_info_names_the_pip_command_of_every_extra(folder):
+    ended = run(folder, ",".join(EXTRAS), ["info", "--json", "-"])
+    assert ended.returncode == 0, ended.stderr
+    shown = json.loads(ended.stdout)["extras"]
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys() - OWN
+    assert declared == set(EXTRAS.values())
+    assert shown.keys() == EXTRAS.keys()
+    for package, said in shown.items():
+        assert said[0].isdigit() or said == f"missing: pip install 'bulksample[{EXTRAS[package]}]'"
+
+
+def test_sampling_needs_none_of_them(folder):
+    ended = run(folder, ",".join(name.replace("-skinny", "") for name in EXTRAS), ["sample", "g", "--fanouts", "3,3", "--json", "-"])
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["sampled_edges"] > 0
+
+
+def test_another_missing_module_is_a_fault_and_shows_where(folder):
+    ended = run(folder, "scipy.sparse", ["data", "info", "g", "--statistics"])
+    assert "bulksample[" not in ended.stderr
