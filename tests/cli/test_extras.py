@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
 def run(folder, hidden, words, **environment):
     line = [sys.executable, "-c", WITHOUT, hidden, *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.mark.parametrize(("extra", "package", "words"), NEEDS, ids=[f"{extra}-{package}" for extra, package, _ in NEEDS])
