@@ -68,11 +68,7 @@ def process_group(backend: str, store: Any, name: str, rank: int, size: int, tim
     made = getattr(torch_distributed, BACKENDS[backend], None)
     if made is None:
         raise UsageError(f"torch {torch.__version__} was built without {backend}; mpirun, with mpi4py, would fit")
-    if backend == "gloo":
-        return made(PrefixStore(name, store), rank, size, timedelta(seconds=timeout))
-    options = made.Options()
-    options._timeout = timedelta(seconds=timeout)
-    return made(PrefixStore(name, store), rank, size, options)
+    return made(PrefixStore(name, store), rank, size, timedelta(seconds=timeout))
 
 
 class TorchComm(ProcessComm):
@@ -93,13 +89,6 @@ class TorchComm(ProcessComm):
         self._store_notes = StoreNotes(own, rank, size, lambda: self.watch.now())
         super().__init__(rank, size, self._store_notes, (RuntimeError,), timeout, sentinel)
         self._notes.read()
-
-    def new_group(self, backend: str) -> Any:
-        """A process group of the ranks of this communicator under another back end; collective."""
-        self._splits += 1
-        name = f"{self.name}.{self._splits}-{backend}"
-        with guarded(self.watch.timeout, f"the other ranks to make a group of {backend}", self._strike):
-            return process_group(backend, self.store, name, self.rank, self.size, self.watch.timeout + _SECONDS_MORE)
 
     def _start(self, parts: np.ndarray, lengths: list[int], into: np.ndarray, incoming: list[int]) -> Callable[[], bool]:
         """Begin an all-to-all of one-dimensional arrays, by numbers of entries for and from each rank; int64 or bytes."""

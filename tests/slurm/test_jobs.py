@@ -1,0 +1,144 @@
+"""The jobs of slurm/: they can be read, ask for what there is, and are tried on a cluster of simulated nodes where SLURM is installed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+from launch import ROOT
+
+from bulksample.cli.app import app
+
+SLURM = ROOT / "slurm"
+JOBS = sorted(SLURM.glob("*.sbatch"))
+SCRIPTS = [*JOBS, *sorted(SLURM.glob("*.sh"))]
+EXPERIMENTS = [job for job in JOBS if job.name != "gather.sbatch"]
+NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "srun")
+OF_BASH = {"--kill-on-bad-exit", "--mpi", "--ntasks", "--ntasks-per-node", "--cpus-per-task", "--export"}  # of srun
+OF_TORCHRUN = {"--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-id", "--rdzv-endpoint", "--no-python"}
+
+
+def code_of(path):
+    """A script without comments and without what it asks of sbatch."""
+    return "\n".join(line for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_bash_can_read_it(script):
+    done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("script", [path for path in SCRIPTS if path.suffix == ".sh" and path.name != "env.sh"], ids=lambda path: path.name)
+def test_it_can_be_started_and_stops_at_an_error(script):
+    assert os.access(script, os.X_OK)
+    assert "\nset -euo pipefail\n" in script.read_text()
+
+
+@pytest.mark.parametrize("job", EXPERIMENTS, ids=lambda path: path.stem)
+def test_a_job_asks_for_128_gpus_and_comes_back(job):
+    asked = dict(re.findall(r"^#SBATCH --([a-z-]+)=?(\S*)$", job.read_text(), re.MULTILINE))
+    assert (asked["nodes"], asked["ntasks-per-node"], asked["gres"]) == ("32", "4", "gpu:4")
+    assert re.fullmatch(r"(B:TERM|USR1)@\d+", asked["signal"])
+    assert "requeue" in asked
+    assert asked["open-mode"] == "append"  # or a restart would lose what was said before
+    assert asked["job-name"].startswith("bulksample-")
+
+
+def test_every_option_exists():
+    commands = typer.main.get_command(app).commands
+    text = "\n".join(code_of(script) for script in [*JOBS, SLURM / "env.sh"])
+    asked = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - OF_BASH - OF_TORCHRUN
+    known = {option for name in ("sample", "train", "compare", "report") for one in commands[name].params for option in one.opts}
+    assert len(asked) > 20
+    assert asked <= known
+
+
+@pytest.mark.parametrize(("device", "words"), [("cuda", "--backend cuda --device cuda"), ("cpu", "--backend auto --device cpu")])
+@pytest.mark.parametrize("launcher", ["srun", "mpirun", "torchrun"])
+def test_the_environment_says_how_ranks_start(tmp_path, device, words, launcher):
+    """With a stand-in for scontrol, and an srun, mpirun and python that only say what they were asked."""
+    for name in ("srun", "mpirun", "python"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'node7\\nnode8\\n'\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    job = {"JOB_ID": "123456", "JOB_NODELIST": "node[7-8]", "JOB_NUM_NODES": "2", "NTASKS": "8", "CPUS_PER_TASK": "16"}
+    own = {"BULKSAMPLE_GRAPH": "g", "BULKSAMPLE_RESULTS": str(tmp_path / "r"), "BULKSAMPLE_DEVICE": device, "BULKSAMPLE_LAUNCHER": launcher}
+    done = subprocess.run(
+        ["bash", "-euc", f'. {SLURM}/env.sh; echo "${{training[@]}}"; echo $MASTER_ADDR:$MASTER_PORT; on_ranks sample g'],
+        env={"PATH": f"{tmp_path}:{os.defpath}", **{f"SLURM_{key}": value for key, value in job.items()}, **own},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert said[0] == words
+    assert said[1] == f"node7:{20000 + 123456 % 20000}"
+    assert said[2].startswith("mpirun -n 8 -ppn 4" if launcher == "mpirun" else "srun ")
+    assert said[2].endswith("python -m bulksample sample g")
+    assert "{ranks}" not in said[2]
+    if launcher == "srun":
+        assert {"--ntasks=8", "--ntasks-per-node=4", "--cpus-per-task=16", "--mpi=pmi2"} <= set(said[2].split())
+    if launcher == "torchrun":
+        assert {"--nnodes=2", "--nproc-per-node=4", f"--rdzv-endpoint={said[1]}", "--cpus-per-task=64"} <= set(said[2].split())
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "restarts", "comes_back"),
+    [
+        (75, "RUNNING", 0, True), (138, "RUNNING", 3, True), (75, "CANCELLED", 0, False), (75, "RUNNING", 20, False),
+        (1, "RUNNING", 0, False),
+    ],
+)
+def test_a_job_goes_back_into_the_queue_unless_it_failed_or_was_cancelled(tmp_path, code, state, restarts, comes_back):
+    (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$1 JobState={state}"\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    job = {"JOB_ID": "5", "JOB_NODELIST": "a", "JOB_NUM_NODES": "1", "NTASKS": "1", "RESTART_COUNT": str(restarts)}
+    own = {"PATH": f"{tmp_path}:{os.defpath}", "BULKSAMPLE_GRAPH": "g", "BULKSAMPLE_RESULTS": str(tmp_path / "r")}
+    done = subprocess.run(
+        ["bash", "-euc", f". {SLURM}/env.sh; leave {code}"], env=own | {f"SLURM_{key}": value for key, value in job.items()},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert ("requeue JobState" in done.stdout) == comes_back
+
+
+def test_submit_chains_the_sizes_and_gathers_at_the_end(tmp_path):
+    (tmp_path / "sbatch").write_text(
+        f'#!/bin/sh\nn=$(($(cat {tmp_path}/n 2>/dev/null || echo 0) + 1)); echo $n >{tmp_path}/n; echo "$@" >>{tmp_path}/asked; echo $n\n'
+    )
+    (tmp_path / "sbatch").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.defpath}", "BULKSAMPLE_GRAPH": "g", "BULKSAMPLE_RESULTS": str(tmp_path / "r")}
+    line = ["bash", str(SLURM / "submit.sh"), "sampling", "compare", "--", "--account=me"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert len(asked) == 13
+    assert [re.search(r"--nodes=(\d+)", one).group(1) for one in asked[:6]] == ["1", "2", "4", "8", "16", "32"]
+    assert [re.search(r"afterany:(\d+)", one).group(1) if i else None for i, one in enumerate(asked[:6])] == [None, *"12345"]
+    assert "--dependency" not in asked[6]
+    assert "--dependency=afterany:" + ":".join(map(str, range(1, 13))) in asked[12]
+    assert all("--account=me" in one for one in asked)
+    line[2] = "nothing"
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "would fit" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not all(map(shutil.which, NEEDED)), reason="SLURM is not installed: slurm/onebox.sh install would fit")
+@pytest.mark.skipif(getattr(os, "getuid", lambda: 1)() != 0, reason="the daemons of SLURM need root here")
+def test_all_jobs_are_accepted_and_run_to_their_end(tmp_path):
+    """128 GPUs on paper; and every job for real, small and on the processor, under slurmd."""
+    paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": paths, "PYTHONPATH": str(ROOT), "BULKSAMPLE_CHECK": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([str(SLURM / "check.sh")], env=environment, capture_output=True, text=True, timeout=1700)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("accepted: ") == len(JOBS)
+    for line in ("ran: 9 jobs, all completed", "refused: srun --mpi=none", "resumed: "):
+        assert line in done.stdout
