@@ -71,13 +71,15 @@ field() { # field NAME FILE: a value of a JSON object
 }
 
 run() {
-  local jobs one two
+  local jobs one two said
   python -m bulksample data make dcsbm --vertices 3000 --degree 12 --features 16 --classes 4 --seed 1 --overwrite -o "$place/graph" >/dev/null
   export BULKSAMPLE_GRAPH=$place/graph BULKSAMPLE_RESULTS=$place/results BULKSAMPLE_DEVICE=cpu BULKSAMPLE_SIZES="1 2"
   export BULKSAMPLE_FANOUTS=5,5 BULKSAMPLE_WIDTHS=64 BULKSAMPLE_BATCH=64 BULKSAMPLE_HIDDEN=16 BULKSAMPLE_EPOCHS=2 BULKSAMPLE_REPLICATION="1 2"
   export BULKSAMPLE_METHODS=sync,full BULKSAMPLE_REPEATS=1 BULKSAMPLE_OPTIONS="--threads 1"
   rm -rf "$BULKSAMPLE_RESULTS"
-  mapfile -t jobs < <("$here/submit.sh" "$@" -- --ntasks-per-node=2 --cpus-per-task=1 | tee /dev/stderr | cut -d' ' -f1)
+  said=$("$here/submit.sh" -- --ntasks-per-node=2 --cpus-per-task=1)
+  echo "$said"
+  mapfile -t jobs < <(cut -d' ' -f1 <<<"$said")
   ended "${jobs[@]}"
   for one in "$BULKSAMPLE_RESULTS"/sampling/*[a-z0-9]-2.json; do # an epoch is the same on two ranks and on four, and in block rows
     two=${one%-2.json}-4.json

@@ -77,10 +77,10 @@ train() {
 }
 
 # leave CODE: end the job. Where its time was up, it was preempted, or a rank was lost, it goes back into the queue, and on from there;
-# not where somebody cancelled it. 75: a checkpoint was written for a signal, or a rank was lost; 138, 143: a signal ended a sampling.
+# not where somebody cancelled it. 75: a checkpoint was written for a signal, or a rank was lost; else a signal ended what has no checkpoint, or a rank of it.
 leave() {
   case $1 in
-  75 | 138 | 143)
+  75 | 137 | 138 | 143)
     if [ "${SLURM_RESTART_COUNT:-0}" -lt "$BULKSAMPLE_RESTARTS" ] && scontrol show job "$SLURM_JOB_ID" | grep -q JobState=RUNNING; then
       echo "$(date +%FT%T) exit code $1: back into the queue"
       scontrol requeue "$SLURM_JOB_ID"

@@ -46,8 +46,9 @@ MpiDefault=none
 ReturnToService=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-# look often for what waits
+# look often for what waits, and remember what has ended
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
+MinJobAge=7200
 # or a time that is too long passes
 EnforcePartLimits=ALL
 GresTypes=gpu
