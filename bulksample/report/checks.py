@@ -16,7 +16,7 @@ _BYTES = tuple(f"training_bytes.{kind}" for kind in ("total", *KINDS))
 _TRAINED = ("ranks", "seconds", "epochs", "epochs_in_this_run", "seconds_per_epoch", *(f"phases.{name}" for name in PHASES), *_BYTES)
 _SAMPLED = ("ranks", "seconds", "minibatches", "sampled_edges", "sampled_edges_per_second", "bytes_sent.total")
 _LINE = ("epoch", "seconds", "training_bytes.total")
-_ROW = ("epochs", "bytes.total", "messages.total", "seconds_per_epoch.mean")
+_ROW = ("epochs", *(f"bytes.{kind}" for kind in ("total", *KINDS)), "messages.total")
 _SPREAD = ("median", "min", "max")
 _WORDS = ("method", "sampler")
 _DATA = ("vertices", "edges")
@@ -52,9 +52,22 @@ def check_comparison(file: Path, found: Found) -> None:
     for row in rows:
         _must(isinstance(row.get("method"), str), str(file), "method", row.get("method"))
         if not row.get("failed"):
-            _numbers(f"{file}, {row['method']}", row, _ROW)
-            for name in networks:
-                _numbers(f"{file}, {row['method']}, {name}", row.get("networks", {}).get(name, {}), ("seconds_per_epoch.mean",))
+            where = f"{file}, {row['method']}"
+            _numbers(where, row, _ROW)
+            _mean(where, row, "seconds_per_epoch")
+            if row.get("score") is not None:
+                _mean(where, row, "score")
+                _must(isinstance(row.get("split"), str) and isinstance(row.get("metric"), str), where, "split or metric", None)
+            _must(isinstance(row.get("networks"), dict) and row["networks"].keys() == networks.keys(), where, "networks", None)
+            for name, under in row["networks"].items():
+                _must(isinstance(under, dict), where, name, under)
+                _mean(f"{where}, {name}", under, "seconds_per_epoch")
+
+
+def _mean(where: str, found: Found, key: str) -> None:
+    """With its deviation, which one value does not have."""
+    _numbers(where, found, (f"{key}.mean",))
+    _must(found[key].get("std") is None or _is_number(found[key]["std"]), where, f"{key}.std", found[key].get("std"))
 
 
 def check_bench(file: Path, found: Found) -> None:

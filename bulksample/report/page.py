@@ -20,7 +20,7 @@ from .plots import styles_of
 from .reading import Found, Reading
 from .scaling import Family, families
 from .series import Series, differences, environments, score, series_of, split_and_metric
-from .table import figure, markdown, plus_minus, to_csv
+from .table import figure, head_and_body, markdown, to_csv
 
 
 class Page:
@@ -36,7 +36,9 @@ class Page:
     def __init__(self, reading: Reading, device: str = "cpu", network: str = "loopback") -> None:
         self.series, self.skipped = series_of(reading.runs), reading.skipped
         self.plots = _all_plots(self.series, families(self.series, device, network), reading.benches)
-        self.comparisons = [(name, _compared(found)) for name, found in reading.comparisons]
+        self.comparisons = [
+            (name, Numbers(*head_and_body(found["methods"], list(found["networks"])))) for name, found in reading.comparisons
+        ]
         alike = [one for one in self.series if one.first and one.runs[0].trained] or [one for one in self.series if one.first]
         self.differences = Numbers(["setting", *(one.label for one in alike)], _transposed(differences(alike)))
         self.environments = environments(self.series)
@@ -155,21 +157,6 @@ def _sampled(series: Series) -> list[str]:
 
 def _sent(report: Found) -> float:
     return report["training_bytes" if "training_bytes" in report else "bytes_sent"]["total"] / 1e6
-
-
-def _compared(found: Found) -> Numbers:
-    """The table of a comparison; methods that failed say why."""
-    networks = list(found["networks"])
-    head = ["method", "score, %", "epochs", "MB", "messages", "s/epoch", *(f"s/epoch, {name}" for name in networks)]
-    return Numbers(head, [_compared_line(row, networks) for row in found["methods"]])
-
-
-def _compared_line(row: Found, networks: list[str]) -> list[str]:
-    if row["failed"]:
-        return [row["method"], f"failed: {row['failed']}", *[""] * (4 + len(networks))]
-    seconds = [row["seconds_per_epoch"], *(row["networks"][name]["seconds_per_epoch"] for name in networks)]
-    counted = [figure(row["epochs"]), figure(row["bytes"]["total"] / 1e6), f"{row['messages']['total']:,.0f}"]
-    return [row["method"], plus_minus(row["score"], 100) if row["score"] else "", *counted, *map(plus_minus, seconds)]
 
 
 def _transposed(columns: dict[str, list[str]]) -> list[list[str]]:

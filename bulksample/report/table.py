@@ -93,12 +93,16 @@ def _flat(name: str, value: Any) -> Iterable[tuple[str, Any]]:
 
 def to_markdown(table: list[dict[str, Any]], networks: list[Link], caption: str) -> str:
     """A table with the kinds of bytes that any method sent, and under it what its columns mean."""
+    return "\n".join([caption, "", *markdown(*head_and_body(table, [link.label for link in networks])), "", *_notes(networks)]) + "\n"
+
+
+def head_and_body(table: list[dict[str, Any]], networks: list[str]) -> tuple[list[str], list[list[str]]]:
+    """The same as words: names of columns, and a row for each method; of one that failed the reason alone."""
     fine = [row for row in table if not row["failed"]]
     sent = [kind for kind in KINDS if any(row["bytes"][kind] for row in fine)]
-    score = " ".join(str(fine[0][key]) for key in ("split", "metric")) + ", %" if fine and fine[0]["split"] else "score"
-    head = ["method", score, "epochs", "MB", *sent, "messages", "s/epoch", *(f"s/epoch, {link.label}" for link in networks)]
-    body = [[row["method"], f"failed: {row['failed']}"] if row["failed"] else _cells(row, sent) for row in table]
-    return "\n".join([caption, "", *markdown(head, body), "", *_notes(networks)]) + "\n"
+    score = " ".join(str(fine[0][key]) for key in ("split", "metric")) + ", %" if fine and fine[0].get("split") else "score"
+    head = ["method", score, "epochs", "MB", *sent, "messages", "s/epoch", *(f"s/epoch, {name}" for name in networks)]
+    return head, [[row["method"], f"failed: {row['failed']}"] if row["failed"] else _cells(row, sent) for row in table]
 
 
 def markdown(head: list[str], body: Iterable[list[str]]) -> list[str]:
@@ -109,7 +113,7 @@ def markdown(head: list[str], body: Iterable[list[str]]) -> list[str]:
 
 def _cells(row: dict[str, Any], sent: list[str]) -> list[str]:
     megabytes = [figure(row["bytes"][kind] / 1e6) for kind in ("total", *sent)]
-    score = plus_minus(row["score"], 100) if row["score"] else ""
+    score = plus_minus(row["score"], 100) if row.get("score") else ""
     seconds = [row["seconds_per_epoch"], *(under["seconds_per_epoch"] for under in row["networks"].values())]
     counts = [figure(row["epochs"]), *megabytes, f"{row['messages']['total']:,.0f}"]
     return [row["method"], score, *counts, *(plus_minus(spread) for spread in seconds)]
