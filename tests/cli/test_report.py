@@ -91,3 +91,13 @@ def test_a_tracker_that_does_not_exist_exits_2_before_anything_runs(tmp_path):
     assert ended.returncode == 2
     assert "a tracker is NAME:WHERE; got 'comet:x'" in ended.stderr
     assert not (tmp_path / "r.json").exists()
+
+
+def test_trainers_that_join_a_run_tell_no_trackers(tmp_path):
+    pytest.importorskip("tensorboard", reason="pip install tensorboard would bring it")
+    store.save(community_graph(), tmp_path / "g")
+    track = ["--track", f"tensorboard:{tmp_path / 'board'}"]
+    apart = ["--method", "super-tma", "--tolerate-failures", "--trainers", "1", "--interval", "0.2s"]
+    ended = bulksample("train", tmp_path / "g", *FLAGS, *apart, *track)
+    assert ended.returncode == 0, ended.stderr
+    assert len(list((tmp_path / "board").iterdir())) == 1

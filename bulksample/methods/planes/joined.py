@@ -38,7 +38,7 @@ def invited(address: str, timeout: float) -> TrainConfig:
         told = _expected(line, line.receive(timeout), Kind.INVITE).json()
     finally:
         line.close()
-    own = dict.fromkeys(("checkpoint", "resume", "metrics", "memory_budget", "listen"))  # no file is written for a server
+    own = dict.fromkeys(("checkpoint", "resume", "metrics", "track", "memory_budget", "listen"))  # no file is written for a server
     own |= {"checkpoint_every": 0, "patience": 0, "epochs": 2**20 - 1, "eval_every": 2**20, "quiet": True}
     return TrainConfig.of(**{**told, **own, "join": address, "timeout": timeout})
 
