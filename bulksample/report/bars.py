@@ -42,6 +42,7 @@ def _largest(label: str, parts: dict[str, list[float]], place: int, unit: str) -
 
 
 def phases(series: list[Series]) -> Plot | None:
+    """Seconds of an epoch by phase; the slowest rank in each."""
     if not series:
         return None
     parts, numbers = _stack(series, "phases", PHASES, 1.0)
@@ -59,6 +60,7 @@ def phases(series: list[Series]) -> Plot | None:
 
 
 def bytes_by_kind(series: list[Series]) -> Plot | None:
+    """What all ranks send in an epoch."""
     parts, numbers = _stack(series, "training_bytes", KINDS, 1e-6) if series else ({}, Numbers([], []))
     if not any(map(any, parts.values())):
         return None
@@ -97,6 +99,7 @@ def balance(series: list[Series]) -> Plot | None:
 
 
 def sampling(series: list[Series]) -> Plot | None:
+    """Edges a second of the runs of `sample`."""
     drawn = [one for one in series if not one.runs[0].trained]
     if not drawn:
         return None

@@ -95,28 +95,48 @@ class TensorBoard:
     """Scalars in event files of a folder. A run that goes on hides what an earlier one wrote from its first epoch on."""
 
     def __init__(self, folder: str) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._open: Callable[[int], Any] = lambda step: SummaryWriter(folder, purge_step=step)
+        self._open: Callable[[], Any] = lambda: EventFileWriter(folder)
         self._writer: Any = None
         self._config: dict[str, Any] = {}
 
     def start(self, config: dict[str, Any]) -> None:
+        """The files are made with the first epoch, which says what they hide."""
         self._config = config
 
     def log(self, step: int, values: dict[str, float]) -> None:
+        """All figures of an epoch are one event."""
         if self._writer is None:
-            self._writer = self._open(step)
-            self._writer.add_text("config", "\n".join(f"    {key}: {value}" for key, value in self._config.items()), step)
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
+            self._begin(step)
+        self._write(step, values)
 
     def finish(self, summary: dict[str, Any]) -> None:
+        """Figures of the report stand under ``summary/``."""
         if self._writer is not None:
-            for name, value in summary.items():
-                self._writer.add_scalar(f"summary/{name}", value)
+            self._write(0, {f"summary/{name}": value for name, value in summary.items()})
             self._writer.close()
+
+    def _begin(self, step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+
+        self._writer = self._open()
+        said = "\n".join(f"    {key}: {value}" for key, value in self._config.items())
+        text = TensorProto(dtype="DT_STRING", string_val=[said.encode()])
+        plugin = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+        self._writer.add_event(Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START)))
+        config = Summary(value=[Summary.Value(tag="config", metadata=plugin, tensor=text)])
+        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=config))
+
+    def _write(self, step: int, values: dict[str, float]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        said = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
+        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=said))
+        self._writer.flush()
 
 
 class WandB:

@@ -105,7 +105,7 @@ def test_tensorboard_reads_back(tmp_path):
         assert [(event.step, event.value) for event in read.Scalars(name)] == [(line["epoch"], pytest.approx(line[name])) for line in lines]
     assert read.Scalars("phases/forward")[1].value == pytest.approx(lines[1]["phases"]["forward"])
     assert read.Scalars("summary/test_accuracy")[0].value == pytest.approx(report["test_accuracy"])
-    assert b"lr: 0.25" in read.Tensors("config/text_summary")[0].tensor_proto.string_val[0]
+    assert b"lr: 0.25" in read.Tensors("config")[0].tensor_proto.string_val[0]
 
 
 def test_tensorboard_forgets_epochs_that_a_resumed_run_repeats(tmp_path):
