@@ -18,6 +18,8 @@ from .table import scored_split
 
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
 _SERIES = len(COLOURS) - 1
+_LETTER, _LINE, _HANDLE = 0.075, 0.21, 0.65  # of a legend in inches: a letter, a line, what stands beside a label
+_ROWS = 3  # of a legend above the panels, at most
 _LOG_FROM = 5.0  # the largest cost over the smallest from which an axis is logarithmic
 
 Line = Mapping[str, Any]
@@ -113,10 +115,18 @@ def _figure(runs: Sequence[Drawn], panels: dict[str, Cost], styles: Styles, path
 
 
 def legend(figure: Any, axis: Any, columns: int) -> None:
-    """Above the panels; none where there is one label."""
+    """Above the panels; beside them, on a wider figure, where labels are too many or too long; none where there is one label."""
     handles, labels = axis.get_legend_handles_labels()
-    if len(labels) > 1:
-        figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), columns))
+    if len(labels) < 2:
+        return
+    width, height = figure.get_size_inches()
+    one = _HANDLE + _LETTER * max(map(len, labels))
+    columns = max(1, min(len(labels), columns, int(width / one)))
+    if len(labels) <= _ROWS * columns:
+        figure.legend(handles, labels, loc="outside upper center", ncols=columns)
+    else:
+        figure.set_size_inches(width + one, max(height, _LINE * len(labels)))
+        figure.legend(handles, labels, loc="outside right upper")
 
 
 def curves(axis: Any, grouped: Mapping[str, list[Curve]], styles: Styles, scale: float = 1.0, straight: bool = False) -> None:

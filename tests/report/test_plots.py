@@ -63,6 +63,19 @@ def test_a_method_looks_alike_in_every_plot(figures, tmp_path):
     assert styles[0].items() < again.items()  # also where another method had failed
 
 
+@pytest.mark.parametrize("methods", [2, 4, 13])
+def test_the_legend_is_inside_the_figure_and_beside_the_axes(figures, tmp_path, methods):
+    labels = ["sync:graph=partitioned", *(f"method-{i}" for i in range(methods - 1))]
+    plots.draw([run(label, lines=LINES) for label in labels], [SLOW], tmp_path)
+    for figure in figures.values():
+        legend, whole = figure.legends[0].get_window_extent(), figure.bbox
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == labels
+        assert whole.x0 <= legend.x0 < legend.x1 <= whole.x1
+        assert whole.y0 <= legend.y0 < legend.y1 <= whole.y1
+        assert not any(axis.get_window_extent().overlaps(legend) for axis in figure.axes)
+        assert all(axis.get_window_extent().height > 150 for axis in figure.axes)
+
+
 @pytest.mark.parametrize(("costs", "scale"), [((2, 6), "linear"), ((2, 90), "log"), ((0, 0), "linear")])
 def test_costs_far_apart_are_drawn_on_a_logarithmic_axis(figures, tmp_path, costs, scale):
     plots.draw([run(str(cost), lines=[line(0.5, cost), line(0.6, cost)]) for cost in costs], [], tmp_path)
