@@ -157,16 +157,25 @@ def copying(bench: Bench) -> dict[str, Any]:
 
 
 def layers(bench: Bench) -> dict[str, Any]:
-    """LADIES, three layers of 512, on the device and on this machine's processors: seconds from seeds to minibatches on the host."""
+    """LADIES, three layers of 512, on the device, with cuSPARSE's products, and on this machine's processors: seconds from seeds to
+    minibatches on the host."""
     seeds, sampler = bench.seeds(32, bench.large), samplers.make("ladies", bench.sizes.ladies)
-    found = {}
-    for name, engine in (("cuda", bench.engine), ("native", backends.make())):
+    found: dict[str, Any] = {}
+    try:
+        from cupyx.scipy import sparse
+    except ImportError as error:
+        found["cuda, cuSPARSE"], sparse = f"left out: {error}", None
+    for name, engine in (("cuda", bench.engine), ("cuda, cuSPARSE", bench.engine), ("native", backends.make())):
+        if name in found:
+            continue
+        bench.device.library = sparse if name == "cuda, cuSPARSE" else None
         adjacency, figures = LocalAdjacency(bench.large, engine), []
         for _ in range(4):
             began = time.perf_counter()
             sampler.sample_bulk(adjacency, seeds, Stream(1))
             figures.append(time.perf_counter() - began)
         found[name] = {"seconds": {"median": statistics.median(figures[1:]), "min": min(figures[1:]), "max": max(figures[1:])}}
+    bench.device.library = None
     return {**found, "times_faster": found["native"]["seconds"]["median"] / found["cuda"]["seconds"]["median"]}
 
 

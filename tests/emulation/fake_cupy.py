@@ -19,7 +19,7 @@ class FakeCupy(types.ModuleType):
     def __init__(self, devices=2, free_bytes=8 << 30):
         super().__init__("cupy")
         self.seen = []
-        same = ("empty", "zeros", "full", "asarray", "argsort", "asnumpy", "from_dlpack")
+        same = ("empty", "zeros", "full", "asarray", "argsort", "asnumpy", "concatenate", "from_dlpack")
         self.__dict__.update({name: getattr(arrays, name) for name in same})
         self.RawModule = self._module
         self.cuda = types.SimpleNamespace(

@@ -103,7 +103,7 @@ def _poisoned(shape, dtype):
 # what `bulksample.backends.cuda` asks of its array module
 arrays = types.SimpleNamespace(
     empty=_poisoned, zeros=np.zeros, full=np.full, asarray=np.array, argsort=np.argsort, asnumpy=np.array, pinned=np.array,
-    from_dlpack=np.from_dlpack,
+    from_dlpack=np.from_dlpack, concatenate=np.concatenate,
 )
 
 

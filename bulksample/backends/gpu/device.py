@@ -36,8 +36,8 @@ class Device:
     Parameters
     ----------
     arrays : module
-        ``empty, zeros, full, asarray, argsort, asnumpy`` as CuPy has them; ``pinned`` copies an array to memory of the host that
-        kernels can read.
+        ``empty, zeros, full, asarray, argsort, concatenate, from_dlpack, asnumpy`` as CuPy has them; ``pinned`` copies an array to
+        memory of the host that kernels can read.
     launcher : Launcher
     free_bytes : int
         Memory to plan with: half of it for matrices, the rest for what is sampled.
@@ -45,6 +45,7 @@ class Device:
 
     def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int) -> None:
         self.arrays, self.launch, self.free_bytes = arrays, launcher, free_bytes
+        self.library: Any = None  # of sparse products, such as cupyx.scipy.sparse: see `library`
         self._constants: dict[int, Any] = {}
         self._matrix_bytes = 0
         self._matrices: WeakKeyDictionary[CSR, tuple[CSR, Matrix]] = WeakKeyDictionary()

@@ -80,7 +80,12 @@ def on_device() -> Cuda:
 
     device = local_rank() % cupy.cuda.runtime.getDeviceCount()
     with cupy.cuda.Device(device):
-        return Cuda(device_arrays(), DeviceLauncher(device), cupy.cuda.runtime.memGetInfo()[0])
+        engine = Cuda(device_arrays(), DeviceLauncher(device), cupy.cuda.runtime.memGetInfo()[0])
+    if os.environ.get("BULKSAMPLE_CUSPARSE") == "1":
+        from cupyx.scipy import sparse
+
+        engine.device.library = sparse
+    return engine
 
 
 def local_rank() -> int:
@@ -101,7 +106,7 @@ def device_arrays() -> SimpleNamespace:
         copy[...] = array
         return copy
 
-    same = {name: getattr(cupy, name) for name in ("empty", "zeros", "full", "asarray", "argsort", "asnumpy", "from_dlpack")}
+    same = {name: getattr(cupy, name) for name in ("empty", "zeros", "full", "asarray", "argsort", "asnumpy", "concatenate", "from_dlpack")}
     return SimpleNamespace(**same, pinned=pinned)
 
 

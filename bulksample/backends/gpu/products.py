@@ -8,6 +8,7 @@ import numpy as np
 
 from .device import Device, Matrix
 from .draws import Rows, extents
+from .library import checked_product
 from .numbers import LARGEST_TABLE, table_of
 
 _FREE = 0xFFFFFFFF
@@ -17,8 +18,11 @@ def spgemm(device: Device, a: Matrix, b: Matrix, counted: tuple[Any, int] | None
     """Row pointers, columns and sums of A B; waits for the number of sums.
 
     `counted` are pointers into the rows of B that the entries of A name, and the number of products; this waits for them where they
-    are not given.
+    are not given. By a library where there is one and it can; see `library`.
     """
+    by_library = checked_product(device, device.library, a, b) if device.library else None
+    if by_library is not None:
+        return by_library
     m, entries = a.shape[0], len(a.indices)
     row_of = device.empty(entries, np.int32)
     products, all_products = counted or extents(device, b, Rows(a.indices, a.indices, None, None, entries, 0))
