@@ -115,8 +115,7 @@ def group_of(comm: Comm, backend: str) -> Any:
     from torch.distributed import PrefixStore, TCPStore
 
     patience = timedelta(seconds=_timeout(comm))
-    machines = comm.gather_control(os.environ.get("MASTER_ADDR") or socket.gethostname())
-    host = "127.0.0.1" if len(set(machines)) == 1 else machines[0]
+    host = meeting_place(comm.gather_control([socket.gethostname(), os.environ.get("MASTER_ADDR", "")]))
     store = TCPStore(host, 0, comm.size, True, patience, wait_for_workers=False) if comm.rank == 0 else None
     port = comm.gather_control(store.port if store else 0)[0]
     store = store or TCPStore(host, port, comm.size, False, patience, wait_for_workers=False)
@@ -130,6 +129,12 @@ def group_of(comm: Comm, backend: str) -> Any:
     options = ProcessGroupNCCL.Options()
     options._timeout = patience
     return ProcessGroupNCCL(own, comm.rank, comm.size, options)
+
+
+def meeting_place(ranks: list[list[str]]) -> str:
+    """The address at which the first rank can be found, from the machine of each rank and what its MASTER_ADDR says."""
+    machine, said = ranks[0]
+    return "127.0.0.1" if all(other == machine for other, _ in ranks) else said or machine
 
 
 def _timeout(comm: Comm) -> float:

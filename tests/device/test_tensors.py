@@ -8,7 +8,7 @@ from launch import run_ranks
 
 from bulksample import UsageError
 from bulksample.device import tensors
-from bulksample.device.tensors import Grouped, Staged, group_of, over_nccl
+from bulksample.device.tensors import Grouped, Staged, group_of, meeting_place, over_nccl
 from bulksample.dist.threads import SerialComm, on_threads
 
 RANKS = """
@@ -88,6 +88,14 @@ def test_ranks_that_share_a_device_do_not_use_nccl(monkeypatch):
     one = on_threads(2, lambda comm: over_nccl(comm, torch.device("cuda", 0), "auto").name)
     each = on_threads(2, lambda comm: over_nccl(comm, torch.device("cuda", comm.rank), "auto").name)
     assert (one, each, made) == (["host", "host"], ["nccl", "nccl"], ["nccl", "nccl"])
+
+
+@pytest.mark.parametrize(("ranks", "found"), [
+    ([["a", ""], ["a", ""]], "127.0.0.1"), ([["a", "a.net"], ["a", "a.net"]], "127.0.0.1"), ([["a", ""], ["b", ""]], "a"),
+    ([["a", "a.net"], ["b", "a.net"]], "a.net"),
+])  # fmt: skip
+def test_ranks_of_one_machine_meet_on_it_and_others_where_they_are_told(ranks, found):
+    assert meeting_place(ranks) == found
 
 
 def test_one_rank_makes_a_group_alone():
