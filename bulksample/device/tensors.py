@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ..dist.base import Comm
+from ..dist.torched import TorchComm, process_group
 from ..errors import UsageError
 
 DEVICE_COMMS = ("auto", "host", "nccl")
@@ -109,26 +110,19 @@ def device_name(where: torch.device) -> str:
 def group_of(comm: Comm, backend: str) -> Any:
     """A process group of torch.distributed of the ranks of a communicator, in their order; collective.
 
-    Its ranks meet at a store that the first of them opens and whose address it tells the others; a communicator of a row or a column of
-    the grid makes the group of that row or column.
+    Ranks that torchrun started have a store already. Others meet at one that the first of them opens and whose address it tells; a
+    communicator of a row or a column of the grid makes the group of that row or column.
     """
-    from torch.distributed import PrefixStore, TCPStore
+    if isinstance(comm, TorchComm):
+        return comm.new_group(backend)
+    from torch.distributed import TCPStore
 
-    patience = timedelta(seconds=_timeout(comm))
+    seconds = _timeout(comm)
     host = meeting_place(comm.gather_control([socket.gethostname(), os.environ.get("MASTER_ADDR", "")]))
-    store = TCPStore(host, 0, comm.size, True, patience, wait_for_workers=False) if comm.rank == 0 else None
+    options: dict[str, Any] = {"timeout": timedelta(seconds=seconds), "wait_for_workers": False}
+    store = TCPStore(host, 0, comm.size, True, **options) if comm.rank == 0 else None
     port = comm.gather_control(store.port if store else 0)[0]
-    store = store or TCPStore(host, port, comm.size, False, patience, wait_for_workers=False)
-    own = PrefixStore(backend, store)
-    if backend == "gloo":
-        from torch.distributed import ProcessGroupGloo
-
-        return ProcessGroupGloo(own, comm.rank, comm.size, patience)
-    from torch.distributed import ProcessGroupNCCL
-
-    options = ProcessGroupNCCL.Options()
-    options._timeout = patience
-    return ProcessGroupNCCL(own, comm.rank, comm.size, options)
+    return process_group(backend, store or TCPStore(host, port, comm.size, False, **options), backend, comm.rank, comm.size, seconds)
 
 
 def meeting_place(ranks: list[list[str]]) -> str:

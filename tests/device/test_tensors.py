@@ -35,9 +35,10 @@ with world(60) as comm:
 """
 
 
-def test_rows_and_columns_of_the_grid_have_groups_of_their_own():
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+def test_rows_and_columns_of_the_grid_have_groups_of_their_own(launcher):
     """Whole numbers, so the order of a sum does not matter."""
-    ended = run_ranks(4, RANKS, 90)
+    ended = run_ranks(4, RANKS, 90, launcher=launcher)
     assert ended.code == 0, ended
     assert json.loads(ended.out) == [[10, 3, 4], [10, 3, 6], [10, 7, 4], [10, 7, 6]]
 
