@@ -12,20 +12,30 @@ constexpr double PART = 0x1p25 * 1.44265;
 BS_CLONES int promising(const BsStream& stream, const bs_i32* columns, const double* weights, int count, double bound, bs_u64* u,
                         bs_i32* which) {
   bs_u32 low[CHUNK], high[CHUNK], open[CHUNK];
-  for (int i = 0; i < count; ++i) {
-    const BsWords words = bs_block(stream, (bs_u32)columns[i]);
-    low[i] = words.v[0];
-    high[i] = words.v[1];
+  const int whole = count / GROUP * GROUP, padded = whole < count ? whole + GROUP : whole;
+  two_words(stream, columns, whole, low, high);
+  if (whole < count) {
+    bs_i32 rest[GROUP] = {};
+    std::copy_n(columns + whole, count - whole, rest);
+    two_words(stream, rest, GROUP, low + whole, high + whole);
   }
-  for (int i = 0; i < count; ++i) u[i] = (bs_u64)high[i] << 32 | low[i];
-  if (weights)
+  if (weights) {
     for (int i = 0; i < count; ++i) open[i] = !((double)(~high[i]) * PART > bound * weights[i]);
-  else
-    for (int i = 0; i < count; ++i) open[i] = !((double)(~high[i]) * PART > bound);
+  } else {
+    const bs_u32 most = bound / PART < 0x1p32 - 1 ? (bs_u32)(bound / PART) + 1 : 0xFFFFFFFFu;
+    for (int i = 0; i < count; ++i) open[i] = ~high[i] <= most;
+  }
+  for (int i = count; i < padded; ++i) open[i] = 0;
   int kept = 0;
-  for (int i = 0; i < count; ++i) {
-    which[kept] = i;
-    kept += (int)open[i];
+  for (int first = 0; first < padded; first += GROUP) {
+    bs_u32 any = 0;
+    for (int i = first; i < first + GROUP; ++i) any |= open[i];
+    if (!any) continue;
+    for (int i = first; i < std::min(first + GROUP, count); ++i) {
+      which[kept] = i;
+      u[kept] = (bs_u64)high[i] << 32 | low[i];
+      kept += (int)open[i];
+    }
   }
   return kept;
 }

@@ -6,10 +6,13 @@
 #include "native.h"
 #include "race_row.h"
 
-constexpr int CHUNK = 256;  // candidates whose words are made at once
+constexpr int CHUNK = 256;  // candidates whose words are made at once, at most
+constexpr int GROUP = 16;   // candidates that are passed over together
 
-// u of each candidate, and in `which` those whose key might not exceed `bound`; returns how many these are.
-// `weights` may be null: ones.
+// Words 0 and 1 of the blocks named by so many columns, a multiple of GROUP.
+void two_words(const BsStream& stream, const bs_i32* columns, int count, bs_u32* low, bs_u32* high);
+
+// Candidates whose key might not exceed `bound`: which they are, and the u of each; returns how many. `weights` may be null: ones.
 int promising(const BsStream& stream, const bs_i32* columns, const double* weights, int count, double bound, bs_u64* u, bs_i32* which);
 
 // The `keep` smallest keys, in memory for about twice as many.
@@ -18,7 +21,7 @@ class Race {
   struct Entry {
     double key;
     bs_i32 column;
-    bs_i64 place;  // where the candidate stands in its row
+    bs_i32 place;  // where the candidate stands in its row
   };
   explicit Race(bs_i64 keep) : keep_(keep), bound_(std::numeric_limits<double>::infinity()) {}
   // Candidates in the order of their columns; those of weight 0 have no key. `Weight` is an integer or float64.
@@ -27,16 +30,16 @@ class Race {
     double weight[CHUNK];
     bs_u64 u[CHUNK];
     bs_i32 which[CHUNK];
-    bs_i64 size = std::clamp<bs_i64>(2 * keep_, 16, CHUNK);
-    for (bs_i64 first = 0; first < count; first += size, size = CHUNK) {
+    bs_i64 size = std::clamp<bs_i64>((2 * keep_ + GROUP - 1) / GROUP * GROUP, 2 * GROUP, CHUNK);  // and each time as many as before together: about `keep_` beat the bound
+    for (bs_i64 first = 0; first < count; first += size, size = std::min<bs_i64>(first, CHUNK)) {
       const int chunk = (int)std::min(size, count - first);
       if (weights) std::copy_n(weights + first, chunk, weight);
       const int kept = promising(stream, columns + first, weights ? weight : nullptr, chunk, bound_, u, which);
       for (int i = 0; i < kept; ++i) {
         const int at = which[i];
         if (weights && !(weight[at] > 0)) continue;
-        const double key = (double)bs_neg_log2(u[at]) / (weights ? weight[at] : 1.0);
-        if (key <= bound_) entries_.push_back({key, columns[first + at], first + at});
+        const double key = (double)bs_neg_log2(u[i]) / (weights ? weight[at] : 1.0);
+        if (key <= bound_) entries_.push_back({key, columns[first + at], (bs_i32)(first + at)});
       }
       if ((bs_i64)entries_.size() >= keep_ + std::min<bs_i64>(keep_, 64)) shrink();
     }
@@ -56,7 +59,8 @@ class Race {
  private:
   void shrink() {
     if (keep_ == 0) return entries_.clear();
-    std::nth_element(entries_.begin(), entries_.begin() + (keep_ - 1), entries_.end(), before);
+    auto sooner = [](const Entry& a, const Entry& b) { return before(a, b); };  // inlined, as a function's address is not
+    std::nth_element(entries_.begin(), entries_.begin() + (keep_ - 1), entries_.end(), sooner);
     entries_.resize(keep_);
     bound_ = entries_.back().key;
   }

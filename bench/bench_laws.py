@@ -1,0 +1,103 @@
+"""Node-wise draws by law: uniform, with replacement, by weight, LABOR; beside the floor of those that need a key of every candidate.
+
+    python bench/bench_laws.py [--graph rmat20] [--threads 1] [--rounds 5] [--json FILE]
+
+A draw by weight and LABOR make a block of random words for every neighbour of every row that draws, wherever it has more than s (or
+weights): their floor is that many blocks, at the rate of `Backend.random_words`, measured in the same rounds. Times are by the clock
+and of all processors, milliseconds a minibatch; weights are integers from 1 to 1000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from graphs import GRAPHS, load, seeds
+from harness import alternate, machine, report, summary
+
+from bulksample import CSR, LocalAdjacency, MiniBatch, Selection, Stream, backends, samplers
+from bulksample.sparse import fixed_point
+
+BLOCKS = 2**14  # of random words at a time: they stay in the cache
+LAWS: dict[str, tuple[str, dict[str, Any], bool]] = {  # sampler, its options, whether the graph has weights
+    "uniform": ("sage", {}, False), "with replacement": ("sage", {"replace": True}, False), "by weight": ("sage", {"weighted": True}, True),
+    "labor": ("labor", {}, False), "labor by weight": ("labor", {}, True),
+}  # fmt: skip
+
+
+def candidates(bulk: list[MiniBatch], matrix: CSR, fanouts: list[int], keyed: bool) -> int:
+    """Neighbours that need a key."""
+    found = 0
+    for minibatch in bulk if keyed else []:
+        for block, s in zip(reversed(minibatch.blocks), fanouts, strict=True):
+            degrees = matrix.degrees[minibatch.vertices[: block.num_destinations]]
+            found += int(degrees.sum() if matrix.values is not None else degrees[degrees > s].sum())
+    return found
+
+
+class Job:
+    """A law, sampled again and again."""
+
+    def __init__(self, law: str, matrix: CSR, fanouts: list[int], batches: list[np.ndarray], threads: int) -> None:
+        name, settings, weighted = LAWS[law]
+        self._adjacency = LocalAdjacency(matrix if weighted else matrix.with_values(None), backends.make("native", threads))
+        self._sampler, self._chosen = samplers.make(name, fanouts, **settings), Selection.of(batches, matrix.shape[0])
+        bulk = self._sampler.sample_bulk(self._adjacency, self._chosen, Stream(1))
+        self.edges = sum(minibatch.num_edges for minibatch in bulk) / len(batches)
+        self.candidates = candidates(bulk, self._adjacency.matrix, fanouts, name == "labor" or weighted) / len(batches)
+        self.processor: list[float] = []
+
+    def __call__(self) -> float:
+        began, processor = time.perf_counter(), time.process_time()
+        self._sampler.sample_bulk(self._adjacency, self._chosen, Stream(1))
+        self.processor.append(1e3 * (time.process_time() - processor) / len(self._chosen))
+        return 1e3 * (time.perf_counter() - began) / len(self._chosen)
+
+
+def nanoseconds_a_block() -> float:
+    """Processor time of a block of random words."""
+    backend, repeats = backends.make("native", 1), 64
+    began = time.process_time()
+    for i in range(repeats):
+        backend.random_words(1, 0, i * BLOCKS, BLOCKS)
+    return 1e9 * (time.process_time() - began) / (BLOCKS * repeats)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graph", choices=list(GRAPHS), default="rmat20")
+    parser.add_argument("--fanouts", default="15,10,5")
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--minibatches", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    matrix, fanouts = load(options.graph), [int(part) for part in options.fanouts.split(",")]
+    weights, _ = fixed_point(np.random.default_rng(0).integers(1, 1001, matrix.nnz), matrix.shape[0])
+    batches = seeds(matrix, options.minibatches, options.batch_size)
+    jobs = {law: Job(law, matrix.with_values(weights), fanouts, batches, options.threads) for law in LAWS}
+    turns: dict[str, Callable[[], float]] = {**jobs, "block": nanoseconds_a_block}
+    figures = alternate(turns, options.rounds)
+    block, results = summary(figures.pop("block")), {}
+    for law, milliseconds in figures.items():
+        job, processor = jobs[law], summary(jobs[law].processor[1:])
+        results[law] = {
+            "milliseconds": summary(milliseconds), "processor_milliseconds": processor, "edges": job.edges, "candidates": job.candidates,
+            "million_edges_per_processor_second": job.edges / processor["median"] / 1e3,
+            "floor_milliseconds": job.candidates * block["median"] / 1e6,
+            "over_floor": processor["median"] * 1e6 / (job.candidates * block["median"]) if job.candidates else None,
+        }  # fmt: skip
+    report({
+        "machine": machine(), "graph": options.graph, "vertices": matrix.shape[0], "edges": matrix.nnz, "threads": options.threads,
+        "fanouts": fanouts, "batch_size": options.batch_size, "minibatches": options.minibatches, "rounds": options.rounds,
+        "nanoseconds_a_block": block, "results": results,
+    }, options.json)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

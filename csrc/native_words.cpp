@@ -1,0 +1,61 @@
+// The first two words of many blocks, for keys. Two products a round are nearly all there is to do, and compilers spread 32-bit factors
+// over 64-bit lanes and gather the halves again in every round: here a counter stays in a 64-bit lane throughout, of which products read
+// the lower half alone, so whatever stands above it does no harm. Some vectors go side by side, since a round waits for its products.
+#include "native_race.h"
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
+#include <immintrin.h>
+
+#define BS_EACH _Pragma("GCC unroll 4") for (int w = 0; w < TOGETHER; ++w)
+
+#define BS_WORDS(LEVEL, LANES, VECTORS, VECTOR, PRODUCT)                                                                        \
+  __attribute__((target(LEVEL))) void words_of(BsStream stream, const bs_i32* columns, int count, bs_u32* low, bs_u32* high) {  \
+    constexpr int TOGETHER = VECTORS;                                                                                           \
+    typedef bs_u64 Wide __attribute__((vector_size(8 * LANES)));                                                                \
+    typedef bs_u32 Narrow __attribute__((vector_size(4 * LANES)));                                                              \
+    const VECTOR m0 = (VECTOR)(Wide{} + 0xD2511F53u), m1 = (VECTOR)(Wide{} + 0xCD9E8D57u);                                      \
+    for (int i = 0; i < count; i += LANES * TOGETHER) {                                                                         \
+      Wide c0[TOGETHER], c1[TOGETHER], c2[TOGETHER], c3[TOGETHER];                                                              \
+      Narrow half;                                                                                                              \
+      BS_EACH {                                                                                                                 \
+        __builtin_memcpy(&half, columns + i + w * LANES, sizeof half);                                                          \
+        c0[w] = __builtin_convertvector(half, Wide), c1[w] = Wide{} + stream.vertex;                                            \
+        c2[w] = Wide{} + stream.minibatch, c3[w] = Wide{} + stream.tag;                                                         \
+      }                                                                                                                         \
+      bs_u32 k0 = (bs_u32)stream.seed, k1 = (bs_u32)(stream.seed >> 32);                                                        \
+      _Pragma("GCC unroll 10") for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) BS_EACH {         \
+        const Wide p0 = (Wide)PRODUCT((VECTOR)c0[w], m0), p1 = (Wide)PRODUCT((VECTOR)c2[w], m1);                                \
+        c0[w] = (p1 >> 32) ^ c1[w] ^ (bs_u64)k0, c1[w] = p1;                                                                    \
+        c2[w] = (p0 >> 32) ^ c3[w] ^ (bs_u64)k1, c3[w] = p0;                                                                    \
+      }                                                                                                                         \
+      BS_EACH {                                                                                                                 \
+        half = __builtin_convertvector(c0[w], Narrow);                                                                          \
+        __builtin_memcpy(low + i + w * LANES, &half, sizeof half);                                                              \
+        half = __builtin_convertvector(c1[w], Narrow);                                                                          \
+        __builtin_memcpy(high + i + w * LANES, &half, sizeof half);                                                             \
+      }                                                                                                                         \
+    }                                                                                                                           \
+  }
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // the operand of _mm512_mul_epu32 whose mask leaves it out
+BS_WORDS("arch=x86-64-v4", 8, 2, __m512i, _mm512_mul_epu32)
+#pragma GCC diagnostic pop
+BS_WORDS("arch=x86-64-v3", 4, 4, __m256i, _mm256_mul_epu32)
+BS_WORDS("default", 2, 2, __m128i, _mm_mul_epu32)
+
+void two_words(const BsStream& stream, const bs_i32* columns, int count, bs_u32* low, bs_u32* high) {
+  words_of(stream, columns, count, low, high);  // the version of this machine; a caller elsewhere would only know of the default one
+}
+
+#else
+
+void two_words(const BsStream& stream, const bs_i32* columns, int count, bs_u32* low, bs_u32* high) {
+  for (int i = 0; i < count; ++i) {
+    const BsWords words = bs_block(stream, (bs_u32)columns[i]);
+    low[i] = words.v[0];
+    high[i] = words.v[1];
+  }
+}
+
+#endif
