@@ -2,6 +2,8 @@
 // drawn, in the order of the rows, while the others go on drawing: numbers are those of a thread alone, and their table stays in one cache.
 #pragma once
 #include <deque>
+#include <system_error>
+#include <thread>
 
 #include "native_numbers.h"
 #include "native_rows.h"
@@ -24,11 +26,26 @@ class CrewHop {
         vertices_(vertices) {}
 
   // Appends the numbers of what the rows drew to `columns`, the ends of the rows to `ends`, new vertices to `vertices`.
+  // The others are threads of this hop alone: those of OpenMP would spin after it, and take the processor from who has work.
   void run(int threads) {
-    for_blocks((bs_i64)frontier_.size(), BLOCK, threads, [&](bs_i64 first, bs_i64 last) {
-      draw(drawn_[first / BLOCK], frontier_.data() + first, last - first);
-      if (omp_get_thread_num() == 0) number_what_is_drawn();
-    });
+    std::vector<std::exception_ptr> failures(std::max(threads, 1));
+    auto work = [&](int thread) {
+      try {
+        while (draw_next())
+          if (thread == 0) number_what_is_drawn();
+      } catch (...) {
+        failures[thread] = std::current_exception();
+      }
+    };
+    std::vector<std::thread> others;
+    try {
+      for (int i = 1; i < threads; ++i) others.emplace_back(work, i);
+    } catch (const std::system_error&) {
+    }  // fewer threads than were asked for do the same
+    work(0);
+    for (std::thread& other : others) other.join();
+    for (std::exception_ptr& failure : failures)
+      if (failure) std::rethrow_exception(failure);
     number_what_is_drawn();
   }
 
@@ -38,6 +55,13 @@ class CrewHop {
     Buffer<bs_i64> ends;
     std::atomic<bool> ready{false};
   };
+
+  // Draws one block that nobody has taken; false where there is none left.
+  bool draw_next() {
+    const bs_i64 block = taken_++, first = block * BLOCK, rows = std::min((bs_i64)frontier_.size() - first, BLOCK);
+    if (rows > 0) draw(drawn_[block], frontier_.data() + first, rows);
+    return rows > 0;
+  }
 
   void draw(Drawn& block, const bs_i32* frontier, bs_i64 rows) const {
     RowFlight flight(drawing_);
@@ -72,7 +96,8 @@ class CrewHop {
   const bs_u32 minibatch_;
   const std::vector<bs_i32> frontier_;
   std::deque<Drawn> drawn_;  // and one that is never ready
-  bs_i64 next_ = 0;  // to be numbered
+  std::atomic<bs_i64> taken_{0};  // blocks
+  bs_i64 next_ = 0;               // to be numbered
   Numbers& numbers_;
   Buffer<bs_i32>& columns_;
   Buffer<bs_i64>& ends_;

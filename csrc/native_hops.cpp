@@ -80,18 +80,6 @@ struct Bulk {
   }
 };
 
-// While it lives, threads of a team may call threads of their own.
-class Nested {
- public:
-  explicit Nested(bool wanted) : before_(omp_get_max_active_levels()) {
-    if (wanted) omp_set_max_active_levels(std::max(before_, 2));
-  }
-  ~Nested() { omp_set_max_active_levels(before_); }
-
- private:
-  const int before_;
-};
-
 // Vertices that a minibatch of b seeds meets at the most, up to n.
 bs_i64 most_vertices(bs_i64 b, const std::vector<bs_i64>& fanouts, bs_i64 n) {
   for (bs_i64 s : fanouts) b = s < 0 ? n : std::min(n, b * (s + 1));
@@ -117,7 +105,6 @@ py::list expand(bs_i64 n, In<bs_i64> indptr, In<bs_i32> indices, std::optional<I
   std::vector<Expanded> drawn(k);
   if (k > 0) {
     py::gil_scoped_release nogil;
-    const Nested nested(bulk.crew > 1);
     const bs_i64 each = most_vertices(seeds.size() / k + 1, fanouts, n);
     if (numbers_in_arrays(n, k, each, threads))
       bulk.expand_all<DenseNumbers>(drawn, n, each, threads);
