@@ -1,7 +1,7 @@
 """All hops of layer-wise sampling on a device: product, race, restriction and numbering, hop after hop.
 
-It waits three times a hop for a size: neighbours of the frontier, sums over them, and what is held then; twice more where a hop takes
-all.
+It waits twice a hop for a size: neighbours of the frontier, and what is held then; twice more where a hop takes all. Sums over neighbours
+have room for as many as there are neighbours.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _race(device: Device, race: LayerRace, hop: int, rows: Rows, counted: tuple[
         factors = device.empty(rows.size, np.int64)
         device.start("factors_of", rows.size, device.constant(race.factors), rows.vertices, rows.size, factors)
     q = Matrix(rows.parts, rows.vertices, factors, (rows.k, shape[0]))
-    pointers, columns, sums = spgemm(device, q, device.matrix(race.entries), counted)
+    pointers, columns, sums = spgemm(device, q, device.matrix(race.entries), counted, loose=True)
     weights = device.empty(len(sums), np.float64)
     device.start("race_weights", len(sums), sums, len(sums), int(race.power == 2), weights)
     return Picked(*smallest(device, pointers, columns, weights, len(columns), race.fanouts[hop], rows.minibatches, race.draws[hop], False))

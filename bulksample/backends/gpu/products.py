@@ -12,10 +12,11 @@ from .library import checked_product
 from .numbers import LARGEST_TABLE, table_of
 
 _FREE = 0xFFFFFFFF
+_LAST = 2**64 - 1  # a key behind all others
 
 
-def spgemm(device: Device, a: Matrix, b: Matrix, counted: tuple[Any, int] | None = None) -> tuple[Any, Any, Any]:
-    """Row pointers, columns and sums of A B; waits for the number of sums.
+def spgemm(device: Device, a: Matrix, b: Matrix, counted: tuple[Any, int] | None = None, loose: bool = False) -> tuple[Any, Any, Any]:
+    """Row pointers, columns and sums of A B; waits for the number of sums, unless `loose` arrays may be longer than the pointers name.
 
     `counted` are pointers into the rows of B that the entries of A name, and the number of products; this waits for them where they
     are not given. By a library where there is one and it can; see `library`.
@@ -40,8 +41,9 @@ def spgemm(device: Device, a: Matrix, b: Matrix, counted: tuple[Any, int] | None
     marks = device.empty(slots, np.int32)
     device.start("mark_sums", slots, table, sums, slots, marks)
     ranks = device.pointers(marks)
-    kept, ends = int(device.get(ranks[-1:])[0]), device.empty(m + 1, np.int64)
-    keys, values = device.empty(kept, np.uint64), device.empty(kept, np.int64)
+    kept = min(all_products, m * b.shape[1]) if loose else int(device.get(ranks[-1:])[0])
+    ends, values = device.empty(m + 1, np.int64), device.empty(kept, np.int64)
+    keys = device.full(kept, _LAST, np.uint64) if loose else device.empty(kept, np.uint64)
     device.start("gather_sums", slots, table, sums, starts, m, ranks, keys, values, ends)
     columns, ordered = device.empty(kept, np.int32), device.empty(kept, np.int64)
     device.start("order_sums", kept, device.arrays.argsort(keys), kept, keys, values, columns, ordered)
