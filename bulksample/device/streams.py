@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from ..gnn.order import Order
 from ..minibatch import MiniBatch
 
 
@@ -56,20 +57,6 @@ class DeviceMiniBatch(MiniBatch):
     """A minibatch whose blocks lie on a device. Its seeds are on the host; its vertices are where they were made."""
 
     lease: Lease = field(kw_only=True)
-
-
-class Order:
-    """Between those who make minibatches and those who use them. On a host nothing has to be said."""
-
-    def handed(self, bulk: list[MiniBatch]) -> list[MiniBatch]:
-        """A bulk as it is handed over, by the thread that sampled it."""
-        return bulk
-
-    def taken(self, minibatches: Sequence[MiniBatch | None]) -> None:
-        """They are going to be used from now on."""
-
-    def used(self, minibatch: MiniBatch | None) -> None:
-        """All that uses it has been started, and nothing more will."""
 
 
 class StreamOrder(Order):

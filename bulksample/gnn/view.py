@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from ..adjacency import Adjacency
-from ..device.streams import Order
 from ..dist.base import Comm
 from .features import FeatureSource
 from .inference import Share
+from .order import Order
 
 
 class View(ABC):
