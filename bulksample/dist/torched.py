@@ -90,6 +90,13 @@ class TorchComm(ProcessComm):
         super().__init__(rank, size, self._store_notes, (RuntimeError,), timeout, sentinel)
         self._notes.read()
 
+    def new_group(self, backend: str) -> Any:
+        """A process group of the ranks of this communicator under another back end; collective."""
+        self._splits += 1
+        name = f"{self.name}.{self._splits}-{backend}"
+        with guarded(self.watch.timeout, f"the other ranks to make a group of {backend}", self._strike):
+            return process_group(backend, self.store, name, self.rank, self.size, self.watch.timeout + _SECONDS_MORE)
+
     def _start(self, parts: np.ndarray, lengths: list[int], into: np.ndarray, incoming: list[int]) -> Callable[[], bool]:
         """Begin an all-to-all of one-dimensional arrays, by numbers of entries for and from each rank; int64 or bytes."""
         options = torch_distributed.AllToAllOptions()

@@ -56,6 +56,10 @@ class Drawn:
     def check(self, adjacency: Adjacency) -> None:
         self.sampler.check(adjacency)
 
+    def table_bytes(self, adjacency: Adjacency, k: int, like: Found) -> int:
+        """See `Sampler.table_bytes`."""
+        return 0
+
     def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[Found]:
         """See `Sampler.sample_bulk`."""
         if self._by_edge:

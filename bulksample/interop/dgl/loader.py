@@ -84,9 +84,11 @@ class DataLoader:
         rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         adjacency = LocalAdjacency(self._drawn.edges.matrix, backends.make(backend))
         self._loader = BulkLoader(
-            adjacency, self._drawn, _distinct(indices), batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle,
+            adjacency,
+            self._drawn,  # type: ignore[arg-type]  # whose minibatches are not the loader's own
+            _distinct(indices), batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle,
             drop_last=drop_last, rank=rank, ranks=ranks, memory_budget=memory_budget,
-        )  # type: ignore[arg-type]  # fmt: skip
+        )  # fmt: skip
 
     def __len__(self) -> int:
         """Steps of an epoch."""
