@@ -21,6 +21,7 @@ from graphs import load, seeds
 from harness import alternate, machine, summary
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample.report.canvas import canvas
 
 BATCH_SIZE, TRAINED = 1024, 0.08
 
@@ -88,22 +89,20 @@ def measure(points: list[Point], threads: list[int], rounds: int) -> list[dict[s
 
 def plot(series: dict[str, Any], path: Path) -> None:
     """Nanoseconds of all processors an edge: the median, with bars from minimum to maximum. A busy machine leaves them nearly alone."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.6 * len(series), 3.2), layout="constrained", dpi=100)
-    for axes, (name, found) in zip(figure.subplots(1, len(series), squeeze=False)[0], series.items(), strict=True):
-        for threads in dict.fromkeys(line["threads"] for line in found["points"]):
-            own = [line for line in found["points"] if line["threads"] == threads]
-            at = [line["edges"] if name == "edges" else str(line["at"]) if name == "bulk" else line["at"] for line in own]
-            middle, low, high = (nanoseconds(own, which) for which in ("median", "min", "max"))
-            bars = [[m - x for m, x in zip(middle, low, strict=True)], [x - m for m, x in zip(middle, high, strict=True)]]
-            axes.errorbar(at, middle, bars, fmt="o-", label=f"threads: {threads}")
-        axes.set(xlabel=AXES[name], ylim=(0, None))
-        if name == "edges":
-            axes.set_xscale("log")
-    figure.axes[0].set_ylabel("processor nanoseconds an edge")
-    figure.axes[0].legend(fontsize=7, frameon=False)
-    figure.savefig(path)
+    with canvas(len(series), (3.4, 3.0)) as (figure, every):
+        for axes, (name, found) in zip(every, series.items(), strict=True):
+            for threads in dict.fromkeys(line["threads"] for line in found["points"]):
+                own = [line for line in found["points"] if line["threads"] == threads]
+                at = [line["edges"] if name == "edges" else str(line["at"]) if name == "bulk" else line["at"] for line in own]
+                middle, low, high = (nanoseconds(own, which) for which in ("median", "min", "max"))
+                bars = [[m - x for m, x in zip(middle, low, strict=True)], [x - m for m, x in zip(middle, high, strict=True)]]
+                axes.errorbar(at, middle, bars, fmt="o-", label=f"threads: {threads}")
+            axes.set(xlabel=AXES[name], ylim=(0, None))
+            if name == "edges":
+                axes.set_xscale("log")
+        every[0].set_ylabel("processor nanoseconds an edge")
+        every[0].legend()
+        figure.savefig(path)
 
 
 def nanoseconds(points: list[dict[str, Any]], which: str) -> list[float]:
