@@ -31,7 +31,8 @@ def test_importing_the_package_loads_numpy_alone():
 
 
 @pytest.mark.parametrize(("module", "homes"), [
-    ("mpi4py", ["dist/comm.py"]), ("cupy", ["backends/"]), ("torch", ["dist/torched.py", "gnn/", "methods/", "train/", "interop/"]),
+    ("mpi4py", ["dist/comm.py"]), ("cupy", ["backends/", "device/"]),
+    ("torch", ["device/", "dist/torched.py", "gnn/", "methods/", "train/", "interop/"]),
 ])
 def test_a_library_is_imported_only_where_it_belongs(module, homes):
     for path in SOURCES:
