@@ -52,7 +52,7 @@ accept() {
 }
 
 ended() { # wait until no job is left; fail where one of them did not complete
-  local state limit=$((SECONDS + ${BULKSAMPLE_CHECK_SECONDS:-900}))
+  local state limit=$((SECONDS + ${BULKSAMPLE_CHECK_SECONDS:-1800}))
   while [ -n "$(squeue -h)" ]; do
     if [ "$SECONDS" -gt "$limit" ]; then squeue && fail "jobs did not end in time"; fi
     sleep 1
