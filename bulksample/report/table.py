@@ -124,6 +124,7 @@ def _line(cells: list[str]) -> str:
 
 
 def plus_minus(spread: dict[str, Any], scale: float = 1.0) -> str:
+    """Mean and deviation in words; in percent with two digits."""
     mean = scale * spread["mean"]
     said = f"{mean:.2f}" if scale == 100 else figure(mean)
     if spread["std"] is None:

@@ -3,6 +3,7 @@
 import json
 import struct
 import sys
+import time
 
 import pytest
 from communities import community_graph
@@ -146,12 +147,13 @@ def test_wandb_keeps_an_offline_run(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     _, lines = run(make_tracking(["wandb:bulksample-test"], {"lr": 0.25}), tmp_path)
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    found = []
-    for data in log_records(file.read_bytes()):
-        record = protocol.Record()
-        record.ParseFromString(data)
-        if record.WhichOneof("record_type") == "history":
-            found.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item})
+    for _ in range(300):  # a process of its own writes it, and may do so after the run has ended
+        records = [protocol.Record.FromString(data) for data in log_records(file.read_bytes())]
+        if records and records[-1].WhichOneof("record_type") == "exit":
+            break
+        time.sleep(0.1)
+    history = [record.history for record in records if record.WhichOneof("record_type") == "history"]
+    found = [{item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in row.item} for row in history]
     assert [row["loss"] for row in found] == pytest.approx([line["loss"] for line in lines])
     assert [row["phases/forward"] for row in found] == pytest.approx([line["phases"]["forward"] for line in lines])
 
