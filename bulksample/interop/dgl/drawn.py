@@ -19,8 +19,8 @@ from .samplers import BlockSampler
 class FoundHop(NamedTuple):
     """One layer of a minibatch, in local numbers: row r holds the edges into vertex r."""
 
-    destinations: int
-    sources: int
+    num_destinations: int
+    num_sources: int
     pointers: np.ndarray  # int64, shape (destinations + 1,)
     columns: np.ndarray  # int32, shape (E,)
     edges: np.ndarray  # int64, shape (E,): the user's
@@ -32,6 +32,16 @@ class Found(NamedTuple):
 
     vertices: np.ndarray
     hops: list[FoundHop]
+
+    @property
+    def seeds(self) -> np.ndarray:
+        """The distinct seeds: int32, shape (b,)."""
+        return self.vertices[: self.hops[0].num_destinations]
+
+    @property
+    def blocks(self) -> list[FoundHop]:
+        """From the input layer to the output layer, as in a `MiniBatch`."""
+        return self.hops[::-1]
 
     def nbytes(self) -> int:
         """Memory of the arrays."""
@@ -58,7 +68,7 @@ class Drawn:
 
     def table_bytes(self, adjacency: Adjacency, k: int, like: Found) -> int:
         """See `Sampler.table_bytes`."""
-        return 0
+        return self.sampler.table_bytes(adjacency, k, like)  # type: ignore[arg-type]  # it has what is read of a minibatch
 
     def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[Found]:
         """See `Sampler.sample_bulk`."""

@@ -101,22 +101,22 @@ class DataLoader:
 
     def _blocks(self, found: Found) -> tuple[Any, Any, list[Any]]:
         vertices = torch.from_numpy(found.vertices.astype(np.int64)).to(self.graph.idtype)
-        blocks = [self._block(vertices[: held.sources], held) for held in reversed(found.hops)]
+        blocks = [self._block(vertices[: hop.num_sources], hop) for hop in found.blocks]
         if self._device is not None:
             blocks = [block.to(self._device) for block in blocks]
         place = self.graph.device if self._device is None else self._device
-        return vertices.to(place), vertices[: found.hops[0].destinations].to(place), blocks
+        return vertices.to(place), vertices[: len(found.seeds)].to(place), blocks
 
     def _block(self, vertices: Any, hop: FoundHop) -> Any:
         """A block with the names of its vertices and edges, and with the features of the graph, sliced when they are looked at."""
         dgl, idtype = self._dgl, self.graph.idtype
         indptr, indices = (torch.from_numpy(part.astype(np.int64)).to(idtype) for part in (hop.pointers, hop.columns))
         no_names = torch.empty(0, dtype=idtype)
-        block = dgl.create_block(("csc", (indptr, indices, no_names)), len(vertices), hop.destinations, device=self.graph.device)
+        block = dgl.create_block(("csc", (indptr, indices, no_names)), len(vertices), hop.num_destinations, device=self.graph.device)
         vertices, edges = vertices.to(self.graph.device), torch.from_numpy(hop.edges).to(idtype).to(self.graph.device)
-        nodes = dgl.utils.extract_node_subframes_for_block(self.graph, [vertices], [vertices[: hop.destinations]])
+        nodes = dgl.utils.extract_node_subframes_for_block(self.graph, [vertices], [vertices[: hop.num_destinations]])
         dgl.utils.set_new_frames(block, node_frames=nodes, edge_frames=dgl.utils.extract_edge_subframes(self.graph, [edges]))
-        block.srcdata[dgl.NID], block.dstdata[dgl.NID], block.edata[dgl.EID] = vertices, vertices[: hop.destinations], edges
+        block.srcdata[dgl.NID], block.dstdata[dgl.NID], block.edata[dgl.EID] = vertices, vertices[: hop.num_destinations], edges
         if hop.weights is not None:
             block.edata["weight"] = torch.from_numpy(hop.weights).to(self.graph.device)
         return block
