@@ -20,7 +20,7 @@ suppress_warnings = ["myst.header", "toc.not_included", "ref.python"]
 autodoc_default_options = {"members": True, "member-order": "bysource", "ignore-module-all": True}
 autodoc_typehints = "signature"
 autodoc_mock_imports = ["cupy", "mpi4py"]
-napoleon_numpy_docstring, napoleon_google_docstring = True, False
+napoleon_numpy_docstring, napoleon_google_docstring, napoleon_use_ivar = True, False, True
 
 html_theme = "furo"
 html_title = f"bulksample {version}"
