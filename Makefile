@@ -11,6 +11,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+TWO := -n 2 --dist loadfile  # most tests keep one core busy
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 
 .PHONY: demo test test-all bench bench-peers lint docs clean
@@ -21,10 +22,10 @@ demo: $(VENV)/run.stamp
 		--epochs 5 --lr 0.01 --seed 1 --json $(DEMO)/result.json
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TWO)
 
 test-all: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -m "slow or not slow"
+	$(BIN)/python -m pytest $(TWO) -m "slow or not slow"
 
 bench: $(VENV)/run.stamp
 	for script in bench/bench_[!a]*.py; do $(BIN)/python $$script || exit 1; done
