@@ -33,6 +33,7 @@ from bulksample.backends.gpu.bulk import expand
 from bulksample.backends.gpu.draws import Rows, copied
 from bulksample.backends.gpu.features import gather
 from bulksample.data.generate import rmat
+from bulksample.report.launch import starter
 from bulksample.rng import Law
 
 FANOUTS = (15, 10, 5)
@@ -201,7 +202,7 @@ def sharing(bench: Bench) -> dict[str, Any]:
         make = ["data", "make", "rmat", "--scale", str(bench.sizes.shared_scale), "--edge-factor", "16", "-o", f"{folder}/g"]
         subprocess.run([*command, *make], check=True, timeout=120, stdout=subprocess.DEVNULL)
         for ranks in (1, 2, 4):
-            started = ["mpirun", "-n", str(ranks), *command] if ranks > 1 else command
+            started = [*starter(ranks, None), *command]
             placed = ["--graph", "partitioned"] if ranks > 1 else []
             written = Path(folder) / f"{ranks}.json"
             ask = ["sample", f"{folder}/g", "--minibatches", "8", "--bulk-size", "2", "--backend", bench.ranks_draw_on]

@@ -71,7 +71,14 @@ def test_blocks_say_what_they_are(page):
     assert {language for language, _ in blocks(page) if not language.startswith("{")} <= LANGUAGES
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if code(page, "bash") or code(page, "python")], ids=name)
+def to_run():
+    """Pages with something to run; those of single methods, whose command lines have tests of their own, in the slow set."""
+    for page in PAGES:
+        if code(page, "bash") or code(page, "python"):
+            yield pytest.param(page, id=name(page), marks=[pytest.mark.slow] if page.parent.name == "methods" else [])
+
+
+@pytest.mark.parametrize("page", to_run())
 def test_a_page_runs_as_it_is_shown(page, tmp_path):
     runners = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
     for language, runner in runners.items():
