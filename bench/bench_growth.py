@@ -1,8 +1,8 @@
 """What sampling costs as the work grows: with the edges of the graph, the minibatches of a call, the fanout, and the skew of degrees.
 
-    python bench/bench_growth.py [--series edges,bulk,fanout,skew] [--threads 1,2] [--rounds 5] [--json FILE] [--plot FILE]
+    python bench/bench_growth.py [--series edges,bulk,alone,fanout,skew] [--threads 1,2] [--rounds 5] [--json FILE] [--plot FILE]
 
-GraphSAGE under the frontier rule `all`, batch 1024, fanouts 15,10,5 and 8 minibatches a call unless the series varies them, R-MAT graphs
+Also, as `alone`, what one minibatch a call costs by graph. GraphSAGE under the frontier rule `all`, batch 1024, fanouts 15,10,5 and 8 minibatches a call unless the series varies them, R-MAT graphs
 of our generator with about 30 entries a row (and the products-like block model), kept on disk. The points of a series run in turn,
 one round of each after the other. "all" minibatches of a call are those of an epoch over 8 % of the vertices, the share that trains in
 ogbn-products. A series that is measured replaces itself in FILE and leaves the others there, so that they can be run one by one.
@@ -38,10 +38,14 @@ class Point(NamedTuple):
 SERIES = {
     "edges": [Point(name, name) for name in ("rmat15", "rmat18-10m", "rmat20", "rmat22", "products")],
     "bulk": [Point(k or "all", together=k) for k in (1, 8, 32, 0)],
+    "alone": [Point(name, name, together=1) for name in ("rmat18", "rmat20", "products")],
     "fanout": [Point(s, fanouts=(s, s)) for s in (5, 10, 15, 20, 30, 40, 50)],
     "skew": [Point(a, name) for a, name in ((0.25, "rmat20-uniform"), (0.45, "rmat20-a45"), (0.57, "rmat20"), (0.65, "rmat20-a65"))],
 }
-AXES = {"edges": "edges of the graph", "bulk": "minibatches a call", "fanout": "fanout of both hops", "skew": "a of R-MAT (0.25: uniform)"}
+AXES = {
+    "edges": "edges of the graph", "bulk": "minibatches a call", "alone": "one minibatch a call", "fanout": "fanout of both hops",
+    "skew": "a of R-MAT (0.25: uniform)",
+}  # fmt: skip
 
 
 class Job:
@@ -93,7 +97,7 @@ def plot(series: dict[str, Any], path: Path) -> None:
         for axes, (name, found) in zip(every, series.items(), strict=True):
             for threads in dict.fromkeys(line["threads"] for line in found["points"]):
                 own = [line for line in found["points"] if line["threads"] == threads]
-                at = [line["edges"] if name == "edges" else str(line["at"]) if name == "bulk" else line["at"] for line in own]
+                at = [line["edges"] if name == "edges" else str(line["at"]) if name in ("bulk", "alone") else line["at"] for line in own]
                 middle, low, high = (nanoseconds(own, which) for which in ("median", "min", "max"))
                 bars = [[m - x for m, x in zip(middle, low, strict=True)], [x - m for m, x in zip(middle, high, strict=True)]]
                 axes.errorbar(at, middle, bars, fmt="o-", label=f"threads: {threads}")
