@@ -2,10 +2,11 @@
 
     python bench/bench_growth.py [--series edges,bulk,alone,fanout,skew] [--threads 1,2] [--rounds 5] [--json FILE] [--plot FILE]
 
-Also, as `alone`, what one minibatch a call costs by graph. GraphSAGE under the frontier rule `all`, batch 1024, fanouts 15,10,5 and 8 minibatches a call unless the series varies them, R-MAT graphs
+GraphSAGE under the frontier rule `all`, batch 1024, fanouts 15,10,5 and 8 minibatches a call unless the series varies them, R-MAT graphs
 of our generator with about 30 entries a row (and the products-like block model), kept on disk. The points of a series run in turn,
 one round of each after the other. "all" minibatches of a call are those of an epoch over 8 % of the vertices, the share that trains in
-ogbn-products. A series that is measured replaces itself in FILE and leaves the others there, so that they can be run one by one.
+ogbn-products; `alone` is one a call, by graph. A series that is measured replaces itself in FILE and leaves the others there, so that they
+can be run one by one.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ...dist.base import Comm
 from ...errors import UsageError
 from .bulks import BulkLoading
 from .graph import check_input, compressed
-from .sampler import BulkSampler
+from .sampler import BulkSampler, given_or_made
 
 
 class LinkNeighborLoader(BulkLoading, LinkLoader):
@@ -74,13 +74,10 @@ transform_sampler_output, filter_per_worker
         check_input(data, edge_label_time=edge_label_time, time_attr=time_attr)
         if compressed(data) is not None:
             raise UsageError("links of an adj_t in torch's compressed rows are not supported; an edge_index would fit")
-        if neighbor_sampler is None:
-            neighbor_sampler = BulkSampler(
-                data, num_neighbors, replace=replace, weight_attr=weight_attr, disjoint=disjoint,
-                subgraph_type=subgraph_type if directed else "induced", seed=seed, backend=backend, comm=comm, grid=grid,
-            )  # fmt: skip
-        elif not isinstance(neighbor_sampler, BulkSampler):
-            raise UsageError(f"neighbor_sampler must be a BulkSampler; got {type(neighbor_sampler).__name__}")
+        neighbor_sampler = given_or_made(
+            neighbor_sampler, data, num_neighbors, subgraph_type, directed,
+            replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend, comm=comm, grid=grid,
+        )  # fmt: skip
         self.set_up(neighbor_sampler, bulk_size, memory_budget, options)
         super().__init__(
             data, neighbor_sampler, edge_label_index, edge_label, neg_sampling=neg_sampling, neg_sampling_ratio=neg_sampling_ratio,

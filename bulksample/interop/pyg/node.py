@@ -16,11 +16,10 @@ from torch_geometric.sampler import SamplerOutput
 from torch_geometric.sampler.base import SubgraphType
 
 from ...dist.base import Comm
-from ...errors import UsageError
 from .bulks import BulkLoading
 from .filtering import with_compressed_rows, with_edge_index
 from .graph import check_input, compressed
-from .sampler import BulkSampler
+from .sampler import BulkSampler, given_or_made
 
 
 class BulkNodeLoader(BulkLoading, NodeLoader):
@@ -128,13 +127,10 @@ class NeighborLoader(BulkNodeLoader):
         **options: Any,
     ) -> None:
         check_input(data, input_time=input_time, time_attr=time_attr)
-        if neighbor_sampler is None:
-            neighbor_sampler = BulkSampler(
-                data, num_neighbors, replace=replace, weight_attr=weight_attr, disjoint=disjoint,
-                subgraph_type=subgraph_type if directed else "induced", seed=seed, backend=backend, comm=comm, grid=grid,
-            )  # fmt: skip
-        elif not isinstance(neighbor_sampler, BulkSampler):
-            raise UsageError(f"neighbor_sampler must be a BulkSampler; got {type(neighbor_sampler).__name__}")
+        neighbor_sampler = given_or_made(
+            neighbor_sampler, data, num_neighbors, subgraph_type, directed,
+            replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend, comm=comm, grid=grid,
+        )  # fmt: skip
         super().__init__(
             data, neighbor_sampler, input_nodes, transform, transform_sampler_output, filter_per_worker, bulk_size, memory_budget, **options
         )

@@ -245,3 +245,14 @@ def _fanouts(num_neighbors: Sequence[int] | NumNeighbors) -> tuple[int, ...]:
     if isinstance(values, dict):
         raise UsageError("num_neighbors by edge type was given; a list with a number for each hop would fit")
     return tuple(int(value) for value in values)
+
+
+def given_or_made(
+    given: BulkSampler | None, data: Data, num_neighbors: Sequence[int], subgraph_type: SubgraphType | str, directed: bool, **options: Any
+) -> BulkSampler:
+    """The `neighbor_sampler` that a loader was given, or one of its other options. Raises `UsageError` for a sampler of another library."""
+    if given is None:
+        return BulkSampler(data, num_neighbors, subgraph_type=subgraph_type if directed else "induced", **options)
+    if not isinstance(given, BulkSampler):
+        raise UsageError(f"neighbor_sampler must be a BulkSampler; got {type(given).__name__}")
+    return given
