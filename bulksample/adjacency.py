@@ -109,10 +109,12 @@ class LocalAdjacency:
     backend : Backend
     longest_column : int, optional
         Entries of the longest column of the whole matrix, where this one is a block of its rows.
+    entries : bool
+        Whether expansions say where in the matrix their edges stand, if the back end knows.
     """
 
-    def __init__(self, matrix: CSR, backend: Backend, longest_column: int | None = None) -> None:
-        self._longest_column = longest_column
+    def __init__(self, matrix: CSR, backend: Backend, longest_column: int | None = None, entries: bool = False) -> None:
+        self._longest_column, self._entries = longest_column, entries
         self.matrix = matrix
         self.backend = backend
         self.n = matrix.shape[0]
@@ -132,7 +134,7 @@ class LocalAdjacency:
         return self.backend.sample_rows(self.matrix, q, check_fanout(fanout), draw)
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
-        return self.backend.expand(self.matrix, seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
+        return self.backend.expand(self.matrix, seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new, self._entries)
 
     def expand_layers(
         self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise, repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -40,7 +41,8 @@ class BulkLoader:
     batch_size : int
         b; the last minibatch of an epoch may hold fewer.
     bulk_size : int or "auto"
-        k minibatches are sampled in one call. ``auto`` samples one, and takes as many as fit `memory_budget`, at most 32.
+        k minibatches are sampled in one call. ``auto`` samples one, and takes as many as fit `memory_budget`, at most 32; an epoch
+        that is sampled ahead then begins with bulks of 1, 2, 4, ... minibatches, so that its first one waits for no other.
     seed : int
     shuffle : bool
         Permute the seeds anew in each epoch.
@@ -92,6 +94,7 @@ class BulkLoader:
         self._stream, self._shuffle = Stream(seed), shuffle
         self._batch_size, self._rank, self._ranks = batch_size, rank, ranks
         self._prefetch, self._handed = prefetch, handed
+        self._grows = prefetch and bulk_size == "auto"
         self._most: int | None = None  # minibatches sampled in one call, once a bulk of k took more memory than there is
         self._minibatches = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size)
         self.epoch = 0
@@ -146,17 +149,25 @@ class BulkLoader:
 
     def _bulks(self, order: np.ndarray) -> Iterator[tuple[int, list[MiniBatch | None]]]:
         """The first step of each remaining bulk, and its minibatches."""
-        starts = range(self._step, self.steps, self.bulk_size)
+        spans = self._spans()
         if not self._prefetch:
-            for start in starts:
-                yield start, self._sample(order, self.epoch, start)
+            for span in spans:
+                yield span.start, self._sample(order, self.epoch, span)
             return
         with ThreadPoolExecutor(1, thread_name_prefix="sampler") as thread:
-            waiting = [thread.submit(self._sample, order, self.epoch, start) for start in starts[:1]]
-            for i, start in enumerate(starts):
+            waiting = [thread.submit(self._sample, order, self.epoch, span) for span in spans[:1]]
+            for i, span in enumerate(spans):
                 bulk = waiting.pop().result()
-                waiting += [thread.submit(self._sample, order, self.epoch, following) for following in starts[i + 1 : i + 2]]
-                yield start, bulk
+                waiting += [thread.submit(self._sample, order, self.epoch, following) for following in spans[i + 1 : i + 2]]
+                yield span.start, bulk
+
+    def _spans(self) -> list[range]:
+        """The steps of each remaining bulk."""
+        sizes = growing(self.bulk_size) if self._grows else repeat(self.bulk_size)
+        starts = [self._step]
+        while starts[-1] < self.steps:
+            starts.append(min(starts[-1] + next(sizes), self.steps))
+        return [range(start, stop) for start, stop in pairwise(starts)]
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands: the minibatch that was yielded last counts as consumed. JSON-able."""
@@ -190,9 +201,8 @@ class BulkLoader:
     def _order(self) -> np.ndarray:
         return self._seeds[self._stream.permutation(len(self._seeds), self.epoch)] if self._shuffle else self._seeds
 
-    def _sample(self, order: np.ndarray, epoch: int, start: int) -> list[MiniBatch | None]:
-        """This rank's minibatches of steps start .. start + k - 1."""
-        steps = range(start, min(start + self.bulk_size, self.steps))
+    def _sample(self, order: np.ndarray, epoch: int, steps: range) -> list[MiniBatch | None]:
+        """This rank's minibatches of some steps."""
         ids = [t * self._ranks + self._rank for t in steps]
         own = [i for i in ids if i < self._minibatches]
         lists = [self._seeds_of(order[i * self._batch_size : (i + 1) * self._batch_size], epoch) for i in own]
@@ -219,13 +229,21 @@ class BulkLoader:
 
     def _probe(self) -> MiniBatch | None:
         """This rank's first minibatch, if it has one."""
-        self.bulk_size = 1
-        return self._sample(self._order(), 0, 0)[0] if self.steps else None
+        return self._sample(self._order(), 0, range(1))[0] if self.steps else None
 
     def _fitting(self, budget: int | None) -> int:
         if budget is None:
             budget = free_memory() // 4
         return next((k for k in range(min(AUTO_LIMIT, self.steps), 1, -1) if self._expected_bytes(k) <= budget), 1)
+
+
+def growing(k: int) -> Iterator[int]:
+    """1, 2, 4, ... and then k for ever: sizes of bulks of which each is made while one of half as many is used."""
+    size = 1
+    while size < k:
+        yield size
+        size *= 2
+    yield from repeat(k)
 
 
 def free_memory() -> int:

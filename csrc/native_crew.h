@@ -14,8 +14,9 @@ class CrewHop {
   static constexpr bs_i64 BLOCK = 256;      // rows
   static constexpr bs_i64 PAYS = 2 * BLOCK;  // from so many rows on
 
+  // `entries`: where in A each pick stands, or null.
   CrewHop(const Drawing& drawing, bs_u32 minibatch, const bs_i32* frontier, bs_i64 rows, Numbers& numbers, Buffer<bs_i32>& columns,
-          Buffer<bs_i64>& ends, Buffer<bs_i32>& vertices)
+          Buffer<bs_i64>& ends, Buffer<bs_i64>* entries, Buffer<bs_i32>& vertices)
       : drawing_(drawing),
         minibatch_(minibatch),
         frontier_(frontier, frontier + rows),  // a copy: `vertices`, where it stands, grows and moves meanwhile
@@ -23,6 +24,7 @@ class CrewHop {
         numbers_(numbers),
         columns_(columns),
         ends_(ends),
+        entries_(entries),
         vertices_(vertices) {}
 
   // Appends the numbers of what the rows drew to `columns`, the ends of the rows to `ends`, new vertices to `vertices`.
@@ -52,7 +54,7 @@ class CrewHop {
  private:
   struct Drawn {
     Buffer<bs_i32> columns;
-    Buffer<bs_i64> ends;
+    Buffer<bs_i64> ends, entries;
     std::atomic<bool> ready{false};
   };
 
@@ -65,6 +67,7 @@ class CrewHop {
 
   void draw(Drawn& block, const bs_i32* frontier, bs_i64 rows) const {
     RowFlight flight(drawing_);
+    if (entries_) flight.tell_entries(&block.entries);
     NoSink sink;
     auto vertex = [&](bs_i64 r) { return frontier[r]; };
     auto row = [&](bs_i64 r) { return Row{frontier[r], frontier[r], minibatch_}; };
@@ -87,6 +90,11 @@ class CrewHop {
     }
     std::copy_n(found, count, columns_.room(count));
     columns_.add(count);
+    if (entries_) {
+      std::copy_n(block.entries.data(), count, entries_->room(count));
+      entries_->add(count);
+      block.entries = Buffer<bs_i64>();
+    }
     for (bs_i64 r = 0; r < block.ends.size(); ++r) ends_.push(before + block.ends[r]);
     block.columns = Buffer<bs_i32>();
     block.ends = Buffer<bs_i64>();
@@ -101,5 +109,6 @@ class CrewHop {
   Numbers& numbers_;
   Buffer<bs_i32>& columns_;
   Buffer<bs_i64>& ends_;
+  Buffer<bs_i64>* entries_;
   Buffer<bs_i32>& vertices_;
 };

@@ -6,8 +6,9 @@
 namespace {
 
 struct Hop {
-  Buffer<bs_i64> ends;      // of the rows, 0 first
-  Buffer<bs_i32> columns;   // local
+  Buffer<bs_i64> ends;     // of the rows, 0 first
+  Buffer<bs_i32> columns;  // local
+  Buffer<bs_i64> entries;  // of A, where they are asked for
 };
 
 struct Expanded {  // one minibatch
@@ -29,13 +30,14 @@ struct Bulk {
   std::vector<Drawing> drawings;
   const bs_i64 *minibatches, *pointers;
   const bs_i32* seeds;
-  bool only_new;
+  bool only_new, entries;
   int crew;  // threads that share a minibatch
 
   template <class Numbers>
-  static void draw_and_number(const Drawing& drawing, bs_u32 id, bs_i64 first, bs_i64 rows, Numbers& numbers, Hop& hop,
-                              Buffer<bs_i32>& vertices) {
+  void draw_and_number(const Drawing& drawing, bs_u32 id, bs_i64 first, bs_i64 rows, Numbers& numbers, Hop& hop,
+                       Buffer<bs_i32>& vertices) const {
     RowFlight flight(drawing);
+    if (entries) flight.tell_entries(&hop.entries);
     Numberer<Numbers> sink{numbers, hop.columns, vertices};
     auto vertex = [&](bs_i64 r) { return vertices[first + r]; };
     auto row = [&](bs_i64 r) { return Row{vertex(r), vertex(r), id}; };
@@ -60,7 +62,9 @@ struct Bulk {
       out.vertices.room(likely);
       const bs_u32 id = (bs_u32)minibatches[j];
       if (crew > 1 && rows >= CrewHop<Numbers>::PAYS)
-        CrewHop<Numbers>(drawings[h], id, out.vertices.data() + first, rows, numbers, hop.columns, hop.ends, out.vertices).run(crew);
+        CrewHop<Numbers>(drawings[h], id, out.vertices.data() + first, rows, numbers, hop.columns, hop.ends, entries ? &hop.entries : nullptr,
+                         out.vertices)
+            .run(crew);
       else
         draw_and_number(drawings[h], id, first, rows, numbers, hop, out.vertices);
       out.held.push_back(out.vertices.size());
@@ -97,11 +101,14 @@ bs_i64 expand_tables(bs_i64 n, bs_i64 k, bs_i64 b, std::vector<bs_i64> fanouts, 
 
 py::list expand(bs_i64 n, In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<bs_i64>> values, In<bs_i64> minibatches, In<bs_i64> pointers,
                 In<bs_i32> seeds, std::vector<bs_i64> fanouts, std::vector<int> laws, std::vector<bs_u32> tags, bs_u64 seed, bool only_new,
-                int threads) {
+                bool entries, int threads) {
   const bs_i64 k = minibatches.size();
-  Bulk bulk{{}, minibatches.data(), pointers.data(), seeds.data(), only_new, (int)std::max<bs_i64>(1, threads / std::max<bs_i64>(k, 1))};
+  const int crew = (int)std::max<bs_i64>(1, threads / std::max<bs_i64>(k, 1));
+  Bulk bulk{{}, minibatches.data(), pointers.data(), seeds.data(), only_new, entries, crew};
   for (std::size_t h = 0; h < fanouts.size(); ++h)
     bulk.drawings.push_back({indptr.data(), indices.data(), values ? values->data() : nullptr, (Law)laws[h], fanouts[h], seed, tags[h]});
+  for (const Drawing& drawing : bulk.drawings)
+    if (entries && drawing.keyed()) throw py::value_error("keyed draws have no positions");
   std::vector<Expanded> drawn(k);
   if (k > 0) {
     py::gil_scoped_release nogil;
@@ -114,7 +121,8 @@ py::list expand(bs_i64 n, In<bs_i64> indptr, In<bs_i32> indices, std::optional<I
   py::list out;
   for (Expanded& one : drawn) {
     py::list hops;
-    for (Hop& hop : one.hops) hops.append(py::make_tuple(hop.ends.release(), hop.columns.release()));
+    for (Hop& hop : one.hops)
+      hops.append(py::make_tuple(hop.ends.release(), hop.columns.release(), entries ? py::object(hop.entries.release()) : py::none()));
     out.append(py::make_tuple(one.seed_rows.release(), one.vertices.release(), one.held, hops));
   }
   return out;
@@ -126,5 +134,6 @@ void bind_hops(py::module_& m) {
   m.def("expand_tables", &expand_tables, py::arg("n"), py::arg("k"), py::arg("b"), py::arg("fanouts"), py::arg("vertices"), py::arg("threads"));
   m.def("expand", &expand, py::arg("n"), py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("values").noconvert(),
         py::arg("minibatches").noconvert(), py::arg("pointers").noconvert(), py::arg("seeds").noconvert(), py::arg("fanouts"),
-        py::arg("laws"), py::arg("tags"), py::arg("seed"), py::arg("only_new"), py::arg("threads"));
+        py::arg("laws"), py::arg("tags"), py::arg("seed"), py::arg("only_new"), py::arg("entries"),
+        py::arg("threads"));
 }

@@ -16,6 +16,8 @@ struct Drawing {  // one hop: the matrix, the law and what its counters share
   bs_i64 fanout;
   bs_u64 seed;
   bs_u32 tag;
+
+  bool keyed() const { return fanout >= 0 && (law == RACE || law == LABOR); }
 };
 
 struct Row {
@@ -37,7 +39,7 @@ class RowFlight {
  public:
   explicit RowFlight(const Drawing& drawing)
       : d_(drawing),
-        keyed_(d_.fanout >= 0 && (d_.law == RACE || d_.law == LABOR)),
+        keyed_(d_.keyed()),
         lanes_(!keyed_ && d_.fanout >= 0 && d_.fanout <= MOST),
         s_(lanes_ ? (bs_u32)d_.fanout : 0),
         size_(lanes_ ? group_size(s_) : LANES),
@@ -45,6 +47,9 @@ class RowFlight {
         race_(std::max<bs_i64>(d_.fanout, 0)) {
     for (Group& group : groups_) group.picks.resize((std::size_t)(size_ / LANES) * s_);
   }
+
+  // Also appends where in A each pick stands; not of keyed draws, which are not made by position.
+  void tell_entries(Buffer<bs_i64>* entries) { entries_ = entries; }
 
   // Appends the picks of rows 0 .. rows - 1 to `columns`, and the end of each row in it to `ends`.
   // `vertex(r)` is where a row is, and `row(r)`, which is asked in order, all that its counters name;
@@ -151,33 +156,42 @@ class RowFlight {
     for (bs_i64 i = 0; i < group.rows; ++i) {
       const bs_i32* at = group.at[i];
       const bs_u32 degree = group.degree[i];
-      bs_i32* out = columns.room(takes_all(degree) ? degree : d_.fanout);
-      bs_i64 count = 0;
+      const bs_i64 most = takes_all(degree) ? degree : d_.fanout, begin = at - d_.indices;
+      bs_i32* out = columns.room(most);
+      bs_i64 *entry = entries_ ? entries_->room(most) : nullptr, count = 0;
       if (group.lane[i] >= 0) {
         const BsLanes* picks = group.picks.data() + group.lane[i] / LANES * s_;
         for (bs_u32 t = 0; t < s_; ++t) sink.foretell(out[t] = at[picks[t].v[group.lane[i] % LANES]]);
         count = s_;
+        if (entry)
+          for (bs_u32 t = 0; t < s_; ++t) entry[t] = begin + picks[t].v[group.lane[i] % LANES];
       } else if (takes_all(degree)) {
         for (bs_u32 t = 0; t < degree; ++t) sink.foretell(out[t] = at[t]);
         count = degree;
+        if (entry)
+          for (bs_u32 t = 0; t < degree; ++t) entry[t] = begin + t;
       } else {
         if (keyed_) {
           const BsStream stream{d_.seed, d_.law == RACE ? (bs_u32)group.row[i].name : 0u, group.row[i].minibatch, d_.tag};
-          count = race_.row(stream, at, d_.values ? d_.values + (at - d_.indices) : nullptr, degree, out);
+          count = race_.row(stream, at, d_.values ? d_.values + begin : nullptr, degree, out);
         } else {
           draw_row(group.row[i], degree, (bs_u32*)out);
           count = d_.fanout;
+          if (entry)
+            for (bs_i64 t = 0; t < count; ++t) entry[t] = begin + (bs_u32)out[t];
           for (bs_i64 t = 0; t < count; ++t) out[t] = at[(bs_u32)out[t]];
         }
         for (bs_i64 t = 0; t < count; ++t) sink.foretell(out[t]);
       }
       columns.add(count);
+      if (entry) entries_->add(count);
       ends.push(columns.size());
     }
     group.last = columns.size();
   }
 
   const Drawing d_;
+  Buffer<bs_i64>* entries_ = nullptr;
   const bool keyed_, lanes_;
   const bs_u32 s_;
   const bs_i64 size_;  // rows of a group

@@ -46,6 +46,22 @@ def test_bulks_and_prefetching_do_not_change_the_minibatches(option):
         assert digests(got) == digests(expected)
 
 
+@pytest.mark.parametrize(("option", "sizes"), [
+    ({"bulk_size": "auto"}, [1, 2, 4, 3]), ({"bulk_size": "auto", "prefetch": False}, [10]), ({"bulk_size": 4}, [4, 4, 2]),
+])
+def test_bulks_that_the_loader_chooses_begin_small(option, sizes):
+    """So that the first minibatch of an epoch, and the first after a resumption, waits for no other."""
+    bulks = []
+    loaded = loader(handed=lambda bulk: bulks.append(len(bulk)) or bulk, **option)
+    bulks.clear()  # of the probe
+    expected = digests(loaded)
+    assert bulks == sizes
+    loaded.load_state_dict({**loaded.state_dict(), "epoch": 0, "step": 8})
+    bulks.clear()
+    assert digests(loaded) == expected[8:]
+    assert bulks == ([1, 1] if sizes[0] == 1 else [2])
+
+
 def test_epochs_differ_and_repeat():
     one, again = loader(), loader()
     first, second = digests(one), digests(one)

@@ -228,11 +228,14 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def expand(self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
+    def expand(
+        self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
+    ) -> list[Expansion]:
         """All hops of node-wise sampling in one call.
 
         Hop h draws ``sample_rows(a, frontier, fanouts[h], draws[h])`` and numbers what it found by `relabel`; `hop_by_hop`
-        says which rows the next frontier has. The draws are of one stream: their seeds agree.
+        says which rows the next frontier has. The draws are of one stream: their seeds agree. `entries` asks where the edges stand
+        in A, which a back end may know from drawing by position; where it does not, `Hop.entries` is None and `locate` finds them.
 
         Notes
         -----

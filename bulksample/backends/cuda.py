@@ -109,7 +109,9 @@ class Cuda(Backend):
         return Selection(known.minibatches, ends, self.device.get(grown.vertices), known.n), self.device.get(local)
 
     @_phase
-    def expand(self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
+    def expand(
+        self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
+    ) -> list[Expansion]:
         bulk = expand(self.device, self.device.matrix(a), seeds, fanouts, draws, only_new)
         return cut(seeds.pointers, *bulk.to_host(self.device), only_new)
 

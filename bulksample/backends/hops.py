@@ -20,6 +20,7 @@ class Hop(NamedTuple):
     pointers: np.ndarray  # int64, shape (rows + 1,)
     columns: np.ndarray  # int32, shape (E,): global vertices, or positions in the vertices of the minibatch
     weights: np.ndarray | None  # float32, shape (E,); None stands for the mean
+    entries: np.ndarray | None = None  # int64, shape (E,): positions in A, where they were asked for and are known
 
 
 class Expansion(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
-from ..rng import Draw
+from ..rng import Draw, Law
 from ..selection import Selection
 from ..sparse import CSR
 from .base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
@@ -114,8 +114,11 @@ class Native(Backend):
         ends, vertices, local = self._kernels.relabel(known.pointers, known.vertices, pointers, columns, self.threads)
         return Selection(known.minibatches, ends, vertices, known.n), local
 
-    def expand(self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
+    def expand(
+        self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
+    ) -> list[Expansion]:
         laws, tags = [int(draw.law) for draw in draws], [draw.tag for draw in draws]
+        by_position = all(fanout < 0 or draw.law in (Law.UNIFORM, Law.REPLACEMENT) for fanout, draw in zip(fanouts, draws, strict=False))
         parts = self._kernels.expand(
             a.shape[1],
             a.indptr,
@@ -129,10 +132,11 @@ class Native(Backend):
             tags,
             draws[0].seed,
             only_new,
+            entries and by_position,
             self.threads,
         )
         return [
-            Expansion(rows, vertices, held, [Hop(pointers, columns, None) for pointers, columns in hops])
+            Expansion(rows, vertices, held, [Hop(pointers, columns, None, places) for pointers, columns, places in hops])
             for rows, vertices, held, hops in parts
         ]
 

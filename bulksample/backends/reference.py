@@ -100,7 +100,9 @@ class Reference(Backend):
         ends = _pointers(np.array([len(part) for part in vertices], np.int64))
         return Selection(known.minibatches, ends, _stack(vertices, np.int32), known.n), _stack(local, np.int32)
 
-    def expand(self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
+    def expand(
+        self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
+    ) -> list[Expansion]:
         def draw_hop(frontier: Selection, h: int) -> Hop:
             return Hop(*self.sample_rows(a, frontier, fanouts[h], draws[h]), None)
 

@@ -51,8 +51,12 @@ class EdgeGraph:
         """The source of each edge, in the order of `edges`: int32, shape (m,)."""
         return np.repeat(self.matrix.indices, np.diff(self._starts))
 
-    def edges_of(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """All edges of some entries of A.
+    def named(self, edges: np.ndarray) -> np.ndarray:
+        """The positions in the user's `edge_index` of some positions in `edges`: int64."""
+        return edges if self._in_order else self.edges[edges]
+
+    def edges_of(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All edges of some entries of A, where edges repeat.
 
         Returns
         -------
@@ -60,16 +64,19 @@ class EdgeGraph:
             Positions in `edges`.
         counts : int64, shape (len(entries),)
             How many each entry has.
-        shares : float32, optional
-            The share of each edge in the weight of its entry; None where each entry is one edge.
+        shares : float32
+            The share of each edge in the weight of its entry.
         """
-        if self.pointers is None:
-            return entries, np.ones(len(entries), np.int64), None
+        assert self.pointers is not None
         counts = self.pointers[entries + 1] - self.pointers[entries]
         edges = runs(self.pointers[entries], counts)
         total = np.repeat(self.matrix.entries()[entries], counts)
         own = np.ones(len(edges), np.int64) if self.weights is None else self.weights[edges]
         return edges, counts, (own / np.maximum(total, 1)).astype(np.float32)
+
+    @cached_property
+    def _in_order(self) -> bool:
+        return bool((np.diff(self.edges) == 1).all()) and (not len(self.edges) or self.edges[0] == 0)
 
     @property
     def _starts(self) -> np.ndarray:

@@ -37,6 +37,14 @@ def assert_same(got, expected):
             assert_identical(x[:2], y[:2], f"minibatch {j} hop {h}")
 
 
+def assert_located(backend, matrix, parts):
+    """Every hop says where `locate` finds its edges."""
+    for part in parts:
+        for hop in part.hops:
+            rows = part.vertices[: len(hop.pointers) - 1]
+            np.testing.assert_array_equal(hop.entries, backend.locate(matrix, rows, hop.pointers, part.vertices[hop.columns]))
+
+
 @pytest.mark.parametrize("only_new", [False, True])
 @pytest.mark.parametrize("law", Law)
 def test_one_call_is_hop_by_hop(fast, reference, matrix, law, only_new):
@@ -47,6 +55,20 @@ def test_one_call_is_hop_by_hop(fast, reference, matrix, law, only_new):
         assert_same(got, stepwise(fast, matrix, seeds, fanouts, draws, only_new))
         if max(fanouts) < 100:
             assert_same(got, reference.expand(matrix, seeds, fanouts, draws, only_new))
+
+
+@pytest.mark.parametrize("only_new", [False, True])
+@pytest.mark.parametrize("law", Law)
+def test_hops_that_draw_by_position_say_where_their_edges_stand(reference, matrix, law, only_new):
+    fast, seeds = engine("native"), seeds_of(matrix.shape[0])
+    for fanouts in FANOUTS:
+        draws = [Stream(7).draw(law, layer=h, epoch=5) for h in range(len(fanouts))]
+        got = fast.expand(matrix, seeds, fanouts, draws, only_new, entries=True)
+        assert_same(got, fast.expand(matrix, seeds, fanouts, draws, only_new))
+        if law in (Law.UNIFORM, Law.REPLACEMENT):
+            assert_located(reference, matrix, got)
+        else:
+            assert all(hop.entries is None for part in got for hop in part.hops)
 
 
 @pytest.mark.parametrize("n", [2_000, 3_000_000])
@@ -74,6 +96,9 @@ def test_threads_that_share_a_minibatch_number_as_one_does(law, only_new, n):
         seeds = Selection.of(lists, n, np.arange(k) + 9)
         alone = engine("native 1").expand(matrix, seeds, fanouts, draws, only_new)
         assert alone[0].held[-1] > 2_000
+        if law == Law.UNIFORM:
+            shared = engine(f"native {threads}").expand(matrix, seeds, fanouts, draws, only_new, entries=True)
+            assert_located(engine("reference"), matrix, shared)
         for _ in range(3):
             assert_same(engine(f"native {threads}").expand(matrix, seeds, fanouts, draws, only_new), alone)
 

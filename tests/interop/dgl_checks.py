@@ -70,6 +70,21 @@ def blocks_are_exact():
             assert sorted(seen) == list(range(0, 300, 2)), name
 
 
+def prefetched_features_are_of_their_own_batch():
+    """Batches that are kept, and changed, share no memory; a name that the graph does not have is refused."""
+    graph = graph_of()
+    sampler = NeighborSampler([3, 5], prefetch_node_feats=["feat", "label"], prefetch_labels=["label"])
+    kept = []
+    for inputs, _, blocks in DataLoader(graph, torch.arange(300), sampler, batch_size=40):
+        assert torch.equal(blocks[0].srcdata["feat"], graph.ndata["feat"][inputs])
+        assert torch.equal(blocks[0].srcdata["label"], graph.ndata["label"][inputs])
+        blocks[0].srcdata["feat"] += len(kept)
+        kept.append((inputs, blocks[0].srcdata["feat"]))
+    assert all(torch.equal(features, graph.ndata["feat"][inputs] + i) for i, (inputs, features) in enumerate(kept))
+    wrong = message_of(lambda: DataLoader(graph, torch.arange(300), NeighborSampler([3, 5], prefetch_node_feats=["feet"])))
+    assert "no vertex feature 'feet'; it has feat, label" in wrong
+
+
 def degrees_keep_to_the_fanouts():
     """The fanouts are in DGL's order: the last is that of the seeds; parallel edges count one by one."""
     for graph in both():
@@ -162,7 +177,8 @@ def what_has_no_meaning_is_refused():
 
 
 CHECKS = [
-    blocks_are_exact, degrees_keep_to_the_fanouts, full_neighbourhoods_give_what_the_whole_graph_gives, weights_of_a_layer_add_up_to_one,
+    blocks_are_exact, prefetched_features_are_of_their_own_batch, degrees_keep_to_the_fanouts,
+    full_neighbourhoods_give_what_the_whole_graph_gives, weights_of_a_layer_add_up_to_one,
     neither_bulk_nor_back_end_changes_a_minibatch, ranks_deal_minibatches_in_turn, masks_and_lengths, narrow_ids_stay_narrow,
     what_has_no_meaning_is_refused,
 ]  # fmt: skip

@@ -130,6 +130,25 @@ def test_worker_processes_draw_anew_in_every_epoch():
     assert not torch.equal(first.e_id, second.e_id)
 
 
+@pytest.mark.parametrize("workers", [0, 3])
+def test_batches_that_are_kept_share_no_memory(workers):
+    """Neither when one is changed, nor with features that the user exchanges, that are of several types, or that need gradients."""
+    data = make_data()
+    data.half, data.leaf = data.x.half(), data.x.clone().requires_grad_()
+    loader = NeighborLoader(data, [3, 3], batch_size=20, num_workers=workers)
+    for change in (0, 1000):
+        data.x = data.x + change
+        kept = []
+        for i, batch in enumerate(loader):
+            batch.x += i
+            kept.append(batch)
+        for i, batch in enumerate(kept):
+            torch.testing.assert_close(batch.x, data.x[batch.n_id] + i)
+            torch.testing.assert_close(batch.half, data.half[batch.n_id])
+            assert batch.leaf.requires_grad
+        assert kept[0].keys()[:2] == data.keys()[:2]
+
+
 def test_compressed_rows_of_torch():
     data = make_data()
     source, destination = data.edge_index

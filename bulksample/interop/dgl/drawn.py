@@ -86,11 +86,13 @@ class Drawn:
         """Where an entry of the adjacency stands for several edges, all of them."""
         if self._by_edge:
             assert hop.weights is not None
-            return FoundHop(destinations, sources, hop.pointers, hop.columns, self.edges.edges[hop.weights], None)
-        entries = adjacency.backend.locate(self.edges.matrix, vertices[:destinations], hop.pointers, vertices[hop.columns])
+            return FoundHop(destinations, sources, hop.pointers, hop.columns, self.edges.named(hop.weights), None)
+        entries = hop.entries
+        if entries is None:
+            entries = adjacency.backend.locate(self.edges.matrix, vertices[:destinations], hop.pointers, vertices[hop.columns])
+        if self.edges.pointers is None:
+            return FoundHop(destinations, sources, hop.pointers, hop.columns, self.edges.named(entries), hop.weights)
         edges, counts, shares = self.edges.edges_of(entries)
-        if shares is None:
-            return FoundHop(destinations, sources, hop.pointers, hop.columns, self.edges.edges[edges], hop.weights)
         ends = np.concatenate([[0], np.cumsum(counts)])
         weights = None if hop.weights is None else np.repeat(hop.weights, counts) * shares
-        return FoundHop(destinations, sources, ends[hop.pointers], np.repeat(hop.columns, counts), self.edges.edges[edges], weights)
+        return FoundHop(destinations, sources, ends[hop.pointers], np.repeat(hop.columns, counts), self.edges.named(edges), weights)

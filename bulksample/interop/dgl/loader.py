@@ -14,6 +14,7 @@ from ...dist.base import Comm
 from ...errors import UsageError
 from ...loader import BulkLoader
 from .. import needed
+from ..slicing import Slicer, serves
 from .drawn import Drawn, Found, FoundHop
 from .samplers import BlockSampler, refuse_values
 
@@ -80,9 +81,14 @@ class DataLoader:
         if not isinstance(graph_sampler, BlockSampler):
             raise UsageError(f"graph_sampler must be one of bulksample.interop.dgl; got {type(graph_sampler).__name__}")
         self.graph, self._device = graph, device
+        for name in graph_sampler.features:
+            if name not in graph.ndata:
+                raise UsageError(f"the graph has no vertex feature {name!r}; it has {', '.join(graph.ndata) or 'none'}")
+        self._features = tuple(name for name in graph_sampler.features if serves(graph.ndata[name]))
+        self._sliced = Slicer()
         self._drawn = Drawn(graph, graph_sampler)
         rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-        adjacency = LocalAdjacency(self._drawn.edges.matrix, backends.make(backend))
+        adjacency = LocalAdjacency(self._drawn.edges.matrix, backends.make(backend), entries=True)
         self._loader = BulkLoader(
             adjacency,
             self._drawn,  # type: ignore[arg-type]  # whose minibatches are not the loader's own
@@ -102,6 +108,8 @@ class DataLoader:
     def _blocks(self, found: Found) -> tuple[Any, Any, list[Any]]:
         vertices = torch.from_numpy(found.vertices.astype(np.int64)).to(self.graph.idtype)
         blocks = [self._block(vertices[: hop.num_sources], hop) for hop in found.blocks]
+        for name in self._features:
+            blocks[0].srcdata[name] = self._sliced(self.graph.ndata[name], found.vertices)
         if self._device is not None:
             blocks = [block.to(self._device) for block in blocks]
         place = self.graph.device if self._device is None else self._device

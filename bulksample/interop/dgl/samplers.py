@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ... import samplers
@@ -20,18 +20,22 @@ class BlockSampler:
         In DGL's order: the layer next to the input first. Of a vertex, or vertices of a layer.
     prob : str, optional
         The edge feature that draws are weighted by.
+    prefetch : dict
+        What DGL's samplers prefetch, by its names: features in ``prefetch_node_feats`` are sliced by our own gather where it serves.
     options
         Of the sampler.
 
     Notes
     -----
-    All features of vertices and edges are in the blocks and are sliced when they are looked at, so `prefetch_node_feats` and its
-    kin need not be given, and change nothing.
+    All features of vertices and edges are in the blocks; those that are not prefetched are sliced when they are looked at.
     """
 
-    def __init__(self, law: str, fanouts: Sequence[int], prob: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, law: str, fanouts: Sequence[int], prob: str | None = None, prefetch: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
         self.sampler = samplers.make(law, tuple(int(s) for s in reversed(fanouts)), **options)
         self.prob = prob
+        self.features = tuple((prefetch or {}).get("prefetch_node_feats") or ())
 
 
 class NeighborSampler(BlockSampler):
@@ -42,14 +46,14 @@ class NeighborSampler(BlockSampler):
         **prefetch: Any,
     ) -> None:  # fmt: skip
         refuse_values(edge_dir="" if edge_dir == "in" else edge_dir, mask=mask or "")
-        super().__init__("sage", fanouts, prob, replace=replace, weighted=prob is not None)
+        super().__init__("sage", fanouts, prob, prefetch, replace=replace, weighted=prob is not None)
 
 
 class MultiLayerFullNeighborSampler(BlockSampler):
     """All neighbours, as `dgl.dataloading.MultiLayerFullNeighborSampler`."""
 
     def __init__(self, num_layers: int, **prefetch: Any) -> None:
-        super().__init__("sage", [-1] * num_layers)
+        super().__init__("sage", [-1] * num_layers, None, prefetch)
 
 
 class LaborSampler(BlockSampler):
@@ -60,7 +64,7 @@ class LaborSampler(BlockSampler):
         layer_dependency: bool = False, **prefetch: Any,
     ) -> None:  # fmt: skip
         refuse_values(edge_dir="" if edge_dir == "in" else edge_dir, importance_sampling=str(importance_sampling or ""))
-        super().__init__("labor", fanouts, prob, layer_dependent=layer_dependency)
+        super().__init__("labor", fanouts, prob, prefetch, layer_dependent=layer_dependency)
 
 
 class LadiesSampler(BlockSampler):

@@ -22,6 +22,7 @@ class Arranged(NamedTuple):
     pointers: np.ndarray  # int64, shape (R + 1,): the first R vertices were expanded
     columns: np.ndarray  # int64, shape (E,): local sources
     carried: np.ndarray | None  # shape (E,): what the draws carried beside each edge
+    entries: np.ndarray | None  # int64, shape (E,): positions in A, where the draws tell
     held: np.ndarray  # int64, shape (L + 1,): vertices before the first hop and after each
     tree: np.ndarray  # int64, shape (N,): the tree that a vertex belongs to
 
@@ -41,7 +42,7 @@ class Arranged(NamedTuple):
     def with_edges(self, copies: np.ndarray, carried: np.ndarray | None) -> Arranged:
         """Every edge as often as `copies` says."""
         ends = np.concatenate([[0], np.cumsum(copies)])
-        return self._replace(pointers=ends[self.pointers], columns=np.repeat(self.columns, copies), carried=carried)
+        return self._replace(pointers=ends[self.pointers], columns=np.repeat(self.columns, copies), carried=carried, entries=None)
 
 
 def arrange(trees: Sequence[Expansion]) -> Arranged:
@@ -64,17 +65,17 @@ def arrange(trees: Sequence[Expansion]) -> Arranged:
     rows = rows - first[tree[rows]] + first_row[tree[rows]]
     entry = runs(starts[rows], sizes[rows])
     columns = place[np.concatenate([part.columns + start for part, start in zip(parts, first, strict=False)])][entry]
-    carried = None if parts[0].carried is None else np.concatenate([part.carried for part in parts])[entry]
+    carried, entries = (_taken(found, entry) for found in ([part.carried for part in parts], [part.entries for part in parts]))
     pointers = np.concatenate([[0], np.cumsum(sizes[rows])])
     held = np.sum([part.held for part in parts], axis=0)
-    return Arranged(np.concatenate([part.vertices for part in parts])[order], pointers, columns, carried, held, tree[order])
+    return Arranged(np.concatenate([part.vertices for part in parts])[order], pointers, columns, carried, entries, held, tree[order])
 
 
 def _as_asked(tree: Expansion) -> Arranged:
     """One tree, its first vertices being the seeds as they were asked for."""
     hop, seeds, held = tree.hops[0], tree.seed_rows, np.array(tree.held)
     if len(seeds) == held[0]:
-        pointers, columns, carried = hop.pointers, hop.columns.astype(np.int64), hop.weights
+        pointers, columns, carried, entries = hop.pointers, hop.columns.astype(np.int64), hop.weights, hop.entries
         vertices = tree.vertices
     else:
         order = np.concatenate([seeds, np.arange(held[0], len(tree.vertices))])
@@ -84,6 +85,11 @@ def _as_asked(tree: Expansion) -> Arranged:
         sizes = np.diff(hop.pointers)[rows]
         entry = runs(hop.pointers[rows], sizes)
         pointers, columns = np.concatenate([[0], np.cumsum(sizes)]), place[hop.columns[entry]]
-        carried = None if hop.weights is None else hop.weights[entry]
+        carried, entries = (_taken([part], entry) for part in (hop.weights, hop.entries))
         vertices, held = tree.vertices[order], held + len(seeds) - held[0]
-    return Arranged(vertices, pointers, columns, carried, held, np.zeros(len(vertices), np.int64))
+    return Arranged(vertices, pointers, columns, carried, entries, held, np.zeros(len(vertices), np.int64))
+
+
+def _taken(parts: Sequence[np.ndarray | None], entry: np.ndarray) -> np.ndarray | None:
+    """Some entries of arrays laid end to end; None where there are none."""
+    return None if parts[0] is None else np.concatenate(parts)[entry]  # type: ignore[arg-type]  # all are there, or none is

@@ -6,10 +6,11 @@ nothing is copied between processes and nothing forks. Minibatch t of an epoch i
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +19,8 @@ from torch_geometric.data import Data
 from torch_geometric.sampler import SamplerOutput
 
 from ...errors import UsageError
-from ...loader import AUTO_LIMIT, COPIES, free_memory
+from ...loader import AUTO_LIMIT, COPIES, free_memory, growing
+from ..slicing import Slicer, serves
 from .sampler import BulkSampler
 
 _NOT_HERE = {
@@ -37,16 +39,17 @@ class BulkLoading:
         The epoch that the next iteration is; it counts up by itself, and may be set to go on from somewhere.
     bulk_size : int or "auto"
         k. ``auto`` samples the first minibatch to see its size, and takes as many as fit `memory_budget` (a quarter of the free memory
-        unless given), at most 32 and at most a quarter of an epoch.
+        unless given), at most 32; an epoch then begins with bulks of 1, 2, 4, ... minibatches.
     comm : Comm, optional
         Rank r of p takes minibatches r, r + p, ...; all ranks make the same number of steps, so where p does not divide an epoch its first
         minibatches come once more at the end, or, with `drop_last`, the last ones are left out.
     """
 
-    data: Any
+    data: Data
     input_data: Any
     filter_per_worker: bool
-    filter_fn: Callable[[Any], Any]
+    transform: Callable[[Data], Any] | None
+    transform_sampler_output: Callable[[Any], Any] | None
     batch_size: int | None
     batch_sampler: Any
     drop_last: bool
@@ -65,7 +68,8 @@ class BulkLoading:
         if "batch_size" in options and options["batch_size"] is None:
             raise UsageError("batch_size None was given; a positive number would fit")
         self.epoch = 0
-        self._bulk_size, self._budget = bulk_size, memory_budget
+        self._sliced = Slicer()
+        self._bulk_size, self._budget, self._grows = bulk_size, memory_budget, bulk_size == "auto"
         self._stream, self._comm, self._together = sampler.stream, sampler.comm, sampler.grid is not None
         self._shuffle = bool(options.get("shuffle"))
         self._own_order = options.get("sampler") is None and options.get("batch_sampler") is None
@@ -95,8 +99,10 @@ class BulkLoading:
     def _sampled(self, lists: Iterator[tuple[int, Any]], epoch: int, thread: ThreadPoolExecutor) -> Iterator[SamplerOutput]:
         """What the minibatches of an epoch drew, the next bulk being sampled ahead."""
 
+        sizes = growing(self.bulk_size) if self._grows else repeat(self.bulk_size)
+
         def start() -> Future[list[SamplerOutput]] | None:
-            bulk = list(islice(lists, self.bulk_size))
+            bulk = list(islice(lists, next(sizes)))
             return thread.submit(self._bulk, bulk, epoch) if bulk else None
 
         coming = start()
@@ -106,6 +112,26 @@ class BulkLoading:
 
     def _bulk(self, bulk: list[tuple[int, Any]], epoch: int) -> list[SamplerOutput]:
         return self._sample([self.input_data[torch.as_tensor(index)] for _, index in bulk], [id for id, _ in bulk], epoch)
+
+    def filter_fn(self, out: SamplerOutput) -> Any:
+        """The attributes of what was drawn, by torch_geometric's own rules; then what it does not know, then the user's transform.
+
+        It finds no columns in features that we slice ourselves.
+        """
+        ours = {} if self.transform_sampler_output else {key: x for key, x in self.data if serves(x) and self.data.is_node_attr(key)}
+        plain = copy.copy(self)
+        plain.transform, plain.data = None, copy.copy(self.data)
+        for key, x in ours.items():
+            plain.data[key] = x[:, :0]
+        batch = super(BulkLoading, plain).filter_fn(out)  # type: ignore[misc]  # of torch_geometric's loader
+        for key, x in ours.items():
+            batch[key] = self._sliced(x, out.node.numpy())
+        batch = self._completed(batch, out)
+        return batch if self.transform is None else self.transform(batch)
+
+    def _completed(self, batch: Data, out: SamplerOutput) -> Data:
+        """A batch with what torch_geometric does not know of."""
+        return batch
 
     def _finished(self, out: SamplerOutput) -> Data:
         data = self.filter_fn(out)
@@ -147,11 +173,11 @@ class BulkLoading:
 
     def _fitting(self) -> int:
         """As many minibatches as fit the budget, alike on ranks that sample together."""
-        steps = len(self) if self._own_order or hasattr(self.batch_sampler, "__len__") else 4 * AUTO_LIMIT
+        steps = len(self) if self._own_order or hasattr(self.batch_sampler, "__len__") else AUTO_LIMIT
         first = next(iter(self._index_lists(0)), None)
         size = 0 if first is None else sum(_nbytes(out) for out in self._bulk([first], 0))
         budget = free_memory() // 4 if self._budget is None else self._budget
-        fit = max(1, min(budget // max(1, COPIES * size), AUTO_LIMIT, -(-steps // 4)))
+        fit = max(1, min(budget // max(1, COPIES * size), AUTO_LIMIT, steps))
         if self._comm is not None and self._together:
             fit = self._comm.allgather(np.array([fit]), "control").min()
         return int(fit)

@@ -53,25 +53,20 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         **options: Any,
     ) -> None:
         self.set_up(node_sampler, bulk_size, memory_budget, options)
-        self._then = transform
         adj_t = compressed(data)
         self._values = None if adj_t is None else adj_t.values()
         super().__init__(
-            with_edge_index(data), node_sampler, input_nodes, transform_sampler_output=transform_sampler_output,
+            with_edge_index(data), node_sampler, input_nodes, transform=transform, transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker, **options,
         )  # fmt: skip
 
     def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
         return self.node_sampler.sample_nodes(inputs, ids, epoch)
 
-    def filter_fn(self, out: SamplerOutput) -> Any:
-        """The attributes of what was drawn, by torch_geometric's own rules; then what it does not know, then the user's transform."""
-        data = super().filter_fn(out)
+    def _completed(self, batch: Data, out: SamplerOutput) -> Data:
         if (weights := out.metadata[2]) is not None:
-            data.edge_weight = weights.to(data.edge_index.device)
-        if self._values is not None:
-            data = with_compressed_rows(data, self._values)
-        return data if self._then is None else self._then(data)
+            batch.edge_weight = weights.to(batch.edge_index.device)
+        return batch if self._values is None else with_compressed_rows(batch, self._values)
 
 
 class NeighborLoader(BulkNodeLoader):

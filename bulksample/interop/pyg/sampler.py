@@ -113,7 +113,7 @@ class BulkSampler(BaseSampler):
         if threads not in self._adjacencies:
             backend = backends.make(self.backend, threads)
             if self.comm is None or self.grid is None:
-                self._adjacencies[threads] = LocalAdjacency(self.graph.matrix, backend)
+                self._adjacencies[threads] = LocalAdjacency(self.graph.matrix, backend, entries=True)
             else:
                 self._adjacencies[threads] = block_rows(self.graph.matrix, self.comm, self.grid, backend)
         return self._adjacencies[threads]
@@ -192,7 +192,9 @@ class BulkSampler(BaseSampler):
             assert found.carried is not None
             edges = found.carried
         else:
-            entries = self.adjacency.backend.locate(self.graph.matrix, found.rows, found.pointers, found.vertices[found.columns])
+            entries = found.entries
+            if entries is None:
+                entries = self.adjacency.backend.locate(self.graph.matrix, found.rows, found.pointers, found.vertices[found.columns])
             found, edges = self._all_copies(found, entries)
         weights = None if found.carried is None or self._by_edge or induced else torch.from_numpy(np.ascontiguousarray(found.carried))
         destinations = np.repeat(np.arange(len(found.rows)), np.diff(found.pointers))
@@ -200,7 +202,7 @@ class BulkSampler(BaseSampler):
             node=torch.from_numpy(found.vertices.astype(np.int64)),
             row=torch.from_numpy(found.columns),
             col=torch.from_numpy(destinations),
-            edge=torch.from_numpy(self.graph.edges[edges]),
+            edge=torch.from_numpy(self.graph.named(edges)),
             batch=torch.from_numpy(found.tree) if disjoint else None,
             num_sampled_nodes=None if induced else found.nodes_by_hop(),
             num_sampled_edges=None if induced else found.edges_by_hop(),
@@ -210,9 +212,9 @@ class BulkSampler(BaseSampler):
 
     def _all_copies(self, found: Arranged, entries: np.ndarray) -> tuple[Arranged, np.ndarray]:
         """Every edge of the entries that were drawn; the weight of an entry is dealt out to its edges."""
+        if self.graph.pointers is None:
+            return found, entries
         edges, counts, shares = self.graph.edges_of(entries)
-        if shares is None:
-            return found, edges
         carried = None if found.carried is None else np.repeat(found.carried, counts) * shares
         return found.with_edges(counts, carried), edges
 

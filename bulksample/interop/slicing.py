@@ -1,0 +1,33 @@
+"""Features of the vertices of a minibatch, for loaders of other libraries: our own gather where it serves.
+
+    X[V]        float32, one row a vertex, into memory that is used again once no batch refers to it
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..gnn.gather import RowPool, gather_rows
+
+
+def serves(x: Any) -> bool:
+    """Whether these are features that our gather takes: a plain tensor of the host, float32, one contiguous row a vertex."""
+    plain = isinstance(x, torch.Tensor) and x.device.type == "cpu" and x.layout is torch.strided and not x.requires_grad
+    return plain and x.dim() == 2 and x.dtype == torch.float32 and x.is_contiguous()
+
+
+class Slicer:
+    """Slices features on as many threads as torch has; each thread that asks has memory of its own."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+
+    def __call__(self, x: torch.Tensor, vertices: np.ndarray) -> torch.Tensor:
+        """Rows of x: float32, shape (N, f)."""
+        if not hasattr(self._own, "pool"):
+            self._own.pool = RowPool()
+        return torch.from_numpy(gather_rows(x.numpy(), vertices, pool=self._own.pool, threads=torch.get_num_threads()))
