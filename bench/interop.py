@@ -1,6 +1,6 @@
 """A GraphSAGE script of torch_geometric or DGL with its own loader and with ours: both in one process, epochs in turn.
 
-    python bench/interop.py FOLDER --library {torch_geometric,dgl} --threads 1 --json FILE
+    python bench/interop.py FOLDER --library {torch_geometric,dgl} --threads 1 --seeds 5 --json FILE
 
 The models and graphs are those of `examples/`. An epoch is timed by the clock and by the processor seconds of the process, which is what to
 read where the machine is shared. torch_geometric's own loader needs pyg-lib or torch-sparse.
@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--fanouts", default="10,10,5", help="from the seeds outwards, in either library")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=1, help="trainings, from as many initial weights")
     parser.add_argument("--rounds", type=int, default=3, help="epochs of loading without training")
     parser.add_argument("--threads", type=int, default=1, help="of torch; ours takes OMP_NUM_THREADS")
     parser.add_argument("--json")
@@ -85,7 +86,7 @@ def main() -> None:
     fanouts = [int(s) for s in arguments.fanouts.split(",")]
     make = of_torch_geometric if arguments.library == "torch_geometric" else of_dgl
     made, loaders, step = make(arguments.graph, fanouts, arguments.hidden)
-    result: dict[str, dict[str, Any]] = {name: {"loading": [], "training": []} for name in loaders}
+    result: dict[str, dict[str, Any]] = {name: {"loading": [], "training": [], "test_accuracy": []} for name in loaders}
 
     def epoch(name: str, kind: str, model: Any = None, optimiser: Any = None) -> None:
         clock, processor, edges = time.perf_counter(), time.process_time(), 0
@@ -103,18 +104,19 @@ def main() -> None:
     for _ in range(arguments.rounds):
         for name in loaders:
             epoch(name, "loading")
-    trained = {}
-    for name in loaders:
-        torch.manual_seed(1)
-        model, accuracy = made()
-        trained[name] = (model.train(), torch.optim.Adam(model.parameters(), lr=0.003), accuracy)
-    for _ in range(arguments.epochs):
-        for name, (model, optimiser, _) in trained.items():
-            epoch(name, "training", model, optimiser)
-    for name, (model, _, accuracy) in trained.items():
-        with torch.no_grad():
-            result[name]["test_accuracy"] = accuracy(model.eval())
-        print(name, "test accuracy", result[name]["test_accuracy"])
+    for seed in range(arguments.seeds):
+        trained = {}
+        for name in loaders:
+            torch.manual_seed(seed)
+            model, accuracy = made()
+            trained[name] = (model.train(), torch.optim.Adam(model.parameters(), lr=0.003), accuracy)
+        for _ in range(arguments.epochs):
+            for name, (model, optimiser, _) in trained.items():
+                epoch(name, "training", model, optimiser)
+        for name, (model, _, accuracy) in trained.items():
+            with torch.no_grad():
+                result[name]["test_accuracy"].append(accuracy(model.eval()))
+            print(name, "test accuracy", result[name]["test_accuracy"][-1], flush=True)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps({"arguments": vars(arguments), **result}, indent=1))
 

@@ -25,7 +25,7 @@ from .samplers import NodeWise, Sampler
 from .selection import Selection
 
 AUTO_LIMIT = 32  # minibatches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
-COPIES = 3  # two bulks are alive, one in use and one in the making, and about half of each in what the allocator leaves over
+COPIES = 2.5  # bulks alive: one in use, one in the making, and what lies ready to be used again or was asked for in vain
 ORDER = 24  # bytes a seed while an epoch is shuffled: its key, its place, what the sort and the allocator keep
 
 
@@ -130,7 +130,7 @@ class BulkLoader:
         if self._like is None:
             return 0
         tables = self._sampler.table_bytes(self._adjacency, k, self._like)
-        return COPIES * k * self.bytes_per_minibatch + tables + (ORDER * len(self._seeds) if self._shuffle else 0)
+        return int(COPIES * k * self.bytes_per_minibatch) + tables + (ORDER * len(self._seeds) if self._shuffle else 0)
 
     def __iter__(self) -> Iterator[MiniBatch | None]:
         """The remaining steps of the present epoch; afterwards the loader stands at the start of the next."""

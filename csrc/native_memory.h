@@ -1,13 +1,8 @@
 // Memory of the native kernels: arrays that threads fill without the GIL and hand to NumPy uncopied, and tables on huge pages.
 #pragma once
 #include "native.h"
+#include "native_blocks.h"
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
-#include <cstdlib>
-#include <new>
 #include <utility>
 
 // Asks for a cache line without waiting. Into the second level: its queue holds more reads than the first level's, and a
@@ -26,7 +21,7 @@ class Buffer {
     std::swap(capacity_, other.capacity_);
     return *this;
   }
-  ~Buffer() { std::free(data_); }
+  ~Buffer() { Blocks::of_process().give(data_, bytes(capacity_)); }
 
   T* data() { return data_; }
   const T* data() const { return data_; }
@@ -44,17 +39,15 @@ class Buffer {
   // The array for NumPy, which frees it; needs the GIL.
   py::array_t<T> release() {
     if (size_ < capacity_ || !data_) resize(std::max<bs_i64>(size_, 1));
-    py::capsule owner(data_, [](void* data) { std::free(data); });
-    T* data = std::exchange(data_, nullptr);
-    capacity_ = 0;
-    return py::array_t<T>(std::exchange(size_, 0), data, owner);
+    auto* owned = new Buffer(std::move(*this));
+    py::capsule owner(owned, [](void* buffer) { delete (Buffer*)buffer; });
+    return py::array_t<T>(owned->size_, owned->data_, owner);
   }
 
  private:
+  static std::size_t bytes(bs_i64 entries) { return (std::size_t)entries * sizeof(T); }
   void resize(bs_i64 capacity) {
-    void* data = std::realloc(data_, (std::size_t)capacity * sizeof(T));
-    if (!data) throw std::bad_alloc();
-    data_ = (T*)data;
+    data_ = (T*)Blocks::of_process().resized(data_, bytes(capacity_), bytes(capacity));
     capacity_ = capacity;
   }
   T* data_ = nullptr;
