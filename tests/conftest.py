@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests run side by side: a thread that waits is not to spin on their processors
+
 import pytest
 from engines import ALL, HELD_AGAINST_THE_REFERENCE, engine, too_much_to_emulate
 from hypothesis import HealthCheck, settings

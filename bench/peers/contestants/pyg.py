@@ -1,4 +1,5 @@
-"""torch_geometric's NeighborLoader, on pyg-lib or torch-sparse, and its SAGEConv with `trim_to_layer`. Draws under the rule ``new``."""
+"""torch_geometric's NeighborLoader, on pyg-lib or torch-sparse, and its SAGEConv with `trim_to_layer`, for which
+torch-sparse does not say enough. Draws under the rule ``new``."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Sage(torch.nn.Module):
     def forward(self, batch):
         x, edges = batch.x, batch.edge_index
         for i, layer in enumerate(self.layers):
-            x, edges, _ = trim_to_layer(i, batch.num_sampled_nodes, batch.num_sampled_edges, x, edges)
+            if WITH_PYG_LIB:
+                x, edges, _ = trim_to_layer(i, batch.num_sampled_nodes, batch.num_sampled_edges, x, edges)
             x = layer(x, edges)
             if i < len(self.layers) - 1:
                 x = F.relu(x)
