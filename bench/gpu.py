@@ -29,9 +29,10 @@ from harness import machine, report
 
 from bulksample import CSR, Graph, LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.backends.cuda import Cuda
-from bulksample.backends.gpu.bulk import expand
+from bulksample.backends.gpu.bulk import expand, most_found
 from bulksample.backends.gpu.draws import Rows, copied
 from bulksample.backends.gpu.features import gather
+from bulksample.backends.gpu.tables import STRUCTURES, chosen
 from bulksample.data.generate import rmat
 from bulksample.report.launch import starter
 from bulksample.rng import Law
@@ -133,6 +134,28 @@ def sampling(bench: Bench) -> dict[str, Any]:
         edges = sum(len(hop.columns) for hop in bulk.hops)
         seconds = bench.median(lambda seeds=seeds: expand(bench.device, a, seeds, FANOUTS, draws, False))
         found[f"k = {len(seeds)}"] = {"edges": edges, "seconds": seconds, "edges_per_second": edges / seconds["median"]}
+    return found
+
+
+def numbering(bench: Bench) -> dict[str, Any]:
+    """Edges a second of the same hops by the structure that numbers vertices, by minibatches in a bulk; and which is chosen by size."""
+    a, found, device = bench.device.matrix(bench.large), {}, bench.device
+    draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
+    for k in (1, 8, 32):
+        seeds = bench.seeds(k, bench.large)
+        met = most_found(len(seeds.vertices), FANOUTS, bench.large.nnz, len(seeds))
+        own: dict[str, Any] = {"chosen": chosen(bench.large.shape[0], len(seeds), met, device.free_bytes)}
+        for name in STRUCTURES:
+            try:
+                device.numbering = name
+                edges = sum(len(hop.columns) for hop in expand(device, a, seeds, FANOUTS, draws, False).hops)
+                seconds = bench.median(lambda seeds=seeds: expand(device, a, seeds, FANOUTS, draws, False))
+                own[name] = {"seconds": seconds, "edges_per_second": edges / seconds["median"]}
+            except MemoryError as error:
+                own[name] = f"left out: {error}"
+            finally:
+                device.numbering = None
+        found[f"k = {len(seeds)}"] = own
     return found
 
 
@@ -239,8 +262,8 @@ def training(bench: Bench) -> dict[str, Any]:
 
 
 SECTIONS = {
-    "digests": digests, "sampling": sampling, "copying": copying, "training": training, "baselines": baselines, "layers": layers,
-    "sharing": sharing,
+    "digests": digests, "sampling": sampling, "numbering": numbering, "copying": copying, "training": training,
+    "baselines": baselines, "layers": layers, "sharing": sharing,
 }  # fmt: skip
 
 

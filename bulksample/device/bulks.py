@@ -41,7 +41,8 @@ class DeviceAdjacency(LocalAdjacency):
             return cut(self._card, bulk, seeds, only_new)
 
     def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
-        return sum(bulk_bytes(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, self._card.kernels.free_bytes))
+        device = self._card.kernels
+        return sum(bulk_bytes(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, device.free_bytes, device.numbering))
 
     def _expanded_layers(
         self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool

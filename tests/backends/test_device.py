@@ -1,18 +1,16 @@
-"""What the CUDA back end does besides being right: where matrices lie, how often it waits, which tables it numbers in."""
+"""What the CUDA back end does besides being right: where matrices lie, and how often it waits."""
 
 import gc
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from emulation.host import compiler, emulated
 from oracles import assert_identical
-from test_expand import assert_same, seeds_of
+from test_expand import seeds_of
 from zoo import random_matrix
 
 from bulksample import BackendUnavailable, LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.backends.gpu.bulk import expand, most_found
-from bulksample.backends.gpu.numbers import Numbering, _tables
+from bulksample.backends.gpu.bulk import expand
 from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -57,23 +55,6 @@ def test_a_layer_waits_twice(name, fanouts, waits):
     assert counted.count == waits + 2 + 4 * len(fanouts)
 
 
-@pytest.mark.parametrize("only_new", [False, True])
-def test_hashed_and_direct_tables_number_alike(reference, only_new):
-    matrix, seeds = random_matrix(300, 9000, 3), seeds_of(300, b=40)
-    kinds = set()
-    for free_bytes in (0, 8 << 30):
-        engine = emulated(free_bytes=free_bytes)
-        kinds.add(Numbering(engine.device, len(seeds), 300, most_found(len(seeds.vertices), (5, 4, 3), matrix.nnz, len(seeds)))._direct)
-        with pytest.warns(UserWarning, match="pinned") if not free_bytes else nullcontext():
-            got = engine.expand(matrix, seeds, (5, 4, 3), draws_of(Law.UNIFORM, 3), only_new)
-        assert_same(got, reference.expand(matrix, seeds, (5, 4, 3), draws_of(Law.UNIFORM, 3), only_new))
-    assert kinds == {False, True}
-
-
-
-
-
-
 def test_a_matrix_that_does_not_fit_is_read_from_the_host():
     matrix = random_matrix(100, 2000, 2, weighted=True)
     engine = emulated(free_bytes=2 * (matrix.indptr.nbytes + matrix.indices.nbytes))
@@ -106,12 +87,6 @@ def test_a_sampler_gives_the_digest_of_the_reference_on_a_larger_graph(reference
         sampler = samplers.make("sage", fanouts)
         one, other = (sampler.sample_bulk(LocalAdjacency(matrix, engine), seeds, Stream(1)) for engine in (emulated(), reference))
         assert [m.digest() for m in one] == [m.digest() for m in other]
-
-
-def test_a_table_that_would_be_too_large_is_refused():
-    engine = emulated(free_bytes=0)
-    with pytest.raises(OverflowError, match="a smaller bulk would fit"):
-        _tables(engine.device, 1, engine.device.put(np.array([0, 2**30])), 2**30, 2**31 - 1)
 
 
 def test_where_there_is_no_device_the_back_end_says_so():

@@ -12,6 +12,7 @@ from bulksample import LocalAdjacency, Selection, Stream, samplers
 from bulksample.backends.cuda import Cuda
 from bulksample.backends.gpu.bulk import expand
 from bulksample.backends.gpu.predicted import bulk_bytes
+from bulksample.backends.gpu.tables import STRUCTURES
 from bulksample.loader import BulkLoader
 from bulksample.rng import Law
 
@@ -46,21 +47,24 @@ def counted_engine(counted, free_bytes):
     return Cuda(counted.module, HostLauncher(), free_bytes)
 
 
-@pytest.mark.parametrize("free_bytes", [0, 8 << 30], ids=["hashed", "direct"])
+@pytest.fixture(scope="module")
+def large():
+    return random_matrix(20_000, 800_000, 1)
+
+
+@pytest.mark.parametrize("numbering", STRUCTURES)
 @pytest.mark.parametrize("only_new", [False, True])
 @pytest.mark.parametrize(("fanouts", "tight"), [((4, 3, 2), True), ((15,), True), ((3, -1), False), ((40, 2), True)])
-def test_no_bulk_takes_more_than_was_predicted(fanouts, tight, only_new, free_bytes):
+def test_no_bulk_takes_more_than_was_predicted(large, fanouts, tight, only_new, numbering):
     n, k, b = 20_000, 3, 200
-    matrix = random_matrix(n, 800_000, 1)
     counted = Counted()
-    device = counted_engine(counted, free_bytes or 1 << 30).device
-    there = device.matrix(matrix)
-    device.free_bytes = free_bytes
+    device = counted_engine(counted, 1 << 30).device
+    there, device.numbering = device.matrix(large), numbering
     counted.peak = graph = counted.alive
     seeds = Selection.of([np.random.default_rng(j).choice(n, b, replace=False) for j in range(k)], n)
     draws = [Stream(4).draw(Law.UNIFORM, layer=h) for h in range(len(fanouts))]
     bulk = expand(device, there, seeds, fanouts, draws, only_new)
-    predicted = bulk_bytes(n, matrix.nnz, k, len(seeds.vertices), fanouts, only_new, free_bytes)
+    predicted = bulk_bytes(n, large.nnz, k, len(seeds.vertices), fanouts, only_new, 1 << 30, numbering)
     assert counted.peak - graph <= predicted.peak
     assert counted.alive - graph <= predicted.kept
     if tight:

@@ -282,6 +282,7 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
   return bits;
 }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __popcll(unsigned long long bits) { return __builtin_popcountll(bits); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
 inline double __longlong_as_double(long long bits) {
   double x;

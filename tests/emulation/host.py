@@ -22,7 +22,7 @@ from bulksample.backends.sources import kernel_directory
 HERE = Path(__file__).parent
 BUILT = HERE.parents[1] / "build" / "emulation"
 FLAGS = ["-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
-SANITIZED = ["-fsanitize=address", "-O1"]
+SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O1"]
 
 
 def compiler():

@@ -18,7 +18,7 @@ from .kernels import THREADS, Launcher
 
 TILE = 512  # entries that a warp walks over: BS_TILE of csrc/device.h
 SCANNED = 16 * THREADS  # counts of a tile of csrc/scan.cu
-DENSE_TABLE_SHARE = 8  # a direct table may take this share of the memory that is free
+TABLE_SHARE = 8  # the tables of a bulk may take this share of the memory that is free
 
 
 class Matrix(NamedTuple):
@@ -46,6 +46,7 @@ class Device:
     def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int) -> None:
         self.arrays, self.launch, self.free_bytes = arrays, launcher, free_bytes
         self.library: Any = None  # of sparse products, such as cupyx.scipy.sparse: see `library`
+        self.numbering: Any = None  # a name of `tables.STRUCTURES`; chosen by size unless it is set
         self._constants: dict[int, Any] = {}
         self._matrix_bytes = 0
         self._matrices: WeakKeyDictionary[CSR, tuple[CSR, Matrix]] = WeakKeyDictionary()

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .device import DENSE_TABLE_SHARE
+from .bulk import most_found
+from .tables import STRUCTURES, Name, chosen
 
-_NUMBERING = 20  # bytes of a place while it is numbered: slot and rank, int64; mark, int32
+_NUMBERING = 12  # bytes of a place while it is numbered, beside its slot: rank, int64; mark, int32
 _SLACK = 1.02  # small arrays, and what an allocator rounds up
 
 
@@ -24,7 +25,9 @@ class BulkBytes(NamedTuple):
     kept: int  # afterwards, as long as they are used
 
 
-def bulk_bytes(n: int, entries: int, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, free: int) -> BulkBytes:
+def bulk_bytes(
+    n: int, entries: int, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, free: int, numbering: Name | None = None
+) -> BulkBytes:
     """Bytes of `backends.gpu.bulk.expand` at the most.
 
     Parameters
@@ -35,7 +38,9 @@ def bulk_bytes(n: int, entries: int, k: int, seeds: int, fanouts: Sequence[int],
         Minibatches, and seeds of all of them together.
     fanouts : sequence of int
     free : int
-        What the device plans with; decides how vertices are numbered (`numbers.Numbering`).
+        What the device plans with.
+    numbering : str, optional
+        The structure that numbers vertices; chosen by size unless given (`tables.chosen`).
     """
     places, frontier, drawn = [seeds], seeds, []
     held = min(seeds, k * n)
@@ -47,15 +52,14 @@ def bulk_bytes(n: int, entries: int, k: int, seeds: int, fanouts: Sequence[int],
         held = min(held + found, k * n)
         holds.append(held)
         frontier = min(found, k * n) if only_new else held
-    direct = n * k <= min(4 * sum(places), free // (4 * DENSE_TABLE_SHARE))
+    structure = STRUCTURES[numbering or chosen(n, k, most_found(seeds, fanouts, entries, k), free)]
     kept, peak, before = 4 * seeds + 8 * (k + 1), 0, 0
     for hop, found in enumerate(places):
-        rows = drawn[hop - 1][0] if hop else 0
+        rows, own = (drawn[hop - 1][0], holds[hop - 1]) if hop else (0, 0)
         room = rows * fanouts[hop - 1] if hop and fanouts[hop - 1] >= 0 else found  # what is asked for, though rows may have less
-        kept += (8 * (rows + 1) + 4 * room) if hop else 0
-        vertices = 4 * (holds[hop - 1] if hop else 0) + 4 * room
-        tables = 0 if direct else 32 * min((holds[hop - 1] if hop else 0) + room, k * n)
-        now = 4 * room + _NUMBERING * room + 4 * rows + vertices + tables + (4 * holds[hop] if only_new else 0)
-        peak, before = max(peak, kept + now + before), vertices + tables + 4 * room
-    table = 4 * n * k if direct else 0
-    return BulkBytes(int(_SLACK * (peak + table)) + 8192 * (len(places) + 1), int(_SLACK * (kept + vertices)) + 8192)
+        tables, vertices = structure.bytes(n, k, own, room), 4 * own + 4 * room
+        numbered = tables.left + (_NUMBERING + 4) * room + vertices + (4 * holds[hop] if only_new else 0)
+        kept += 8 * (rows + 1) if hop else 0
+        peak = max(peak, kept + before + 4 * room + 4 * rows + max(tables.entering, numbered))
+        kept, before = kept + (4 * room if hop else 0), vertices + 4 * room
+    return BulkBytes(int(_SLACK * (peak + tables.standing)) + 8192 * (len(places) + 1), int(_SLACK * (kept + vertices)) + 8192)

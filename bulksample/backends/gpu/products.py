@@ -9,7 +9,7 @@ import numpy as np
 from .device import Device, Matrix
 from .draws import Rows, extents
 from .library import checked_product
-from .numbers import LARGEST_TABLE, table_of
+from .tables import LARGEST_TABLE, table_of
 
 _FREE = 0xFFFFFFFF
 _LAST = 2**64 - 1  # a key behind all others

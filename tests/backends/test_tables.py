@@ -1,0 +1,124 @@
+"""Four structures number alike: each by itself against the reference and against numpy; and which is chosen at which size."""
+
+import numpy as np
+import pytest
+from emulation.host import compiler, emulated
+from oracles import assert_identical
+from test_expand import assert_same, seeds_of
+from zoo import ZOO, random_matrix
+
+from bulksample import LocalAdjacency, Selection, Stream, samplers
+from bulksample.backends.gpu import tables
+from bulksample.backends.gpu.numbers import Numbering
+from bulksample.backends.gpu.tables import STRUCTURES, Found, Held, chosen
+from bulksample.rng import Law
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
+QUICK = ("weighted", "star", "single")
+GRAPHS = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in ZOO]
+GIB = 2**30
+
+
+@pytest.fixture(params=STRUCTURES)
+def numbering(request):
+    return request.param
+
+
+def numbered_by(numbering, schedule=0, **options):
+    engine = emulated(schedule, **options)
+    engine.device.numbering = numbering
+    return engine
+
+
+@pytest.mark.parametrize("schedule", [0, 3])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_each_gives_the_hops_of_the_reference(reference, numbering, graph, schedule):
+    matrix, engine = ZOO[graph], numbered_by(numbering, schedule)
+    seeds = seeds_of(matrix.shape[0])
+    for only_new in (False, True):
+        for fanouts in ((4, 3, 2), (-1, 2)):
+            draws = [Stream(2**64 - 3).draw(Law.UNIFORM, layer=h, epoch=5) for h in range(len(fanouts))]
+            got, expected = (one.expand(matrix, seeds, fanouts, draws, only_new) for one in (engine, reference))
+            assert_same(got, expected)
+
+
+@pytest.mark.parametrize("setting", ["sage", "labor", "ladies", "fastgcn"])
+def test_each_gives_the_minibatches_of_the_reference(reference, numbering, setting):
+    matrix = random_matrix(500, 9000, 3, weighted=True)
+    for frontier in ("all", "new"):
+        sampler = samplers.make(setting, (9, 5), frontier=frontier)
+        bulks = [
+            sampler.sample_bulk(LocalAdjacency(matrix, engine), seeds_of(500, b=40), Stream(1), 3)
+            for engine in (numbered_by(numbering), reference)
+        ]
+        assert [m.digest() for m in bulks[0]] == [m.digest() for m in bulks[1]]
+
+
+@pytest.mark.parametrize("n", [60, 5000, 2**31 - 1])
+def test_each_keeps_what_is_known(reference, numbering, n):
+    """Known vertices that are found again, found ones that repeat, minibatches without either; columns up to the last vertex."""
+    if numbering in ("direct", "bitmap") and n > 5000:
+        pytest.skip("a word or a bit for each of 2^31 vertices")
+    rng = np.random.default_rng(n)
+    known = Selection.of([rng.choice(50, 20, replace=False), [], [n - 1], rng.integers(n - 30, n, 1)], n)
+    columns = np.concatenate([rng.integers(0, 50, 300), [n - 1, 0, n - 1], rng.integers(n - 40, n, 97)]).astype(np.int32)
+    for pointers in ([0, 300, 303, 303, 400], [0, 0, 0, 0, 400], [0, 0, 0, 0, 0]):
+        got, expected = (
+            one.relabel(known, np.array(pointers), columns[: pointers[-1]]) for one in (numbered_by(numbering), reference)
+        )
+        assert_identical((got[0].pointers, got[0].vertices, got[1]), (expected[0].pointers, expected[0].vertices, expected[1]))
+
+
+@pytest.mark.parametrize("numbering", ["bitmap", "sort"])
+def test_slots_without_gaps_are_ranks(numbering):
+    """The slot of a vertex is the number of distinct (minibatch, vertex) before it: what np.unique says."""
+    rng, device, k, n = np.random.default_rng(2), emulated(3).device, 3, 700
+    held, found = rng.integers(0, n, 400).astype(np.int32), rng.integers(0, n, 4000).astype(np.int32)
+    at, ends = np.array([0, 100, 100, 400]), np.array([0, 1500, 1501, 3990])  # ten more places than were found
+    entered = STRUCTURES[numbering](device, k, n).enter(
+        Held(device.put(at), device.put(held), 400), Found(device.put(ends), device.put(found)), False
+    )
+    keys = np.concatenate([np.repeat(np.arange(k), np.diff(at)) * n + held, np.repeat(np.arange(k), np.diff(ends)) * n + found[:3990]])
+    expected = np.unique(keys, return_inverse=True)[1]
+    np.testing.assert_array_equal(entered.found[:3990], expected[400:])
+
+
+@pytest.mark.parametrize("schedule", [0, 1, 3])
+@pytest.mark.parametrize("count", [1, 31, 2048, 2049, 9000])
+def test_words_are_sorted_by_their_digits_and_keep_their_order(schedule, count):
+    words = np.random.default_rng(count).integers(0, 2**40, count).astype(np.uint64)
+    words[::5] = words[0]
+    digits = words >> np.uint64(12) & np.uint64(0xFFFF)
+    device = emulated(schedule).device
+    got = tables._sorted(device, device.put(words), range(12, 28, 8))
+    np.testing.assert_array_equal(got, words[np.argsort(digits, kind="stable")])
+
+
+@pytest.mark.parametrize(("n", "k", "expected", "free", "name"), [
+    (1000, 4, 1000, GIB, "direct"),  # 4 n k is 16 bytes for each vertex that is found
+    (1000, 4, 999, GIB, "bitmap"),
+    (1000, 4, 1000, 8 * 16_000, "direct"),  # and an eighth of what is free
+    (1000, 4, 1000, 8 * 16_000 - 1, "bitmap"),
+    (1600, 40, 1000, GIB, "bitmap"),  # 64 bits for each
+    (1600, 40, 999, GIB, "hash"),
+    (1600, 40, 1000, 8 * 8000, "bitmap"),
+    (1600, 40, 1000, 8 * 7999, "sort"),  # 32,000 bytes of hash tables are more than that as well
+    (10**6, 40, 1000, 8 * 32_000, "hash"),
+    (10**6, 40, 1000, 8 * 32_000 - 1, "sort"),
+    (2**31 - 1, 2**10, 2**23, 0, "sort"),  # 41 bits of a minibatch's vertex, and 23 of a place
+    (2**31 - 1, 2**10, 2**23 + 1, 0, "hash"),
+    (1, 1, 1, 0, "sort"),
+])  # fmt: skip
+def test_the_structure_is_chosen_by_size(n, k, expected, free, name):
+    assert chosen(n, k, expected, free) == name
+
+
+def test_a_numbering_takes_what_was_chosen():
+    for free, name in ((8 << 30, "direct"), (8 * 5000, "bitmap"), (0, "sort")):
+        assert type(Numbering(emulated(free_bytes=free).device, 9, 300, 20_000).structure) is STRUCTURES[name]
+
+
+def test_a_table_that_would_be_too_large_is_refused():
+    device = emulated(free_bytes=0).device
+    with pytest.raises(OverflowError, match="a smaller bulk would fit"):
+        tables._tables(device, 1, device.put(np.array([0, 2**30])), 2**30, 2**31 - 1)
