@@ -32,6 +32,7 @@ from bulksample.backends.cuda import Cuda
 from bulksample.backends.gpu.bulk import expand, most_found
 from bulksample.backends.gpu.draws import Rows, copied
 from bulksample.backends.gpu.features import gather
+from bulksample.backends.gpu.graphs import Graphs
 from bulksample.backends.gpu.tables import STRUCTURES, chosen
 from bulksample.data.generate import rmat
 from bulksample.report.launch import starter
@@ -159,6 +160,24 @@ def numbering(bench: Bench) -> dict[str, Any]:
     return found
 
 
+def replaying(bench: Bench) -> dict[str, Any]:
+    """Seconds of the same hops launched one by one, and replayed as a graph, by minibatches in a bulk; all of them are trimmed there."""
+    a, found, device = bench.device.matrix(bench.large), {}, bench.device
+    draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
+    for k in (1, 8, 32):
+        seeds, own = bench.seeds(k, bench.large), dict[str, Any]()
+        for name, graphs in (("launched", None), ("replayed", Graphs(device))):
+            try:
+                device.graphs = graphs
+                own[name] = bench.median(lambda seeds=seeds: expand(device, a, seeds, FANOUTS, draws, False))
+            except MemoryError as error:
+                own[name] = f"left out: {error}"
+            finally:
+                device.graphs = None
+        found[f"k = {len(seeds)}"] = own
+    return found
+
+
 def copying(bench: Bench) -> dict[str, Any]:
     """Bytes a second, read and written, of a plain copy, of feature rows of 400 bytes, and of R-MAT rows."""
     device, rng = bench.device, np.random.default_rng(1)
@@ -262,8 +281,8 @@ def training(bench: Bench) -> dict[str, Any]:
 
 
 SECTIONS = {
-    "digests": digests, "sampling": sampling, "numbering": numbering, "copying": copying, "training": training,
-    "baselines": baselines, "layers": layers, "sharing": sharing,
+    "digests": digests, "sampling": sampling, "numbering": numbering, "replaying": replaying, "copying": copying,
+    "training": training, "baselines": baselines, "layers": layers, "sharing": sharing,
 }  # fmt: skip
 
 

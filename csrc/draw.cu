@@ -1,21 +1,23 @@
 // Uniform draws, fused sample-rows: of a row only its picks are read. uniform_row.h decides what draw t picks.
 // A thread draws a row of s <= 32 in registers; then its block reads the picked columns and writes them side by side.
 // For a larger s a block draws a row: all words at once, and a hash table says which positions were taken before.
-#include "device.h"
+#include "stream.h"
 #include "uniform_registers.h"
 
 // What the counters of row r name beside the draw.
 __device__ __forceinline__ BsStream stream_of(bs_i64 r, const bs_i32* names, const bs_i64* parts, bs_i64 k, const bs_i64* minibatches,
                                               bs_u64 seed, bs_u32 tag) {
-  return BsStream{seed, (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
+  return bs_stream_of(seed, (bs_u32)names[r], minibatches[bs_row_of(parts, k, r)], tag);
 }
 
-// Picks of each row. `repeated` (with replacement): s where there are neighbours; otherwise at most as many as there are.
+// Picks of each of the parts[k] rows; 0 for the others of `room`. `repeated` (with replacement): s where there are neighbours;
+// otherwise at most as many as there are.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_draws(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ vertices,
-                                                                   bs_i64 rows, bs_i64 fanout, bs_i32 repeated,
-                                                                   bs_i32* __restrict__ counts) {
-  for (bs_i64 r = bs_thread(); r < rows; r += bs_threads()) {
-    const bs_i64 degree = indptr[vertices[r] + 1] - indptr[vertices[r]];
+                                                                   bs_i64 room, const bs_i64* __restrict__ parts, bs_i64 k,
+                                                                   bs_i64 fanout, bs_i32 repeated, bs_i32* __restrict__ counts) {
+  const bs_i64 rows = parts[k];
+  for (bs_i64 r = bs_thread(); r < room; r += bs_threads()) {
+    const bs_i64 degree = r < rows ? indptr[vertices[r] + 1] - indptr[vertices[r]] : 0;
     counts[r] = (bs_i32)(repeated ? (degree ? fanout : 0) : (degree < fanout ? degree : fanout));
   }
 }
@@ -23,10 +25,11 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_draws(const bs_i64*
 // 128 rows: positions[t * 128 + thread] holds pick t of a thread's row, and ends[thread] where its picks end.
 template <int S>
 __device__ __forceinline__ void draw_few(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
-                                         const bs_i32* __restrict__ vertices, const bs_i32* __restrict__ names, bs_i64 rows,
+                                         const bs_i32* __restrict__ vertices, const bs_i32* __restrict__ names,
                                          const bs_i64* __restrict__ parts, bs_i64 k, const bs_i64* __restrict__ minibatches, bs_u32 s,
                                          bs_i32 repeated, bs_u64 seed, bs_u32 tag, const bs_i64* __restrict__ pointers,
                                          bs_i32* __restrict__ columns, bs_u32* positions, bs_i64* starts, bs_i32* ends) {
+  const bs_i64 rows = parts[k];
   for (bs_i64 first = (bs_i64)blockIdx.x * BS_BLOCK; first < rows; first += (bs_i64)gridDim.x * BS_BLOCK) {
     const bs_i64 r = first + threadIdx.x, base = pointers[first];
     if (r < rows) {
@@ -63,25 +66,25 @@ __device__ __forceinline__ void draw_few(const bs_i64* __restrict__ indptr, cons
   __shared__ bs_u32 positions[S * BS_BLOCK];                                                                                          \
   __shared__ bs_i64 starts[BS_BLOCK];                                                                                                 \
   __shared__ bs_i32 ends[BS_BLOCK];                                                                                                   \
-  draw_few<S>(indptr, indices, vertices, names, rows, parts, k, minibatches, s, repeated, seed, tag, pointers, columns, positions, \
+  draw_few<S>(indptr, indices, vertices, names, parts, k, minibatches, s, repeated, seed, tag, pointers, columns, positions, \
               starts, ends)
 
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_8(const bs_i64* indptr, const bs_i32* indices, const bs_i32* vertices,
-                                                              const bs_i32* names, bs_i64 rows, const bs_i64* parts, bs_i64 k,
+                                                              const bs_i32* names, const bs_i64* parts, bs_i64 k,
                                                               const bs_i64* minibatches, bs_u32 s, bs_i32 repeated, bs_u64 seed,
                                                               bs_u32 tag, const bs_i64* pointers, bs_i32* columns) {
   DRAW_FEW(8);
 }
 
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_16(const bs_i64* indptr, const bs_i32* indices, const bs_i32* vertices,
-                                                               const bs_i32* names, bs_i64 rows, const bs_i64* parts, bs_i64 k,
+                                                               const bs_i32* names, const bs_i64* parts, bs_i64 k,
                                                                const bs_i64* minibatches, bs_u32 s, bs_i32 repeated, bs_u64 seed,
                                                                bs_u32 tag, const bs_i64* pointers, bs_i32* columns) {
   DRAW_FEW(16);
 }
 
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_32(const bs_i64* indptr, const bs_i32* indices, const bs_i32* vertices,
-                                                               const bs_i32* names, bs_i64 rows, const bs_i64* parts, bs_i64 k,
+                                                               const bs_i32* names, const bs_i64* parts, bs_i64 k,
                                                                const bs_i64* minibatches, bs_u32 s, bs_i32 repeated, bs_u64 seed,
                                                                bs_u32 tag, const bs_i64* pointers, bs_i32* columns) {
   DRAW_FEW(32);
@@ -120,13 +123,13 @@ __device__ __forceinline__ bs_u32 slot_of(bs_u32* table, int bits, bs_u32 positi
 // Rows of s > 32. `scratch` holds for each block 2^bits positions, 2^bits draws that took them first, and s picks; 2^bits >= 2 s.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_many(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
                                                                  const bs_i32* __restrict__ vertices, const bs_i32* __restrict__ names,
-                                                                 bs_i64 rows, const bs_i64* __restrict__ parts, bs_i64 k,
+                                                                 const bs_i64* __restrict__ parts, bs_i64 k,
                                                                  const bs_i64* __restrict__ minibatches, bs_u32 s, bs_i32 repeated,
                                                                  bs_u64 seed, bs_u32 tag, const bs_i64* __restrict__ pointers,
                                                                  bs_i32* columns, bs_u32* scratch, bs_i32 bits) {
   bs_u32* table = scratch + (bs_i64)blockIdx.x * (2ll << bits) + (bs_i64)blockIdx.x * s;
   bs_u32 *first = table + (1ll << bits), *picks = first + (1ll << bits);
-  for (bs_i64 r = blockIdx.x; r < rows; r += gridDim.x) {
+  for (bs_i64 r = blockIdx.x; r < parts[k]; r += gridDim.x) {
     const bs_i64 begin = indptr[vertices[r]], count = pointers[r + 1] - pointers[r];
     const bs_u32 degree = (bs_u32)(indptr[vertices[r] + 1] - begin);
     bs_u32* out = (bs_u32*)columns + pointers[r];

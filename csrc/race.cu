@@ -2,8 +2,8 @@
 // Of s <= 32 a warp keeps the best in its lanes: 32 candidates are sorted and merged into what is kept, and whole chunks are passed
 // over once no key among them is small enough. A larger s, and the rows of whole layers, have their keys written down;
 // a block then finds the s-th smallest digit by digit and takes what is below, in the order of the columns.
-#include "device.h"
 #include "race_row.h"
+#include "stream.h"
 
 struct Candidate {
   double key;
@@ -41,14 +41,16 @@ __device__ __forceinline__ void merge_lanes(Candidate& kept, const Candidate& fr
   for (bs_i32 apart = 16; apart > 0; apart /= 2) meet(kept, apart, before);
 }
 
-// Neighbours of positive weight, or s where there are more; a warp counts a row.
+// Neighbours of positive weight, or s where there are more, of each of the parts[k] rows; 0 for the others of `room`. A warp counts a row.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_positive(const bs_i64* __restrict__ indptr, const bs_i64* __restrict__ values,
-                                                                      const bs_i32* __restrict__ vertices, bs_i64 rows, bs_i64 s,
+                                                                      const bs_i32* __restrict__ vertices, bs_i64 room,
+                                                                      const bs_i64* __restrict__ parts, bs_i64 k, bs_i64 s,
                                                                       bs_i32* __restrict__ counts) {
-  for (bs_i64 r = bs_thread() / 32; r < rows; r += bs_threads() / 32) {
-    const bs_i64 end = indptr[vertices[r] + 1];
+  const bs_i64 rows = parts[k];
+  for (bs_i64 r = bs_thread() / 32; r < room; r += bs_threads() / 32) {
+    const bs_i64 end = r < rows ? indptr[vertices[r] + 1] : 0;
     bs_i64 found = 0;
-    for (bs_i64 first = indptr[vertices[r]]; first < end && found < s; first += 32)
+    for (bs_i64 first = r < rows ? indptr[vertices[r]] : 0; first < end && found < s; first += 32)
       found += __popc(__ballot_sync(BS_ALL, first + bs_lane() < end && values[first + bs_lane()] > 0));
     if (bs_lane() == 0) counts[r] = (bs_i32)(found < s ? found : s);
   }
@@ -57,16 +59,17 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_positive(const bs_i
 // s <= 32; `values` may be null: ones. `shared`: the row is left out of the key.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) race_few(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
                                                                 const bs_i64* __restrict__ values, const bs_i32* __restrict__ vertices,
-                                                                const bs_i32* __restrict__ names, bs_i64 rows,
+                                                                const bs_i32* __restrict__ names,
                                                                 const bs_i64* __restrict__ parts, bs_i64 k,
                                                                 const bs_i64* __restrict__ minibatches, bs_i32 s, bs_i32 shared,
                                                                 bs_u64 seed, bs_u32 tag, const bs_i64* __restrict__ pointers,
                                                                 bs_i32* __restrict__ columns) {
   auto by_key = [](const Candidate& a, const Candidate& b) { return bs_before(a.key, a.column, b.key, b.column); };
   auto by_column = [](const Candidate& a, const Candidate& b) { return a.column < b.column; };
+  const bs_i64 rows = parts[k];
   for (bs_i64 r = bs_thread() / 32; r < rows; r += bs_threads() / 32) {
     const bs_i64 begin = indptr[vertices[r]], end = indptr[vertices[r] + 1];
-    const BsStream stream{seed, shared ? 0u : (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
+    const BsStream stream = bs_stream_of(seed, shared ? 0u : (bs_u32)names[r], minibatches[bs_row_of(parts, k, r)], tag);
     Candidate kept{no_key(), NO_COLUMN};
     for (bs_i64 first = begin; first < end && s > 0; first += 32) {
       Candidate fresh{no_key(), NO_COLUMN};
@@ -101,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) keys_of_rows(const bs_i64
                                                                     bs_u64* __restrict__ keys, bs_i32* __restrict__ columns) {
   auto shift = [&](bs_i64 r) { return indptr[vertices[r]] - pointers[r]; };
   bs_walk(pointers, rows, shift, [&](bs_i64 r, bs_i64 at, bs_i64 by) {
-    const BsStream stream{seed, shared ? 0u : (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
+    const BsStream stream = bs_stream_of(seed, shared ? 0u : (bs_u32)names[r], minibatches[bs_row_of(parts, k, r)], tag);
     columns[at] = indices[at + by];
     keys[at] = key_bits(stream, columns[at], values ? (double)values[at + by] : 1.0);
   });
@@ -115,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) keys_of_layer(const bs_i6
   const bs_i64 width = pointers[once ? 1 : k], all = once ? k * width : width;
   for (bs_i64 at = bs_thread(); at < all; at += bs_threads()) {
     const bs_i64 j = once ? at / width : bs_row_of(pointers, k, at), from = once ? at - j * width : at;
-    keys[at] = key_bits(BsStream{seed, 0u, (bs_u32)minibatches[j], tag}, columns[from], weights[from]);
+    keys[at] = key_bits(bs_stream_of(seed, 0u, minibatches[j], tag), columns[from], weights[from]);
   }
 }
 

@@ -7,16 +7,15 @@ constexpr bs_i32 DIGITS = 256;
 constexpr bs_i64 SORT_TILE = 2048;
 constexpr bs_i32 WARPS = BS_BLOCK / 32;
 
-// (j n + v) << places | i for the vertices i that are held and for those found after them; k n instead where nothing was found.
+// (j n + v) << places | i for the vertices i that are held, of `held` places, and for those found after them; k n at places without one.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) pack_words(const bs_i64* __restrict__ known_pointers, const bs_i32* __restrict__ known,
                                                                   bs_i64 held, const bs_i64* __restrict__ pointers,
                                                                   const bs_i32* __restrict__ found, bs_i64 room, bs_i64 k, bs_i64 n,
                                                                   bs_i32 places, bs_u64* __restrict__ words) {
-  const bs_i64 count = pointers[k];
   for (bs_i64 i = bs_thread(); i < held + room; i += bs_threads()) {
-    bs_i64 key = k * n;
-    if (i < held) key = bs_row_of(known_pointers, k, i) * n + known[i];
-    else if (i - held < count) key = bs_row_of(pointers, k, i - held) * n + found[i - held];
+    const bs_i64 at = i < held ? i : i - held;
+    const bs_i64* own = i < held ? known_pointers : pointers;
+    const bs_i64 key = at < own[k] ? bs_row_of(own, k, at) * n + (i < held ? known : found)[at] : k * n;
     words[i] = (bs_u64)key << places | (bs_u64)i;
   }
 }

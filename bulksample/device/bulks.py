@@ -17,7 +17,7 @@ from ..adjacency import LocalAdjacency
 from ..backends.base import LayerPicks, LayerRace, LayerWeights, check_fanout
 from ..backends.gpu import layers
 from ..backends.gpu.bulk import Bulk, expand
-from ..backends.gpu.predicted import bulk_bytes
+from ..backends.gpu.predicted import bulk_bytes, recorded_bytes
 from ..backends.hops import Expansion, Hop
 from ..minibatch import MiniBatch
 from ..rng import Draw
@@ -42,7 +42,8 @@ class DeviceAdjacency(LocalAdjacency):
 
     def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
         device = self._card.kernels
-        return sum(bulk_bytes(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, device.free_bytes, device.numbering))
+        predict = bulk_bytes if device.graphs is None else recorded_bytes
+        return sum(predict(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, device.free_bytes, device.numbering))
 
     def _expanded_layers(
         self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool

@@ -11,7 +11,8 @@ from zoo import random_matrix
 from bulksample import LocalAdjacency, Selection, Stream, samplers
 from bulksample.backends.cuda import Cuda
 from bulksample.backends.gpu.bulk import expand
-from bulksample.backends.gpu.predicted import bulk_bytes
+from bulksample.backends.gpu.graphs import Graphs
+from bulksample.backends.gpu.predicted import bulk_bytes, recorded_bytes
 from bulksample.backends.gpu.tables import STRUCTURES
 from bulksample.loader import BulkLoader
 from bulksample.rng import Law
@@ -70,6 +71,23 @@ def test_no_bulk_takes_more_than_was_predicted(large, fanouts, tight, only_new, 
     if tight:
         assert predicted.peak <= 2 * (counted.peak - graph)
     assert len(bulk.hops) == len(fanouts)
+
+
+@pytest.mark.parametrize("numbering", STRUCTURES)
+@pytest.mark.parametrize("only_new", [False, True])
+@pytest.mark.parametrize("fanouts", [(4, 3, 2), (40, 2)])
+def test_recorded_bulks_of_two_shapes_take_no_more_than_was_predicted(large, fanouts, only_new, numbering):
+    n, b, counted = 20_000, 200, Counted()
+    device = counted_engine(counted, 1 << 30).device
+    there, device.numbering, device.graphs = device.matrix(large), numbering, Graphs(device)
+    counted.peak = graph = counted.alive
+    draws = [Stream(4).draw(Law.UNIFORM, layer=h) for h in range(len(fanouts))]
+    for k in (3, 2, 3):
+        seeds = Selection.of([np.random.default_rng(j).choice(n, b, replace=False) for j in range(k)], n)
+        bulk = expand(device, there, seeds, fanouts, draws, only_new)
+    predicted = recorded_bytes(n, large.nnz, 3, 3 * b, fanouts, only_new, 1 << 30, numbering)
+    assert sum(array.nbytes for hop in bulk.hops for array in (hop.pointers, hop.columns)) <= predicted.kept
+    assert counted.peak - graph <= predicted.peak <= 2 * (counted.peak - graph)
 
 
 def test_a_refused_allocation_halves_the_bulk_once(reference):

@@ -8,6 +8,7 @@ from emulation.card import emulated_card, emulated_place
 from emulation.host import compiler
 
 from bulksample import BackendUnavailable, UsageError
+from bulksample.backends.gpu.graphs import Graphs
 from bulksample.config import TrainConfig
 from bulksample.data import store
 from bulksample.data.links import split_edges
@@ -57,6 +58,16 @@ def test_a_device_gives_the_losses_of_the_host_to_the_bit(options):
     assert got == expected
     assert report["test_accuracy"] == on_host["test_accuracy"]
     assert (report["features_on"], report["device_comm"]) == ("device", "host")
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_bulks_that_are_replayed_train_alike(frontier):
+    """Two shapes, the last bulk of an epoch being smaller, recorded in the first epoch and replayed in the next; two bulks are alive."""
+    graph, where = community_graph(150), emulated_place()
+    device = where.card.kernels
+    device.graphs = Graphs(device)
+    assert losses(graph, where=where, frontier=frontier)[0] == losses(graph, device="cpu", frontier=frontier)[0]
+    assert device.graphs.recorded == 2
 
 
 @pytest.mark.parametrize("options", [

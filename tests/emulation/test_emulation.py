@@ -46,9 +46,21 @@ SANITIZED = """
 import sys
 sys.path[:0] = {path!r}
 import numpy as np
+from itertools import cycle
 from emulation.host import HostLauncher, emulated
-if sys.argv[1] == "faulty":
-    HostLauncher(0, True, {faulty!r})("one_too_many", 1, np.zeros(100, np.int32), 100)
+from bulksample.backends.gpu.graphs import Graphs
+from bulksample.backends.gpu.kernels import kernels
+from bulksample.backends.gpu.tables import STRUCTURES
+if sys.argv[1] != "battery":
+    HostLauncher(0, True, {faulty!r})(sys.argv[1], 1, np.zeros(100, np.int32), 100)
+launched, launch = set(), HostLauncher.__call__
+HostLauncher.__call__ = lambda self, name, *more: launched.add(name) or launch(self, name, *more)
+structures, rules, replays = cycle([None, *STRUCTURES]), cycle(["all", "new"]), cycle([False, False, True])
+def watched():
+    engine = emulated(0, True)
+    engine.device.numbering = next(structures)
+    engine.device.graphs = Graphs(engine.device) if next(replays) else None
+    return engine
 import battery, test_identities
 from bulksample import LocalAdjacency, Stream, backends
 from zoo import ZOO
@@ -57,12 +69,12 @@ for graph in ("random", "weighted", "star", "single", "isolated"):
         if battery.needs_weights(setting) and ZOO[graph].values is None:
             continue
         for fanouts in ((4, 3, 2), (40, -1), (300, 9, 17)):
-            seeds = test_identities.bulk_of_seeds(ZOO[graph].shape[0])
+            seeds, rule = test_identities.bulk_of_seeds(ZOO[graph].shape[0]), next(rules)
             one, other = (
-                battery.make(setting, fanouts).sample_bulk(LocalAdjacency(ZOO[graph], engine), seeds, Stream(3))
-                for engine in (emulated(0, True), backends.make("reference"))
+                battery.make(setting, fanouts, frontier=rule).sample_bulk(LocalAdjacency(ZOO[graph], engine), seeds, Stream(3))
+                for engine in (watched(), backends.make("reference"))
             )
-            assert [m.digest() for m in one] == [m.digest() for m in other], (graph, setting, fanouts)
+            assert [m.digest() for m in one] == [m.digest() for m in other], (graph, setting, fanouts, rule)
 rows = np.random.default_rng(1).standard_normal((50, 33)).astype(np.float32)
 for bits in (2, 4, 8):
     engine = emulated(0, True)
@@ -77,12 +89,16 @@ for width in (33, 8):
         gather(device, device.put(held), width, device.put(asked), "float16", wanted, cache)
 block = Block(device.put(np.arange(0, 51, 2)), device.put(asked), None, 25, 50)
 aggregate(device, transposed(device, block, False), device.put(rows[:25]), 33, False)
-print("clean")
+engine = watched()
+engine.random_words(1, 2, 3, 100)
+engine.extract_rows(ZOO["weighted"], asked)
+engine.spgemm(ZOO["weighted"], ZOO["random"])
+print("never launched:", sorted(set(kernels()) - launched))
 """
 
 
 def sanitized(what):
-    """Runs the program in a process of its own, in which AddressSanitizer watches every array."""
+    """Runs the program in a process of its own, in which AddressSanitizer watches every array, and UBSan every operation."""
     runtime = subprocess.run([compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
     if not Path(runtime).is_absolute():
         pytest.skip("g++ has no AddressSanitizer here")
@@ -93,13 +109,14 @@ def sanitized(what):
 
 
 @pytest.mark.slow
-def test_the_kernels_stay_within_their_arrays():
+def test_all_kernels_stay_within_their_arrays_and_what_is_defined():
     done = sanitized("battery")
-    assert done.stdout.strip() == "clean", done.stderr[-3000:]
+    assert done.stdout.strip() == "never launched: []", done.stderr[-3000:]
 
 
 @pytest.mark.slow
-def test_a_write_past_the_end_would_show():
-    done = sanitized("faulty")
-    assert "heap-buffer-overflow" in done.stderr
+@pytest.mark.parametrize(("kernel", "found"), [("one_too_many", "heap-buffer-overflow"), ("too_far", "shift exponent 100 is too large")])
+def test_a_write_past_the_end_and_a_shift_too_far_would_show(kernel, found):
+    done = sanitized(kernel)
+    assert found in done.stderr
     assert done.returncode

@@ -43,26 +43,62 @@ class Bulk(NamedTuple):
             return self.ends[-1], device.get(self.held.vertices), device.get(self.seed_rows), hops, [np.diff(ends) for ends in self.ends]
 
 
+class Asked(NamedTuple):
+    """The seeds of k minibatches, on the device."""
+
+    seeds: Found
+    minibatches: Any  # int64, shape (k,): see `draws.Rows`
+
+
 def expand(device: Device, a: Matrix, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> Bulk:
-    """See `Backend.expand`. Waits once a hop, for its counts; and once more where a hop takes all neighbours."""
-    k, minibatches = len(seeds), device.put(seeds.minibatches)
-    numbering = Numbering(device, k, a.shape[1], most_found(len(seeds.vertices), fanouts, len(a.indices), k))
-    asked = Found(device.put(seeds.pointers), device.put(seeds.vertices))
+    """See `Backend.expand`. Waits once a hop, for its counts; and once more where a hop takes all neighbours.
+
+    Where the device keeps graphs (`graphs`) and the bulk is of a kind that can be replayed, it waits once in all.
+    """
+    if device.graphs is not None and device.graphs.takes(fanouts, draws):
+        return device.graphs.expand(a, seeds, fanouts, draws, only_new)
+    asked = Asked(Found(device.put(seeds.pointers), device.put(seeds.vertices)), device.put(seeds.minibatches))
+    return hop_after_hop(device, a, asked, fanouts, draws, only_new)
+
+
+def hop_after_hop(
+    device: Device, a: Matrix, asked: Asked, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, told: Sequence[Any] = ()
+) -> Bulk:
+    """The hops of a bulk. With `told`, an array for what `Numbering.place` tells of the seeds and of each hop, nothing is waited
+    for, arrays have room to spare, and the ends are missing."""
+    k, found = len(asked.minibatches), len(asked.seeds.columns)
+    numbering = Numbering(device, k, a.shape[1], most_found(found, fanouts, len(a.indices), k))
+
+    def number(held: Held, new: Found, step: int) -> tuple[Held, Any, Any, Any]:
+        return (*numbering.place(held, new, told[step]), None, None) if told else numbering.number(held, new)
+
     with device.phase("seeds"):
-        held, seed_rows, counts, _ = numbering.number(nothing_held(device, k), asked)
+        held, seed_rows, counts, _ = number(nothing_held(device, k), asked.seeds, 0)
     frontier, hops, ends = held, [], [counts]
     for hop, (fanout, draw) in enumerate(zip(fanouts, draws, strict=True)):
         with device.phase(f"hop {hop}"):
-            rows = Rows(frontier.vertices, frontier.vertices, frontier.pointers, minibatches, frontier.size, k)
+            rows = Rows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
             drawn = draw_rows(device, a, rows, fanout, draw)
             of_minibatch = device.empty(k + 1, np.int64)
             device.start("pick_pointers", k + 1, drawn.pointers, frontier.pointers, k + 1, of_minibatch)
-            grown, local, counts, edges = numbering.number(held, Found(of_minibatch, drawn.columns))
-            hops.append(DeviceHop(frontier.pointers, drawn.pointers, local[: edges[k]], edges))
+            grown, local, counts, edges = number(held, Found(of_minibatch, drawn.columns), hop + 1)
+            hops.append(DeviceHop(frontier.pointers, drawn.pointers, local if told else local[: edges[k]], edges))
             ends.append(counts)
             frontier = beyond(device, grown, held, k) if only_new else grown
             held = grown
     return Bulk(seed_rows, held, hops, ends)
+
+
+def trimmed(bulk: Bulk, told: Sequence[np.ndarray], only_new: bool) -> Bulk:
+    """Copies without the room to spare, by what was told of the seeds and of each hop."""
+    k = len(told[0]) // 2 - 1
+    ends, hops = [counts[: k + 1] for counts in told], []
+    for h, (hop, counts) in enumerate(zip(bulk.hops, told[1:], strict=True)):
+        rows = ends[h][k] - (ends[h - 1][k] if only_new and h else 0)
+        edges = counts[k + 1 :]
+        hops.append(DeviceHop(hop.frontier.copy(), hop.pointers[: rows + 1].copy(), hop.columns[: edges[k]].copy(), edges))
+    held = Held(bulk.held.pointers.copy(), bulk.held.vertices[: ends[-1][k]].copy(), int(ends[-1][k]))
+    return Bulk(bulk.seed_rows.copy(), held, hops, ends)
 
 
 def most_found(seeds: int, fanouts: Sequence[int], entries: int, k: int) -> int:

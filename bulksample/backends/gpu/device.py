@@ -47,6 +47,7 @@ class Device:
         self.arrays, self.launch, self.free_bytes = arrays, launcher, free_bytes
         self.library: Any = None  # of sparse products, such as cupyx.scipy.sparse: see `library`
         self.numbering: Any = None  # a name of `tables.STRUCTURES`; chosen by size unless it is set
+        self.graphs: Any = None  # of bulks that are replayed, a `graphs.Graphs`; none unless it is set
         self._constants: dict[int, Any] = {}
         self._matrix_bytes = 0
         self._matrices: WeakKeyDictionary[CSR, tuple[CSR, Matrix]] = WeakKeyDictionary()

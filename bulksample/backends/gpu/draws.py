@@ -20,8 +20,8 @@ class Rows(NamedTuple):
     vertices: Any  # int32, shape (R,)
     names: Any  # int32, shape (R,)
     parts: Any  # int64, shape (k + 1,): minibatch j has the rows parts[j] .. parts[j + 1] - 1
-    minibatches: Any  # int64, shape (k,)
-    size: int  # R
+    minibatches: Any  # int64, shape (k,): the id, and the epoch in the high 32 bits where the draw's tag leaves it out
+    size: int  # R; where launches are recorded more, and parts[k] is R
     k: int
 
 
@@ -46,10 +46,10 @@ def draw_rows(device: Device, a: Matrix, rows: Rows, fanout: int, draw: Draw) ->
     keyed = draw.law in (Law.RACE, Law.LABOR)
     counts = device.empty(rows.size, np.int32)
     if keyed and a.values is not None:
-        device.start("count_positive", 32 * rows.size, a.indptr, a.values, rows.vertices, rows.size, fanout, counts)
+        device.start("count_positive", 32 * rows.size, a.indptr, a.values, rows.vertices, rows.size, rows.parts, rows.k, fanout, counts)
     else:
         repeated = int(draw.law is Law.REPLACEMENT)
-        device.start("count_draws", rows.size, a.indptr, rows.vertices, rows.size, fanout, repeated, counts)
+        device.start("count_draws", rows.size, a.indptr, rows.vertices, rows.size, rows.parts, rows.k, fanout, repeated, counts)
     drawn = Drawn(device.pointers(counts), device.empty(rows.size * fanout, np.int32))
     if keyed:
         _race(device, a, rows, fanout, draw, drawn)
@@ -60,7 +60,7 @@ def draw_rows(device: Device, a: Matrix, rows: Rows, fanout: int, draw: Draw) ->
 
 def _uniform(device: Device, a: Matrix, rows: Rows, s: int, draw: Draw, drawn: Drawn) -> None:
     common = (
-        a.indptr, a.indices, rows.vertices, rows.names, rows.size, rows.parts, rows.k, rows.minibatches, s,
+        a.indptr, a.indices, rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, s,
         int(draw.law is Law.REPLACEMENT), draw.seed, draw.tag, drawn.pointers, drawn.columns,
     )
     if s <= FEW:
@@ -73,11 +73,11 @@ def _uniform(device: Device, a: Matrix, rows: Rows, s: int, draw: Draw, drawn: D
 
 def _race(device: Device, a: Matrix, rows: Rows, s: int, draw: Draw, drawn: Drawn) -> None:
     shared = int(draw.law is Law.LABOR)
-    counters = (rows.vertices, rows.names, rows.size, rows.parts, rows.k, rows.minibatches)
     if s <= FEW:
-        named = (s, shared, draw.seed, draw.tag)
-        device.start("race_few", 32 * rows.size, a.indptr, a.indices, a.values, *counters, *named, drawn.pointers, drawn.columns)
+        named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, s, shared, draw.seed, draw.tag)
+        device.start("race_few", 32 * rows.size, a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns)
         return
+    counters = (rows.vertices, rows.names, rows.size, rows.parts, rows.k, rows.minibatches)
     pointers, entries = extents(device, a, rows)
     keys, columns = device.empty(entries, np.uint64), device.empty(entries, np.int32)
     device.walk("keys_of_rows", entries, a.indptr, a.indices, a.values, *counters, shared, draw.seed, draw.tag, pointers, keys, columns)

@@ -25,26 +25,33 @@ class Numbering:
     def __init__(self, device: Device, k: int, n: int, expected: int) -> None:
         self._device, self._k = device, k
         self.structure = STRUCTURES[device.numbering or chosen(n, k, expected, device.free_bytes)](device, k, n)
-        self._entered = 0
+        self._held: Held | None = None  # whose numbers the structure knows
 
     def number(self, held: Held, found: Found) -> tuple[Held, Any, np.ndarray, np.ndarray]:
         """Number what was found: the extended vertices, local numbers, and on the host the extended pointers and those of what was found.
 
         Waits for the last two; see `Backend.relabel`.
         """
+        k, ends = self._k, self._device.empty(2 * self._k + 2, np.int64)
+        grown, local = self.place(held, found, ends)
+        counts = self._device.get(ends)
+        self._held = Held(grown.pointers, grown.vertices[: counts[k]], int(counts[k]))
+        return self._held, local, counts[: k + 1], counts[k + 1 :]
+
+    def place(self, held: Held, found: Found, ends: Any) -> tuple[Held, Any]:
+        """The same without a wait: `ends`, int64 of shape (2 k + 2,), is given what `number` waits for, and vertices have room to spare."""
         device, k, room = self._device, self._k, len(found.columns)
-        numbers, slots = self.structure.enter(held, found, held.size == self._entered)
+        numbers, slots = self.structure.enter(held, found, held.size == 0 or held is self._held)
         marks = device.empty(room, np.int32)
         device.start("mark_first", room, found.pointers, k, room, numbers, slots, marks)
-        ranks, ends = device.pointers(marks), device.empty(2 * k + 2, np.int64)
+        ranks = device.pointers(marks)
         device.start("extend_pointers", k + 1, held.pointers, found.pointers, k, ranks, ends)
         vertices, local = device.empty(held.size + room, np.int32), device.empty(room, np.int32)
         device.start("keep_known", held.size, held.pointers, held.vertices, k, ends, vertices)
         device.start("add_new", room, held.pointers, found.pointers, found.columns, k, ranks, slots, ends, numbers, vertices)
         device.start("read_numbers", room, found.pointers, k, numbers, slots, local)
-        counts = device.get(ends)
-        self._entered = int(counts[k])
-        return Held(ends[: k + 1], vertices[: counts[k]], self._entered), local, counts[: k + 1], counts[k + 1 :]
+        self._held = Held(ends[: k + 1], vertices, held.size + room)
+        return self._held, local
 
 
 def nothing_held(device: Device, k: int) -> Held:
@@ -53,7 +60,7 @@ def nothing_held(device: Device, k: int) -> Held:
 
 
 def beyond(device: Device, grown: Held, held: Held, k: int) -> Held:
-    """The vertices that each minibatch holds beyond those it held."""
+    """The vertices that each minibatch holds beyond those it held; `grown` may have places to spare, and then so have they."""
     pointers, vertices = device.empty(k + 1, np.int64), device.empty(grown.size - held.size, np.int32)
     device.start("drop_known", grown.size, held.pointers, grown.pointers, k, grown.vertices, pointers, vertices)
     return Held(pointers, vertices, grown.size - held.size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 
 from ..cuda import Cuda
 from ..sources import kernel_directory
+from .graphs import Graphs
 from .kernels import THREADS, kernels
 
 BLOCKS_PER_PROCESSOR = 16  # of 128 threads: as many as a multiprocessor holds at once
@@ -85,6 +86,8 @@ def on_device() -> Cuda:
         from cupyx.scipy import sparse
 
         engine.device.library = sparse
+    if os.environ.get("BULKSAMPLE_GRAPHS") == "1":
+        engine.device.graphs = Graphs(engine.device)
     return engine
 
 
@@ -132,6 +135,22 @@ class DeviceLauncher:
             for sibling in (other for other in kernels().values() if other.file == kernel.file):
                 self._functions[sibling.name] = module.get_function(sibling.name)
         self._functions[name]((blocks,), (THREADS,), tuple(kernel.arguments(values, _pointer)))
+
+    def graph(self, launches: Sequence[tuple[Any, ...]]) -> Callable[[], None]:
+        """A CUDA graph, captured on the launcher's stream and started on the current one. What is captured is launches alone: their
+        functions were loaded and their arrays allocated when they ran first."""
+        with self._cupy.cuda.Device(self.number), self.stream:
+            self.stream.begin_capture()
+            try:
+                for launch in launches:
+                    self(*launch)
+            finally:
+                captured = self.stream.end_capture()
+
+        def start(kept: Sequence[tuple[Any, ...]] = launches) -> None:
+            captured.launch()
+
+        return start
 
     @contextmanager
     def phase(self, name: str, stream: Any = None) -> Iterator[None]:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .bulk import most_found
+from .draws import DRAWING_BLOCKS, FEW
+from .graphs import KEPT
 from .tables import STRUCTURES, Name, chosen
 
 _NUMBERING = 12  # bytes of a place while it is numbered, beside its slot: rank, int64; mark, int32
@@ -60,6 +62,33 @@ def bulk_bytes(
         tables, vertices = structure.bytes(n, k, own, room), 4 * own + 4 * room
         numbered = tables.left + (_NUMBERING + 4) * room + vertices + (4 * holds[hop] if only_new else 0)
         kept += 8 * (rows + 1) if hop else 0
-        peak = max(peak, kept + before + 4 * room + 4 * rows + max(tables.entering, numbered))
+        scratch = _scratch(rows, fanouts[hop - 1] if hop else 0)
+        peak = max(peak, kept + before + 4 * room + 4 * rows + max(scratch, tables.entering, numbered))
         kept, before = kept + (4 * room if hop else 0), vertices + 4 * room
     return BulkBytes(int(_SLACK * (peak + tables.standing)) + 8192 * (len(places) + 1), int(_SLACK * (kept + vertices)) + 8192)
+
+
+def recorded_bytes(
+    n: int, entries: int, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, free: int, numbering: Name | None = None
+) -> BulkBytes:
+    """Bytes where bulks are recorded (`graphs`): of `KEPT` shapes, with room for all that hops may draw, and nothing is given back.
+
+    Parameters are those of `bulk_bytes`, of which the results that are kept are copies.
+    """
+    structure = STRUCTURES[numbering or chosen(n, k, most_found(seeds, fanouts, entries, k), free)]
+    rows, held, room, made = 0, 0, seeds, 12 * seeds
+    for fanout in (None, *fanouts):
+        room = seeds if fanout is None else rows * fanout
+        tables = structure.bytes(n, k, held, room)
+        places = (_NUMBERING + (12 if only_new else 8)) * room + 4 * (held + room)
+        made += 12 * rows + _scratch(rows, fanout or 0) + places + tables.all
+        held += room
+        rows = room if only_new else held
+    kept = bulk_bytes(n, entries, k, seeds, fanouts, only_new, free, numbering).kept
+    one = int(_SLACK * (made + tables.standing)) + 8192 * (len(fanouts) + 2)
+    return BulkBytes(KEPT * one + kept, kept)
+
+
+def _scratch(rows: int, s: int) -> int:
+    """Of rows that are drawn by blocks, more than `draws.FEW` picks of each."""
+    return 4 * min(rows, DRAWING_BLOCKS) * ((2 << (2 * s - 1).bit_length()) + s) if s > FEW else 0

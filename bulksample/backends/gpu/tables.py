@@ -40,7 +40,7 @@ class Held(NamedTuple):
 
     pointers: Any  # int64, shape (k + 1,)
     vertices: Any  # int32
-    size: int  # of all vertices, known on the host
+    size: int  # of all vertices; where launches are recorded, places for them
 
 
 class Found(NamedTuple):
@@ -63,6 +63,7 @@ class TableBytes(NamedTuple):
     standing: int  # as long as the numbering
     entering: int  # while a hop is entered
     left: int  # until it is numbered
+    all: int  # of one hop, if nothing were given back before
 
 
 class Structure(Protocol):
@@ -94,7 +95,7 @@ class Direct:
 
     @staticmethod
     def bytes(n: int, k: int, held: int, room: int) -> TableBytes:
-        return TableBytes(4 * n * k, 8 * room, 8 * room)
+        return TableBytes(4 * n * k, 8 * room, 8 * room, 8 * room)
 
 
 class Bitmap:
@@ -119,7 +120,8 @@ class Bitmap:
     @staticmethod
     def bytes(n: int, k: int, held: int, room: int) -> TableBytes:
         groups = -(-n * k // _GROUP)
-        return TableBytes(_GROUP // 8 * groups, 12 * groups + 12 * (held + room), 12 * (held + room))
+        made = 12 * (groups + held + room)
+        return TableBytes(_GROUP // 8 * groups, made, 12 * (held + room), made)
 
 
 class Hash:
@@ -129,13 +131,15 @@ class Hash:
         self._device, self._k, self._n = device, k, n
 
     def enter(self, held: Held, found: Found, known: bool) -> Slots:
-        made = _tables(self._device, self._k, held.pointers + found.pointers, held.size + len(found.columns), self._n)
+        extent = self._device.empty(self._k + 1, np.int64)
+        self._device.start("add_pointers", self._k + 1, held.pointers, found.pointers, self._k + 1, extent)
+        made = _tables(self._device, self._k, extent, held.size + len(found.columns), self._n)
         return _entered(self._device, self._k, held, found, made, False)
 
     @staticmethod
     def bytes(n: int, k: int, held: int, room: int) -> TableBytes:
         tables = HASHED * min(held + room, k * n)
-        return TableBytes(0, tables + 8 * room, tables // 2 + 8 * room)
+        return TableBytes(0, tables + 8 * room, tables // 2 + 8 * room, tables + 8 * room)
 
 
 class Sort:
@@ -158,8 +162,9 @@ class Sort:
 
     @staticmethod
     def bytes(n: int, k: int, held: int, room: int) -> TableBytes:
-        counts = 12 * _RADIX * (-(-(held + room) // _TILE))
-        return TableBytes(0, 24 * (held + room) + max(counts, 4 * (held + room)), 12 * (held + room))
+        count, passes = held + room, -(-_bits(k * n + 1) // 8)
+        digits = _RADIX * -(-count // _TILE)
+        return TableBytes(0, 24 * count + max(12 * digits, 4 * count), 12 * count, 40 * count + (4 + 8 * passes) * digits)
 
 
 Name = Literal["direct", "bitmap", "hash", "sort"]
@@ -217,7 +222,7 @@ def _entered(device: Device, k: int, held: Held, found: Found, table: tuple[Any,
 def _settled(device: Device, k: int, held: Held, found: Found, slots: Any) -> Slots:
     """Numbers of slots without gaps: those of what is held, then of what was found."""
     numbers = device.full(len(slots), _FREE, np.uint32)
-    device.start("enter_slots", len(slots), held.pointers, found.pointers, k, slots, numbers)
+    device.start("enter_slots", len(slots), held.pointers, held.size, found.pointers, k, slots, numbers)
     return Slots(numbers, slots[held.size :])
 
 

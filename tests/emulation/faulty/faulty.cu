@@ -24,3 +24,8 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) forgotten_barrier(bs_i32*
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) one_too_many(bs_i32* out, bs_i64 n) {
   for (bs_i64 i = bs_thread(); i <= n; i += bs_threads()) out[i] = 1;
 }
+
+// Shifts an integer of 32 bits by as many as it is given.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) too_far(bs_i32* out, bs_i32 by) {
+  for (bs_i64 i = bs_thread(); i < 4; i += bs_threads()) out[i] = 1 << by;
+}
