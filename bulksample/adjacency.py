@@ -93,6 +93,9 @@ class Predicts(Protocol):
     def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
         """Bytes at the most while k minibatches of so many seeds together are made, as many others being in use."""
 
+    def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int:
+        """Bytes at the most while k minibatches of a layer-wise sampler are made; `from_frontier`: what hops draw is not given."""
+
 
 def race_weights(sums: np.ndarray, power: Literal[1, 2]) -> np.ndarray:
     """NORM of layer-wise draws: the sums (power 1) or their squares (power 2) as float64, each one IEEE operation."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..backends.base import LayerPicks, LayerRace, LayerWeights, check_fanout
 from ..backends.gpu import layers
 from ..backends.gpu.bulk import Bulk, expand
 from ..backends.gpu.predicted import bulk_bytes, recorded_bytes
+from ..backends.gpu.predicted_layers import layer_bytes
 from ..backends.hops import Expansion, Hop
 from ..minibatch import MiniBatch
 from ..rng import Draw
@@ -44,6 +46,15 @@ class DeviceAdjacency(LocalAdjacency):
         device = self._card.kernels
         predict = bulk_bytes if device.graphs is None else recorded_bytes
         return sum(predict(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, device.free_bytes, device.numbering))
+
+    def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int:
+        device = self._card.kernels
+        return layer_bytes(self.n, self._top, k, seeds, fanouts, only_new, from_frontier, device.free_bytes, device.numbering).peak
+
+    @cached_property
+    def _top(self) -> np.ndarray:
+        """Sums of the largest degrees: int64, shape (n + 1,)."""
+        return np.concatenate([[0], np.cumsum(np.sort(self.matrix.degrees)[::-1])])
 
     def _expanded_layers(
         self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool

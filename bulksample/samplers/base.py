@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ..adjacency import Adjacency, Expands, ExpandsLayers, LayerLaw
+from ..adjacency import Adjacency, Expands, ExpandsLayers, LayerLaw, Predicts
 from ..backends.base import LayerPicks, check_fanout
 from ..backends.hops import Expansion, Hop, hop_by_hop
 from ..errors import UsageError
@@ -159,6 +159,9 @@ class LayerWise(Sampler):
         return super().expand(adjacency, seeds, stream, epoch) if expansions is None else expansions
 
     def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
+        if isinstance(adjacency, Predicts):
+            only_new, from_frontier = self.frontier == "new", self.draws_from_frontier
+            return adjacency.layer_bytes(k, k * len(like.seeds), self.fanouts, only_new, from_frontier)
         rows = like.vertices[: like.blocks[0].num_destinations if self.draws_from_frontier else 0]
         return adjacency.layer_tables(k, len(like.seeds), rows) if isinstance(adjacency, ExpandsLayers) else 0
 

@@ -194,15 +194,16 @@ def test_what_trains_on_the_host_alone_says_so(monkeypatch):
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def test_a_bulk_is_as_large_as_its_prediction_fits():
+@pytest.mark.parametrize(("sampler", "some", "enough"), [("sage", 10**6, 10**7), ("ladies", 6 * 10**6, 10**8), ("fastgcn", 2 * 10**6, 10**8)])
+def test_a_bulk_is_as_large_as_its_prediction_fits(sampler, some, enough):
     graph = community_graph(150)
     sizes = {}
-    for free in (10**5, 10**6, 10**7):
+    for free in (10**5, some, enough):
         where = emulated_place(free_bytes=free)
-        report = losses(graph, where=where, bulk_size="auto", epochs=1)[1]
+        report = losses(graph, where=where, sampler=sampler, bulk_size="auto", epochs=1)[1]
         sizes[free] = report["bulk_size"]
         assert report["predicted_bytes"] <= where.budget() or report["bulk_size"] == 1
-    assert 1 == sizes[10**5] < sizes[10**6] <= sizes[10**7] == 3
+    assert 1 == sizes[10**5] < sizes[some] <= sizes[enough] == 3
 
 
 @pytest.mark.parametrize("decoder", ["dot", "mlp"])

@@ -16,8 +16,8 @@ from .draws import DRAWING_BLOCKS, FEW
 from .graphs import KEPT
 from .tables import STRUCTURES, Name, chosen
 
-_NUMBERING = 12  # bytes of a place while it is numbered, beside its slot: rank, int64; mark, int32
-_SLACK = 1.02  # small arrays, and what an allocator rounds up
+NUMBERING = 12  # bytes of a place while it is numbered, beside its slot: rank, int64; mark, int32
+SLACK = 1.02  # small arrays, and what an allocator rounds up
 
 
 class BulkBytes(NamedTuple):
@@ -60,12 +60,12 @@ def bulk_bytes(
         rows, own = (drawn[hop - 1][0], holds[hop - 1]) if hop else (0, 0)
         room = rows * fanouts[hop - 1] if hop and fanouts[hop - 1] >= 0 else found  # what is asked for, though rows may have less
         tables, vertices = structure.bytes(n, k, own, room), 4 * own + 4 * room
-        numbered = tables.left + (_NUMBERING + 4) * room + vertices + (4 * holds[hop] if only_new else 0)
+        numbered = tables.left + (NUMBERING + 4) * room + vertices + (4 * holds[hop] if only_new else 0)
         kept += 8 * (rows + 1) if hop else 0
         scratch = _scratch(rows, fanouts[hop - 1] if hop else 0)
         peak = max(peak, kept + before + 4 * room + 4 * rows + max(scratch, tables.entering, numbered))
         kept, before = kept + (4 * room if hop else 0), vertices + 4 * room
-    return BulkBytes(int(_SLACK * (peak + tables.standing)) + 8192 * (len(places) + 1), int(_SLACK * (kept + vertices)) + 8192)
+    return BulkBytes(int(SLACK * (peak + tables.standing)) + 8192 * (len(places) + 1), int(SLACK * (kept + vertices)) + 8192)
 
 
 def recorded_bytes(
@@ -80,12 +80,12 @@ def recorded_bytes(
     for fanout in (None, *fanouts):
         room = seeds if fanout is None else rows * fanout
         tables = structure.bytes(n, k, held, room)
-        places = (_NUMBERING + (12 if only_new else 8)) * room + 4 * (held + room)
+        places = (NUMBERING + (12 if only_new else 8)) * room + 4 * (held + room)
         made += 12 * rows + _scratch(rows, fanout or 0) + places + tables.all
         held += room
         rows = room if only_new else held
     kept = bulk_bytes(n, entries, k, seeds, fanouts, only_new, free, numbering).kept
-    one = int(_SLACK * (made + tables.standing)) + 8192 * (len(fanouts) + 2)
+    one = int(SLACK * (made + tables.standing)) + 8192 * (len(fanouts) + 2)
     return BulkBytes(KEPT * one + kept, kept)
 
 

@@ -1,0 +1,88 @@
+"""Memory that layer-wise sampling of a bulk takes on a device, before it is taken: the largest that each allocation can be.
+
+    rows_0 = seeds,   entries_h = k top(rows_h / k),   drawn_h = k s_h,   edges_h = min(entries_h, rows_h s_h)
+
+top(r) is the sum of the r largest degrees, which no r vertices exceed; it is concave, so minibatches of unequal size have fewer
+neighbours. How much less is taken depends on how much larger those degrees are than the ones that are met. What belongs to the
+graph, its matrices, row sums and factors, is placed once and not counted; nor is what a library takes (`library`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .predicted import NUMBERING, SLACK, BulkBytes
+from .tables import HASHED, STRUCTURES, Name, TableBytes, chosen
+
+_SUM = 4 * 24  # bytes of a sum in a product's tables: four slots of a vertex, a sum, a mark and a rank
+_SORTED = 28 + 32  # and while it is sorted: key, sum, both in order; the order, and what CuPy's argsort copies and sorts with
+_ENTRY = 16  # of a neighbour while it is looked up: what it met, a mark and a rank
+_DRAWN = 12  # of a vertex that was drawn, and how likely that was
+
+
+class _Hop(NamedTuple):
+    """What a hop can have at the most."""
+
+    rows: int
+    entries: int  # neighbours of the rows
+    sums: int  # different ones
+    drawn: int
+    edges: int
+    held: int  # vertices before it
+
+
+def layer_bytes(
+    n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool, free: int,
+    numbering: Name | None = None,
+) -> BulkBytes:  # fmt: skip
+    """Bytes of `backends.gpu.layers.expand_layers` at the most.
+
+    Parameters
+    ----------
+    n : int
+    top : int64, shape (n + 1,)
+        Sums of the largest degrees: of none, of one, ..
+    k, seeds : int
+        Minibatches, and seeds of all of them together.
+    fanouts : sequence of int
+    from_frontier : bool
+        Whether hops draw from the neighbours of their frontiers; else what they draw is given.
+    free, numbering
+        See `predicted.bulk_bytes`.
+    """
+    structure = STRUCTURES[numbering or chosen(n, k, seeds + k * sum(max(s, 0) for s in fanouts), free)]
+    tables = structure.bytes(n, k, 0, seeds)
+    kept, before, vertices = 4 * seeds + 8 * (k + 1), 0, 4 * seeds
+    peak = kept + max(tables.entering, tables.left + (NUMBERING + 8) * seeds)
+    for hop in _hops(n, top, k, seeds, fanouts, only_new, from_frontier):
+        tables = structure.bytes(n, k, hop.held, hop.edges)
+        peak = max(peak, kept + before + vertices + _making(hop, tables, only_new, from_frontier))
+        kept += 8 * (hop.rows + 1) + 8 * hop.edges
+        vertices = 4 * (hop.held + hop.edges)
+        before = 8 * hop.rows + _DRAWN * hop.drawn + 4 * hop.edges + (4 * hop.drawn if only_new else 0)
+    small = 8192 * (len(fanouts) + 2)
+    return BulkBytes(int(SLACK * (peak + tables.standing)) + small, int(SLACK * (kept + vertices)) + small)
+
+
+def _hops(n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> Iterator[_Hop]:
+    rows = held = min(seeds, k * n)
+    for s in fanouts:
+        entries = k * int(top[min(n, -(-rows // k))])
+        sums = min(entries, k * n)
+        drawn = min(sums if from_frontier else k * n, k * s if s >= 0 else k * n)
+        edges = min(entries, rows * s) if s >= 0 else entries
+        yield _Hop(rows, entries, sums, drawn, edges, held)
+        held = min(held + drawn, k * n)
+        rows = drawn if only_new else held
+
+
+def _making(hop: _Hop, tables: TableBytes, only_new: bool, from_frontier: bool) -> int:
+    """Beside what is kept of the hops before: the product, the restriction, the weights of the edges, or the numbering."""
+    numbered = tables.left + (NUMBERING + 4) * hop.edges + 4 * (hop.held + hop.edges) + (4 * hop.drawn if only_new else 0)
+    product = 12 * hop.rows + (_SUM + _SORTED) * hop.sums if from_frontier else 0
+    restriction = HASHED * hop.drawn + _ENTRY * hop.entries + 12 * hop.edges
+    weights = 28 * hop.edges
+    return 16 * hop.rows + max(product, _DRAWN * hop.drawn + max(restriction, weights, 8 * hop.edges + max(tables.entering, numbered)))
