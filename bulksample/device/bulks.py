@@ -44,7 +44,7 @@ class DeviceAdjacency(LocalAdjacency):
 
     def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
         device = self._card.kernels
-        predict = bulk_bytes if device.graphs is None else recorded_bytes
+        predict = bulk_bytes if device.graphs is None or min(fanouts) < 0 else recorded_bytes
         return sum(predict(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, device.free_bytes, device.numbering))
 
     def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int:

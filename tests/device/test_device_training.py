@@ -7,12 +7,13 @@ from communities import community_graph
 from emulation.card import emulated_card, emulated_place
 from emulation.host import compiler
 
-from bulksample import BackendUnavailable, UsageError
+from bulksample import BackendUnavailable, LocalAdjacency, UsageError
 from bulksample.backends.gpu.graphs import Graphs
 from bulksample.config import TrainConfig
 from bulksample.data import store
 from bulksample.data.links import split_edges
 from bulksample.device import place
+from bulksample.device.bulks import DeviceAdjacency
 from bulksample.device.features import DeviceFeatures, fitting
 from bulksample.device.place import DevicePlace
 from bulksample.dist.threads import on_threads
@@ -68,6 +69,12 @@ def test_bulks_that_are_replayed_train_alike(frontier):
     device.graphs = Graphs(device)
     assert losses(graph, where=where, frontier=frontier)[0] == losses(graph, device="cpu", frontier=frontier)[0]
     assert device.graphs.recorded == 2
+    adjacency = DeviceAdjacency(LocalAdjacency(graph.adjacency, where.card.engine), where.card)
+    for fanouts in ((3, 2), (3, -1)):  # a hop that takes all is launched as ever, and takes what it then takes
+        device.graphs = Graphs(device)
+        replayed = adjacency.bulk_bytes(2, 64, fanouts, frontier == "new")
+        device.graphs = None
+        assert (replayed > adjacency.bulk_bytes(2, 64, fanouts, frontier == "new")) == (min(fanouts) > 0)
 
 
 @pytest.mark.parametrize("options", [
@@ -194,7 +201,9 @@ def test_what_trains_on_the_host_alone_says_so(monkeypatch):
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
-@pytest.mark.parametrize(("sampler", "some", "enough"), [("sage", 10**6, 10**7), ("ladies", 6 * 10**6, 10**8), ("fastgcn", 2 * 10**6, 10**8)])
+@pytest.mark.parametrize(("sampler", "some", "enough"), [
+    ("sage", 10**6, 10**7), ("ladies", 6 * 10**6, 10**8), ("fastgcn", 2 * 10**6, 10**8),
+])  # fmt: skip
 def test_a_bulk_is_as_large_as_its_prediction_fits(sampler, some, enough):
     graph = community_graph(150)
     sizes = {}
