@@ -84,13 +84,13 @@ def test_no_bulk_takes_more_than_was_predicted(large, fanouts, tight, only_new, 
 @pytest.mark.parametrize("numbering", STRUCTURES)
 @pytest.mark.parametrize("only_new", [False, True])
 @pytest.mark.parametrize("fanouts", [(4, 3, 2), (40, 2)])
-def test_recorded_bulks_of_two_shapes_take_no_more_than_was_predicted(large, fanouts, only_new, numbering):
+def test_a_recorded_bulk_and_one_beside_it_take_no_more_than_was_predicted(large, fanouts, only_new, numbering):
     n, b, counted = 20_000, 200, Counted()
     device = counted_engine(counted, 1 << 30).device
     there, device.numbering, device.graphs = device.matrix(large), numbering, Graphs(device)
     counted.peak = graph = counted.alive
     draws = [Stream(4).draw(Law.UNIFORM, layer=h) for h in range(len(fanouts))]
-    for k in (3, 2, 3):
+    for k in (3, 3, 2, 3):
         seeds = Selection.of([np.random.default_rng(j).choice(n, b, replace=False) for j in range(k)], n)
         bulk = expand(device, there, seeds, fanouts, draws, only_new)
     predicted = recorded_bytes(n, large.nnz, 3, 3 * b, fanouts, only_new, 1 << 30, numbering)

@@ -1,10 +1,11 @@
-"""Bulks that come again in the same shape: recorded once, captured as one CUDA graph, and replayed with one launch and one wait.
+"""Bulks that come again in the same shape: recorded, captured as one CUDA graph, and replayed with one launch and one wait.
 
 A replay runs the launches that were recorded, on the same arrays with the same numbers. So nothing in them may depend on what was
 drawn: hops are sized by the most that they can draw, b s_1 s_2 .., what a kernel must know it reads on the device, the seeds and the ids
 are copied to where they were, and the epoch rides with the ids (csrc/stream.h). Results are trimmed into arrays of their own.
 
-It pays where launches do: about 25 a hop, whatever k is, against room for what is not drawn. Recorded arrays are kept, all of them.
+It pays where launches do: about 25 a hop, whatever k is, against room for what is not drawn. Recorded arrays are kept, all of them, so one
+shape is: the last that came twice in a row. The small bulks at the start of an epoch and the last one are launched as ever.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from .device import Device, Matrix
 from .draws import FEW
 from .kernels import Launcher
 from .tables import Found
-
-KEPT = 2  # shapes: that of most bulks of an epoch, and that of the last one
 
 
 class Recorder:
@@ -77,7 +76,7 @@ class Recorded(NamedTuple):
 
 
 class Graphs:
-    """The bulks that a device has recorded.
+    """The bulk that a device has recorded.
 
     Parameters
     ----------
@@ -85,19 +84,22 @@ class Graphs:
 
     Attributes
     ----------
-    recorded : int
-        How often a shape was new, or no longer kept.
+    recorded, replayed : int
+        How often a bulk was recorded, and how often one was replayed.
     """
 
     def __init__(self, device: Device) -> None:
-        self._device, self._kept, self.recorded = device, dict[Any, Recorded](), 0
+        self._device, self.recorded, self.replayed = device, 0, 0
+        self._last: Any = None  # shape that came
+        self._shape: Any = None  # of what is kept
+        self._kept: Recorded | None = None
 
     def takes(self, fanouts: Sequence[int], draws: Sequence[Draw]) -> bool:
         """Whether the most that each hop draws is known before it."""
         return all(0 <= s <= FEW or (s > 0 and d.law in (Law.UNIFORM, Law.REPLACEMENT)) for s, d in zip(fanouts, draws, strict=True))
 
     def expand(self, a: Matrix, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> Bulk:
-        """See `bulk.expand`. Waits once; raises `ValueError` where it does not take the bulk."""
+        """See `bulk.expand`. Waits once where it replays; raises `ValueError` where it does not take the bulk."""
         if not self.takes(fanouts, draws):
             raise ValueError(f"hops that take all neighbours, or over {FEW} by key, are sized by what they find and not recorded")
         ids, epochs = seeds.minibatches, {draw.tag % MAX_EPOCHS for draw in draws}
@@ -105,17 +107,21 @@ class Graphs:
             epoch = epochs.pop()
             ids, draws = ids | epoch << 32, [replace(draw, tag=draw.tag - epoch) for draw in draws]
         shape = (id(a.indices), id(a.values), len(seeds), len(seeds.vertices), *fanouts, *draws, only_new, self._device.numbering)
-        known = self._kept.pop(shape, None)
-        asked = [self._device.put(part) for part in (seeds.pointers, seeds.vertices, ids)]
-        if known is None:
-            while len(self._kept) >= KEPT:
-                self._kept.pop(next(iter(self._kept)))
-            known = self._record(a, Asked(Found(*asked[:2]), asked[2]), fanouts, draws, only_new)
-        self._kept[shape] = known  # the last one is the last to go
-        for to, given in zip((*known.asked.seeds, known.asked.minibatches), asked, strict=True):
+        pointers, vertices, minibatches = (self._device.put(part) for part in (seeds.pointers, seeds.vertices, ids))
+        asked, again, self._last = Asked(Found(pointers, vertices), minibatches), shape == self._last, shape
+        if again and shape != self._shape:
+            self._shape, self._kept = None, None  # its memory is free before more is taken
+            self._shape, self._kept = shape, self._record(a, asked, fanouts, draws, only_new)
+        if self._kept is None or shape != self._shape:
+            return hop_after_hop(self._device, a, asked, fanouts, draws, only_new)
+        return self._replay(self._kept, asked, only_new)
+
+    def _replay(self, kept: Recorded, asked: Asked, only_new: bool) -> Bulk:
+        for to, given in zip((*kept.asked.seeds, kept.asked.minibatches), (*asked.seeds, asked.minibatches), strict=True):
             to[...] = given
-        known.start()
-        return trimmed(known.bulk, [self._device.get(counts) for counts in known.told], only_new)
+        kept.start()
+        self.replayed += 1
+        return trimmed(kept.bulk, [self._device.get(counts) for counts in kept.told], only_new)
 
     def _record(self, a: Matrix, asked: Asked, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> Recorded:
         launch = Recorder(self._device.launch)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from .bulk import most_found
 from .draws import DRAWING_BLOCKS, FEW
-from .graphs import KEPT
 from .tables import STRUCTURES, Name, chosen
 
 NUMBERING = 12  # bytes of a place while it is numbered, beside its slot: rank, int64; mark, int32
@@ -71,10 +70,8 @@ def bulk_bytes(
 def recorded_bytes(
     n: int, entries: int, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, free: int, numbering: Name | None = None
 ) -> BulkBytes:
-    """Bytes where bulks are recorded (`graphs`): of `KEPT` shapes, with room for all that hops may draw, and nothing is given back.
-
-    Parameters are those of `bulk_bytes`, of which the results that are kept are copies.
-    """
+    """Bytes where bulks are recorded (`graphs`): of one with room for all that its hops may draw, of which nothing is given back; beside
+    it others are launched, or results copied. Parameters are those of `bulk_bytes`."""
     structure = STRUCTURES[numbering or chosen(n, k, most_found(seeds, fanouts, entries, k), free)]
     rows, held, room, made = 0, 0, seeds, 12 * seeds
     for fanout in (None, *fanouts):
@@ -84,9 +81,8 @@ def recorded_bytes(
         made += 12 * rows + _scratch(rows, fanout or 0) + places + tables.all
         held += room
         rows = room if only_new else held
-    kept = bulk_bytes(n, entries, k, seeds, fanouts, only_new, free, numbering).kept
-    one = int(SLACK * (made + tables.standing)) + 8192 * (len(fanouts) + 2)
-    return BulkBytes(KEPT * one + kept, kept)
+    beside = bulk_bytes(n, entries, k, seeds, fanouts, only_new, free, numbering)
+    return BulkBytes(int(SLACK * (made + tables.standing)) + 8192 * (len(fanouts) + 2) + beside.peak, beside.kept)
 
 
 def _scratch(rows: int, s: int) -> int:
