@@ -26,8 +26,9 @@ by `split` counts into the tally of the one it was made from, so that a process 
 from __future__ import annotations
 
 import json
+import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,11 @@ _COUNT_BITS = 40  # of the word that goes ahead of a part; the other 23 say what
 
 class Comm(Primitives):
     """Typed collectives over `size` ranks."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a wait may take."""
+        return 300.0
 
     def __enter__(self) -> Comm:
         return self
@@ -164,16 +170,55 @@ class Comm(Primitives):
         """Begin `alltoall`; its result is had from ``.wait()`` of what is returned. Lengths are agreed in here."""
         held = self._checked_parts(parts, kind)
         dtype, shape = held[0].dtype, held[0].shape[1:]
-        self._note(f"alltoall {kind} {dtype.str} {shape}")
-        counts = self._agree_on_counts([len(part) for part in held], f"{kind} {dtype.str} {shape}")
+        row_bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+        counts = self.announce([len(part) for part in held], kind, f"{dtype.str} {shape}", row_bytes)
         out = np.empty((int(counts.sum()), *shape), dtype)
         into = np.split(out, np.cumsum(counts)[:-1])
         into[self.rank][:] = held[self.rank]
-        away = [part for r, part in enumerate(held) if r != self.rank and part.nbytes]
-        self._count(kind, len(away), sum(part.nbytes for part in away))
         if self.size == 1:
             return Arrival(into, LANDED)
         return Arrival(into, self._start_alltoall([_bytes_of(part) for part in held], [_bytes_of(part) for part in into], kind))
+
+    def announce(self, rows: Sequence[int], kind: str, made_of: str, row_bytes: int) -> np.ndarray:
+        """What goes ahead of an all-to-all, and all that is counted of it; for parts that travel in another way, this alone.
+
+        Parameters
+        ----------
+        rows : `size` integers
+            How many go to each rank.
+        kind : one of KINDS
+        made_of : str
+            Dtype and shape of a row, alike on all ranks.
+        row_bytes : int
+
+        Returns
+        -------
+        How many rows each rank has for this one: int64, shape (size,).
+        """
+        self._check_kind(kind)
+        self._note(f"alltoall {kind} {made_of}")
+        counts = self._agree_on_counts(list(rows), f"{kind} {made_of}")
+        away = [count * row_bytes for r, count in enumerate(rows) if r != self.rank and count * row_bytes]
+        self._count(kind, len(away), sum(away))
+        return counts
+
+    def wait_for(self, what: str, done: Callable[[], bool]) -> None:
+        """Wait for what travels between these ranks beside the collectives, with the deadline of a collective.
+
+        Raises
+        ------
+        PeerLost
+            If it is not done in time, or `done` fails; ranks that are processes end then.
+        """
+        until = time.monotonic() + self.patience
+        while time.monotonic() < until:
+            try:
+                if done():
+                    return
+            except RuntimeError as error:  # of whatever carries it
+                raise PeerLost(f"rank {self.rank}: {what} failed: {error}") from error
+            time.sleep(1e-5)
+        raise PeerLost(f"rank {self.rank} waited {self.patience:g} s for {what}")
 
     def split(self, color: int, key: int = 0) -> Comm:
         """The communicator of the ranks that name the same colour, ordered by key, then by rank.

@@ -110,11 +110,14 @@ class Primitives(ABC):
         """Leave together: return when every rank has called it, or is leaving the interpreter."""
 
     def _check(self, array: np.ndarray, kind: str, writable: bool = False) -> None:
-        if kind not in KINDS:
-            raise UsageError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
+        self._check_kind(kind)
         if not array.flags.c_contiguous or (writable and not array.flags.writeable):
             wanted = "C-contiguous and writable" if writable else "C-contiguous"
             raise UsageError(f"the array must be {wanted}; got shape {array.shape} with strides {array.strides}")
+
+    def _check_kind(self, kind: str) -> None:
+        if kind not in KINDS:
+            raise UsageError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
 
     def _note(self, what: str) -> None:
         self._history = zlib.crc32(what.encode(), self._history)

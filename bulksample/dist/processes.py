@@ -148,6 +148,16 @@ class ProcessComm(Comm):
 
     # ---- waiting
 
+    @property
+    def patience(self) -> float:
+        return self.watch.timeout
+
+    def wait_for(self, what: str, done: Callable[[], bool]) -> None:
+        try:
+            self._attempt(what, lambda: self.watch.wait(done, what + self._among, self._glance))
+        except RuntimeError as error:  # of whatever carries it
+            self._strike(f"{what} failed: {error}")
+
     def _complete(self, what: str, start: Callable[[], Callable[[], bool]]) -> None:
         """Start something non-blocking and poll what it returns until it is done."""
         what += self._among

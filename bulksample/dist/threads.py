@@ -71,6 +71,10 @@ class ThreadComm(Comm):
         super().__init__(rank, len(board.places))
         self._board, self._meetings = board, 0
 
+    @property
+    def patience(self) -> float:
+        return self._board.timeout
+
     def _exchange(self, mine: Any, what: str) -> list[Any]:
         """What every rank brings to this collective; all must bring the same `what`."""
         self._meetings += 1

@@ -100,7 +100,7 @@ class TorchComm(ProcessComm):
     def _start(self, parts: np.ndarray, lengths: list[int], into: np.ndarray, incoming: list[int]) -> Callable[[], bool]:
         """Begin an all-to-all of one-dimensional arrays, by numbers of entries for and from each rank; int64 or bytes."""
         options = torch_distributed.AllToAllOptions()
-        return _done(self._group.alltoall_base(torch.from_numpy(into), torch.from_numpy(parts), incoming, lengths, options))
+        return ended(self._group.alltoall_base(torch.from_numpy(into), torch.from_numpy(parts), incoming, lengths, options))
 
     def _exchange_shares(self, array: np.ndarray, counts: list[int], into: np.ndarray) -> Callable[[], bool]:
         size = array.itemsize
@@ -122,7 +122,7 @@ class TorchComm(ProcessComm):
         options = torch_distributed.BroadcastOptions()
         options.rootRank, options.rootTensor = root, 0
         what = f"broadcast {kind} {len(part)} bytes from rank {root}"
-        self._complete(what, lambda: _done(self._group.broadcast([torch.from_numpy(part)], options)))
+        self._complete(what, lambda: ended(self._group.broadcast([torch.from_numpy(part)], options)))
 
     def _alltoall_words(self, words: np.ndarray, what: str = "alltoall counts") -> np.ndarray:
         out = np.empty_like(words)
@@ -198,7 +198,7 @@ class _TorchPart(Part, TorchComm):
             self._group = process_group(self.backend, self.store, name, self.rank, self.size, more)
 
 
-def _done(work: Any) -> Callable[[], bool]:
+def ended(work: Any) -> Callable[[], bool]:
     """Whether a collective has ended; raises what it ended with."""
 
     def done() -> bool:

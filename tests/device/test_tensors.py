@@ -2,33 +2,68 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from launch import run_ranks
 
-from bulksample import UsageError
-from bulksample.device import tensors
-from bulksample.device.tensors import Grouped, Staged, group_of, meeting_place, over_nccl
+from bulksample import PeerLost, UsageError
+from bulksample.device import meeting, tensors
+from bulksample.device.meeting import meeting_place
+from bulksample.device.tensors import Grouped, Staged, over_nccl
 from bulksample.dist.threads import SerialComm, on_threads
 
+DTYPES = {np.int32: torch.int32, np.int64: torch.int64, np.float32: torch.float32, np.float16: torch.float16, np.uint8: torch.uint8}
+
+
+def exercise(comm, over, cases, seed=0):
+    """Ragged parts, some empty, as a communicator of tensors and that of their ranks send them: the same bits and the same counts."""
+    for case in range(seed, seed + cases):
+        rng = np.random.default_rng([case, comm.size])
+        dtype = list(DTYPES)[case % len(DTYPES)]
+        shape = [(), (3,), (2, 5), (0,)][rng.integers(4)]
+        sizes = rng.integers(0, 9, (comm.size, comm.size)) * rng.integers(0, 2, (comm.size, comm.size))
+        own = np.random.default_rng([case, comm.rank])
+        parts = [own.integers(0, 100, (rows, *shape)).astype(dtype) for rows in sizes[comm.rank]]
+        before = dict(comm.tally)
+        expected = comm.alltoall(parts, "topology")
+        between = dict(comm.tally)
+        arrival = over.start_alltoall([torch.from_numpy(part) for part in parts], "topology")
+        got = arrival.wait()
+        tallies = [{kind: np.subtract(b[kind], a[kind]).tolist() for kind in a} for a, b in ((before, between), (between, comm.tally))]
+        if over._comm is comm:
+            assert tallies[0] == tallies[1]
+        assert [part.dtype for part in got] == [DTYPES[dtype]] * comm.size
+        for part, there in zip(got, expected, strict=True):
+            assert part.shape == there.shape
+            assert part.numpy().tobytes() == there.tobytes()
+        whole, counts = arrival.whole()
+        assert counts == sizes[:, comm.rank].tolist()
+        assert whole.numpy().tobytes() == np.concatenate(expected).tobytes()
+
+
 RANKS = """
-import json, torch
+import json, sys, torch
+sys.path.insert(0, {folder!r})
+from test_tensors import exercise
 from bulksample.dist.comm import world
 from bulksample.dist.grid import ProcessGrid
-from bulksample.device.tensors import Grouped, Staged, group_of
+from bulksample.device.tensors import Grouped, Staged
 
 with world(60) as comm:
     grid = ProcessGrid(comm, 2)
     found = []
     for among in (comm, grid.row_comm, grid.column_comm):
         sums = []
-        for over in (Staged(among), Grouped(among, group_of(among, "gloo"), "gloo")):
+        for over in (Staged(among), Grouped(among, "gloo")):
             before = dict(among.tally)
             tensor = torch.arange(1001, dtype=torch.float32) * (comm.rank + 1)
             over.allreduce(tensor, "gradients")
             sent = among.tally["gradients"]
             sums.append((tensor.tolist(), [sent[0] - before["gradients"][0], sent[1] - before["gradients"][1]]))
         found.append(sums[0] == sums[1] and sums[0][0][-1] / 1000)
+        exercise(among, over, 10)
+        exercise(among, over.among(among.apart()), 3, seed=10)
     found = comm.gather_control(found)
     if comm.rank == 0:
         print(json.dumps(found))
@@ -38,9 +73,75 @@ with world(60) as comm:
 @pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 def test_rows_and_columns_of_the_grid_have_groups_of_their_own(launcher):
     """Whole numbers, so the order of a sum does not matter."""
-    ended = run_ranks(4, RANKS, 90, launcher=launcher)
+    ended = run_ranks(4, RANKS.format(folder=__file__.rsplit("/", 1)[0]), 90, launcher=launcher)
     assert ended.code == 0, ended
     assert json.loads(ended.out) == [[10, 3, 4], [10, 3, 6], [10, 7, 4], [10, 7, 6]]
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+@pytest.mark.parametrize("how", ["host", "gloo"])
+def test_parts_are_those_of_the_ranks_in_bits_and_bytes(p, how):
+    on_threads(p, lambda comm: exercise(comm, Staged(comm) if how == "host" else Grouped(comm, how), 20))
+
+
+@pytest.mark.parametrize("how", ["host", "gloo"])
+def test_half_of_a_float_travels_as_it_is(how):
+    def sent(comm):
+        over = Staged(comm) if how == "host" else Grouped(comm, how)
+        return over.alltoall([torch.tensor([1.5 + comm.rank, -2.0], dtype=torch.bfloat16)] * 2, "features")
+
+    for parts in on_threads(2, sent):
+        assert [part.tolist() for part in parts] == [[1.5, -2.0], [2.5, -2.0]]
+        assert parts[0].dtype == torch.bfloat16
+
+
+def test_ranks_that_bring_different_things_are_all_told():
+    def body(comm):
+        over = Grouped(comm, "gloo")
+        with pytest.raises(UsageError, match="one kind, dtype and shape of rows"):
+            over.alltoall([torch.zeros(2, dtype=torch.int32 if comm.rank else torch.int64)] * 2, "topology")
+        with pytest.raises(UsageError, match="kind must be one of"):
+            over.alltoall([torch.zeros(2)] * 2, "gossip")
+
+    on_threads(2, body)
+
+
+def test_a_group_that_fails_or_falls_silent_is_a_lost_peer():
+    def fails():
+        raise RuntimeError("connection closed by peer")
+
+    def body(comm):
+        with pytest.raises(PeerLost, match="rank 0: alltoall failed: connection closed by peer"):
+            comm.wait_for("alltoall", fails)
+        with pytest.raises(PeerLost, match=r"rank 0 waited 0.2 s for alltoall"):
+            comm.wait_for("alltoall", lambda: False)
+
+    on_threads(1, body, timeout=0.2)
+
+
+LOST = """
+import os, torch
+from bulksample.dist.comm import world
+from bulksample.device.tensors import Grouped
+
+with world(6) as comm:
+    over = Grouped(comm, "gloo")
+    comm.announce = lambda rows, *what: __import__("numpy").array(rows)  # so that the group alone is waited for
+    if comm.rank == 1:
+        {what}
+    over.alltoall([torch.zeros(3)] * 3, "features")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "said"), [
+    ("raise SystemExit(0)", "rank 1 left early while this rank is in"), ("os.kill(os.getpid(), 9)", "was killed by signal 9"),
+    ("import time; time.sleep(60)", "waited 6 s for alltoall features 36 bytes for 36 by gloo"),
+])  # fmt: skip
+def test_a_rank_that_is_missed_by_a_group_ends_all(what, said):
+    ended = run_ranks(3, LOST.format(what=what), 60)
+    assert ended.code == 75, ended
+    assert said in ended.err, ended
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
@@ -66,7 +167,7 @@ def test_staging_brings_the_sum_back_to_a_device(monkeypatch):
 
 
 def test_what_nccl_cannot_add_is_staged_or_refused_on_all_ranks(monkeypatch):
-    monkeypatch.setattr(tensors, "device_name", str)
+    monkeypatch.setattr(meeting, "device_name", str)
     here = torch.device("cpu")
     assert over_nccl(SerialComm(), here, "nccl").name == "host"
     assert on_threads(2, lambda comm: over_nccl(comm, here, "auto").name) == ["host", "host"]
@@ -85,7 +186,7 @@ def test_ranks_that_share_a_device_do_not_use_nccl(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     made = []
     monkeypatch.setattr(tensors, "group_of", lambda comm, backend: made.append(backend))
-    monkeypatch.setattr(tensors, "device_name", str)
+    monkeypatch.setattr(meeting, "device_name", str)
     one = on_threads(2, lambda comm: over_nccl(comm, torch.device("cuda", 0), "auto").name)
     each = on_threads(2, lambda comm: over_nccl(comm, torch.device("cuda", comm.rank), "auto").name)
     assert (one, each, made) == (["host", "host"], ["nccl", "nccl"], ["nccl", "nccl"])
@@ -101,7 +202,7 @@ def test_ranks_of_one_machine_meet_on_it_and_others_where_they_are_told(ranks, f
 
 def test_one_rank_makes_a_group_alone():
     tensor = torch.ones(3)
-    Grouped(SerialComm(), group_of(SerialComm(), "gloo"), "gloo").allreduce(tensor, "gradients")
+    Grouped(SerialComm(), "gloo").allreduce(tensor, "gradients")
     assert tensor.tolist() == [1, 1, 1]
 
 
@@ -111,12 +212,12 @@ torch.set_num_threads(1)
 from communities import community_graph
 from bulksample.dist.comm import world
 from bulksample.device.place import Place
-from bulksample.device.tensors import Grouped, group_of
+from bulksample.device.tensors import Grouped
 from bulksample.train.loop import train
 
 class Gloo(Place):
     def tensors(self, comm):
-        return Grouped(comm, group_of(comm, "gloo"), "gloo")
+        return Grouped(comm, "gloo")
 
 with world(60) as comm:
     small = {"fanouts": (3, 2), "hidden": 8, "batch_size": 16, "epochs": 2, "threads": 1, "quiet": True, "batch_norm": True}
