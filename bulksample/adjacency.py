@@ -62,11 +62,16 @@ class Adjacency(Protocol):
 
 
 @runtime_checkable
-class Expands(Protocol):
+class ExpandsRows(Protocol):
     """An adjacency that can also take minibatches through all hops in one call; the others are asked hop by hop."""
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
-        """`sample_rows` hop by hop, numbered; see `Backend.expand`."""
+        """`sample_rows` hop by hop, numbered; see `Backend.expand`. Collective where A lies on many ranks."""
+
+
+@runtime_checkable
+class Expands(ExpandsRows, Protocol):
+    """One that does so by itself, asking no other rank."""
 
     def expand_tables(self, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
         """Bytes that it takes beside what it returns; see `Backend.expand_tables`."""

@@ -44,32 +44,22 @@ def fitting(n: int, row_bytes: int, free: int) -> Held:
     return Held(rows, n, rows * row_bytes + 4 * n) if rows else Held(0, n, 0)
 
 
-class DeviceFeatures(FeatureSource):
-    """Dense features of a graph that lies whole on this rank, gathered by the device.
+class HeldRows:
+    """Rows of numbers on a device as far as they fit, the others in memory of the host that its kernels read.
 
     Parameters
     ----------
     card : Card
-    features : Features
-        As they lie on the host.
+    x : float32, float16, or uint16 for bfloat16, shape (n, f)
     heat : integers, shape (n,)
         How often each row is expected to be read.
     free : int
-        Bytes of the device that features may take.
-
-    Notes
-    -----
-    A minibatch of N vertices reads and writes N rows; of those that are not on the device, the bytes cross the bus.
+        Bytes of the device that they may take.
     """
 
-    is_sparse = False
-
-    def __init__(self, card: Card, features: Features, heat: np.ndarray, free: int) -> None:
-        x, scale = features.stored()
-        assert isinstance(x, np.ndarray)
-        self._card, self.width, self._type = card, features.width, _TYPES[x.dtype]
-        self._scale = None if scale is None else card.put(scale)
-        self.held = fitting(len(x), x.itemsize * self.width, free)
+    def __init__(self, card: Card, x: np.ndarray, heat: np.ndarray, free: int) -> None:
+        self._card, self._width, self._type = card, x.shape[1], _TYPES[x.dtype]
+        self.held = fitting(len(x), x.itemsize * self._width, free)
         self._x, self._cache = self._placed(x, heat)
 
     def _placed(self, x: np.ndarray, heat: np.ndarray) -> tuple[Any, Cache]:
@@ -82,6 +72,39 @@ class DeviceFeatures(FeatureSource):
         hot, slots = np.argsort(-heat.astype(np.int64), kind="stable")[: self.held.rows], np.full(len(x), -1, np.int32)
         slots[hot] = np.arange(len(hot), dtype=np.int32)
         return pinned, Cache(device.put(x[hot]).reshape(-1), device.put(slots))
+
+    def take(self, rows: torch.Tensor, wanted: str = "float32") -> torch.Tensor:
+        """Some rows as ``wanted`` numbers: shape (len(rows), f)."""
+        named = self._card.array(rows.int())
+        taken = self._card.tensor(gather(self._card.kernels, self._x, self._width, named, self._type, wanted, self._cache))
+        return taken.view(getattr(torch, wanted)).reshape(len(rows), self._width)
+
+
+class DeviceFeatures(FeatureSource):
+    """Dense features of a graph that lies whole on this rank, gathered by the device.
+
+    Parameters
+    ----------
+    card : Card
+    features : Features
+        As they lie on the host.
+    heat, free
+        See `HeldRows`.
+
+    Notes
+    -----
+    A minibatch of N vertices reads and writes N rows; of those that are not on the device, the bytes cross the bus.
+    """
+
+    is_sparse = False
+
+    def __init__(self, card: Card, features: Features, heat: np.ndarray, free: int) -> None:
+        x, scale = features.stored()
+        assert isinstance(x, np.ndarray)
+        self._card, self.width = card, features.width
+        self._scale = None if scale is None else card.put(scale)
+        self.rows = HeldRows(card, x, heat, free)
+        self.held = self.rows.held
 
     def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
         stages = self._card.stages
@@ -98,9 +121,8 @@ class DeviceFeatures(FeatureSource):
         return self.held.nbytes
 
     def _gathered(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
-        named = self._card.put(vertices).int()
-        rows = gather(self._card.kernels, self._x, self.width, self._card.array(named), self._type, "float32", self._cache)
-        x = self._card.tensor(rows).reshape(len(named), self.width)
+        named = self._card.put(vertices)
+        x = self.rows.take(named)
         return x if self._scale is None else x.mul_(self._scale[named.long()][:, None])
 
 

@@ -9,20 +9,26 @@ from typing import Any, cast
 import torch
 
 from .. import backends
-from ..adjacency import LocalAdjacency
+from ..adjacency import Adjacency, LocalAdjacency
 from ..backends.base import Backend
 from ..backends.cuda import Cuda
 from ..backends.gpu.nvrtc import DeviceLauncher, local_rank, share_pool
 from ..config import TrainConfig
 from ..dist.base import Comm
+from ..dist.blockrows import BlockRowAdjacency
+from ..dist.owner import OwnerAdjacency
 from ..errors import BackendUnavailable, UsageError
-from ..gnn.features import Features
+from ..gnn.features import ExchangedFeatures, Features, FeatureSource
 from ..gnn.model import Model
+from ..gnn.partitioned import BlockView
 from ..gnn.view import View
 from ..gnn.whole import WholeShare, WholeView
+from ..samplers import NodeWise, Sampler
 from . import edges  # noqa: F401  # how attention and pooling see a block there
+from .blocks import DeviceOwnerAdjacency
 from .bulks import BulkOrder, DeviceAdjacency
 from .card import Card
+from .exchange import DeviceExchange, travels
 from .features import DeviceFeatures, MovedFeatures, heat_of, room_for_features
 from .inference import DeviceShare
 from .streams import cuda_stages
@@ -55,8 +61,16 @@ class Place:
         """Where samples are drawn."""
         return drawing(config.backend, threads)
 
-    def view(self, view: View) -> View:
-        """The graph as this rank sees it, brought to where it computes."""
+    def view(self, view: View, over: TensorComm, sampler: Sampler, ahead: bool) -> View:
+        """The graph as this rank sees it, brought to where it computes; collective.
+
+        Parameters
+        ----------
+        over : TensorComm
+            What `tensors` gave.
+        ahead : bool
+            Whether another thread samples meanwhile.
+        """
         return view
 
     def model(self, model: Model) -> Model:
@@ -76,7 +90,7 @@ class Place:
         return None
 
     def tensors(self, comm: Comm) -> TensorComm:
-        """How tensors are added over ranks; collective."""
+        """How tensors travel between ranks; collective."""
         return Staged(comm)
 
     def facts(self) -> dict[str, Any]:
@@ -110,11 +124,10 @@ class DevicePlace(Place):
     def backend(self, config: TrainConfig, threads: int) -> Backend:
         return self.card.engine if config.backend in ("auto", "cuda") else drawing(config.backend, threads)
 
-    def view(self, view: View) -> View:
+    def view(self, view: View, over: TensorComm, sampler: Sampler, ahead: bool) -> View:
         card = self.card
-        if isinstance(view.adjacency, LocalAdjacency) and view.adjacency.backend is card.engine:
-            view.adjacency = DeviceAdjacency(view.adjacency, card)
-        view.features, view.share.chunk = self._features(view), CHUNK_NUMBERS
+        view.adjacency, view.features = self._adjacency(view.adjacency, over, sampler, ahead), self._features(view, over)
+        view.share.chunk = CHUNK_NUMBERS
         if isinstance(view.share, WholeShare):
             view.share.compute_on(view.features, card.put(view.share.all_degrees))
         if view.all_degrees is not None:
@@ -124,14 +137,35 @@ class DevicePlace(Place):
             torch.cuda.synchronize(self.where)  # what was put there was not put by the streams that read it
         return view
 
-    def _features(self, view: View) -> DeviceFeatures | MovedFeatures:
-        self._lies = {"features_on": "host"}
-        if not isinstance(view, WholeView) or view.features.is_sparse:
-            return MovedFeatures(self.card, view.features)
-        graph = view.graph.adjacency
-        room = room_for_features(self.card.kernels.free_bytes, graph)
-        made = DeviceFeatures(self.card, cast(Features, view.features), heat_of(graph), room)
-        self._lies = {"features_on": str(made.held), "features_device_bytes": made.held.nbytes}
+    def _adjacency(self, adjacency: Adjacency, over: TensorComm, sampler: Sampler, ahead: bool) -> Adjacency:
+        """A on the device, if that is where minibatches are drawn; block rows ask each other by `over` where that is safe."""
+        if isinstance(adjacency, BlockRowAdjacency):
+            self._lies["samples_by"] = "host"
+        if adjacency.backend is not self.card.engine:
+            return adjacency
+        if isinstance(adjacency, OwnerAdjacency) and isinstance(sampler, NodeWise):
+            column = adjacency.grid.column_comm
+            apart = over.among(column) if over.concurrent or not ahead else Staged(column)
+            self._lies["samples_by"] = apart.name
+            return DeviceOwnerAdjacency(adjacency, self.card, apart)
+        return DeviceAdjacency(adjacency, self.card) if isinstance(adjacency, LocalAdjacency) else adjacency
+
+    def _features(self, view: View, over: TensorComm) -> FeatureSource:
+        """Rows that other ranks hold are fetched by devices where they can reach each other, else on the host."""
+        free, source = self.card.kernels.free_bytes, view.features
+        made: DeviceExchange | DeviceFeatures | None = None
+        if isinstance(view, BlockView) and travels(source) and over.name != "host":
+            room, among = room_for_features(free, view.block.adjacency), over.among(view.grid.column_comm)
+            made = DeviceExchange(self.card, cast(ExchangedFeatures, source), among, room)
+        elif isinstance(view, WholeView) and not source.is_sparse:
+            graph = view.graph.adjacency
+            made = DeviceFeatures(self.card, cast(Features, source), heat_of(graph), room_for_features(free, graph))
+        if isinstance(view, BlockView):
+            self._lies["features_by"] = over.name if made else "host"
+        self._lies["features_on"] = str(made.held) if made else "host"
+        if made is None:
+            return MovedFeatures(self.card, source)
+        self._lies["features_device_bytes"] = made.held.nbytes
         return made
 
     def model(self, model: Model) -> Model:

@@ -118,10 +118,19 @@ class RowExchange:
         rows[cached] = self.cache.rows[at[cached]]
         return Fetch(arrival, rows, away, place, self)
 
+    def as_held(self) -> np.ndarray:
+        """All own rows as they travel; as they are where codec fp32 would widen them."""
+        return self._rows if self.codec.name == "fp32" else self._encoded(np.arange(self._first, self._end, dtype=np.int32))
+
+    def check_own(self, low: int, high: int) -> None:
+        """Raise `PeerLost` where this rank is asked for rows that it does not hold."""
+        if not self._first <= low <= high < self._end:
+            raise PeerLost(f"rank {self.comm.rank} was asked for rows {low} to {high}; it holds {self._first} to {self._end}")
+
     def _encoded(self, ids: np.ndarray) -> np.ndarray:
         """Some own rows as they travel; what others ask for is checked."""
-        if len(ids) and not (self._first <= ids.min() and ids.max() < self._end):
-            raise PeerLost(f"rank {self.comm.rank} was asked for rows {ids.min()} to {ids.max()}; it holds {self._first} to {self._end}")
+        if len(ids):
+            self.check_own(ids.min(), ids.max())
         at = ids - self._first
         return self.codec.encode(self._rows[at], ids if self._names is None else self._names[at])
 

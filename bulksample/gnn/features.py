@@ -161,21 +161,21 @@ class ExchangedFeatures(FeatureSource):
         self, column: Comm, layout: Layout, block: np.ndarray | CSR, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0,
         heat: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        self.width, self.is_sparse, self._layout = int(block.shape[1]), isinstance(block, CSR), layout
+        self.width, self.is_sparse, self.layout = int(block.shape[1]), isinstance(block, CSR), layout
         self.block = normalised(block, norm)
-        self._exchange: RowExchange | SparseRowExchange
+        self.exchange: RowExchange | SparseRowExchange
         if isinstance(self.block, CSR):
             if codec != "fp32" or cache_bytes:
                 raise UsageError("the features are sparse; they travel as they are, so feature_codec fp32 and cache_bytes 0 would fit")
-            self._exchange = SparseRowExchange(column, layout.bounds, self.block)
+            self.exchange = SparseRowExchange(column, layout.bounds, self.block)
         else:
-            self._exchange = RowExchange(column, layout.bounds, self.block, codec, cache_bytes, heat, names=layout.members(column.rank))
+            self.exchange = RowExchange(column, layout.bounds, self.block, codec, cache_bytes, heat, names=layout.members(column.rank))
 
     def start(self, vertices: np.ndarray) -> _Travelling:
-        return _Travelling(self._exchange.start(self._layout.places(vertices)))
+        return _Travelling(self.exchange.start(self.layout.places(vertices)))
 
     def nbytes(self) -> int:
-        cached = self._exchange.cache.rows.nbytes if isinstance(self._exchange, RowExchange) else 0
+        cached = self.exchange.cache.rows.nbytes if isinstance(self.exchange, RowExchange) else 0
         return _nbytes(self.block) + cached
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from ..config import TrainConfig
 from ..dist.base import Comm
@@ -156,10 +157,12 @@ class Minibatches(Steps):
         return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes}
 
 
-def _vertices(minibatches: list[MiniBatch | None]) -> np.ndarray:
-    """Of all of them; of a single one as they lie."""
-    lists = [np.empty(0, np.int32) if minibatch is None else minibatch.vertices for minibatch in minibatches]
-    return lists[0] if len(lists) == 1 else np.concatenate(lists)
+def _vertices(minibatches: list[MiniBatch | None]) -> Any:
+    """Of all of them, where they lie."""
+    lists: list[Any] = [minibatch.vertices for minibatch in minibatches if minibatch is not None]
+    if len(lists) < 2:
+        return lists[0] if lists else np.empty(0, np.int32)
+    return torch.cat(lists) if isinstance(lists[0], torch.Tensor) else np.concatenate(lists)
 
 
 class WholeGraph(Steps):

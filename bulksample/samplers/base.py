@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ..adjacency import Adjacency, Expands, ExpandsLayers, LayerLaw, Predicts
+from ..adjacency import Adjacency, Expands, ExpandsLayers, ExpandsRows, LayerLaw, Predicts
 from ..backends.base import LayerPicks, check_fanout
 from ..backends.hops import Expansion, Hop, hop_by_hop
 from ..errors import UsageError
@@ -109,7 +109,7 @@ class NodeWise(Sampler):
         """The law of a hop."""
 
     def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
-        if not isinstance(adjacency, Expands):
+        if not isinstance(adjacency, ExpandsRows):
             return super().expand(adjacency, seeds, stream, epoch)
         draws = [self.draw(stream, hop, epoch) for hop in range(len(self.fanouts))]
         return adjacency.expand(seeds, self.fanouts, draws, self.frontier == "new")

@@ -84,7 +84,8 @@ class Trainer:
         if config.task == "nodes":
             check_metric(config.metric, view.num_classes)
         self.ledger = Ledger(self.comm, view.sampling, self.place.phase)
-        self.view, self.tensors = self.method.view(self.place.view(view), self.comm), self.place.tensors(self.comm)
+        self.tensors = self.place.tensors(self.comm)
+        self.view = self.method.view(self.place.view(view, self.tensors, self.sampler, self.division.sample > 0), self.comm)
         self.data = {**sizes_of(graph), "features": view.num_features, "classes": view.num_classes, "seeds": len(view.seeds)}
         self.supply = self.method.supply(self)
         if self.supply.together != config.fetch_together:

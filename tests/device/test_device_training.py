@@ -117,8 +117,8 @@ def test_the_rows_that_are_kept_are_the_hottest():
     card = emulated_card()
     features = DeviceFeatures(card, Features(graph), heat, 4 * 60 + 32 * 10)
     assert str(features.held) == "pinned memory, 10 of 60 rows on the device"
-    assert set(np.flatnonzero(features._cache.slots >= 0)) == set(np.flatnonzero(heat >= 50))
-    features._x[: 60 * 8].reshape(60, 8)[heat >= 50] = np.nan  # so a hot row that is read from the host would show
+    assert set(np.flatnonzero(features.rows._cache.slots >= 0)) == set(np.flatnonzero(heat >= 50))
+    features.rows._x[: 60 * 8].reshape(60, 8)[heat >= 50] = np.nan  # so a hot row that is read from the host would show
     asked = rng.integers(0, 60, 200).astype(np.int32)
     assert (features.fetch(asked).numpy() == graph.features[asked]).all()
     assert features.fetch(np.empty(0, np.int32)).shape == (0, 8)

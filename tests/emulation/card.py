@@ -7,6 +7,7 @@ import torch
 from bulksample.device.card import Card
 from bulksample.device.place import DevicePlace
 from bulksample.device.streams import Stages
+from bulksample.device.tensors import Grouped
 
 from .host import emulated
 
@@ -38,3 +39,15 @@ def emulated_card(notes=None, **options):
 def emulated_place(precision="fp32", notes=None, **options):
     """A `Place` on it."""
     return DevicePlace(emulated_card(notes, **options), precision)
+
+
+class Reaching(DevicePlace):
+    """A device that reaches those of other ranks, as over NCCL; gloo stands for it."""
+
+    def tensors(self, comm):
+        return Grouped(comm, "gloo")
+
+
+def reaching_place(**options):
+    """A `Place` on an emulated card that reaches those of other ranks."""
+    return Reaching(emulated_card(**options))
