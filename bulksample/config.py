@@ -143,7 +143,7 @@ class Computing(Options):
     group, title = "computing", "Computing"
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where the model is trained; auto: on a GPU that is there and can.")
     precision: Literal["fp32", "tf32", "bf16"] = Field("fp32", description="Of products with weights; sums over edges are fp32.")
-    device_comm: Literal["auto", "host", "nccl"] = Field("auto", description="How gradients travel between devices; auto: NCCL if it can.")
+    device_comm: Literal["auto", "host", "nccl", "mpi"] = Field("auto", description="How devices reach each other; auto: NCCL if it can.")
 
 
 class Ahead(Options):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import subprocess
 import sys
 
 from .. import __version__
@@ -16,6 +17,7 @@ EXTRAS = {
     "cupy": "cuda", "torch_geometric": "pyg", "ogb": "ogb", "matplotlib": "plot",
     "jinja2": "plot", "tensorboard": "tensorboard", "wandb": "wandb", "mlflow-skinny": "mlflow",
 }  # fmt: skip
+_MPI_SECONDS = 20  # to start alone
 
 
 def info(json_file: JsonOption = None) -> None:
@@ -28,12 +30,23 @@ def info(json_file: JsonOption = None) -> None:
             "processors": processors(),
             "backends": available(),
             **{name: f"missing: {why_not(name)}" if why_not(name) else "available" for name in ("native", "cuda")},
+            "mpi_reads_device_memory": _cuda_aware(),
             "extras": {name: _version(name) or f"missing: pip install 'bulksample[{extra}]'" for name, extra in EXTRAS.items()},
             "executable": sys.executable,
         },
         json_file,
         "bulksample",
     )
+
+
+def _cuda_aware() -> str:
+    """Asked by another process: it starts MPI, which some machines refuse outside a job."""
+    asked = "from bulksample.dist.comm import cuda_aware as a; print(*('yes' if a().aware else 'no', a().reason), sep=': ')"
+    try:
+        ended = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=_MPI_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"not known: MPI did not start within {_MPI_SECONDS} s"
+    return ended.stdout.strip() if ended.returncode == 0 else f"not known: MPI did not start here (exit {ended.returncode})"
 
 
 def _version(distribution: str) -> str | None:

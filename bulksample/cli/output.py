@@ -14,11 +14,13 @@ SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Everything rando
 _FILE_ONLY = ("config", "balance", "data", "environment")  # of a run: in its JSON, too long for a table
 
 
-def tell_launch(ranks: int, threads: str) -> None:
-    """Say on standard error how the ranks were started, and what each has of its machine."""
+def tell_launch(ranks: int, threads: str, reach: str = "") -> None:
+    """Say on standard error how the ranks were started, what each has of its machine, and how their devices reach each other."""
     from ..dist.launchers import launched
 
     print(f"bulksample: {ranks} ranks by {launched().launcher}, threads of a rank: {threads}", file=sys.stderr)
+    if reach:
+        print(f"bulksample: {reach}", file=sys.stderr)
 
 
 def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool = True) -> None:

@@ -32,10 +32,11 @@ from .exchange import DeviceExchange, travels
 from .features import DeviceFeatures, MovedFeatures, heat_of, room_for_features
 from .inference import DeviceShare
 from .streams import cuda_stages
-from .tensors import Staged, TensorComm, over_nccl
+from .tensors import Staged, TensorComm, over_devices
 
 DEVICES = ("auto", "cpu", "cuda")
 METHODS = ("sync",)  # that train on a device
+_BY = {"samples": "samples_by", "features": "features_by"}
 CHUNK_NUMBERS = 2**28  # of exact inference, held at once: many small chunks would leave a device idle
 
 
@@ -93,6 +94,10 @@ class Place:
         """How tensors travel between ranks; collective."""
         return Staged(comm)
 
+    def told(self, over: TensorComm) -> str:
+        """What the user is told of how the ranks reach each other; empty where there is nothing to tell."""
+        return ""
+
     def facts(self) -> dict[str, Any]:
         """For the report."""
         return {"device": self.where.type, "precision": self.precision}
@@ -105,7 +110,7 @@ class DevicePlace(Place):
     ----------
     card : Card
     precision : {"fp32", "tf32", "bf16"}
-    device_comm : {"auto", "host", "nccl"}
+    device_comm : {"auto", "host", "nccl", "mpi"}
 
     Attributes
     ----------
@@ -187,7 +192,11 @@ class DevicePlace(Place):
         return self.card.kernels.free_bytes // 8
 
     def tensors(self, comm: Comm) -> TensorComm:
-        return over_nccl(comm, self.where, self._device_comm)
+        return over_devices(comm, self.where, self._device_comm)
+
+    def told(self, over: TensorComm) -> str:
+        others = [f"; {what} by {self._lies[key]}" for what, key in _BY.items() if key in self._lies]
+        return f"between devices: {over.name} ({over.why}){''.join(others)}"
 
     def facts(self) -> dict[str, Any]:
         return {**super().facts(), **self._lies}
@@ -217,8 +226,8 @@ def make_place(config: TrainConfig) -> Place:
 
 
 def _host(config: TrainConfig) -> Place:
-    if config.device_comm == "nccl":
-        raise UsageError("device_comm nccl is of tensors on devices, and this run computes on the cpu; auto would fit")
+    if config.device_comm in ("nccl", "mpi"):
+        raise UsageError(f"device_comm {config.device_comm} is of tensors on devices, and this run computes on the cpu; auto would fit")
     return Place(config.precision)
 
 

@@ -1,7 +1,8 @@
 """Collectives of tensors that lie on a device.
 
 `Staged` copies them to the host, where any communicator moves them; that always works. `Grouped` gives them to torch.distributed:
-NCCL moves them between devices, gloo between hosts. Both mean what `dist.base.Comm` means, and count the same bytes.
+NCCL moves them between devices, gloo between hosts. `Direct` hands them to an MPI library that reads device memory. All mean what
+`dist.base.Comm` means, and count the same bytes.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import torch
 import torch.distributed as torch_distributed
 
 from ..dist.base import Comm
+from ..dist.mpi import MpiComm
 from ..dist.torched import ended
 from ..errors import UsageError
 from .meeting import group_of, why_not_nccl
 
-DEVICE_COMMS = ("auto", "host", "nccl")
+DEVICE_COMMS = ("auto", "host", "nccl", "mpi")
 
 
 class TensorArrival:
@@ -126,17 +128,13 @@ class Grouped(TensorComm):
         self.concurrent, self.why = backend != "nccl", "a device for each rank"
 
     def allreduce(self, tensor: torch.Tensor, kind: str) -> None:
-        comm = self._comm
-        share = len(range(comm.rank, len(tensor), comm.size)) * tensor.element_size()
-        comm.count(kind, 2 * (comm.size - 1), tensor.nbytes - share + (comm.size - 1) * share)
+        _count_sum(self._comm, tensor, kind)
         self._wait(self._group.allreduce([tensor]), f"allreduce {kind} {tuple(tensor.shape)}")
 
     def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> TensorArrival:
         """As bytes, which every back end takes; the part for this rank goes the same way."""
-        held, shape = torch.cat(list(parts)), parts[0].shape[1:]
-        row = held.element_size() * shape.numel()
-        counts = self._comm.announce([len(part) for part in parts], kind, f"{held.dtype} {tuple(shape)}", row).tolist()
-        out = held.new_empty((sum(counts), *shape))
+        held, counts = torch.cat(list(parts)), _announced(self._comm, parts, kind)
+        out, row = held.new_empty((sum(counts), *held.shape[1:])), held.element_size() * held.shape[1:].numel()
         lengths = [row * count for count in counts], [row * len(part) for part in parts]
         work = self._group.alltoall_base(_bytes(out), _bytes(held), *lengths, torch_distributed.AllToAllOptions())
 
@@ -154,23 +152,84 @@ class Grouped(TensorComm):
         self._comm.wait_for(f"{what} by {self.name}", ended(work))
 
 
-def over_nccl(comm: Comm, where: torch.device, asked: str) -> TensorComm:
+class Direct(TensorComm):
+    """Over MPI, which is handed the tensors themselves; sums are those of `Staged` to the bit.
+
+    Parameters
+    ----------
+    comm : MpiComm
+        Of a library that reads the memory in which tensors lie. It knows nothing of streams: the host waits before it sends.
+    """
+
+    name = "mpi"
+
+    def __init__(self, comm: MpiComm, why: str = "") -> None:
+        self._comm, self.why = comm, why
+
+    def allreduce(self, tensor: torch.Tensor, kind: str) -> None:
+        comm, counts = self._comm, [len(range(r, len(tensor), self._comm.size)) for r in range(self._comm.size)]
+        _count_sum(comm, tensor, kind)
+        shares = self._start(tensor.split(counts), [counts[comm.rank]] * comm.size, kind).wait()
+        total = torch.zeros_like(shares[0])
+        for share in shares:
+            total += share
+        tensor.copy_(self._start([total] * comm.size, counts, kind).whole()[0])
+
+    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> TensorArrival:
+        return self._start(parts, _announced(self._comm, parts, kind), kind)
+
+    def among(self, comm: Comm) -> TensorComm:
+        assert isinstance(comm, MpiComm)
+        return Direct(comm, self.why)
+
+    def _start(self, parts: Sequence[torch.Tensor], counts: list[int], kind: str) -> TensorArrival:
+        out, rank = parts[0].new_empty((sum(counts), *parts[0].shape[1:])), self._comm.rank
+        into = out.split(counts)
+        into[rank].copy_(parts[rank])
+        if out.is_cuda:
+            torch.cuda.current_stream(out.device).synchronize()
+        flight = self._comm.start_bytes([_bytes(part) for part in parts], [_bytes(part) for part in into], kind)
+
+        def land() -> tuple[torch.Tensor, list[int]]:
+            flight.wait()
+            return out, counts
+
+        return TensorArrival(land)
+
+
+def over_devices(comm: Comm, where: torch.device, asked: str) -> TensorComm:
     """How tensors travel between the devices of the ranks of a communicator; collective, and alike on every rank.
 
     Raises
     ------
     UsageError
-        On all ranks, if NCCL was asked for and some rank cannot take part.
+        On all ranks, if NCCL, or MPI, was asked for and some rank cannot take part.
     """
     if comm.size == 1 or asked == "host":
         return Staged(comm, "one rank" if comm.size == 1 else "as asked for")
-    why = why_not_nccl(comm, where)
-    if why is None:
+    not_nccl, aware = why_not_nccl(comm, where), comm.cuda_aware
+    not_mpi = next((reason for yes, reason in comm.gather_control(list(aware)) if not yes), None)
+    if asked == "mpi" and not_mpi is None and isinstance(comm, MpiComm):
+        return Direct(comm, aware.reason)
+    if asked != "mpi" and not_nccl is None:
         return Grouped(comm, "nccl")
-    if asked == "nccl":
-        raise UsageError(f"device_comm nccl was asked for, but {why}; device_comm host would fit")
-    return Staged(comm, why)
+    if asked != "auto":
+        raise UsageError(f"device_comm {asked} was asked for, but {not_mpi if asked == 'mpi' else not_nccl}; device_comm host would fit")
+    return Staged(comm, f"{not_nccl}; {not_mpi or aware.reason + ', so device_comm mpi would work'}")
+
+
+def _announced(comm: Comm, parts: Sequence[torch.Tensor], kind: str) -> list[int]:
+    """How much each rank has for this one; see `Comm.announce`."""
+    shape, row = tuple(parts[0].shape[1:]), parts[0].element_size() * parts[0].shape[1:].numel()
+    counts: list[int] = comm.announce([len(part) for part in parts], kind, f"{parts[0].dtype} {shape}", row).tolist()
+    return counts
+
+
+def _count_sum(comm: Comm, tensor: torch.Tensor, kind: str) -> None:
+    """As `Comm.allreduce` does."""
+    share = len(range(comm.rank, len(tensor), comm.size)) * tensor.element_size()
+    comm.count(kind, 2 * (comm.size - 1), tensor.nbytes - share + (comm.size - 1) * share)
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(-1).view(torch.uint8)
+    return tensor.contiguous().view(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)

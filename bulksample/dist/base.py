@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import PeerLost, UsageError
+from .cudaaware import CudaAware
 from .primitives import KINDS, LANDED, MOST_ELEMENTS, Arrival, Flight, Primitives, Traffic
 
 __all__ = ["KINDS", "LANDED", "MOST_ELEMENTS", "Arrival", "Comm", "Flight", "Primitives", "Traffic"]
@@ -48,6 +49,11 @@ class Comm(Primitives):
     def patience(self) -> float:
         """Seconds that a wait may take."""
         return 300.0
+
+    @property
+    def cuda_aware(self) -> CudaAware:
+        """Whether what moves the bytes of these ranks reads and writes device memory."""
+        return CudaAware(False, "the ranks do not meet by MPI")
 
     def __enter__(self) -> Comm:
         return self

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import PeerLost, UsageError
 from .base import KINDS, Comm, Traffic
+from .cudaaware import CudaAware, ask
 from .launchers import Launch, launched
 from .mpi import MpiComm
 from .processes import ProcessComm
@@ -23,7 +24,7 @@ from .sharedmemory import forget_names, sweep
 from .threads import SerialComm
 from .watch import arm, armed
 
-__all__ = ["KINDS", "Comm", "MpiComm", "SerialComm", "Traffic", "abort_world", "world"]
+__all__ = ["KINDS", "Comm", "MpiComm", "SerialComm", "Traffic", "abort_world", "cuda_aware", "world"]
 
 OUTSIDE_SECONDS = 30.0  # beyond the deadline, to start and to end: a busy machine takes long over imports and exits
 _TOGETHER_SECONDS = 2.0  # ranks that all refuse the same request get this long to leave in good order
@@ -122,6 +123,12 @@ def _import_mpi(launch: Launch) -> Any:
             ) from error
         return None
     return MPI
+
+
+def cuda_aware() -> CudaAware:
+    """Whether the MPI library reads and writes device memory. Starts MPI where that has not happened."""
+    mpi = _import_mpi(Launch())
+    return CudaAware(False, "mpi4py, or an MPI library for it, is missing") if mpi is None else ask(mpi.__file__)
 
 
 def abort_world(code: int, reason: str) -> None:

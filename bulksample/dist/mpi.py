@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .base import Comm, Flight
+from .cudaaware import CudaAware, ask
 from .letters import Letters
 from .mpinotes import MpiNotes
 from .processes import Part, ProcessComm
@@ -85,6 +86,14 @@ class MpiComm(ProcessComm):
 
     def _split(self, color: int, members: list[int]) -> Comm:
         return _MpiPart(self, color, members)
+
+    @property
+    def cuda_aware(self) -> CudaAware:
+        return ask(self._mpi.__file__)
+
+    def start_bytes(self, parts: list[Any], into: list[Any], kind: str) -> Flight:
+        """Begin an all-to-all of what lies where the MPI library reads it: bytes of one dimension, of agreed lengths; nothing is counted."""
+        return self._start_alltoall(parts, into, kind)
 
     def barrier(self) -> None:
         self._complete("barrier", lambda: self._comm.Ibarrier().Test)

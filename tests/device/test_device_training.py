@@ -186,8 +186,9 @@ def test_a_device_that_is_not_there_is_refused_and_auto_is_the_host():
     assert not isinstance(place.make_place(TrainConfig.of()), DevicePlace)
     with pytest.raises(UsageError, match="precision tf32 is of devices"):
         place.make_place(TrainConfig.of(precision="tf32"))
-    with pytest.raises(UsageError, match="device_comm nccl"):
-        place.make_place(TrainConfig.of(device_comm="nccl"))
+    for asked in ("nccl", "mpi"):
+        with pytest.raises(UsageError, match=f"device_comm {asked}"):
+            place.make_place(TrainConfig.of(device_comm=asked))
 
 
 def test_what_trains_on_the_host_alone_says_so(monkeypatch):

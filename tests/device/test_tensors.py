@@ -10,8 +10,9 @@ from launch import run_ranks
 from bulksample import PeerLost, UsageError
 from bulksample.device import meeting, tensors
 from bulksample.device.meeting import meeting_place
-from bulksample.device.tensors import Grouped, Staged, over_nccl
-from bulksample.dist.threads import SerialComm, on_threads
+from bulksample.device.tensors import Grouped, Staged, over_devices
+from bulksample.dist.cudaaware import CudaAware
+from bulksample.dist.threads import SerialComm, ThreadComm, on_threads
 
 DTYPES = {np.int32: torch.int32, np.int64: torch.int64, np.float32: torch.float32, np.float16: torch.float16, np.uint8: torch.uint8}
 
@@ -48,7 +49,8 @@ sys.path.insert(0, {folder!r})
 from test_tensors import exercise
 from bulksample.dist.comm import world
 from bulksample.dist.grid import ProcessGrid
-from bulksample.device.tensors import Grouped, Staged
+from bulksample.device.tensors import Direct, Grouped, Staged
+from bulksample.dist.mpi import MpiComm
 
 with world(60) as comm:
     grid = ProcessGrid(comm, 2)
@@ -64,6 +66,16 @@ with world(60) as comm:
         found.append(sums[0] == sums[1] and sums[0][0][-1] / 1000)
         exercise(among, over, 10)
         exercise(among, over.among(among.apart()), 3, seed=10)
+        if isinstance(among, MpiComm):  # which reads tensors of the host
+            direct = Direct(among)
+            exercise(among, direct, 10)
+            exercise(among, direct.among(among.apart()), 3, seed=10)
+            summed = []
+            for over in (Staged(among), direct):
+                before, tensor = among.tally["gradients"], torch.rand(1001, generator=torch.Generator().manual_seed(comm.rank))
+                over.allreduce(tensor, "gradients")
+                summed.append((tensor.tolist(), [after - was for after, was in zip(among.tally["gradients"], before)]))
+            assert summed[0] == summed[1]
     found = comm.gather_control(found)
     if comm.rank == 0:
         print(json.dumps(found))
@@ -169,17 +181,36 @@ def test_staging_brings_the_sum_back_to_a_device(monkeypatch):
 def test_what_nccl_cannot_add_is_staged_or_refused_on_all_ranks(monkeypatch):
     monkeypatch.setattr(meeting, "device_name", str)
     here = torch.device("cpu")
-    assert over_nccl(SerialComm(), here, "nccl").name == "host"
-    assert on_threads(2, lambda comm: over_nccl(comm, here, "auto").name) == ["host", "host"]
-    assert on_threads(2, lambda comm: over_nccl(comm, here, "host").name) == ["host", "host"]
+    assert over_devices(SerialComm(), here, "nccl").name == "host"
+    assert on_threads(2, lambda comm: over_devices(comm, here, "auto").name) == ["host", "host"]
+    assert on_threads(2, lambda comm: over_devices(comm, here, "host").name) == ["host", "host"]
 
     def refused(comm):
         where = torch.device("cuda" if comm.rank else "cpu")
         with pytest.raises(UsageError, match=r"nccl was asked for, but rank 0 computes on the cpu; device_comm host would fit"):
-            over_nccl(comm, where, "nccl")
+            over_devices(comm, where, "nccl")
         return True
 
     assert on_threads(2, refused) == [True, True]
+
+
+def test_mpi_is_handed_tensors_only_where_it_says_that_it_reads_them(monkeypatch):
+    here = torch.device("cpu")
+
+    def reached(comm, answers, asked):
+        monkeypatch.setattr(type(comm), "cuda_aware", property(lambda comm: CudaAware(*answers[comm.rank])), raising=False)
+        return over_devices(comm, here, asked)
+
+    def refused(comm):
+        with pytest.raises(UsageError, match=r"device_comm mpi was asked for, but it says no; device_comm host would fit"):
+            reached(comm, [(True, "it says yes"), (False, "it says no")], "mpi")
+        return reached(comm, [(True, "it says yes"), (False, "it says no")], "auto").why
+
+    assert on_threads(2, refused) == ["rank 0 computes on the cpu; it says no"] * 2
+    monkeypatch.setattr(tensors, "MpiComm", ThreadComm)
+    both = on_threads(2, lambda comm: [reached(comm, [(True, "it says yes")] * 2, asked) for asked in ("mpi", "auto")])
+    assert [[over.name for over in found] for found in both] == [["mpi", "host"]] * 2
+    assert both[0][1].why == "rank 0 computes on the cpu; it says yes, so device_comm mpi would work"
 
 
 def test_ranks_that_share_a_device_do_not_use_nccl(monkeypatch):
@@ -187,8 +218,10 @@ def test_ranks_that_share_a_device_do_not_use_nccl(monkeypatch):
     made = []
     monkeypatch.setattr(tensors, "group_of", lambda comm, backend: made.append(backend))
     monkeypatch.setattr(meeting, "device_name", str)
-    one = on_threads(2, lambda comm: over_nccl(comm, torch.device("cuda", 0), "auto").name)
-    each = on_threads(2, lambda comm: over_nccl(comm, torch.device("cuda", comm.rank), "auto").name)
+    shared = on_threads(2, lambda comm: over_devices(comm, torch.device("cuda", 0), "auto"))
+    one, why = [over.name for over in shared], {over.why for over in shared}
+    assert why == {"ranks 0, 1 share a device; the ranks do not meet by MPI"}
+    each = on_threads(2, lambda comm: over_devices(comm, torch.device("cuda", comm.rank), "auto").name)
     assert (one, each, made) == (["host", "host"], ["nccl", "nccl"], ["nccl", "nccl"])
 
 
