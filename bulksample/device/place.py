@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -31,11 +32,12 @@ from .card import Card
 from .exchange import DeviceExchange, travels
 from .features import DeviceFeatures, MovedFeatures, heat_of, room_for_features
 from .inference import DeviceShare
+from .rows import placed_block
 from .streams import cuda_stages
 from .tensors import Staged, TensorComm, over_devices
 
 DEVICES = ("auto", "cpu", "cuda")
-METHODS = ("sync",)  # that train on a device
+METHODS = ("sync", "full", "bns", "adaqp")  # that train on a device
 _BY = {"samples": "samples_by", "features": "features_by"}
 CHUNK_NUMBERS = 2**28  # of exact inference, held at once: many small chunks would leave a device idle
 
@@ -138,6 +140,7 @@ class DevicePlace(Place):
         if view.all_degrees is not None:
             view.all_degrees = card.put(view.all_degrees)
         view.share, view.order, view.where = DeviceShare(card, view.share), BulkOrder(card), self.where
+        view.bring = partial(placed_block, card)
         if self.where.type == "cuda":
             torch.cuda.synchronize(self.where)  # what was put there was not put by the streams that read it
         return view

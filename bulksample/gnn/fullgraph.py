@@ -59,6 +59,8 @@ class OwnRows:
     Attributes
     ----------
     vertices : int32, shape (m,)
+    structure, block : Block, m x (m + h)
+        On the host, and where rows are computed.
     halo : Halo
         Its own rows are counted as here.
     labels : int64, shape (m,)
@@ -90,7 +92,8 @@ class OwnRows:
         self.masks = {split: mask[order] for split, mask in block.masks.items()}
         self.edges, self.n = view.share.edges, view.share.n
         weights = view.weights if view.weights is None else block.adjacency.with_values(view.weights).take(order).entries()
-        self.block = Block(matrix.indptr, self.halo.sources, weights, len(order) + len(self.halo.vertices))
+        self.structure = Block(matrix.indptr, self.halo.sources, weights, len(order) + len(self.halo.vertices))
+        self.block, self._placed, self._parts = view.placed(self.structure), view.placed, dict[tuple[int, int, int], Block]()
         everyone = np.concatenate([self.vertices, self.halo.vertices])
         self.degrees = view.degrees(everyone)
         self.x = cast(FeatureSource, view.features).fetch(everyone if fetch else self.vertices)
@@ -109,11 +112,14 @@ class OwnRows:
         self.halo.asked = [place[asked] for asked in self.halo.asked]
 
     def part(self, first: int, last: int, sources: int) -> Block:
-        """Some own rows as a block."""
-        indptr = self.block.indptr
-        entries = slice(int(indptr[first]), int(indptr[last]))
-        weights = None if self.block.weights is None else self.block.weights[entries]
-        return Block(indptr[first : last + 1] - indptr[first], self.block.indices[entries], weights, sources)
+        """Some own rows as a block, where they are computed."""
+        if (first, last, sources) not in self._parts:
+            indptr, weights = self.structure.indptr, self.structure.weights
+            entries = slice(int(indptr[first]), int(indptr[last]))
+            own = None if weights is None else weights[entries]
+            made = Block(indptr[first : last + 1] - indptr[first], self.structure.indices[entries], own, sources)
+            self._parts[first, last, sources] = self._placed(made)
+        return self._parts[first, last, sources]
 
     def exchanged(self, layer: Layer, h: Input, first: bool, key: str) -> torch.Tensor:
         """One layer over rows that travel: shape (m, width of the output); collective, forward and backward.
@@ -238,12 +244,12 @@ class _Depart(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, sent: torch.Tensor, travel: Travel) -> torch.Tensor:
         ctx.travel = travel
-        travel.depart(sent.detach().numpy())
+        travel.depart(sent.detach().cpu().numpy())
         return sent.new_zeros(())
 
     @staticmethod
-    def backward(ctx: Any, *_: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return torch.from_numpy(ctx.travel.land_back()), None
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return torch.from_numpy(ctx.travel.land_back()).to(gradients[0].device), None
 
 
 class _Arrive(torch.autograd.Function):
@@ -252,9 +258,9 @@ class _Arrive(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, token: torch.Tensor, travel: Travel) -> torch.Tensor:
         ctx.travel = travel
-        return torch.from_numpy(travel.land())
+        return torch.from_numpy(travel.land()).to(token.device)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        ctx.travel.depart_back(gradients[0].contiguous().numpy())
+        ctx.travel.depart_back(gradients[0].contiguous().cpu().numpy())
         return gradients[0].new_zeros(()), None

@@ -7,12 +7,14 @@ the evaluation cannot tell which.
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from ..adjacency import Adjacency
 from ..dist.base import Comm
+from ..minibatch import Block
 from .features import FeatureSource
 from .inference import Share
 from .order import Order
@@ -42,6 +44,8 @@ class View(ABC):
         What those who make minibatches and those who use them have to tell each other.
     where : torch.device
         Where `degrees` and features are.
+    bring : callable, optional
+        What brings a block there, if that is not the host.
     sampling : Comm, optional
         What the adjacency communicates over, apart from everything else, since sampling runs on a thread of its own.
     """
@@ -60,6 +64,11 @@ class View(ABC):
     all_degrees: torch.Tensor | None
     order: Order = Order()
     where = torch.device("cpu")
+    bring: Callable[[Block], Block] | None = None
+
+    def placed(self, block: Block) -> Block:
+        """A block, where `degrees` and features are."""
+        return block if self.bring is None else self.bring(block)
 
     def degrees(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
         """(Weighted) degrees in the whole graph: float32; zeros for a model that does not ask for them."""

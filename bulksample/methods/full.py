@@ -46,7 +46,7 @@ class Full(Method):
         self.rows = OwnRows(cast(BlockView, view), self.messages(comm), self.config.overlap, self.shares_features)
         self.graph = FullGraph(self.rows, self.config.form == "strong")
         mine = np.isin(self.rows.vertices, view.seeds)
-        self.truth = torch.from_numpy(np.where(mine, self.rows.labels, -1))
+        self.truth = torch.from_numpy(np.where(mine, self.rows.labels, -1)).to(view.where)
         return view
 
     def messages(self, comm: Comm) -> Messages:

@@ -1,12 +1,15 @@
 """Devices that reach each other: features and samples of a partitioned graph are those of the host, in bits and in bytes sent."""
 
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from communities import community_graph
 from emulation.card import emulated_card, reaching_place
 from emulation.host import compiler
+from launch import run_ranks
 from test_device_training import SMALL, Told
 
 from bulksample import PeerLost, UsageError
@@ -121,7 +124,7 @@ def trained(source, comm, where, **options):
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     folder = tmp_path_factory.mktemp("graphs")
-    for name, kind in {"plain": {}, "half": {"half": True}, "sparse": {"sparse": True}}.items():
+    for name, kind in {"plain": {}, "half": {"half": True}, "sparse": {"sparse": True}, "weighted": {"weighted": True}}.items():
         store.save(community_graph(150, **kind), folder / name)
     return folder
 
@@ -152,3 +155,59 @@ def test_devices_that_reach_each_other_train_as_hosts_do(stored, name, p, option
     assert [report["features_on"], report["features_by"]] == (["host", "host"] if host_rows else ["device", "gloo"])
     on_device = options.get("sampler") != "ladies" and not {"exchange", "backend"} & options.keys()
     assert report["samples_by"] == ("gloo" if on_device else "host")
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("plain", {"method": "full", "model": "gcn"}), ("half", {"method": "adaqp", "bits": "adaptive", "reassign_every": 2}),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+        ("plain", {"method": "full", "model": "gat"}), ("plain", {"method": "full", "overlap": False, "form": "naive"}),
+        ("sparse", {"method": "full", "input_dropout": 0.3}), ("plain", {"method": "bns", "boundary_share": 0.5}),
+        ("plain", {"method": "full", "model": "sage-pool", "precision": "bf16"}), ("weighted", {"method": "full", "model": "gcn"}),
+        ("plain", {"method": "adaqp", "bits": "4", "model": "gcn"}), ("plain", {"method": "adaqp", "bits": "16", "batch_norm": True}),
+    )),
+], ids=str)  # fmt: skip
+def test_methods_on_the_whole_graph_train_on_devices_as_on_hosts(stored, name, options):
+    """Sums with weights, and attention, agree within rounding; the others to the bit. Hidden rows travel over the host."""
+    def run(comm, where):
+        told = Told()
+        own = {"hidden": 8, "epochs": 4, "threads": 1, "seed": 4, "quiet": True, **options}
+        return told, Trainer(TrainConfig.of(**own), stored / name, comm, [told], where).run()
+
+    expected, on_host = on_threads(2, lambda comm: run(comm, Place(options.get("precision", "fp32"))))[0]
+    got, report = on_threads(2, lambda comm: run(comm, reaching_place()))[0]
+    exact = name in ("plain", "half") and options.get("model") in (None, "gcn")
+    np.testing.assert_allclose(got.losses, expected.losses, rtol=0 if exact else 2e-5)
+    assert len(got.losses) == 4
+    assert report["bytes_sent"]["activations"] == on_host["bytes_sent"]["activations"] > 0
+    assert [report["device_comm"], report["features_by"]] == ["gloo", "host" if name == "sparse" else "gloo"]
+
+
+PROCESSES = """
+import json, sys, torch
+torch.set_num_threads(1)
+sys.path.insert(0, {folder!r})
+from emulation.card import emulated_place, reaching_place
+from test_device_ranks import trained
+from bulksample.dist.comm import world
+
+with world(120) as comm:
+    found = []
+    for place in (reaching_place(), emulated_place()):
+        found.append(trained({source!r}, comm, place, replication={c}, epochs=1))
+    drawn = comm.gather_control([digests for _, _, digests in found])
+    if comm.rank == 0:
+        report = [[r["device_comm"], r["samples_by"], r["features_by"], r["features_on"]] for _, r, _ in found]
+        print(json.dumps([report, [sorted(pair for rank in drawn for pair in rank[way]) for way in (0, 1)]]))
+"""
+
+
+@pytest.mark.parametrize(("p", "c"), [(2, 1), pytest.param(4, 1, marks=pytest.mark.slow), pytest.param(4, 2, marks=pytest.mark.slow)])
+def test_processes_that_share_a_device_sample_and_train_as_one_rank_does(stored, p, c):
+    """Staged, as on a card that ranks share, and as if each had one; the digests are those of a rank alone on its host."""
+    alone = trained(stored / "plain", SerialComm(), Place(), epochs=0)[2]
+    code = PROCESSES.format(folder=__file__.rsplit("/", 1)[0], source=str(stored / "plain"), c=c)
+    ended = run_ranks(p, code, 150)
+    assert ended.code == 0, ended
+    reports, drawn = json.loads(ended.out)
+    assert reports == [["gloo", "gloo", "gloo", "device"], ["host", "host", "host", "host"]]
+    assert drawn[0] == drawn[1] == [list(pair) for pair in sorted(alone)]

@@ -169,8 +169,8 @@ def coefficients(rows: OwnRows, normalised: bool, weights: str, comm: Comm) -> W
     Forward the receiver knows its entries P_vu, and tells the owner of u once: 8 bytes for each halo row (kind "topology").
     Layers that do not average (attention, pooling) are taken for means.
     """
-    block, halo, m = rows.block, rows.halo, rows.rows
-    counts, degrees = np.diff(block.indptr), rows.degrees.numpy().astype(np.float64)
+    block, halo, m = rows.structure, rows.halo, rows.rows
+    counts, degrees = np.diff(block.indptr), rows.degrees.cpu().numpy().astype(np.float64)
     entry = 1.0 / np.repeat(counts, counts) if block.weights is None else block.weights.astype(np.float64)
     if normalised:
         entry = entry * np.repeat(degrees[:m] / np.sqrt(degrees[:m] + 1), counts)
