@@ -16,8 +16,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from ..config import TrainConfig
 from ..dist.base import Comm
 from ..dist.halo import Messages, PlainMessages
+from ..errors import UsageError
 from ..gnn.fullgraph import FullGraph, OwnRows
 from ..gnn.model import Gnn
 from ..gnn.partitioned import BlockView
@@ -41,6 +43,11 @@ class Full(Method):
     name: ClassVar[str] = "full"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
     shares_features: ClassVar[bool] = True
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        if config.precision == "bf16":
+            raise UsageError("a pass over the whole graph, with what travels, is float32; precision fp32, or tf32 on a device, would fit")
 
     def view(self, view: View, comm: Comm) -> View:
         self.rows = OwnRows(cast(BlockView, view), self.messages(comm), self.config.overlap, self.shares_features)

@@ -162,7 +162,7 @@ def test_devices_that_reach_each_other_train_as_hosts_do(stored, name, p, option
     *(pytest.param(*case, marks=pytest.mark.slow) for case in (
         ("plain", {"method": "full", "model": "gat"}), ("plain", {"method": "full", "overlap": False, "form": "naive"}),
         ("sparse", {"method": "full", "input_dropout": 0.3}), ("plain", {"method": "bns", "boundary_share": 0.5}),
-        ("plain", {"method": "full", "model": "sage-pool", "precision": "bf16"}), ("weighted", {"method": "full", "model": "gcn"}),
+        ("plain", {"method": "full", "model": "sage-pool"}), ("weighted", {"method": "full", "model": "gcn"}),
         ("plain", {"method": "adaqp", "bits": "4", "model": "gcn"}), ("plain", {"method": "adaqp", "bits": "16", "batch_norm": True}),
     )),
 ], ids=str)  # fmt: skip
@@ -173,13 +173,19 @@ def test_methods_on_the_whole_graph_train_on_devices_as_on_hosts(stored, name, o
         own = {"hidden": 8, "epochs": 4, "threads": 1, "seed": 4, "quiet": True, **options}
         return told, Trainer(TrainConfig.of(**own), stored / name, comm, [told], where).run()
 
-    expected, on_host = on_threads(2, lambda comm: run(comm, Place(options.get("precision", "fp32"))))[0]
+    expected, on_host = on_threads(2, lambda comm: run(comm, Place()))[0]
     got, report = on_threads(2, lambda comm: run(comm, reaching_place()))[0]
     exact = name in ("plain", "half") and options.get("model") in (None, "gcn")
     np.testing.assert_allclose(got.losses, expected.losses, rtol=0 if exact else 2e-5)
     assert len(got.losses) == 4
     assert report["bytes_sent"]["activations"] == on_host["bytes_sent"]["activations"] > 0
     assert [report["device_comm"], report["features_by"]] == ["gloo", "host" if name == "sparse" else "gloo"]
+
+
+def test_what_would_not_be_computed_in_half_is_not_said_to_be(stored):
+    for method in ("full", "bns", "adaqp", "retexo"):
+        with pytest.raises(UsageError, match=r"float32.*; precision fp32, or tf32 on a device, would fit"):
+            Trainer(TrainConfig.of(method=method, precision="bf16"), stored / "plain")
 
 
 PROCESSES = """
@@ -197,7 +203,8 @@ with world(120) as comm:
     drawn = comm.gather_control([digests for _, _, digests in found])
     if comm.rank == 0:
         report = [[r["device_comm"], r["samples_by"], r["features_by"], r["features_on"]] for _, r, _ in found]
-        print(json.dumps([report, [sorted(pair for rank in drawn for pair in rank[way]) for way in (0, 1)]]))
+        losses = [losses for losses, _, _ in found]
+        print(json.dumps([report, [sorted(pair for rank in drawn for pair in rank[way]) for way in (0, 1)], losses]))
 """
 
 
@@ -208,6 +215,7 @@ def test_processes_that_share_a_device_sample_and_train_as_one_rank_does(stored,
     code = PROCESSES.format(folder=__file__.rsplit("/", 1)[0], source=str(stored / "plain"), c=c)
     ended = run_ranks(p, code, 150)
     assert ended.code == 0, ended
-    reports, drawn = json.loads(ended.out)
+    reports, drawn, (grouped, staged) = json.loads(ended.out)
     assert reports == [["gloo", "gloo", "gloo", "device"], ["host", "host", "host", "host"]]
     assert drawn[0] == drawn[1] == [list(pair) for pair in sorted(alone)]
+    np.testing.assert_allclose(grouped, staged, rtol=0 if p == 2 else 2e-6)  # sums of two are the same in either order

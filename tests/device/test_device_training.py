@@ -194,11 +194,11 @@ def test_a_device_that_is_not_there_is_refused_and_auto_is_the_host():
 def test_what_trains_on_the_host_alone_says_so(monkeypatch):
     monkeypatch.setattr(place, "no_device", lambda: None)
     monkeypatch.setattr(place, "open_card", emulated_card)
-    with pytest.raises(UsageError, match=r"the method 'full' .* on the host, and device 'cuda' was asked for; --device cpu would fit"):
-        place.make_place(TrainConfig.of(device="cuda", method="full"))
+    with pytest.raises(UsageError, match=r"the method 'grappa' .* on the host, and device 'cuda' was asked for; --device cpu would fit"):
+        place.make_place(TrainConfig.of(device="cuda", method="grappa"))
     with pytest.raises(UsageError, match="exclude_targets takes edges out"):
         place.make_place(TrainConfig.of(device="cuda", task="links", exclude_targets="self"))
-    assert not isinstance(place.make_place(TrainConfig.of(method="full")), DevicePlace)
+    assert not isinstance(place.make_place(TrainConfig.of(method="grappa")), DevicePlace)
     assert isinstance(place.make_place(TrainConfig.of()), DevicePlace)
     torch.backends.cuda.matmul.allow_tf32 = False
 

@@ -82,7 +82,7 @@ with world(60) as comm:
 """
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("torchrun", marks=pytest.mark.slow)])
 def test_rows_and_columns_of_the_grid_have_groups_of_their_own(launcher):
     """Whole numbers, so the order of a sum does not matter."""
     ended = run_ranks(4, RANKS.format(folder=__file__.rsplit("/", 1)[0]), 90, launcher=launcher)
@@ -260,6 +260,7 @@ with world(60) as comm:
 """
 
 
+@pytest.mark.slow
 def test_gradients_that_a_group_adds_train_the_same_model():
     """Of two ranks, whose sums are the same in either order."""
     ended = run_ranks(2, TRAINED, 120)

@@ -16,8 +16,8 @@ from bulksample.dist.layout import Layout
 from bulksample.dist.threads import on_threads
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
-GRIDS = [(2, 1), (4, 2), (3, 1)]
-MORE = [(1, 1), (4, 1), (4, 4), (6, 2), (8, 2)]
+GRIDS = [(4, 2), (3, 1)]
+MORE = [(1, 1), (2, 1), (4, 1), (4, 4), (6, 2), (8, 2)]
 NODE_WISE = ("sage", "sage weighted", "labor", "full")
 SETTING = [pytest.param(name, marks=[] if name in NODE_WISE else pytest.mark.slow) for name in SETTINGS]
 
@@ -53,7 +53,7 @@ def test_the_grid_does_not_change_a_minibatch_on_devices(setting, grids):
         for frontier in ("all", "new") if setting == "sage" else ("all",):
             sampler = make(setting, frontier=frontier)
             alone = dict(epoch(sampler, LocalAdjacency(matrix, backends.make("reference")), lists))
-            for turn, (p, c) in enumerate(grids if name == "weighted" else grids[1:2]):
+            for turn, (p, c) in enumerate(grids if name == "weighted" else grids[:1]):
                 layout = Layout.of(partition.random(matrix.shape[0], p // c, seed=p)) if turn % 2 else None
                 how = "host" if turn % 3 == 2 else "gloo"
 
