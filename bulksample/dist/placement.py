@@ -45,7 +45,8 @@ def divide(threads: int, asked: int | None = None, waits: bool = False) -> Divis
     asked : int, optional
         Threads that sample, instead of that rule.
     waits : bool
-        Whether sampling is mostly waiting for other ranks: then it has a thread beside those that compute.
+        Whether sampling is mostly waiting, for other ranks or a device: then it has a thread beside those that compute, unless 0 were
+        asked for.
 
     Raises
     ------
@@ -54,7 +55,7 @@ def divide(threads: int, asked: int | None = None, waits: bool = False) -> Divis
     """
     sample = max(1, threads // 8) if asked is None and threads >= 4 else asked or 0
     if waits:
-        return Division(max(1, sample), 0, threads)
+        return Division(0 if asked == 0 else max(1, sample), 0, threads)
     if sample >= threads:
         raise UsageError(f"{sample} of {threads} threads cannot sample and leave one to compute; at most {threads - 1} would fit")
     gather = threads // 8 if sample else 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from communities import community_graph
-from emulation.card import emulated_card, reaching_place
+from emulation.card import Reaching, emulated_card, reaching_place
 from emulation.host import compiler
 from launch import run_ranks
 from test_device_training import SMALL, Told
@@ -180,6 +180,24 @@ def test_methods_on_the_whole_graph_train_on_devices_as_on_hosts(stored, name, o
     assert len(got.losses) == 4
     assert report["bytes_sent"]["activations"] == on_host["bytes_sent"]["activations"] > 0
     assert [report["device_comm"], report["features_by"]] == ["gloo", "host" if name == "sparse" else "gloo"]
+
+
+class OneAtATime(Reaching):
+    """As NCCL, which two threads may not use at once."""
+
+    def tensors(self, comm):
+        over = super().tensors(comm)
+        over.concurrent = False
+        return over
+
+
+@pytest.mark.parametrize(("threads", "by"), [(None, "host"), (1, "host"), (0, "gloo")])
+def test_two_threads_do_not_use_what_one_may_use(stored, threads, by):
+    options = {"sampling_threads": threads, "epochs": 1}
+    losses, report, digests = on_threads(2, lambda comm: trained(stored / "plain", comm, OneAtATime(emulated_card()), **options))[0]
+    expected = on_threads(2, lambda comm: trained(stored / "plain", comm, Place(), **options))[0]
+    assert [report[key] for key in ("device_comm", "features_by", "samples_by")] == ["gloo", "gloo", by]
+    assert (losses, digests) == (expected[0], expected[2])
 
 
 def test_what_would_not_be_computed_in_half_is_not_said_to_be(stored):

@@ -105,3 +105,4 @@ def test_a_thread_is_left_to_compute():
     with pytest.raises(UsageError, match="at most 1 would fit"):
         divide(2, 2)
     assert divide(1, waits=True) == (1, 0, 1)
+    assert divide(4, 0, waits=True) == (0, 0, 4)
