@@ -8,7 +8,8 @@ FOLDER holds the .npz files. Bytes are those of a whole run but for evaluation, 
   same, and by the formulas with the halo rows that there were. Ranks are threads, which count what processes do. "published" is
   the formula that published ratios are against: every layer aggregates at the width of its input, and the input travels once.
 - accuracy: the same width, layers, seeds, splits and number of rounds, on one rank. On cora and citeseer each model and method has
-  the dropout and weight decay, of six, whose validation accuracy was best on average over three seeds that are not scored.
+  the dropout and weight decay, of six, whose validation accuracy was best on average over three seeds that are not scored. "normed" is
+  `full` with the layer norm that stages have: the network that they make, trained end to end.
 - weak: a block model with weak features, where stages lose, and what rounds end to end win back for how many bytes. Scores are
   those of one rank.
 """
@@ -62,6 +63,7 @@ CHOICES = {
     "cora": _HELD_BACK, "citeseer": _HELD_BACK, "amazon-computers": ("--dropout 0.5 --weight-decay 0.0",),
     "facebook-pagepage": ("--dropout 0.5 --weight-decay 0.00005",),
 }  # fmt: skip
+ARMS = {"full": "--method full", "retexo": "--method retexo", "normed": "--method full --layer-norm"}
 _TRIALS = (100, 101, 102)  # the seeds on which one of them is chosen; none of them is scored
 REFINEMENTS = (10, 40)
 MEASURED = (4, 12)  # rounds of a stage, or of all, that are run; the bytes of more follow a straight line
@@ -160,20 +162,28 @@ def byte_ratio(name: str, directory: Path, asked: tuple[str, str, int, int, int,
 # ---- accuracy
 
 
-def accuracies(rows: list[dict[str, Any]], places: dict[str, Path], seeds: list[int], models: list[str], keep: Callable[[], None]) -> None:
+def accuracies(
+    rows: list[dict[str, Any]], places: dict[str, Path], seeds: list[int], models: list[str], arms: list[str], keep: Callable[[], None]
+) -> None:
     """Add to the rows what they miss; `keep` is called after every run."""
     for graph, model in product([name for name in ACCURACY if name in places], models):
         row = next((row for row in rows if (row["graph"], row["model"]) == (graph, model)), None)
         if row is None:
             rows.append(row := {"graph": graph, "model": model})
-        for method in ("full", "retexo"):
-            words = f"--method {method} --model {model} --layers 2 --eval-every 2 {ACCURACY[graph]}"
-            accuracy(row.setdefault(method, {"trials": {}, "scores": {}, "stages": {}}), places[graph], words, CHOICES[graph], seeds, keep)
-        both = [seed for seed in row["full"]["scores"] if seed in row["retexo"]["scores"]]
-        row["differences"] = {seed: row["retexo"]["scores"][seed] - row["full"]["scores"][seed] for seed in both}
-        row["difference"] = spread(row["differences"])
+        for arm in arms:
+            words = f"{ARMS[arm]} --model {model} --layers 2 --eval-every 2 {ACCURACY[graph]}"
+            accuracy(row.setdefault(arm, {"trials": {}, "scores": {}, "stages": {}}), places[graph], words, CHOICES[graph], seeds, keep)
+        for key, other in (("difference", "full"), ("difference_to_normed", "normed")):
+            if other in row and "retexo" in row:
+                row[f"{key}s"] = differences(row["retexo"]["scores"], row[other]["scores"])
+                row[key] = spread(row[f"{key}s"])
         keep()
-        print(f"{graph:18} {model:5} " + "  ".join(f"{key} {row[key]}" for key in ("difference", "full", "retexo")), flush=True)
+        print(f"{graph:18} {model:5} " + "  ".join(f"{key} {row[key]}" for key in ("difference", *arms) if key in row), flush=True)
+
+
+def differences(scores: dict[str, float], others: dict[str, float]) -> dict[str, float]:
+    """By seed, where both have it."""
+    return {seed: scores[seed] - others[seed] for seed in others if seed in scores}
 
 
 def accuracy(
@@ -283,6 +293,7 @@ def main() -> None:
     parser.add_argument("--parts", default="bytes,accuracy,weak")
     parser.add_argument("--graphs", default=",".join(dict.fromkeys([*ACCURACY, "facebook-pagepage-128", "sbm", "weak"])))
     parser.add_argument("--models", default="gcn,sage")
+    parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--json", type=Path)
@@ -299,7 +310,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         places = prepared(options.data, options.work or Path(folder), parts, set(options.graphs.split(",")))
         if "accuracy" in parts:
-            accuracies(found.setdefault("accuracy", []), places, seeds, models, keep)
+            accuracies(found.setdefault("accuracy", []), places, seeds, models, options.arms.split(","), keep)
         rows = {"bytes": byte_ratios(places, options.ranks), "weak": weak_features(places, seeds, models, options.ranks)}
         for part in [part for part in parts if part in rows]:
             found[part] = []

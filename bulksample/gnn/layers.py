@@ -140,7 +140,7 @@ class SageLayer(LinearLayer):
         return torch.addmm(torch.addmm(self.bias, own, self.own), mean, self.mean)
 
 
-class GcnLayer(Layer):
+class GcnLayer(LinearLayer):
     """h_v = (x_v / (d_v + 1) + sum over u of x_u / sqrt((d_u + 1) (d_v + 1))) W + b.  Kipf and Welling, ICLR 2017.
 
     Degrees are those of the whole graph. The sum is taken as d_v times a mean, so a row of which s were drawn is

@@ -14,7 +14,8 @@ from bulksample import UsageError
 from bulksample.config import TrainConfig
 from bulksample.data import store
 from bulksample.dist.threads import SerialComm, on_threads
-from bulksample.gnn.aggregate import SparseRows
+from bulksample.gnn import layers
+from bulksample.gnn.aggregate import SparseRows, aggregate
 from bulksample.gnn.inference import infer
 from bulksample.gnn.model import Gnn
 from bulksample.methods.retexo import Retexo
@@ -143,6 +144,20 @@ def test_the_cached_aggregate_is_the_one_made_anew(stored, model):
             rows.block, part.layer.send(method.input.x, rows.degrees, False), method.input.x[own], own, rows.degrees, False
         )
     np.testing.assert_allclose(cached, anew, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage"])
+def test_no_edge_is_touched_in_a_round_of_a_linear_layer(stored, monkeypatch, model):
+    """Of dense inputs the aggregate is made once a stage, and once more where the rows of the next one are exported from it."""
+    aggregated = []
+
+    def counted(*given):
+        aggregated.append(None)
+        return aggregate(*given)
+
+    monkeypatch.setattr(layers, "aggregate", counted)
+    trained(stored / "plain", None, model=model, dropout=0.5, input_dropout=0.5, eval_every=3)
+    assert len(aggregated) == STILL["layers"]
 
 
 def test_dropout_follows_the_aggregate_and_differs_from_round_to_round(stored):
