@@ -1,0 +1,138 @@
+"""What a lost part costs averages of models, and where: on its own vertices, on those of the others, and in which classes.
+
+    python bench/bench_tma_lost.py [--seeds 0,1,2,3,4] [--steps 80,400] [--json FILE]
+
+The block model and settings of bench_tma.py, test accuracy in percent. A row has a method, what is present and how many super-nodes
+there are: "all" are four trainers on four parts, "lost" three trainers on three of them, "one" a single trainer on the same three
+parts together, as far from averaging as can be, and "alike" three trainers on all vertices. Runs with four parts have the accuracy on
+the test vertices of the fourth part and on the others, and of every class the share of its training vertices in the fourth part and
+its accuracy. FILE is written after each run, and a later call goes on from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from bench_tma import COMMON, EVERY, hard_sbm
+from harness import machine, report
+
+from bulksample import Graph
+from bulksample.config import TrainConfig
+from bulksample.data import store
+from bulksample.dist import partition as partitions
+from bulksample.dist.partition import Partition
+from bulksample.dist.threads import on_threads
+from bulksample.gnn.inference import infer
+from bulksample.methods import METHODS
+from bulksample.train.loop import Trainer
+
+PARTS = 4
+RANKS = {"all": 5, "lost": 4, "alike": 4, "one": 2}
+SHORT = [
+    ("sync", "all", None), ("super-tma", "all", None), ("super-tma", "lost", None), ("super-tma", "alike", None),
+    ("super-tma", "one", None), ("super-tma", "all", 16), ("super-tma", "lost", 16), ("super-tma", "all", 333), ("super-tma", "lost", 333),
+    ("psgd-pa", "all", None), ("psgd-pa", "lost", None), ("psgd-pa", "one", None), ("random-tma", "one", None),
+]  # fmt: skip
+LONG = [("sync", "all", None), *product(("super-tma", "psgd-pa"), ("all", "lost"), (None,)), ("super-tma", "one", None)]
+
+
+def run(graph: Graph, directory: Path, method: str, present: str, clusters: int | None, steps: int, seed: int) -> dict[str, Any]:
+    """Scores of one run."""
+    asked = {**COMMON, "epochs": steps, "method": method, "seed": seed}
+    if method == "sync":
+        found = Trainer(TrainConfig.of(**asked), directory).run()
+        return {"test": 100 * found["test_accuracy"], "val": 100 * found["val_accuracy"]}
+    part = partitions.make(METHODS[method].deal, graph.adjacency, PARTS, seed, clusters).assignment
+    asked |= EVERY | ({"clusters": clusters} if clusters else {}) | ({} if present in ("all", "alike") else {"lost_parts": 1})
+    if present == "one":
+        Partition(2, (part == PARTS - 1).astype(np.int32)).save(directory / "three.npz")
+        asked["partition"] = str(directory / "three.npz")
+    config = TrainConfig.of(**asked)
+
+    def rank(comm: Any) -> tuple[dict[str, Any], np.ndarray | None]:
+        trainer = Trainer(config, directory, comm)
+        found = trainer.run()
+        return found, infer(trainer.model, trainer.method.judge.share).argmax(1).numpy() if comm.rank == 0 else None
+
+    found, predicted = on_threads(RANKS[present], rank, timeout=600.0)[0]
+    scores = {"test": 100 * found["test_accuracy"], "val": 100 * found["val_accuracy"]}
+    return scores if present == "alike" else scores | where(graph, predicted == graph.labels, part)
+
+
+def where(graph: Graph, hit: np.ndarray, part: np.ndarray) -> dict[str, Any]:
+    """Accuracy on the fourth part and on the others; by class, the share of its training vertices that are there, and its accuracy."""
+    test, train, fourth = graph.masks["test"], graph.masks["train"], part == PARTS - 1
+    of_class = [graph.labels == c for c in range(graph.num_classes)]
+    return {
+        "fourth": 100 * float(hit[test & fourth].mean()), "others": 100 * float(hit[test & ~fourth].mean()),
+        "share_of_class": [float(fourth[train & own].mean()) for own in of_class],
+        "accuracy_of_class": [100 * float(hit[test & own].mean()) for own in of_class],
+    }  # fmt: skip
+
+
+def costs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What it costs to miss a part, in points paired by seed, and how that follows, class by class, the share that is missing."""
+    by_name = {(row["method"], row["present"], row["clusters"], row["steps"]): row["runs"] for row in rows}
+    found = []
+    for (method, present, clusters, steps), runs in by_name.items():
+        whole = by_name.get(("sync", "all", None, steps) if present == "one" else (method, "all", clusters, steps), {})
+        both = sorted(set(runs) & set(whole))
+        if present not in ("lost", "one") or not both:
+            continue
+        cost: dict[str, Any] = {"method": method, "present": present, "clusters": clusters, "steps": steps, "seeds": len(both)}
+        for what in ("test", "fourth", "others"):
+            if what in whole[both[0]]:
+                cost[what] = _spread([whole[seed][what] - runs[seed][what] for seed in both])
+        if "share_of_class" in whole[both[0]]:
+            drops = {seed: np.subtract(whole[seed]["accuracy_of_class"], runs[seed]["accuracy_of_class"]) for seed in both}
+            cost["correlation"] = [float(np.corrcoef(runs[seed]["share_of_class"], drops[seed])[0, 1]) for seed in both]
+        found.append(cost)
+    return found
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"mean": statistics.mean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="0,1,2,3,4")
+    parser.add_argument("--steps", default="80,400")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    kept = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
+    rows = {(row["method"], row["present"], row["clusters"], row["steps"]): row for row in kept}
+    seeds, lengths = ([int(part) for part in text.split(",")] for text in (options.seeds, options.steps))
+
+    def told() -> dict[str, Any]:
+        made = [{**row, "test": _spread([run["test"] for run in row["runs"].values()])} for row in rows.values() if row["runs"]]
+        return {"machine": machine(), "rows": made, "costs": costs(made)}
+
+    for seed in seeds:
+        graph = hard_sbm(seed)
+        with tempfile.TemporaryDirectory() as folder:
+            store.save(graph, Path(folder) / "graph")
+            for name, steps in [(name, length) for length in lengths for name in (SHORT if length == lengths[0] else LONG)]:
+                asked = dict(zip(("method", "present", "clusters", "steps"), (*name, steps), strict=True))
+                row = rows.setdefault(tuple(asked.values()), {**asked, "runs": {}})
+                if str(seed) in row["runs"]:
+                    continue
+                row["runs"][str(seed)] = run(graph, Path(folder) / "graph", *name, steps, seed)
+                print(f"seed {seed} {name} {steps} steps: {row['runs'][str(seed)]['test']:.1f}", file=sys.stderr, flush=True)
+                if options.json:
+                    options.json.write_text(json.dumps(told(), indent=1) + "\n")
+    report(told(), None)
+
+
+if __name__ == "__main__":
+    main()
