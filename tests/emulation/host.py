@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import threading
 import types
 from contextlib import nullcontext
 from functools import cache
@@ -23,6 +24,7 @@ HERE = Path(__file__).parent
 BUILT = HERE.parents[1] / "build" / "emulation"
 FLAGS = ["-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O1"]
+_BUILDING = threading.Lock()  # in most tests ranks are threads
 
 
 def compiler():
@@ -39,12 +41,13 @@ def library(sanitized=False, directory=None):
     text = [path.read_bytes() for path in files]
     folder = BUILT / hashlib.sha256(b"\0".join([*text, " ".join(flags).encode()])).hexdigest()[:16]
     built = folder / "kernels.so"
-    if not built.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        unit, made = folder / f"kernels.{os.getpid()}.cpp", folder / f"kernels.{os.getpid()}.so"
-        unit.write_text(_unit(own))
-        subprocess.run([compiler(), *flags, f"-I{kernel_directory()}", f"-I{HERE}", "-o", made, unit], check=True, timeout=300)
-        made.replace(built)
+    with _BUILDING:
+        if not built.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            unit, made = folder / f"kernels.{os.getpid()}.cpp", folder / f"kernels.{os.getpid()}.so"
+            unit.write_text(_unit(own))
+            subprocess.run([compiler(), *flags, f"-I{kernel_directory()}", f"-I{HERE}", "-o", made, unit], check=True, timeout=300)
+            made.replace(built)
     return ctypes.CDLL(str(built))
 
 
