@@ -7,7 +7,7 @@ import pytest
 from zoo import random_matrix
 
 from bulksample import LocalAdjacency, Selection, UsageError, backends, digest, samplers
-from bulksample.loader import BulkLoader
+from bulksample.loader import COPIES, BulkLoader
 
 N = 200
 SEEDS = np.arange(3, 150)
@@ -140,7 +140,7 @@ def test_the_prediction_counts_the_tables_of_each_thread(sampler):
 
     one, eight = (made(adjacency, 2**40) for adjacency in adjacencies)
     assert one.bulk_size == eight.bulk_size == 32
-    tables = one.predicted_bytes - 3 * 32 * one.bytes_per_minibatch
+    tables = one.predicted_bytes - int(COPIES * 32 * one.bytes_per_minibatch)
     assert tables >= 4 * 20_000
     assert eight.predicted_bytes - one.predicted_bytes == 7 * tables
     fits = made(adjacencies[1], one.predicted_bytes)
