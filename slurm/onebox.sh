@@ -13,6 +13,10 @@ box=${ONEBOX:-${TMPDIR:-/tmp}/onebox}
 
 configure() {
   local count=$1 host nodes where
+  if [ ${#box} -gt 68 ]; then
+    echo "onebox.sh: sockets lie in $box, whose name has ${#box} characters; ONEBOX of at most 68 would fit" >&2
+    exit 2
+  fi
   host=$(hostname -s)
   nodes="sim[001-$(printf %03d "$count")]"
   where=State=CLOUD

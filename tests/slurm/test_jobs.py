@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -129,14 +130,30 @@ def test_submit_chains_the_sizes_and_gathers_at_the_end(tmp_path):
     assert "would fit" in done.stderr
 
 
+def test_a_box_whose_sockets_would_have_too_long_a_name_is_refused(tmp_path):
+    box = tmp_path / ("long" * 20)
+    environment = {**os.environ, "ONEBOX": str(box)}
+    done = subprocess.run([str(SLURM / "onebox.sh"), "up"], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "at most 68 would fit" in done.stderr
+    assert not box.exists()
+
+
+@pytest.fixture
+def short_folder():
+    """A folder whose name leaves room for those of sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="bs", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 @pytest.mark.skipif(not all(map(shutil.which, NEEDED)), reason="SLURM is not installed: slurm/onebox.sh install would fit")
 @pytest.mark.skipif(getattr(os, "getuid", lambda: 1)() != 0, reason="the daemons of SLURM need root here")
-def test_all_jobs_are_accepted_and_run_to_their_end(tmp_path):
+def test_all_jobs_are_accepted_and_run_to_their_end(short_folder):
     """128 GPUs on paper; and every job for real, small and on the processor, under slurmd."""
     paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": paths, "PYTHONPATH": str(ROOT), "BULKSAMPLE_CHECK": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PATH": paths, "PYTHONPATH": str(ROOT), "BULKSAMPLE_CHECK": short_folder, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([str(SLURM / "check.sh")], env=environment, capture_output=True, text=True, timeout=2900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("accepted: ") == len(JOBS)
