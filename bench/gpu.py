@@ -140,41 +140,39 @@ def sampling(bench: Bench) -> dict[str, Any]:
 
 def numbering(bench: Bench) -> dict[str, Any]:
     """Edges a second of the same hops by the structure that numbers vertices, by minibatches in a bulk; and which is chosen by size."""
-    a, found, device = bench.device.matrix(bench.large), {}, bench.device
-    draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
+    found, device = {}, bench.device
     for k in (1, 8, 32):
         seeds = bench.seeds(k, bench.large)
         met = most_found(len(seeds.vertices), FANOUTS, bench.large.nnz, len(seeds))
         own: dict[str, Any] = {"chosen": chosen(bench.large.shape[0], len(seeds), met, device.free_bytes)}
         for name in STRUCTURES:
-            try:
-                device.numbering = name
-                edges = sum(len(hop.columns) for hop in expand(device, a, seeds, FANOUTS, draws, False).hops)
-                seconds = bench.median(lambda seeds=seeds: expand(device, a, seeds, FANOUTS, draws, False))
-                own[name] = {"seconds": seconds, "edges_per_second": edges / seconds["median"]}
-            except MemoryError as error:
-                own[name] = f"left out: {error}"
-            finally:
-                device.numbering = None
+            own[name] = _expanding(bench, "numbering", name, seeds)
         found[f"k = {len(seeds)}"] = own
     return found
 
 
+def _expanding(bench: Bench, setting: str, value: Any, seeds: Selection) -> dict[str, Any] | str:
+    """Seconds of a bulk's hops under one setting of the device, or why they were left out."""
+    device, a = bench.device, bench.device.matrix(bench.large)
+    draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
+    try:
+        setattr(device, setting, value)
+        edges = sum(len(hop.columns) for hop in expand(device, a, seeds, FANOUTS, draws, False).hops)
+        seconds = bench.median(lambda: expand(device, a, seeds, FANOUTS, draws, False))  # a shape that comes a second time is recorded
+        return {"seconds": seconds, "edges_per_second": edges / seconds["median"]}
+    except MemoryError as error:
+        return f"left out: {error}"
+    finally:
+        setattr(device, setting, None)
+
+
 def replaying(bench: Bench) -> dict[str, Any]:
     """Seconds of the same hops launched one by one, and replayed as a graph, by minibatches in a bulk; all of them are trimmed there."""
-    a, found, device = bench.device.matrix(bench.large), {}, bench.device
-    draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
+    found, device = {}, bench.device
     for k in (1, 8, 32):
         seeds, own = bench.seeds(k, bench.large), dict[str, Any]()
         for name, graphs in (("launched", None), ("replayed", Graphs(device))):
-            try:
-                device.graphs = graphs
-                expand(device, a, seeds, FANOUTS, draws, False)  # what comes a second time, in the warm-up, is recorded
-                own[name] = bench.median(lambda seeds=seeds: expand(device, a, seeds, FANOUTS, draws, False))
-            except MemoryError as error:
-                own[name] = f"left out: {error}"
-            finally:
-                device.graphs = None
+            own[name] = _expanding(bench, "graphs", graphs, seeds)
         found[f"k = {len(seeds)}"] = own
     return found
 

@@ -1,5 +1,5 @@
-// Blocks of memory that sampling uses again. A system that hands out fresh memory clears every page of it at the first touch, which
-// for the arrays of a bulk costs a tenth of the time on one thread and a quarter on two, whose page faults wait for each other.
+// Blocks of memory that sampling uses again. A system that hands out fresh memory clears every page of it at the first touch, and
+// the page faults of several threads wait for each other.
 //
 //     live + kept <= 5/4 of the most that was ever live
 //
