@@ -13,6 +13,7 @@ import re
 import stat
 import struct
 import tempfile
+import threading
 import zipfile
 import zlib
 from pathlib import Path
@@ -31,6 +32,7 @@ _BROKEN_ZIP = (
     struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 _PIECE = 2**24
+_PARSING = threading.RLock()  # in Python 3.11 threads that parse at once spoil each other's count of depth (python/cpython#106905)
 
 
 class Header(NamedTuple):
@@ -56,7 +58,8 @@ def read_header(stream: IO[bytes], what: str) -> Header:
     if len(text) != length or b"\\" in text:  # numpy writes no backslash, and Python warns of strange ones
         raise DataError(f"{what}: not a .npy array: its header of {length} bytes cannot be read")
     try:
-        fields = ast.literal_eval(text.decode("latin-1"))
+        with _PARSING:
+            fields = ast.literal_eval(text.decode("latin-1"))
         dtype, fortran, shape = (fields.pop(key) for key in ("descr", "fortran_order", "shape"))
     except (ValueError, SyntaxError, TypeError, KeyError, AttributeError, MemoryError, RecursionError) as error:
         raise DataError(f"{what}: not a .npy array: its header cannot be read ({error})") from error

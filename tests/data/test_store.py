@@ -1,6 +1,9 @@
 """The store: what goes in comes out, it maps rather than copies, and it is there whole or not at all."""
 
+import gc
 import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -230,3 +233,26 @@ def test_a_later_version_is_refused(tmp_path):
 def test_an_unknown_check_is_bad_use(tmp_path):
     with pytest.raises(UsageError, match="fast, full"):
         store.load(tmp_path, check="none")
+
+
+def test_threads_open_stores_at_once(tmp_path):
+    """Also where the collector of garbage lets another thread in while a header is parsed."""
+    graph = small_graph()
+    store.save(graph, tmp_path / "g")
+
+    def another_thread(*_):
+        return [None for _ in range(50)]
+
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(5)
+    gc.callbacks.append(another_thread)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            opened = list(threads.map(lambda _: store.load(tmp_path / "g"), range(60)))
+    finally:
+        gc.callbacks.remove(another_thread)
+        gc.set_threshold(*thresholds)
+        sys.setswitchinterval(interval)
+    for found in opened:
+        assert_same(found, graph)
