@@ -40,7 +40,7 @@ def graph_of(data: Data, weight_attr: str | None = None) -> EdgeGraph:
     weights = None
     if weight_attr is not None:
         if weight_attr not in data:
-            raise UsageError(f"the graph has no weight {weight_attr!r}; it has {', '.join(data.keys())}")
+            raise UsageError(f"the graph has no weight {weight_attr!r}; it has {', '.join(sorted(data.keys()))}")
         weights = torch.as_tensor(data[weight_attr]).cpu().double().numpy()
     return edge_graph(*edge_ends(data), int(data.num_nodes or 0), weights, weight_attr or "")
 
