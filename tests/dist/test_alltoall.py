@@ -194,7 +194,7 @@ comm.barrier()
 
 @pytest.mark.parametrize("said", [3, 9])
 def test_a_process_that_sends_what_was_not_agreed_ends_the_job(said):
-    ended = run_ranks(2, LIE.format(said=said), timeout=20)
+    ended = run_ranks(2, LIE.format(said=said), timeout=40)
     assert ended.code in (75, 9), ended
     assert "sent 32 bytes where 72 were agreed" in ended.err or "failed" in ended.err, ended
 
@@ -222,7 +222,7 @@ if comm.rank == 2:
 )
 def test_a_rank_that_stops_is_named_in_a_split_too(then, where):
     code = STOP.format(what=f"os.kill(os.getpid(), signal.SIGSTOP)  # {os.getpid()}", then=then)
-    ended = run_ranks(4, code, timeout=20)
+    ended = run_ranks(4, code, timeout=40)
     assert ended.code in (75, 9), ended
     assert "no sign of life from rank 2" in ended.err, ended
     assert where in ended.err, ended
