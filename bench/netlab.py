@@ -120,9 +120,14 @@ class Lab:
 
     def command(self, mpirun: str, ranks: int, program: list[str]) -> list[str]:
         """What runs a program on so many ranks by MPICH's mpirun, one on each host in turn."""
-        launcher = [mpirun, "-launcher", "ssh", "-launcher-exec", str(_AGENT), "-hosts", ",".join(self.hosts), "-ppn", "1"]
-        over_tcp = ["-genv", "UCX_TLS", "tcp,self"]
-        return on_host(self.hosts[0], [*launcher, *over_tcp, "-n", str(ranks), *program])
+        return over_mpi(self.hosts, mpirun, ranks, program)
+
+
+def over_mpi(hosts: list[str], mpirun: str, ranks: int, program: list[str]) -> list[str]:
+    """The same, on some hosts of a lab."""
+    launcher = [mpirun, "-launcher", "ssh", "-launcher-exec", str(_AGENT), "-hosts", ",".join(hosts), "-ppn", "1"]
+    over_tcp = ["-genv", "UCX_TLS", "tcp,self"]
+    return on_host(hosts[0], [*launcher, *over_tcp, "-n", str(ranks), *program])
 
 
 def on_host(host: str, program: list[str]) -> list[str]:

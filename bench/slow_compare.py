@@ -1,17 +1,24 @@
-"""`bulksample compare` over slow networks: seconds of an epoch as measured, next to those of the alpha-beta model.
+"""`bulksample compare` over slow networks, and with a slow host: seconds of an epoch, and seconds to a score.
 
     python bench/slow_compare.py DIR --methods sync,full -o OUT [--rates 10mbit,100mbit,1gbit] [--hosts 4] [--repeats 1] [--json FILE]
-                                 [-- OPTIONS of train]
+                                 [--speed 1] [--slower 1] [--target 0.99] [-- OPTIONS of train]
 
 Needs root, iproute2 (ip, tc), util-linux and MPICH's mpirun; says so, with exit code 2, where one is missing or the kernel refuses.
-Ranks stand on simulated hosts, one on each (see `netlab`; nothing of the machine's own network is touched). The methods are compared
-with links that are not shaped and at every rate, and OUT/RATE holds what `compare` writes. Called again, it goes on with what is not
-finished. Each rank has one thread; all of them share the processors of this machine, so an epoch at a rate takes about
+Ranks stand on simulated hosts, one on each (see `netlab`; nothing of the machine's own network is touched). A method that averages, with
+tolerate-failures=true, has as many trainers as others have ranks, and its server has a host more (`on_hosts`). The methods are compared
+with links that are not shaped and at every rate, and OUT/RATE holds what `compare` writes; with --slower 4 all of it is done again with the
+last of the ranks 4 times slower (OUT/RATE-slower-4). Called again, it goes on with what is not finished. Each rank has one thread; all of
+them share the processors of this machine, so an epoch at a rate takes about
 
     what it takes without shaping + bytes of the busiest rank / beta,    beta = rate * 1448 / 1514, the share of a frame that is no header
 
-"model" is `compare`'s: seconds that the slowest rank computes + messages * 50 us + bytes / beta, as if ranks had processors of their own.
-"times as fast" is against the first method, at the same rate.
+--speed 0.4 gives each rank that share of a processor instead, where that is no more than there is. "model" is `compare`'s: seconds that
+the slowest rank computes + messages * 50 us + bytes / beta, as if ranks had processors of their own. "times as fast" is against the first
+method, at the same rate.
+
+The target is a share of the lowest of the best validation scores of all runs. Seconds to it are those of training, up to the end of the
+first round with such a score. Evaluation is left out, as if others did it; that of a server is not, which evaluates while trainers go on,
+on processors that these would have. "by the clock" has all earlier evaluation in it.
 """
 
 from __future__ import annotations
@@ -23,14 +30,33 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import netlab
 from harness import machine
-from ranks import mpirun
 from slow_network import PAYLOAD, go_inside, rates
 
 _EVERY_RUN = ["--threads", "1"]
+_LAUNCHER = Path(__file__).with_name("on_hosts.py")
+
+
+class Condition(NamedTuple):
+    """The rate of links, and how many times slower the last rank is than the others."""
+
+    rate: str
+    slower: float
+
+    def __str__(self) -> str:
+        return self.rate + (f"-slower-{self.slower:g}" if self.slower > 1 else "")
+
+
+class Moment(NamedTuple):
+    """The end of a round that was evaluated: seconds since the first began, steps that all ranks had made, the validation score."""
+
+    seconds: float
+    clock: float
+    steps: int
+    score: float
 
 
 def network(rate: str) -> str:
@@ -38,15 +64,20 @@ def network(rate: str) -> str:
     return "loopback" if rate == "none" else f"ethernet-10g:between={PAYLOAD * netlab.bytes_per_second(rate):.0f}"
 
 
-def compare(lab: netlab.Lab, rate: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What `bulksample compare` says at a rate; a method that failed there is in it, with the reason."""
-    lab.shape(rate)
-    out = options.out / rate
-    launcher = shlex.join(lab.command(mpirun(), "{ranks}", []))
+def launcher(slower: float, options: argparse.Namespace) -> str:
+    """What starts ranks on hosts, for `compare`."""
+    speeds = [options.speed] * (options.hosts - 1) + [options.speed / slower]
+    paced = ["--speeds", ",".join(f"{speed:g}" for speed in speeds)] if min(speeds) < 1 else []
+    return shlex.join([sys.executable, str(_LAUNCHER), *paced, "{ranks}"])
+
+
+def compare(lab: netlab.Lab, condition: Condition, options: argparse.Namespace) -> dict[str, Any]:
+    """What `bulksample compare` says under a condition; a method that failed there is in it, with the reason."""
+    lab.shape(condition.rate)
     command = [
-        sys.executable, "-m", "bulksample", "compare", options.directory, "--methods", options.methods, "-o", out, "--seed", options.seed,
-        "--ranks", options.hosts, "--repeats", options.repeats, "--network", network(rate), "--launcher", launcher,
-        "--limit", options.limit, "--json", "-", "--", *_EVERY_RUN, *options.options,
+        sys.executable, "-m", "bulksample", "compare", options.directory, "--methods", options.methods, "-o", folder(condition, options),
+        "--seed", options.seed, "--ranks", options.hosts, "--repeats", options.repeats, "--network", network(condition.rate),
+        "--launcher", launcher(condition.slower, options), "--limit", options.limit, "--json", "-", "--", *_EVERY_RUN, *options.options,
     ]  # fmt: skip
     ended = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False)
     if not ended.stdout:
@@ -54,36 +85,87 @@ def compare(lab: netlab.Lab, rate: str, options: argparse.Namespace) -> dict[str
     return json.loads(ended.stdout)
 
 
-def lines(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """A line for each rate and method that did not fail."""
+def folder(condition: Condition, options: argparse.Namespace) -> Path:
+    return options.out / str(condition)
+
+
+def course(run: Path, ranks: int) -> list[Moment]:
+    """The moments of a run, from its report and its lines."""
+    report = json.loads((run / "report.json").read_text())
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    served = report["config"].get("tolerate_failures", False)
+    steps = [sum(one["steps"].values()) for one in report["rounds"]] if served else None
+    found, seconds, evaluated = [], 0.0, 0.0
+    for i, line in enumerate(lines):
+        seconds += line["seconds"]
+        made = sum(steps[: i + 1]) if steps else ranks * line["steps"]
+        if (score := line.get(f"val_{report['metric']}")) is not None:
+            clock = seconds + evaluated
+            found.append(Moment(round(clock if served else seconds, 4), round(clock, 4), made, round(score, 5)))
+        evaluated += line["phases"]["evaluate"]
+    return found
+
+
+def courses(said: dict[str, Any], where: Path) -> dict[str, list[list[Moment]]]:
+    """Of every method that `compare` has run, the courses of its seeds."""
+    found: dict[str, list[list[Moment]]] = {}
+    for run in said["runs"]:
+        if not run["failure"]:
+            found.setdefault(run["method"], []).append(course(where / run["folder"], said["ranks"]))
+    return found
+
+
+def lines(found: dict[Condition, dict[str, Any]], every: dict[Condition, dict[str, list[list[Moment]]]]) -> list[dict[str, Any]]:
+    """A line for each condition and method that did not fail."""
     made = []
-    for rate, compared in found.items():
+    for condition, compared in found.items():
         fine = {row["method"]: row for row in compared["methods"] if not row["failed"]}
-        unshaped = {row["method"]: row for row in found["none"]["methods"] if not row["failed"]}
+        unshaped = {row["method"]: row for row in found[Condition("none", condition.slower)]["methods"] if not row["failed"]}
         first = fine.get(compared["methods"][0]["method"])
         for method, row in fine.items():
             seconds = row["seconds_per_epoch"]["mean"]
             made.append({
-                "rate": rate, "method": method, "score": row["score"] and row["score"]["mean"], "seconds": seconds,
+                "rate": str(condition), "method": method, "score": row["score"] and row["score"]["mean"], "seconds": seconds,
                 "all_seconds": row["seconds_per_epoch"]["values"],
                 "unshaped_seconds": unshaped[method]["seconds_per_epoch"]["mean"] if method in unshaped else None,
-                "wire_seconds": row["busiest_rank"]["bytes"] / row["epochs"] / (PAYLOAD * netlab.bytes_per_second(rate)),
-                "model_seconds": row["networks"][network(rate)]["seconds_per_epoch"]["mean"],
+                "wire_seconds": row["busiest_rank"]["bytes"] / row["epochs"] / (PAYLOAD * netlab.bytes_per_second(condition.rate)),
+                "model_seconds": row["networks"][network(condition.rate)]["seconds_per_epoch"]["mean"],
                 "times_as_fast": first and first["seconds_per_epoch"]["mean"] / seconds,
+                "courses": every[condition][method],
             })  # fmt: skip
     return made
 
 
-def show(made: list[dict[str, Any]]) -> None:
+def add_target(made: list[dict[str, Any]], share: float) -> float | None:
+    """The target, and in each line the moment at which each seed was there; None where there is nothing to validate."""
+    runs = [run for line in made for run in line["courses"]]
+    if not runs or not all(runs):
+        return None
+    target = share * min(max(moment.score for moment in run) for run in runs)
+    for line in made:
+        line["reached"] = [next(moment for moment in run if moment.score >= target) for run in line["courses"]]
+    return target
+
+
+def show(made: list[dict[str, Any]], target: float | None) -> None:
     print("| rate | method | score | s/epoch | (min to max) | unshaped | w / beta | model | times as fast |")
     print("|--:|:--|--:|--:|--:|--:|--:|--:|--:|")
     for line in made:
         times = " | ".join(_figure(line[what]) for what in ("unshaped_seconds", "wire_seconds", "model_seconds", "times_as_fast"))
-        values = line["all_seconds"]
-        print(
-            f"| {line['rate']} | {line['method']} | {_figure(line['score'])} | {statistics.fmean(values):.3g} | "
-            f"{min(values):.3g} to {max(values):.3g} | {times} |"
-        )
+        print(f"| {line['rate']} | {line['method']} | {_figure(line['score'])} | {_mean_and_spread(line['all_seconds'])} | {times} |")
+    if target is None:
+        return
+    print(f"\nTo a validation score of {target:.4f}:\n")
+    print("| rate | method | best | seconds | (min to max) | by the clock | (min to max) | steps of all ranks | (min to max) |")
+    print("|--:|:--|--:|--:|--:|--:|--:|--:|--:|")
+    for line in made:
+        best = statistics.fmean(max(moment.score for moment in run) for run in line["courses"])
+        cells = [_mean_and_spread([getattr(moment, what) for moment in line["reached"]]) for what in ("seconds", "clock", "steps")]
+        print(f"| {line['rate']} | {line['method']} | {best:.4f} | {' | '.join(cells)} |")
+
+
+def _mean_and_spread(values: list[float]) -> str:
+    return f"{statistics.fmean(values):.3g} | {min(values):.3g} to {max(values):.3g}"
 
 
 def _figure(value: float | None) -> str:
@@ -96,10 +178,13 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--methods", required=True, help="as in compare; others are held against the first")
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--rates", type=rates, default=["10mbit", "100mbit", "1gbit"])
-    parser.add_argument("--hosts", type=int, default=4, help="a rank on each")
+    parser.add_argument("--hosts", type=int, default=4, help="a rank, or a trainer, on each")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds that one run may take")
+    parser.add_argument("--speed", type=float, default=1.0, help="share of a processor for each rank; 1: what there is")
+    parser.add_argument("--slower", type=float, default=1.0, help="do all of it again with the last rank so many times slower")
+    parser.add_argument("--target", type=float, default=0.99, help="share of the lowest of the best validation scores")
     parser.add_argument("--json", type=Path)
     words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)
@@ -109,13 +194,17 @@ def read_options() -> argparse.Namespace:
 def main() -> None:
     options = read_options()
     go_inside()
-    lab = netlab.Lab(options.hosts)
-    found = {rate: compare(lab, rate, options) for rate in ["none", *options.rates]}
-    made = lines(found)
-    about = machine() | {"hosts": options.hosts, "options": options.options, "seeds": found["none"]["seeds"]}
-    failed = {f"{rate}: {row['method']}: {row['failed']}" for rate, said in found.items() for row in said["methods"] if row["failed"]}
+    lab = netlab.Lab(1 + options.hosts)
+    conditions = [Condition(rate, slower) for slower in (1.0, options.slower) for rate in ("none", *options.rates)]
+    found = {condition: compare(lab, condition, options) for condition in dict.fromkeys(conditions)}
+    made = lines(found, {condition: courses(said, folder(condition, options)) for condition, said in found.items()})
+    target = add_target(made, options.target)
+    asked = {name: getattr(options, name) for name in ("hosts", "speed", "slower", "options")}
+    about = machine() | asked | {"seeds": next(iter(found.values()))["seeds"], "target": target}
+    rows = [(condition, row) for condition, said in found.items() for row in said["methods"]]
+    failed = {f"{condition}: {row['method']}: {row['failed']}" for condition, row in rows if row["failed"]}
     print(json.dumps(about))
-    show(made)
+    show(made, target)
     for reason in sorted(failed):
         print(reason)
     if options.json:

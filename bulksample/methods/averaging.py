@@ -192,6 +192,11 @@ class Averaging(Method):
     def before_save(self, trainer: Trainer) -> None:
         self.plane.before_save(trainer)
 
+    def begin_stage(self, trainer: Trainer, stage: int) -> None:
+        """Where rounds are left, wait for the parties; no round counts the seconds of that."""
+        if trainer.progress.rounds < self.rounds(stage) and not trainer.progress.finished:
+            self.plane.meet(trainer)
+
     def begin_round(self, trainer: Trainer) -> None:
         self.plane.begin_round(trainer)
         members = self.plane.dealt_anew()

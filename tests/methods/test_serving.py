@@ -22,6 +22,7 @@ from bulksample.dist.threads import on_threads
 from bulksample.errors import PeerLost
 from bulksample.methods.planes.joined import invited
 from bulksample.methods.planes.plane import vector_of
+from bulksample.methods.tma import RandomTma
 from bulksample.train.loop import Trainer
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0.01, "dropout": 0.0, "threads": 1, "quiet": True}
@@ -111,6 +112,18 @@ def test_rounds_by_the_clock():
     assert 0 < report["train_loss"] < 5
 
 
+def test_no_round_counts_the_wait_for_trainers(monkeypatch):
+    began, whole = [], RandomTma.begin_round
+
+    def begin_round(self, trainer):
+        began.append((self.plane.serves, self.plane.facts().get("joined")))
+        whole(self, trainer)
+
+    monkeypatch.setattr(RandomTma, "begin_round", begin_round)
+    served(community_graph(), 2, method="random-tma", epochs=2, **WHOLE)
+    assert [joined for serves, joined in began if serves] == [2, 2]
+
+
 def test_a_server_goes_on_from_its_checkpoint(tmp_path):
     graph, asked = community_graph(), {"method": "random-tma", **WHOLE, "checkpoint": str(tmp_path / "c")}
     first, report, _ = served(graph, 2, epochs=2, eval_every=100, **asked)
@@ -122,6 +135,8 @@ def test_a_server_goes_on_from_its_checkpoint(tmp_path):
     _, report, _ = served(graph, 2, epochs=4, resume="auto", eval_every=100, **asked)
     assert report["resumed"]
     assert [one["round"] for one in report["rounds"]] == [2, 3]
+    ended = Trainer(TrainConfig.of(**more | {"epochs": 4}), graph).run()  # which waits for nobody
+    assert (ended["resumed"], ended["rounds"], ended["joined"]) == (True, [], 0)
 
 
 def test_a_graph_that_is_not_the_same_is_refused():

@@ -89,11 +89,10 @@ class Joined(Plane):
             self._interval = max(1, loader.steps) if config.interval == "epoch" else int(config.interval)
         self._steps.train_on(Minibatches(loader, view, trainer.ledger), max(1, loader.steps))
 
-    def begin_round(self, trainer: Trainer) -> None:
-        """Once, say that all is loaded, and begin with the weights of now."""
-        if self._round < 0:
-            self._line.send(Frame(Kind.READY), self._config.timeout)
-            self._go_on(trainer, self._receive(Kind.PUSH))
+    def meet(self, trainer: Trainer) -> None:
+        """Say that all is loaded, and begin with the weights of now."""
+        self._line.send(Frame(Kind.READY), self._config.timeout)
+        self._go_on(trainer, self._receive(Kind.PUSH))
 
     def _go_on(self, trainer: Trainer, push: Frame) -> None:
         load_vector(trainer.model, push.numbers("float32")[:-SCALARS])

@@ -79,6 +79,9 @@ class Plane:
     def before_save(self, trainer: Trainer) -> None:
         """Hand the server what only trainers know."""
 
+    def meet(self, trainer: Trainer) -> None:
+        """Before the first round of a run, wait until all parties are there."""
+
     def begin_round(self, trainer: Trainer) -> None:
         """Take back what was put into a checkpoint, once."""
 

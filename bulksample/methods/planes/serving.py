@@ -80,10 +80,8 @@ class Serving(Plane):
     def supply(self, trainer: Trainer) -> Steps:
         return WholeGraph()
 
-    def begin_round(self, trainer: Trainer) -> None:
-        """Before the first round, let trainers in."""
-        if self._roster is not None:
-            return
+    def meet(self, trainer: Trainer) -> None:
+        """Let trainers in."""
         config = self._config
         asked = {"version": __version__, "graph": self._mark}
         self._roster = Roster(

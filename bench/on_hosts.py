@@ -1,0 +1,64 @@
+"""Start a training program on the hosts of a lab (`netlab`), as a launcher of `bulksample compare`: ranks of MPI, or a server and trainers.
+
+    python bench/on_hosts.py [--speeds 0.4,0.4,0.1] RANKS PROGRAM ...
+
+A rank stands on each of h1 .. hRANKS. A program that is asked to tolerate failures runs once, on h0, as the server, and as many trainers
+join it from h1 .. hRANKS: a method that averages has as many processes that train as one that reduces gradients has ranks. With speeds,
+each of those processes has that share of a processor while it trains (`on_a_host`); the server takes what it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from netlab import on_host, over_mpi
+from on_a_host import LISTENING
+from ranks import mpirun
+
+SERVER, PORT = "h0", 5000
+_END_SECONDS = 10.0  # for trainers whose server has ended
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--speeds", help="of each rank or trainer, above 0 and at most 1")
+    parser.add_argument("ranks", type=int)
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="PYTHON -m bulksample train FOLDER OPTIONS")
+    options = parser.parse_args()
+    hosts, speeds = [f"h{i + 1}" for i in range(options.ranks)], options.speeds or ",".join(["1"] * options.ranks)
+    plain, words = options.program[:3], options.program[3:]
+    with tempfile.TemporaryDirectory() as folder:
+        start = [plain[0], str(Path(__file__).with_name("on_a_host.py")), folder, speeds]
+        if "--tolerate-failures" in words:
+            sys.exit(serve(hosts, [*plain, *words], [*start, *words[:2]], Path(folder)))
+        sys.exit(subprocess.call(over_mpi(hosts, mpirun(), options.ranks, [*start, *words])))
+
+
+def serve(hosts: list[str], server: list[str], trainer: list[str], folder: Path) -> int:
+    """Run a server, and a trainer on each host that joins it when it listens; the server's exit code."""
+    where = f"{SERVER}:{PORT}"
+    asked = [*server, "--listen", where, "--trainers", str(len(hosts))]
+    running = subprocess.Popen(on_host(SERVER, asked), stderr=subprocess.PIPE, text=True)
+    trainers = [subprocess.Popen(on_host(host, [*trainer, "--join", where, "--quiet"])) for host in hosts]
+    assert running.stderr is not None
+    for line in running.stderr:
+        print(line, end="", file=sys.stderr, flush=True)
+        if "listening" in line:
+            (folder / LISTENING).touch()
+    code, deadline = running.wait(), time.monotonic() + _END_SECONDS
+    for one in trainers:
+        try:
+            one.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            one.kill()
+            one.wait()
+    return code
+
+
+if __name__ == "__main__":
+    main()
