@@ -1,7 +1,7 @@
 """`bulksample compare` over slow networks, and with a slow host: seconds of an epoch, and seconds to a score.
 
-    python bench/slow_compare.py DIR --methods sync,full -o OUT [--rates 10mbit,100mbit,1gbit] [--hosts 4] [--repeats 1] [--json FILE]
-                                 [--speed 1] [--slower 1] [--target 0.99] [-- OPTIONS of train]
+    python bench/slow_compare.py DIR --methods sync,full -o OUT [--rates 10mbit,100mbit,1gbit] [--only-shaped] [--hosts 4] [--repeats 1]
+                                 [--speed 1] [--slower 1] [--target 0.99] [--json FILE] [-- OPTIONS of train]
 
 Needs root, iproute2 (ip, tc), util-linux and MPICH's mpirun; says so, with exit code 2, where one is missing or the kernel refuses.
 Ranks stand on simulated hosts, one on each (see `netlab`; nothing of the machine's own network is touched). A method that averages, with
@@ -120,7 +120,8 @@ def lines(found: dict[Condition, dict[str, Any]], every: dict[Condition, dict[st
     made = []
     for condition, compared in found.items():
         fine = {row["method"]: row for row in compared["methods"] if not row["failed"]}
-        unshaped = {row["method"]: row for row in found[Condition("none", condition.slower)]["methods"] if not row["failed"]}
+        free = found.get(Condition("none", condition.slower), {"methods": []})
+        unshaped = {row["method"]: row for row in free["methods"] if not row["failed"]}
         first = fine.get(compared["methods"][0]["method"])
         for method, row in fine.items():
             seconds = row["seconds_per_epoch"]["mean"]
@@ -178,6 +179,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--methods", required=True, help="as in compare; others are held against the first")
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--rates", type=rates, default=["10mbit", "100mbit", "1gbit"])
+    parser.add_argument("--only-shaped", action="store_true", help="not with links that are not shaped")
     parser.add_argument("--hosts", type=int, default=4, help="a rank, or a trainer, on each")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
@@ -195,7 +197,8 @@ def main() -> None:
     options = read_options()
     go_inside()
     lab = netlab.Lab(1 + options.hosts)
-    conditions = [Condition(rate, slower) for slower in (1.0, options.slower) for rate in ("none", *options.rates)]
+    asked_rates = options.rates if options.only_shaped else ["none", *options.rates]
+    conditions = [Condition(rate, slower) for slower in (1.0, options.slower) for rate in asked_rates]
     found = {condition: compare(lab, condition, options) for condition in dict.fromkeys(conditions)}
     made = lines(found, {condition: courses(said, folder(condition, options)) for condition, said in found.items()})
     target = add_target(made, options.target)

@@ -1,5 +1,6 @@
 """Simulated hosts: refused with a reason where they cannot be, and gone when the script is."""
 
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,10 @@ from pathlib import Path
 
 import netlab
 import pytest
+from communities import community_graph
 from launch import MPIRUN
+
+from bulksample.data import store
 
 SLOW_NETWORK = Path(netlab.__file__).with_name("slow_network.py")
 SMALL = ["--quick", "--vertices", "600", "--commands", "sample", "--fanouts", "3,2"]
@@ -86,6 +90,20 @@ def test_every_byte_is_as_predicted_and_on_the_links(possible, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "every byte as predicted" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_server_and_its_trainers_stand_on_hosts_as_ranks_do(possible, tmp_path):
+    store.save(community_graph(), tmp_path / "g")
+    methods = "sync:epochs=2,random-tma:tolerate-failures=true:interval=0.3s:epochs=3"
+    words = ["--methods", methods, "-o", tmp_path / "o", "--rates", "100mbit", "--only-shaped", "--hosts", "2", "--speed", "0.5"]
+    small = ["--json", tmp_path / "found.json", "--", "--fanouts", "3,2", "--hidden", "8", "--batch-size", "32"]
+    command = [sys.executable, SLOW_NETWORK.with_name("slow_compare.py"), tmp_path / "g", *words, *small]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = json.loads((tmp_path / "found.json").read_text())["lines"]
+    assert [len(line["courses"][0]) for line in lines] == [2, 3]
+    assert all(line["reached"][0][0] > 0 for line in lines)
 
 
 def _alive(folder):
