@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from ..backends.base import check_fanout
-from ..backends.gpu.bulk import Bulk, DeviceHop, most_found
-from ..backends.gpu.draws import Rows, draw_rows
-from ..backends.gpu.numbers import Found, Held, Numbering, beyond, nothing_held
+from ..backends.gpu.bulk import Bulk, asked_of, hop_after_hop, most_found
+from ..backends.gpu.draws import Drawn, Rows, draw_rows
+from ..backends.gpu.numbers import Held, Numbering
 from ..backends.hops import Expansion
 from ..dist.owner import OwnerAdjacency
 from ..dist.packets import KIND
@@ -60,24 +60,19 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
             return cut(self._card, bulk, seeds, only_new)
 
     def _bulk(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> Bulk:
-        card, device, k = self._card, self._card.kernels, len(seeds)
+        device, k = self._card.kernels, len(seeds)
         entries = self.grid.rows * self.block.nnz  # about those of A
         numbering = Numbering(device, k, self.n, most_found(len(seeds.vertices), fanouts, entries, k))
-        asked = Found(device.put(seeds.pointers), device.put(seeds.vertices))
-        held, seed_rows, counts, _ = numbering.number(nothing_held(device, k), asked)
-        frontier, minibatches, hops, ends = held, card.put(seeds.minibatches), list[DeviceHop](), [counts]
-        for fanout, draw in zip(fanouts, draws, strict=True):
-            pointers, columns = self._drawn(minibatches, frontier, fanout, draw)
-            of_minibatch = card.array(pointers[card.tensor(frontier.pointers)])
-            grown, local, counts, edges = numbering.number(held, Found(of_minibatch, card.array(columns)))
-            hops.append(DeviceHop(frontier.pointers, card.array(pointers), local, edges))
-            ends.append(counts)
-            frontier = beyond(device, grown, held, k) if only_new else grown
-            held = grown
-        return Bulk(seed_rows, held, hops, ends)
+        asked = asked_of(device, seeds)
+        minibatches = self._card.tensor(asked.minibatches)
 
-    def _drawn(self, minibatches: torch.Tensor, frontier: Held, fanout: int, draw: Draw) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the rows of a frontier drew, wherever they lie: row pointers, and columns."""
+        def draw(frontier: Held, hop: int) -> Drawn:
+            return self._drawn(minibatches, frontier, fanouts[hop], draws[hop])
+
+        return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new)
+
+    def _drawn(self, minibatches: torch.Tensor, frontier: Held, fanout: int, draw: Draw) -> Drawn:
+        """What the rows of a frontier drew, wherever they lie."""
         card, over = self._card, self.over
         vertices = card.tensor(frontier.vertices)[: frontier.size]
         routed = self._routed(vertices, card.tensor(frontier.pointers), len(minibatches))
@@ -89,7 +84,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         ends = pointers[torch.tensor([0, *accumulate(askers)], device=pointers.device)].tolist()
         sent = card.tensor(picks.columns)[: ends[-1]].split([b - a for a, b in pairwise(ends)])
         counts, columns = over.start_alltoall(pointers.diff().int().split(askers), KIND), over.start_alltoall(sent, KIND)
-        return _in_order(routed.order, counts.whole()[0], columns.whole()[0])
+        return Drawn(*map(card.array, _in_order(routed.order, counts.whole()[0], columns.whole()[0])))
 
     def _routed(self, vertices: torch.Tensor, pointers: torch.Tensor, k: int) -> Routed:
         """The rows of each block row, and how many of them each minibatch has."""

@@ -116,7 +116,7 @@ def test_a_wait_cannot_be_recorded():
         recording.get(recording.empty(7, np.int32))
     asked = bulk.Asked(bulk.Found(device.put(seeds.pointers), device.put(seeds.vertices)), device.put(seeds.minibatches))
     with pytest.raises(RuntimeError, match="a copy of 20 numbers on the host"):
-        bulk.hop_after_hop(recording, device.matrix(random_matrix(200, 3000, 1)), asked, (3,), [Stream(1).draw(Law.UNIFORM)], False)
+        bulk.expand_rows(recording, device.matrix(random_matrix(200, 3000, 1)), asked, (3,), [Stream(1).draw(Law.UNIFORM)], False)
 
 
 def test_memory_is_filled_by_words():

@@ -1,8 +1,8 @@
-"""All hops of node-wise sampling on a device: k minibatches, which leave it only when they are done."""
+"""All hops of k minibatches on a device, which they leave only when they are done; and what node-wise ones draw in a hop."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from ...rng import Draw
 from ...selection import Selection
 from ..hops import Hop
 from .device import Device, Matrix
-from .draws import Rows, draw_rows
+from .draws import Drawn, Rows, draw_rows
 from .numbers import Found, Held, Numbering, beyond, nothing_held
 
 
@@ -50,6 +50,14 @@ class Asked(NamedTuple):
     minibatches: Any  # int64, shape (k,): see `draws.Rows`
 
 
+DrawHop = Callable[[Held, int], Drawn]  # what the rows of a frontier draw in a hop, wherever they lie
+
+
+def asked_of(device: Device, seeds: Selection) -> Asked:
+    """The seeds of k minibatches, brought to the device."""
+    return Asked(Found(device.put(seeds.pointers), device.put(seeds.vertices)), device.put(seeds.minibatches))
+
+
 def expand(device: Device, a: Matrix, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> Bulk:
     """See `Backend.expand`. Waits once a hop, for its counts; and once more where a hop takes all neighbours.
 
@@ -57,32 +65,49 @@ def expand(device: Device, a: Matrix, seeds: Selection, fanouts: Sequence[int], 
     """
     if device.graphs is not None and device.graphs.takes(fanouts, draws):
         return device.graphs.expand(a, seeds, fanouts, draws, only_new)
-    asked = Asked(Found(device.put(seeds.pointers), device.put(seeds.vertices)), device.put(seeds.minibatches))
-    return hop_after_hop(device, a, asked, fanouts, draws, only_new)
+    return expand_rows(device, a, asked_of(device, seeds), fanouts, draws, only_new)
+
+
+def expand_rows(
+    device: Device, a: Matrix, asked: Asked, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, told: Sequence[Any] = ()
+) -> Bulk:
+    """`expand` from seeds that are there, launched as ever; for `told` see `hop_after_hop`."""
+    k = len(asked.minibatches)
+    numbering = Numbering(device, k, a.shape[1], most_found(len(asked.seeds.columns), fanouts, len(a.indices), k))
+
+    def draw(frontier: Held, hop: int) -> Drawn:
+        rows = Rows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
+        return draw_rows(device, a, rows, fanouts[hop], draws[hop])
+
+    return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new, told)
 
 
 def hop_after_hop(
-    device: Device, a: Matrix, asked: Asked, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, told: Sequence[Any] = ()
+    device: Device, numbering: Numbering, asked: Asked, draw: DrawHop, count: int, only_new: bool, told: Sequence[Any] = ()
 ) -> Bulk:
-    """The hops of a bulk. With `told`, an array for what `Numbering.place` tells of the seeds and of each hop, nothing is waited
-    for, arrays have room to spare, and the ends are missing."""
-    k, found = len(asked.minibatches), len(asked.seeds.columns)
-    numbering = Numbering(device, k, a.shape[1], most_found(found, fanouts, len(a.indices), k))
+    """So many hops of a bulk: what a frontier draws is numbered, and is the next frontier. Waits once a hop, and where `draw` does.
+
+    With `told`, an array for what `Numbering.place` tells of the seeds and of each hop, nothing is waited for, arrays have room to
+    spare, and the ends are missing.
+    """
+    k = len(asked.minibatches)
 
     def number(held: Held, new: Found, step: int) -> tuple[Held, Any, Any, Any]:
         return (*numbering.place(held, new, told[step]), None, None) if told else numbering.number(held, new)
 
+    def trim(array: Any, edges: Any) -> Any:
+        return array if told or array is None else array[: edges[k]]
+
     with device.phase("seeds"):
         held, seed_rows, counts, _ = number(nothing_held(device, k), asked.seeds, 0)
-    frontier, hops, ends = held, [], [counts]
-    for hop, (fanout, draw) in enumerate(zip(fanouts, draws, strict=True)):
+    frontier, hops, ends = held, list[DeviceHop](), [counts]
+    for hop in range(count):
         with device.phase(f"hop {hop}"):
-            rows = Rows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
-            drawn = draw_rows(device, a, rows, fanout, draw)
+            drawn = draw(frontier, hop)
             of_minibatch = device.empty(k + 1, np.int64)
             device.start("pick_pointers", k + 1, drawn.pointers, frontier.pointers, k + 1, of_minibatch)
             grown, local, counts, edges = number(held, Found(of_minibatch, drawn.columns), hop + 1)
-            hops.append(DeviceHop(frontier.pointers, drawn.pointers, local if told else local[: edges[k]], edges))
+            hops.append(DeviceHop(frontier.pointers, drawn.pointers, trim(local, edges), edges, trim(drawn.weights, edges)))
             ends.append(counts)
             frontier = beyond(device, grown, held, k) if only_new else grown
             held = grown

@@ -26,10 +26,11 @@ class Rows(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What each row drew. `columns` may be longer than what the pointers name."""
+    """What each row drew. `columns` and `weights` may be longer than what the pointers name."""
 
     pointers: Any  # int64, shape (R + 1,)
     columns: Any  # int32
+    weights: Any = None  # float32, or None: the mean
 
 
 def rows_of(device: Device, q: Selection) -> Rows:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...rng import MAX_EPOCHS, Draw, Law
 from ...selection import Selection
-from .bulk import Asked, Bulk, hop_after_hop, trimmed
+from .bulk import Asked, Bulk, expand_rows, trimmed
 from .device import Device, Matrix
 from .draws import FEW
 from .kernels import Launcher
@@ -113,7 +113,7 @@ class Graphs:
             self._shape, self._kept = None, None  # its memory is free before more is taken
             self._shape, self._kept = shape, self._record(a, asked, fanouts, draws, only_new)
         if self._kept is None or shape != self._shape:
-            return hop_after_hop(self._device, a, asked, fanouts, draws, only_new)
+            return expand_rows(self._device, a, asked, fanouts, draws, only_new)
         return self._replay(self._kept, asked, only_new)
 
     def _replay(self, kept: Recorded, asked: Asked, only_new: bool) -> Bulk:
@@ -127,6 +127,6 @@ class Graphs:
         launch = Recorder(self._device.launch)
         device = Recording(self._device, launch)
         told = [device.empty(2 * len(asked.minibatches) + 2, np.int64) for _ in range(len(fanouts) + 1)]
-        bulk = hop_after_hop(device, a, asked, fanouts, draws, only_new, told)
+        bulk = expand_rows(device, a, asked, fanouts, draws, only_new, told)
         self.recorded += 1
         return Recorded(asked, bulk, told, launch.graph(launch.launches))

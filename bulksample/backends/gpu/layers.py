@@ -13,10 +13,10 @@ import numpy as np
 
 from ...selection import Selection
 from ..base import LayerPicks, LayerRace, LayerWeights
-from .bulk import Bulk, DeviceHop
+from .bulk import Bulk, asked_of, hop_after_hop
 from .device import Device, Matrix
-from .draws import Rows, extents, smallest
-from .numbers import Found, Numbering, beyond, nothing_held
+from .draws import Drawn, Rows, extents, smallest
+from .numbers import Held, Numbering
 from .products import restrict, spgemm
 
 
@@ -32,30 +32,21 @@ def expand_layers(
     device: Device, a: Matrix, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
 ) -> Bulk:
     """See `Backend.expand_layers`."""
-    k, minibatches, row_sums = len(seeds), device.put(seeds.minibatches), device.constant(weights.row_sums)
+    k, asked, row_sums = len(seeds), asked_of(device, seeds), device.constant(weights.row_sums)
     given = [] if isinstance(drawn, LayerRace) else [int(np.diff(picks.pointers).max(initial=0)) for picks in drawn]
     fanouts = drawn.fanouts if isinstance(drawn, LayerRace) else given
     numbering = Numbering(device, k, a.shape[1], len(seeds.vertices) + k * sum(max(s, 0) for s in fanouts))
-    asked = Found(device.put(seeds.pointers), device.put(seeds.vertices))
-    held, seed_rows, counts, _ = numbering.number(nothing_held(device, k), asked)
-    frontier, hops, ends = held, [], [counts]
-    for hop in range(len(fanouts)):
-        with device.phase(f"layer {hop}"):
-            rows = Rows(frontier.vertices, frontier.vertices, frontier.pointers, minibatches, frontier.size, k)
-            counted = extents(device, a, rows)
-            if isinstance(drawn, LayerRace):
-                picked = _race(device, drawn, hop, rows, counted, a.shape)
-            else:
-                picked = Picked(*(device.put(part) for part in drawn[hop]))
-            row_ends, found, own = _edges(device, a, rows, counted, picked, fanouts[hop], weights, row_sums)
-            of_minibatch = device.empty(k + 1, np.int64)
-            device.start("pick_pointers", k + 1, row_ends, frontier.pointers, k + 1, of_minibatch)
-            grown, local, counts, edges = numbering.number(held, Found(of_minibatch, found))
-            hops.append(DeviceHop(frontier.pointers, row_ends, local[: edges[k]], edges, own[: edges[k]]))
-            ends.append(counts)
-            frontier = beyond(device, grown, held, k) if only_new else grown
-            held = grown
-    return Bulk(seed_rows, held, hops, ends)
+
+    def draw(frontier: Held, hop: int) -> Drawn:
+        rows = Rows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
+        counted = extents(device, a, rows)
+        if isinstance(drawn, LayerRace):
+            picked = _race(device, drawn, hop, rows, counted, a.shape)
+        else:
+            picked = Picked(*(device.put(part) for part in drawn[hop]))
+        return _edges(device, a, rows, counted, picked, fanouts[hop], weights, row_sums)
+
+    return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new)
 
 
 def _race(device: Device, race: LayerRace, hop: int, rows: Rows, counted: tuple[Any, int], shape: tuple[int, int]) -> Picked:
@@ -73,12 +64,12 @@ def _race(device: Device, race: LayerRace, hop: int, rows: Rows, counted: tuple[
 
 def _edges(
     device: Device, a: Matrix, rows: Rows, counted: tuple[Any, int], picked: Picked, most: int, weights: LayerWeights, row_sums: Any
-) -> tuple[Any, Any, Any]:
-    """EXTRACT of one hop: row pointers, the vertices that were found, and the weight of each edge."""
+) -> Drawn:
+    """EXTRACT of one hop: the vertices that were found, and the weight of each edge."""
     ends, columns, entries = restrict(device, a, rows, picked.pointers, picked.columns, most, counted)
     found, own, scratch = (device.empty(len(columns), dtype) for dtype in (np.int32, np.float32, np.float64))
     device.start(
         "weigh_edges", rows.size, rows.vertices, rows.size, rows.parts, rows.k, ends, columns, entries, a.values, row_sums, *picked,
         int(weights.debias), int(weights.renormalise), scratch, found, own,
     )  # fmt: skip
-    return ends, found, own
+    return Drawn(ends, found, own)
