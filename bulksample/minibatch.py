@@ -102,6 +102,14 @@ class MiniBatch:
     def _distinct_blocks(self) -> tuple[Block, ...]:
         return self.blocks[:1] if self.nested else self.blocks
 
+    def on_host(self) -> MiniBatch:
+        """The same, with arrays on the host: itself where they are."""
+        if isinstance(self.blocks[0].indptr, np.ndarray):
+            return self
+        blocks = [(_on_host(b.indptr), _on_host(b.indices), None if b.weights is None else _on_host(b.weights)) for b in self.blocks]
+        there = [Block(*arrays, block.num_sources) for arrays, block in zip(blocks, self.blocks, strict=True)]
+        return MiniBatch(self.id, self.epoch, self.seeds, *map(_on_host, (self.seed_rows, self.vertices)), tuple(there), self.nested)
+
     def digest(self) -> str:
         """SHA-256 over every array with its name, dtype and shape: equal minibatches, equal digest, on any machine."""
         sha = hashlib.sha256(f"minibatch {self.id} of epoch {self.epoch}".encode())
@@ -124,7 +132,7 @@ def _held(array: Any, dtype: Any) -> Any:
 
 
 def _on_host(array: Any) -> Any:
-    return array.cpu() if hasattr(array, "data_ptr") else array
+    return array.cpu().numpy() if hasattr(array, "data_ptr") else array
 
 
 def digest(minibatches: Iterable[MiniBatch] | Iterable[tuple[int, int, str]]) -> str:

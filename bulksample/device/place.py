@@ -23,7 +23,7 @@ from ..gnn.features import ExchangedFeatures, Features, FeatureSource
 from ..gnn.model import Model
 from ..gnn.partitioned import BlockView
 from ..gnn.view import View
-from ..gnn.whole import WholeShare, WholeView
+from ..gnn.whole import WholeShare
 from ..samplers import NodeWise, Sampler
 from . import edges  # noqa: F401  # how attention and pooling see a block there
 from .blocks import DeviceOwnerAdjacency
@@ -37,7 +37,6 @@ from .streams import cuda_stages
 from .tensors import Staged, TensorComm, over_devices
 
 DEVICES = ("auto", "cpu", "cuda")
-METHODS = ("sync", "full", "bns", "adaqp")  # that train on a device
 _BY = {"samples": "samples_by", "features": "features_by"}
 CHUNK_NUMBERS = 2**28  # of exact inference, held at once: many small chunks would leave a device idle
 
@@ -165,9 +164,9 @@ class DevicePlace(Place):
         if isinstance(view, BlockView) and travels(source) and over.name != "host":
             room, among = room_for_features(free, view.block.adjacency), over.among(view.grid.column_comm)
             made = DeviceExchange(self.card, cast(ExchangedFeatures, source), among, room)
-        elif isinstance(view, WholeView) and not source.is_sparse:
-            graph = view.graph.adjacency
-            made = DeviceFeatures(self.card, cast(Features, source), heat_of(graph), room_for_features(free, graph))
+        elif isinstance(source, Features) and not source.is_sparse and isinstance(view.adjacency, LocalAdjacency):
+            graph = view.adjacency.matrix
+            made = DeviceFeatures(self.card, source, heat_of(graph), room_for_features(free, graph))
         if isinstance(view, BlockView):
             self._lies["features_by"] = over.name if made else "host"
         self._lies["features_on"] = str(made.held) if made else "host"
@@ -236,8 +235,6 @@ def _host(config: TrainConfig) -> Place:
 
 def not_on_a_device(config: TrainConfig) -> str | None:
     """What of a configuration does not run on a device; None where all does."""
-    if config.method not in METHODS:
-        return f"the method {config.method!r} trains on the host, and device 'cuda' was asked for"
     if config.exclude_targets != "none":
         return "exclude_targets takes edges out of minibatches on the host, and device 'cuda' was asked for"
     return None

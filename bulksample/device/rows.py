@@ -35,7 +35,7 @@ class DeviceRows(SparseRows):
 
     def __getitem__(self, rows: slice) -> DeviceRows:
         first, last, _ = rows.indices(len(self.indptr) - 1)
-        begin, end = self.indptr[[first, last]].tolist()
+        begin, end = torch.stack([self.indptr[first], self.indptr[last]]).tolist()
         weights = None if self.weights is None else self.weights[begin:end]
         return DeviceRows(self.card, self.indptr[first : last + 1] - begin, self.indices[begin:end], weights, self.columns)
 

@@ -60,7 +60,7 @@ def judged(
 
 def accuracies(logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], comm: Comm) -> dict[str, float]:
     """The accuracy of every split alone: two counts of each are added over ranks (kind "control"), and nothing is gathered."""
-    right = logits.argmax(1).numpy() == labels
+    right = logits.argmax(1).cpu().numpy() == labels
     counts = np.array([[np.count_nonzero(right[mask]), np.count_nonzero(mask)] for mask in masks.values()], np.int64).reshape(-1, 2)
     comm.allreduce(counts, "control")
     return {f"{split}_accuracy": int(hits) / int(rows) for split, (hits, rows) in zip(masks, counts, strict=True) if rows}

@@ -202,7 +202,7 @@ class VertexLayer(LinearLayer):
         self.weight = _weight(width_in, width_out, generator)
 
     def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
-        return torch.empty(x.shape[0], 0)
+        return degrees.new_empty(x.shape[0], 0)
 
     def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
         return self.mix(self.gather(block, sent, x_own, own, degrees))

@@ -244,7 +244,7 @@ class LocalRows:
         matrix, everything = matrix or view.matrix, np.arange(len(view.vertices))
         weights = mean_weights(matrix.indptr, matrix.values, view.whole.block.weight_unit, view.whole.weights is not None)[1]
         self.n, self.edges = len(everything), matrix.nnz
-        self.block = Block(matrix.indptr, matrix.indices, weights, self.n)
+        self.block = view.placed(Block(matrix.indptr, matrix.indices, weights, self.n))
         self.degrees, self.x = view.degrees(everything), view.features.fetch(everything)
 
     @property

@@ -22,6 +22,7 @@ import torch
 from ..backends.base import Backend
 from ..config import TrainConfig
 from ..data import store
+from ..device.tensors import Staged, TensorComm
 from ..dist import partition as partitions
 from ..dist.base import Comm
 from ..dist.partition import Partition
@@ -43,6 +44,7 @@ from .planes.serving import Serving
 from .supply import Steps
 
 if TYPE_CHECKING:
+    from ..device.place import Place
     from ..train.loop import Trainer
     from ..train.setup import Source
 
@@ -67,6 +69,8 @@ class Averaging(Method):
         for name, fits in fixed.items():
             if (given := getattr(config, name)) != fits:
                 raise UsageError(f"trainers of {self.name!r} send nothing but weights; got {name} {given}: {fits} would fit")
+        if config.device_comm in ("nccl", "mpi"):
+            raise UsageError(f"weights are averaged over the host; got device_comm {config.device_comm}: auto or host would fit")
         if config.partition in partitions.KINDS[1:]:
             raise UsageError(f"the method {self.name!r} deals vertices itself; got partition {config.partition}: a file would fit")
 
@@ -90,6 +94,10 @@ class Averaging(Method):
         if whole is not None:
             self.judge = seen(whole)
         return self.judge if members is None else self._view_of(members)
+
+    def tensors(self, place: Place, comm: Comm) -> TensorComm:
+        """Nothing but weights travels, and those from host to host."""
+        return Staged(comm, "weights are averaged there")
 
     def _plane(self, comm: Comm, fingerprint: str, source: str | None) -> Plane:
         """Which party of averaging this process is."""
@@ -202,6 +210,7 @@ class Averaging(Method):
         members = self.plane.dealt_anew()
         if members is not None:
             trainer.view = self._view_of(members)
+            trainer.bring(trainer.view)
             self.plane.settle(trainer)
 
     def end_stage(self, trainer: Trainer, stage: int) -> None:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 from ..backends.base import Backend
 from ..config import TrainConfig
+from ..device.tensors import TensorComm
 from ..dist.base import Comm
 from ..gnn.evaluate import evaluate
 from ..gnn.links import LinkModel, evaluate_links
@@ -27,6 +28,7 @@ from .linkloss import held_out, link_loss
 from .supply import Minibatches, Step, Steps, make_loader
 
 if TYPE_CHECKING:
+    from ..device.place import Place
     from ..train.loop import Trainer
     from ..train.setup import Source
 
@@ -39,10 +41,13 @@ class Method:
     name : str
     graphs : tuple of {"replicated", "partitioned"}
         How the graph may lie for this method; the first unless the user says otherwise.
+    apart : bool
+        Whether `view` makes a part that is this rank's alone. It is brought to where the rank computes then, and else what it is made of.
     """
 
     name: ClassVar[str] = "sync"
     graphs: ClassVar[tuple[str, ...]] = ("replicated", "partitioned")
+    apart: ClassVar[bool] = False
 
     def __init__(self, config: TrainConfig) -> None:
         """Raises `UsageError` where the options have no meaning for this method."""
@@ -53,6 +58,10 @@ class Method:
         if self.config.task == "links":
             self.links = held_out(source)
         return None
+
+    def tensors(self, place: Place, comm: Comm) -> TensorComm:
+        """How what a step makes travels between ranks; collective."""
+        return place.tensors(comm)
 
     def view(self, view: View, comm: Comm) -> View:
         """The graph that this rank samples from and trains on."""

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from ..config import TrainConfig
 from ..dist.base import Comm
 from ..dist.packets import KIND
 from ..errors import UsageError
@@ -40,6 +41,7 @@ from ..gnn.view import View
 from ..rng import Purpose, counters, philox, tag
 from ..sparse import CSR
 from .base import Method
+from .full import in_single
 from .supply import Step, Steps, WholeGraph
 
 if TYPE_CHECKING:
@@ -53,6 +55,11 @@ class CoFree(Method):
 
     name: ClassVar[str] = "cofree"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
+    apart: ClassVar[bool] = True
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        in_single(config)
 
     def view(self, view: View, comm: Comm) -> View:
         whole, self.comm = cast(BlockView, view), comm
@@ -60,17 +67,19 @@ class CoFree(Method):
             raise UsageError("copies count by how many neighbours they have, not by edge weights; a sampler of plain means would fit")
         self.local, self._weights = cut_view(whole, comm, self.config.vertex_cut, self.config.seed)
         self.initial_bytes = sum(sent.bytes for sent in comm.tally.values())
-        matrices = [self.local.matrix]
-        if self.config.drop_edge:
-            ids = self.local.vertices
-            matrices = [thinned(matrices[0], ids, self.config.drop_edge, self.config.seed, k) for k in range(self.config.edge_masks)]
-        self._passes = [FullGraph(LocalRows(self.local, matrix), self.config.form == "strong") for matrix in matrices]
-        told = np.flatnonzero(self.local.classes >= 0)
-        self._at = torch.from_numpy(self.local.seeds[told].astype(np.int64))
-        self._truth, self._weights = torch.from_numpy(self.local.classes[told]), self._weights[told]
         return self.local
 
     def supply(self, trainer: Trainer) -> Steps:
+        """Besides, the passes over the part, wherever it lies."""
+        config, local = self.config, self.local
+        matrices = [local.matrix]
+        if config.drop_edge:
+            matrices = [thinned(matrices[0], local.vertices, config.drop_edge, config.seed, k) for k in range(config.edge_masks)]
+        self._passes = [FullGraph(LocalRows(local, matrix), config.form == "strong") for matrix in matrices]
+        told = np.flatnonzero(local.classes >= 0)
+        weights, self._total = self._weights[told].astype(np.float32), float(self._weights[told].sum())
+        asked = (local.seeds[told].astype(np.int64), local.classes[told], weights)
+        self._at, self._truth, self._shares = (torch.from_numpy(numbers).to(local.where) for numbers in asked)
         return WholeGraph()
 
     def steps(self, remaining: int, comm: Comm) -> int:
@@ -81,7 +90,7 @@ class CoFree(Method):
         """The weighted sum of the losses of the copies here, and the sum of their weights."""
         logits = self._passes[trainer.epoch % len(self._passes)](cast(Gnn, trainer.model))
         losses = F.cross_entropy(logits[self._at], self._truth, reduction="none")
-        return torch.sum(losses * torch.from_numpy(self._weights.astype(np.float32))), float(self._weights.sum())
+        return torch.sum(losses * self._shares), self._total
 
     def facts(self) -> dict[str, Any]:
         """Collective: vertices and edges of all parts are gathered."""

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from ..train.loop import Trainer
 
 
+def in_single(config: TrainConfig) -> None:
+    """Raise `UsageError` where a pass over all rows at once was asked for in half precision."""
+    if config.precision == "bf16":
+        raise UsageError("a pass over the whole graph, with what travels, is float32; precision fp32, or tf32 on a device, would fit")
+
+
 class Full(Method):
     """Synchronous full-graph training on block rows; exact.
 
@@ -46,8 +52,7 @@ class Full(Method):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        if config.precision == "bf16":
-            raise UsageError("a pass over the whole graph, with what travels, is float32; precision fp32, or tf32 on a device, would fit")
+        in_single(config)
 
     def view(self, view: View, comm: Comm) -> View:
         self.rows = OwnRows(cast(BlockView, view), self.messages(comm), self.config.overlap, self.shares_features)

@@ -43,10 +43,10 @@ from ..gnn.local import Deal, LocalFlight, LocalRows, LocalView, whole_degrees
 from ..gnn.model import Gnn
 from ..gnn.partitioned import BlockView
 from ..gnn.view import View
-from ..loader import BulkLoader
 from .base import Method
+from .full import in_single
 from .parts.chunks import fresh_chunks, seen_chunks
-from .parts.isolated import Isolated, shared_steps
+from .parts.isolated import Isolated, part_loader, shared_steps
 from .parts.seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
 from .parts.tree_weights import tree_weights
 from .supply import Minibatches, Step, Steps
@@ -54,21 +54,23 @@ from .supply import Minibatches, Step, Steps
 if TYPE_CHECKING:
     from ..train.loop import Trainer
 
-_APART = 0x9E3779B97F4A7C15  # ranks draw with seeds of their own, since rows have the same names on all of them
-
 
 class Grappa(Method):
     """Training on parts, with gradients weighted by how much of the graph stood behind them."""
 
     name: ClassVar[str] = "grappa"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
+    apart: ClassVar[bool] = True
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.chunks = 1 if config.view == "base" else config.view_chunks
         self._flight: tuple[int, LocalFlight] | None = None  # the view of a super-epoch to come
+        self._pass: FullGraph | None = None  # over all rows of the view
         self._totals = torch.zeros(5, dtype=torch.float64)  # of all steps: sum w, n, sum w**2, mass before and beyond the cap
         self._sent = {"initial": 0, "repartition": 0}
+        if config.full_graph:
+            in_single(config)
         if config.seed_weights == "tree":
             self._check_trees()
 
@@ -132,8 +134,10 @@ class Grappa(Method):
         turn = self.turn(epoch)
         with trainer.ledger.phase("fetch"):
             if turn != self._turn:
-                self.local, self._turn = self._view_of(turn), turn
-                trainer.view = self.local
+                self.steps_made.train_on(None, 1)  # the view of before is let go before the next one is brought
+                self._pass, self._turn = None, turn
+                trainer.view = self.local = self._view_of(turn)
+                trainer.bring(self.local)
                 self._settle(trainer)
             coming = self.turn(epoch + 1)
             if self.config.overlap and coming != turn and epoch + 1 < self.config.epochs:
@@ -162,11 +166,7 @@ class Grappa(Method):
             self._pass = FullGraph(LocalRows(view), config.form == "strong")
             self.steps_made.train_on(None, 1)
         else:
-            loader = BulkLoader(
-                view.adjacency, trainer.sampler, view.seeds, batch_size=sizes[self.comm.rank], bulk_size=config.bulk_size,
-                seed=(config.seed + _APART * self.comm.rank) % 2**64, memory_budget=config.memory_budget,
-                prefetch=trainer.division.sample > 0,
-            )  # fmt: skip
+            loader = part_loader(trainer, self.comm.rank, sizes[self.comm.rank])
             self.steps_made.train_on(Minibatches(loader, view, trainer.ledger), steps)
         self._raw, self._amount = self._coverage_weights()
 
@@ -204,22 +204,24 @@ class Grappa(Method):
             raw = self._raw[np.searchsorted(self.local.seeds, seeds[rows])]
         weights = self._final(raw)
         losses = F.cross_entropy(logits, truth, reduction="none")
-        return torch.sum(losses * torch.from_numpy(weights.astype(np.float32))), float(weights.sum())
+        return torch.sum(losses * torch.from_numpy(weights.astype(np.float32)).to(losses.device)), float(weights.sum())
 
     def _asked_of_all(self, trainer: Trainer) -> tuple[torch.Tensor, torch.Tensor, np.ndarray] | None:
         """One pass over all rows of the view."""
         rows = np.flatnonzero(self.local.classes >= 0)
         if not len(rows):
             return None
+        assert self._pass is not None
         logits = self._pass(cast(Gnn, trainer.model))
-        at = torch.from_numpy(self.local.seeds[rows].astype(np.int64))
-        return logits[at], torch.from_numpy(self.local.classes[rows]), rows
+        at, truth = self.local.seeds[rows].astype(np.int64), self.local.classes[rows]
+        return logits[torch.from_numpy(at).to(logits.device)], torch.from_numpy(truth).to(logits.device), rows
 
     def _tree_weights(self, step: Step) -> np.ndarray:
         config, view = self.config, self.local
         assert step.minibatch is not None
         replace, share = bool(config.sampler_options.get("replace", False)), min(1.0, self.chunks / self.comm.size)
-        return tree_weights(step.minibatch, view.matrix, view.total_degrees, config.fanouts, replace, share, config.view == "halo")
+        drawn, halo = step.minibatch.on_host(), config.view == "halo"
+        return tree_weights(drawn, view.matrix, view.total_degrees, config.fanouts, replace, share, halo)
 
     def _final(self, raw: np.ndarray) -> np.ndarray:
         """Weights as they are used, and what is told of them."""

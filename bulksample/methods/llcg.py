@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from .. import samplers
-from .linkbatches import loader_of
+from .parts.isolated import loader_apart
 from .psgd_pa import PsgdPa
 from .supply import Step
+from .weights import moments_at
 
 if TYPE_CHECKING:
     from ..gnn.model import Model
@@ -39,10 +40,9 @@ class Llcg(PsgdPa):
         config = self.config
         self._adam = torch.optim.Adam(made.parameters(), lr=config.server_lr or config.lr, weight_decay=config.weight_decay)
         if self.plane.serves and config.server_steps:
-            self._loader = loader_of(
-                config, self.judge, samplers.make("full", config.fanouts, frontier=config.frontier),
-                batch_size=config.batch_size, bulk_size=1, seed=(config.seed + _SERVER) % 2**64, prefetch=False,
-            )  # fmt: skip
+            everyone = samplers.make("full", config.fanouts, frontier=config.frontier)
+            options = {"batch_size": config.batch_size, "bulk_size": 1, "prefetch": False}
+            self._loader = loader_apart(trainer, self.judge, everyone, _SERVER, **options)
         return made
 
     def correct(self, trainer: Trainer) -> None:
@@ -51,10 +51,12 @@ class Llcg(PsgdPa):
             minibatch = next(iter(self._loader), None) or next(iter(self._loader))  # the first call may end an epoch
             assert minibatch is not None
             self._adam.zero_grad()
+            self.judge.order.taken([minibatch])
             loss, counted = self.loss(trainer, Step(minibatch, self.judge.features.fetch(minibatch.vertices)))
             if loss is not None:
                 (loss / counted).backward()  # type: ignore[no-untyped-call]
                 self._adam.step()
+            self.judge.order.used(minibatch)
         self._adam.zero_grad()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -75,4 +77,4 @@ class Llcg(PsgdPa):
             prefix = f"server.{i}."
             moments = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
             if moments:
-                self._adam.state[parameter] = moments
+                self._adam.state[parameter] = moments_at(parameter, moments)

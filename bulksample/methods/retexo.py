@@ -42,6 +42,7 @@ from ..gnn.model import Gnn, Model
 from ..gnn.stage import Stage, head
 from ..gnn.view import View
 from .full import Full
+from .weights import weights_of_rank_0
 
 if TYPE_CHECKING:
     from ..train.loop import Trainer
@@ -104,7 +105,8 @@ class Retexo(Full):
         """Export what the stages before have learnt, and exchange it: all of them again where a run is resumed."""
         with trainer.ledger.phase("fetch"):
             while self._exported < stage < len(self.parts):
-                self.input = self._after(cast(Stage, self.parts[self._exported]))
+                part = trainer.place.model(cast(Stage, self.parts[self._exported]))  # which a checkpoint left on the host
+                self.input = self._after(cast(Stage, part))
                 self._exported += 1
 
     @torch.no_grad()
@@ -113,16 +115,15 @@ class Retexo(Full):
         part.eval()
         own = self.export(part, part.rows(self.input))
         part.train()
-        halo = self.rows.halo.start(own.contiguous().numpy(), PlainMessages(), "export").wait()
-        return FrozenInput(self.rows, torch.cat([own, torch.from_numpy(halo)]))
+        halo = self.rows.halo.start(own.contiguous().cpu().numpy(), PlainMessages(), "export").wait()
+        return FrozenInput(self.rows, torch.cat([own, torch.from_numpy(halo).to(own.device)]))
 
     def export(self, part: Stage, z: torch.Tensor) -> torch.Tensor:
         """The rows that the next stage is trained on."""
         return part.hidden(z)
 
     def end_stage(self, trainer: Trainer, stage: int) -> None:
-        for parameter in trainer.model.parameters():
-            trainer.comm.broadcast(parameter.detach().numpy(), "model")
+        weights_of_rank_0(trainer.model, trainer.comm)
         progress = trainer.progress
         self._told.append({"rounds": progress.rounds, "best_epoch": progress.best_epoch, **progress.best_scores})
         if stage == self.stages() - 1:

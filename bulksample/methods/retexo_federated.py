@@ -57,7 +57,7 @@ class Federated(Retexo):
 
     def view(self, view: View, comm: Comm) -> View:
         super().view(view, comm)
-        counts = comm.gather_control(_clients(self.rows, self.truth.numpy(), self.config.client_vertices))
+        counts = comm.gather_control(_clients(self.rows, self.truth.cpu().numpy(), self.config.client_vertices))
         self._clients = {key: sum(count[key] for count in counts) for key in counts[0]}
         return view
 
@@ -122,7 +122,7 @@ def _clients(own: OwnRows, truth: np.ndarray, vertices: int) -> dict[str, int]:
     place = np.empty(own.rows, np.int64)
     place[np.argsort(own.vertices)] = np.arange(own.rows)
     client = place // vertices
-    row, source = np.repeat(np.arange(own.rows), np.diff(own.block.indptr)), own.block.indices.astype(np.int64)
+    row, source = np.repeat(np.arange(own.rows), np.diff(own.structure.indptr)), own.structure.indices.astype(np.int64)
     away = source >= own.rows
     away[~away] = client[source[~away]] != client[row[~away]]
     pairs = np.unique(source[away] * max(1, own.rows) + client[row[away]])

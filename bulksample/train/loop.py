@@ -31,7 +31,9 @@ from ..dist.threads import SerialComm
 from ..errors import UsageError
 from ..gnn.metrics import check_metric
 from ..gnn.model import Model
+from ..gnn.view import View
 from ..methods.supply import NOTHING, Step
+from ..methods.weights import weights_of_rank_0
 from ..report.environment import environment
 from ..report.ledger import Ledger, balance, combine
 from ..report.results import Observer
@@ -84,8 +86,11 @@ class Trainer:
         if config.task == "nodes":
             check_metric(config.metric, view.num_classes)
         self.ledger = Ledger(self.comm, view.sampling, self.place.phase)
-        self.tensors = self.place.tensors(self.comm)
-        self.view = self.method.view(self.place.view(view, self.tensors, self.sampler, self.division.sample > 0), self.comm)
+        self.tensors = self.method.tensors(self.place, self.comm)
+        if self.method.apart:
+            self.view = self.bring(self.method.view(view, self.comm))
+        else:
+            self.view = self.method.view(self.bring(view), self.comm)
         self.data = {**sizes_of(graph), "features": view.num_features, "classes": view.num_classes, "seeds": len(view.seeds)}
         self.supply = self.method.supply(self)
         if self.supply.together != config.fetch_together:
@@ -99,10 +104,13 @@ class Trainer:
         self.failed_saves = 0
         self.resumed = resume(self) if config.resume else False
 
+    def bring(self, view: View) -> View:
+        """A view, brought to where this rank computes; collective where its adjacency is."""
+        return self.place.view(view, self.tensors, self.sampler, self.division.sample > 0)
+
     def set_model(self, model: Model) -> None:
         """Train another model from now on: rank 0's weights for all ranks, ``(p - 1) |theta|`` words (kind "model"), and a fresh Adam."""
-        for parameter in model.parameters():
-            self.comm.broadcast(parameter.detach().numpy(), "model")
+        weights_of_rank_0(model, self.comm)
         model = self.place.model(model)
         self.model, self.best_weights = model, dict[str, torch.Tensor]()
         self.optimizer = torch.optim.Adam(model.parameters(), lr=self.config.lr, weight_decay=self.config.weight_decay)

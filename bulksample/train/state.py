@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ..errors import UsageError
+from ..methods.weights import moments_at
 from ..version import __version__
 from . import checkpoint
 from .checkpoint import Snapshot
@@ -83,8 +84,7 @@ def restore(trainer: Trainer, tensors: dict[str, torch.Tensor], state: dict[str,
     for name, parameter in trainer.model.named_parameters():
         moments = _below(tensors, f"adam.{name}.")
         if moments:
-            there = {key: value.to(parameter.device) for key, value in moments.items() if key != "step"}  # which Adam counts on the host
-            trainer.optimizer.state[parameter] = moments | there
+            trainer.optimizer.state[parameter] = moments_at(parameter, moments)
 
 
 def resume(trainer: Trainer) -> bool:

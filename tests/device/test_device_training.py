@@ -18,6 +18,7 @@ from bulksample.device.features import DeviceFeatures, fitting
 from bulksample.device.place import DevicePlace
 from bulksample.dist.threads import on_threads
 from bulksample.gnn.features import Features
+from bulksample.methods import METHODS
 from bulksample.train.loop import Trainer
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -194,12 +195,12 @@ def test_a_device_that_is_not_there_is_refused_and_auto_is_the_host():
 def test_what_trains_on_the_host_alone_says_so(monkeypatch):
     monkeypatch.setattr(place, "no_device", lambda: None)
     monkeypatch.setattr(place, "open_card", emulated_card)
-    with pytest.raises(UsageError, match=r"the method 'grappa' .* on the host, and device 'cuda' was asked for; --device cpu would fit"):
-        place.make_place(TrainConfig.of(device="cuda", method="grappa"))
-    with pytest.raises(UsageError, match="exclude_targets takes edges out"):
-        place.make_place(TrainConfig.of(device="cuda", task="links", exclude_targets="self"))
-    assert not isinstance(place.make_place(TrainConfig.of(method="grappa")), DevicePlace)
-    assert isinstance(place.make_place(TrainConfig.of()), DevicePlace)
+    asked = {"task": "links", "exclude_targets": "self"}
+    with pytest.raises(UsageError, match=r"exclude_targets takes edges out.* and device 'cuda' was asked for; --device cpu would fit"):
+        place.make_place(TrainConfig.of(device="cuda", **asked))
+    assert not isinstance(place.make_place(TrainConfig.of(**asked)), DevicePlace)
+    for method in METHODS:
+        assert isinstance(place.make_place(TrainConfig.of(method=method)), DevicePlace)
     torch.backends.cuda.matmul.allow_tf32 = False
 
 

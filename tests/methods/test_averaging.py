@@ -80,7 +80,7 @@ def test_one_trainer_beside_the_server_is_plain_training_to_the_bit(method, aver
 def test_trainers_that_do_the_same_are_one_trainer(average_by, monkeypatch):
     """Three trainers on the whole graph with the same seeds."""
     graph = community_graph()
-    monkeypatch.setattr("bulksample.methods.planes.lockstep.APART", 0)
+    monkeypatch.setattr("bulksample.methods.parts.isolated.APART", 0)
     monkeypatch.setattr("bulksample.methods.averaging.part_of", lambda source, members, label: source)
     expected = trained(graph, dropout=0.0)[2]
     asked = {"method": "random-tma", "dropout": 0.0, "average_by": average_by, "interval": "4"}

@@ -77,7 +77,7 @@ def test_one_linear_layer_has_the_outputs_of_the_whole_graph_on_average_over_cop
     def rank(comm):
         trainer = made(stored / "plain", comm, **asked)
         method = trainer.method
-        return method.local.vertices[method._at], method._weights, method._passes[0](trainer.model)[method._at].detach().numpy()
+        return method.local.vertices[method._at], method._shares.numpy(), method._passes[0](trainer.model)[method._at].detach().numpy()
 
     total = np.zeros((graph.n, graph.num_classes))
     for vertices, weights, logits in on_threads(4, rank):

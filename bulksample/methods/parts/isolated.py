@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
+from ...gnn.view import View
+from ...loader import BulkLoader
+from ...samplers import Sampler
+from ..linkbatches import loader_of
 from ..supply import NOTHING, Minibatches, Step, Steps
+
+if TYPE_CHECKING:
+    from ...train.loop import Trainer
+
+APART = 0x9E3779B97F4A7C15  # ranks draw with seeds of their own, since rows have the same names on all of them
+
+
+def part_loader(trainer: Trainer, part: int, batch_size: int) -> BulkLoader:
+    """The minibatches of the part that a rank sees, made ahead where the rank has a thread for that."""
+    config, ahead = trainer.config, trainer.division.sample > 0
+    options = {"batch_size": batch_size, "bulk_size": config.bulk_size, "prefetch": ahead}
+    return loader_apart(trainer, trainer.view, trainer.sampler, APART * part, **options)
+
+
+def loader_apart(trainer: Trainer, view: View, sampler: Sampler, number: int, **options: Any) -> BulkLoader:
+    """A loader of the examples of a view, by a seed that differs by a number from that of the run."""
+    config = trainer.config
+    seed, budget = (config.seed + number) % 2**64, config.memory_budget or trainer.place.budget()
+    return loader_of(config, view, sampler, seed=seed, memory_budget=budget, handed=view.order.handed, **options)
 
 
 def shared_steps(seeds: list[int], batch_size: int) -> tuple[int, list[int]]:

@@ -18,10 +18,9 @@ from ...dist.frames import BadFrame, Frame, Kind, Line, connected
 from ...dist.roster import vector_frame
 from ...errors import PeerLost, UsageError
 from ...version import __version__
-from ..linkbatches import loader_of
-from ..parts.isolated import Isolated
+from ..parts.isolated import Isolated, part_loader
 from ..supply import Minibatches, Steps
-from .plane import APART, SCALARS, Dealt, Plane, load_vector, vector_of
+from .plane import SCALARS, Dealt, Plane, load_vector, vector_of
 
 if TYPE_CHECKING:
     from ...train.loop import Trainer
@@ -40,6 +39,7 @@ def invited(address: str, timeout: float) -> TrainConfig:
         line.close()
     own = dict.fromkeys(("checkpoint", "resume", "metrics", "track", "memory_budget", "listen"))  # no file is written for a server
     own |= {"checkpoint_every": 0, "patience": 0, "epochs": 2**20 - 1, "eval_every": 2**20, "quiet": True}
+    own |= {"device": "cpu" if told["device"] == "cpu" else "auto"}  # of its own machine
     return TrainConfig.of(**{**told, **own, "join": address, "timeout": timeout})
 
 
@@ -66,6 +66,8 @@ class Joined(Plane):
 
     def dealt_anew(self) -> np.ndarray | None:
         coming, self._coming = self._coming, None
+        if coming is not None:
+            self._steps.train_on(None, 1)  # the view of before is let go before there is another
         return coming
 
     def share(self, dealt: Dealt | None) -> tuple[np.ndarray | None, str]:
@@ -77,17 +79,14 @@ class Joined(Plane):
         return self._steps
 
     def settle(self, trainer: Trainer) -> None:
-        config, view = self._config, trainer.view
+        config = self._config
         assert self.part is not None
-        loader = loader_of(
-            config, view, trainer.sampler, batch_size=config.batch_size, bulk_size=config.bulk_size,
-            seed=(config.seed + APART * self.part) % 2**64, memory_budget=config.memory_budget,
-        )  # fmt: skip
+        loader = part_loader(trainer, self.part, config.batch_size)
         self._idle = loader.steps == 0
         self._interval = 0
         if not config.interval.endswith("s"):
             self._interval = max(1, loader.steps) if config.interval == "epoch" else int(config.interval)
-        self._steps.train_on(Minibatches(loader, view, trainer.ledger), max(1, loader.steps))
+        self._steps.train_on(Minibatches(loader, trainer.view, trainer.ledger), max(1, loader.steps))
 
     def meet(self, trainer: Trainer) -> None:
         """Say that all is loaded, and begin with the weights of now."""

@@ -14,10 +14,10 @@ import torch
 from ...config import TrainConfig
 from ...dist.base import Comm
 from ...errors import UsageError
-from ..linkbatches import examples, loader_of
-from ..parts.isolated import shared_steps
+from ..linkbatches import examples
+from ..parts.isolated import part_loader, shared_steps
 from ..supply import Steps
-from .plane import APART, SCALARS, Dealt, Plane, load_vector, put, steps_on, vector_of
+from .plane import SCALARS, Dealt, Plane, load_vector, put, steps_on, vector_of
 
 if TYPE_CHECKING:
     from ...train.loop import Trainer
@@ -55,12 +55,7 @@ class Lockstep(Plane):
         steps, sizes = shared_steps(counts, config.batch_size)
         self._interval = float(steps if config.interval == "epoch" else int(config.interval))
         self._next = max(1, round(self._interval))
-        loader = None
-        if self.part is not None:
-            loader = loader_of(
-                config, view, trainer.sampler, batch_size=sizes[self.part], bulk_size=config.bulk_size,
-                seed=(config.seed + APART * self.part) % 2**64, memory_budget=config.memory_budget,
-            )  # fmt: skip
+        loader = None if self.part is None else part_loader(trainer, self.part, sizes[self.part])
         return steps_on(trainer, loader, steps, {"ranks": self._comm.size, "steps": steps})
 
     def end_step(self, trainer: Trainer, method: Averaging, sums: torch.Tensor) -> torch.Tensor:
@@ -109,7 +104,7 @@ class Lockstep(Plane):
     def before_save(self, trainer: Trainer) -> None:
         """3 |theta| words and a few for each trainer; nothing where the checkpoint of the loop says it all."""
         if self._comm.size > 1:
-            moments = [tensor.reshape(-1) for tensor in _moments(trainer)]
+            moments = [tensor.reshape(-1).cpu() for tensor in _moments(trainer)]
             own = [torch.from_numpy(vector_of(trainer.model)), *moments, self._since, torch.tensor([float(self._made)])]
             came = self._to_server(torch.cat(own).numpy())
             self._kept = np.stack(came) if self.serves else None

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..averaging import Averaging
 
 SCALARS = 4
-APART = 0x9E3779B97F4A7C15  # trainers draw with seeds of their own, since rows have the same names on all of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +111,7 @@ def _tensors(model: Model) -> list[torch.Tensor]:
 
 def vector_of(model: Model) -> np.ndarray:
     """All weights of a model: float32, shape (|theta|,)."""
-    return torch.cat([tensor.detach().reshape(-1) for tensor in _tensors(model)]).numpy()
+    return torch.cat([tensor.detach().reshape(-1) for tensor in _tensors(model)]).cpu().numpy()
 
 
 def load_vector(model: Model, vector: np.ndarray) -> None:

@@ -195,8 +195,9 @@ class Serving(Plane):
         """Trainers as processes of this machine, which end with this one."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIXES)}
         command = [sys.executable, "-m", "bulksample", "train", str(self._source), "--join", self.address, "--quiet"]
-        for _ in range(self.trainers):
-            self._children.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL))
+        for number in range(1, self.trainers + 1):  # which take the devices of the machine in turn, after this process
+            own = environment | {"LOCAL_RANK": str(number)}
+            self._children.append(subprocess.Popen(command, env=own, stdin=subprocess.DEVNULL))
 
     def facts(self) -> dict[str, Any]:
         counts = {name: getattr(self._roster, name, 0) for name in ("joined", "lost", "late")}

@@ -1,0 +1,129 @@
+"""A device for torch whose tensors are none of the host's: what mixes the two, or reads one as the other, fails as on a card.
+
+A tensor says that it lies on "meta", a device that torch knows without having it, and keeps its numbers on the host where only its
+operations find them. So `numpy()` of one is refused, and so is a sum of one and of a tensor of the host.
+"""
+
+from contextlib import contextmanager
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from bulksample.device.card import Card
+from bulksample.device.place import DevicePlace
+from bulksample.device.streams import Stages
+from bulksample.gnn.model import Model
+
+from .host import emulated
+
+WHERE = torch.device("meta")
+ACROSS = {torch.ops.aten.copy_, torch.ops.aten._to_copy}  # what takes tensors of both
+INDEXED = {torch.ops.aten.index, torch.ops.aten.index_put, torch.ops.aten.index_put_}  # by indices of the host as well
+
+
+class Apart(torch.Tensor):
+    """A tensor of the device; `held` has its numbers."""
+
+    @staticmethod
+    def __new__(cls, held):
+        laid = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
+        return torch.Tensor._make_wrapper_subclass(cls, held.size(), device=WHERE, requires_grad=held.requires_grad, **laid)
+
+    def __init__(self, held):
+        self.held = held
+
+    def tolist(self):
+        """As a card's tensors have it; torch refuses it of classes of one's own."""
+        return self.held.tolist()
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return carried_out(func, args, kwargs or {})
+
+
+class Apartness(TorchDispatchMode):
+    """While it is on, what is made on the device is made there."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return carried_out(func, args, kwargs or {})
+
+
+def carried_out(func, args, kwargs):
+    """An operation on the numbers; what comes of it lies where its arguments do, or where it was asked to."""
+    given = []
+    tree_map(lambda value: given.append(value) if isinstance(value, torch.Tensor) else None, (args, kwargs))
+    there = {id(tensor.held): tensor for tensor in given if isinstance(tensor, Apart)}
+    if any(t.device == WHERE for t in given if not isinstance(t, Apart)):
+        raise RuntimeError(f"{func} is given a tensor that nobody put on the device")
+    packet = func.overloadpacket
+    checked = given[:1] if packet in INDEXED else given
+    strangers = [t for t in checked if not isinstance(t, Apart) and (t.dim() or packet in INDEXED)]
+    if packet not in ACROSS and strangers and any(isinstance(t, Apart) for t in given):
+        raise RuntimeError(f"{func} is given tensors of the device and of the host")
+    onto = bool(there) if packet != torch.ops.aten.copy_ else isinstance(args[0], Apart)
+    if kwargs.get("device") is not None:
+        onto, kwargs = torch.device(kwargs["device"]) == WHERE, {**kwargs, "device": "cpu"}
+    made = func(*tree_map(_held, args), **tree_map(_held, kwargs))
+    return tree_map(lambda out: _placed(out, there) if onto and isinstance(out, torch.Tensor) else out, made)
+
+
+def _placed(made, there):
+    return there[id(made)] if id(made) in there else Apart(made)
+
+
+def _held(value):
+    return value.held if isinstance(value, Apart) else value
+
+
+class ApartStage:
+    """A stream on which everything is done at once."""
+
+    @contextmanager
+    def on(self, name):
+        with Apartness():
+            yield
+
+    def record(self):
+        pass
+
+    def wait(self, event):
+        pass
+
+
+class ApartCard(Card):
+    """A card with such tensors."""
+
+    def __init__(self, **options):
+        super().__init__(emulated(**options), WHERE, Stages(ApartStage(), ApartStage(), ApartStage()))
+
+    def tensor(self, array):
+        return Apart(super().tensor(array))
+
+    def array(self, tensor):
+        return super().array(tensor.held)
+
+    def put(self, array):
+        if isinstance(array, Apart):
+            return array
+        assert not isinstance(array, torch.Tensor) or array.device.type == "cpu"
+        return Apart((array if isinstance(array, torch.Tensor) else torch.tensor(array)).clone())
+
+
+class ApartPlace(DevicePlace):
+    """A place on it, for one thread: the one that makes it."""
+
+    def __init__(self, **options):
+        super().__init__(ApartCard(**options))
+
+    def model(self, model):
+        """The same parameters, as on a card, now there; and one generator for all."""
+        there = torch.Generator()
+        for module in model.modules():
+            if isinstance(module, Model):
+                module.generator = there
+            module._buffers |= {name: self.card.put(buffer) for name, buffer in module._buffers.items()}
+        for parameter in model.parameters():
+            if not isinstance(parameter, Apart):
+                torch.utils.swap_tensors(parameter, torch.nn.Parameter(self.card.put(parameter.detach())))
+        return model
