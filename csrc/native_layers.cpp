@@ -1,15 +1,39 @@
-// Layer-wise sampling in one call: a thread takes a minibatch through all its hops. The sums over the frontier grow with it, so
-// each row of A is added once, however many hops expand it; what a hop drew is looked for in the rows through a bitmap.
+// Layer-wise sampling in one call: a thread takes a minibatch through all its hops. First it draws: the sums over the frontier grow
+// with it, and each row of A is added once. Then it extracts: each row is read once, for all the hops that expand it.
 #include "native_race.h"
+#include "native_ranks.h"
 #include "native_sums.h"
 
-// Which of 64 columns are in a set, one bit a vertex.
-BS_CLONES bs_u64 present(const bs_u32* bits, const bs_i32* columns) {
-  bs_u32 in[64];
-  for (int i = 0; i < 64; ++i) in[i] = bits[(bs_u32)columns[i] >> 5] >> ((bs_u32)columns[i] & 31u) & 1u;
-  bs_u64 mask = 0;
-  for (int i = 0; i < 64; ++i) mask |= (bs_u64)in[i] << i;
-  return mask;
+BS_CLONES bs_i64 meet_members(const bs_u64* bits, const bs_u32* ranks, const bs_i32* row, bs_i64 degree, bs_i32* at, bs_u32* members) {
+  bs_i64 count = 0;
+  for (bs_i64 first = 0; first < degree; first += 16) {
+    foretell(row + first + FAR);
+    for (bs_i64 i = first; i < std::min(first + 16, degree); ++i) {
+      const bs_u32 column = (bs_u32)row[i];
+      at[count] = (bs_i32)i;  // stays only where it is a member: a branch would miss
+      count += bits[column >> 6] >> (column & 63u) & 1u;
+    }
+  }
+  for (bs_i64 i = 0; i < count; ++i) {
+    const bs_u32 column = (bs_u32)row[at[i]];
+    members[i] = ranks[column >> 6] + (bs_u32)__builtin_popcountll(bits[column >> 6] & ((1ull << (column & 63u)) - 1));
+  }
+  return count;
+}
+
+// Those of `members` that a hop drew, those with an inclusion probability of 0 or more, and it; returns how many. Their weights `of_row`
+// may be null: ones.
+BS_CLONES bs_i64 keep_drawn(const bs_u32* members, const double* of_row, const double* of_member, bs_i64 count, bs_i32* columns, double* shares,
+                            double* inclusion) {
+  bs_i64 kept = 0;
+  for (bs_i64 i = 0; i < count; ++i) {
+    columns[kept] = (bs_i32)members[i];  // stays only where it was drawn
+    inclusion[kept] = of_member[members[i]];
+    if (of_row) shares[kept] = of_row[i];
+    kept += inclusion[kept] >= 0;
+  }
+  if (!of_row) std::fill_n(shares, kept, 1.0);
+  return kept;
 }
 
 // Weights of the edges of a row: w / sum, over the inclusion probability, and over their total; see samplers/base.py.
@@ -43,61 +67,18 @@ struct LayerExpanded {  // one minibatch
   std::vector<LayerHop> hops;  // one each, or one that all continue
 };
 
-// The set that a hop drew: a bit for each vertex, to rule a column out, and a table that says which it is.
-class Drawn {
- public:
-  explicit Drawn(bs_i64 n) : bits_((n >> 5) + 1) {}
-  void set(const std::vector<Pick>& picks) {
-    picks_ = &picks;
-    table_bits_ = bits_for((bs_i64)picks.size());
-    table_.assign(1ull << table_bits_, BsSlot{bs_free, 0});
-    for (std::size_t i = 0; i < picks.size(); ++i) {
-      bits_[picks[i].column >> 5] |= 1u << ((bs_u32)picks[i].column & 31u);
-      bs_find_or_insert(table_.data(), table_bits_, (bs_u32)picks[i].column, (bs_u32)i);
-    }
-  }
-  void clear() {
-    for (const Pick& pick : *picks_) bits_[pick.column >> 5] = 0;
-  }
-  // visit(which pick, where in the row), in ascending order.
-  template <class Visit>
-  void meet(const bs_i32* row, bs_i64 degree, Visit visit) const {
-    if ((bs_i64)picks_->size() * 64 < degree) return search(row, degree, visit);
-    bs_i64 first = 0;
-    for (; first + 64 <= degree; first += 64)
-      for (bs_u64 in = present(&bits_[0], row + first); in; in &= in - 1) {
-        const bs_i64 at = first + 63 - bs_leading_zeros(in & (~in + 1));
-        visit(bs_find(table_.data(), table_bits_, (bs_u32)row[at]), at);
-      }
-    for (; first < degree; ++first)
-      if (bits_[row[first] >> 5] >> ((bs_u32)row[first] & 31u) & 1u) visit(bs_find(table_.data(), table_bits_, (bs_u32)row[first]), first);
-  }
-
- private:
-  template <class Visit>
-  void search(const bs_i32* row, bs_i64 degree, Visit visit) const {
-    const bs_i32 *from = row, *end = row + degree;
-    for (std::size_t i = 0; i < picks_->size(); ++i) {
-      from = std::lower_bound(from, end, (*picks_)[i].column);
-      if (from != end && *from == (*picks_)[i].column) visit((bs_u32)i, from - row);
-    }
-  }
-  Zeros<bs_u32> bits_;
-  const std::vector<Pick>* picks_ = nullptr;
-  int table_bits_ = 0;
-  std::vector<BsSlot> table_;
-};
-
 // What a thread works with.
 template <class Sums>
 struct Own {
   ColumnSums<Sums> sums;
-  Drawn drawn;
+  Ranks drawn;  // by all hops, or by one where each expands rows of its own
   HashNumbers numbers;
-  std::vector<bs_i32> columns;  // of the race
-  std::vector<double> weights;
-  std::vector<bs_u32> local;  // the number of each vertex drawn, once it has one
-  std::vector<double> shares, inclusion;  // of the edges of a row
+  std::vector<std::vector<double>> inclusion;  // of each member of `drawn` by hop; below 0 where the hop did not draw it
+  std::vector<bs_u32> local;                   // the number of each member, once it has one
+  std::vector<bs_i32> at;                      // members that a row meets: where, and which
+  std::vector<bs_u32> met;
+  std::vector<double> of_row;  // weights of A where it meets them
+  std::vector<double> shares, divisors;  // of the edges of a row to what one hop drew
 };
 
 struct Layers {
@@ -119,11 +100,10 @@ struct Layers {
 
   template <class Sums>
   std::vector<Pick> race(Own<Sums>& own, std::size_t h, bs_u32 minibatch) const {
-    own.sums.list(squared, own.columns, own.weights);
-    const bs_i64 count = (bs_i64)own.columns.size(), s = fanouts[h] < 0 ? count : fanouts[h];
     const BsStream stream{seed, 0, minibatch, tags[h]};
+    const bs_i64 s = fanouts[h] < 0 ? n : fanouts[h];
     Race race(s + 1);  // one more than is drawn: its key is tau
-    race.scan(stream, own.columns.data(), own.weights.data(), count);
+    own.sums.each(squared, [&](const bs_i32* columns, const double* weights, bs_i64 count) { race.scan(stream, columns, weights, count); });
     auto& kept = race.finish();
     double tau = std::numeric_limits<double>::infinity();
     if ((bs_i64)kept.size() > s) {
@@ -133,28 +113,88 @@ struct Layers {
     }
     std::sort(kept.begin(), kept.end(), Race::by_column);
     std::vector<Pick> picks;
-    for (const auto& entry : kept) picks.push_back({entry.column, bs_inclusion(own.weights[entry.place], tau)});
+    for (const auto& entry : kept) picks.push_back({entry.column, bs_inclusion(own.sums.weight_of(entry.column, squared), tau)});
     return picks;
   }
 
-  // The edges of one row to what was drawn.
+  // What each hop draws. A vertex is drawn because it is a neighbour of the frontier: so which vertices the next one has is known
+  // before any edge is.
   template <class Sums>
-  void edges(bs_i32 vertex, const std::vector<Pick>& picks, LayerHop& hop, LayerExpanded& out, Own<Sums>& own) const {
-    const bs_i64 start = indptr[vertex], degree = indptr[vertex + 1] - start, most = std::min<bs_i64>(degree, (bs_i64)picks.size());
-    bs_i32* columns = hop.columns.room(most);
-    own.shares.resize(picks.size());
-    own.inclusion.resize(picks.size());
-    bs_i64 count = 0;
-    own.drawn.meet(indices + start, degree, [&](bs_u32 pick, bs_i64 at) {
-      if (own.local[pick] == bs_free) own.local[pick] = enter(picks[pick].column, out.vertices, own.numbers);
-      columns[count] = (bs_i32)own.local[pick];
-      own.shares[count] = values ? (double)values[start + at] : 1.0;
-      own.inclusion[count++] = picks[pick].inclusion;
-    });
-    weigh(own.shares.data(), debias ? own.inclusion.data() : nullptr, std::max(row_sums[vertex], 1.0), renormalise, count, hop.weights.room(most));
-    hop.columns.add(count);
-    hop.weights.add(count);
-    hop.ends.push(hop.columns.size());
+  std::vector<std::vector<Pick>> races(std::vector<bs_i32> held, bs_u32 minibatch, Own<Sums>& own) const {
+    std::vector<std::vector<Pick>> out;
+    std::sort(held.begin(), held.end());
+    std::vector<bs_i32> fresh = held;
+    for (std::size_t h = 0; h < hops(); ++h) {
+      if (only_new) own.sums.clear();
+      own.sums.add_rows(indptr, indices, entries, factors, fresh);
+      out.push_back(race(own, h, minibatch));
+      std::vector<bs_i32> before = std::move(held);
+      const std::vector<bs_i32> drawn = columns_of(out.back());
+      fresh.clear(), held.clear();
+      std::set_difference(drawn.begin(), drawn.end(), before.begin(), before.end(), std::back_inserter(fresh));
+      std::set_union(drawn.begin(), drawn.end(), before.begin(), before.end(), std::back_inserter(held));
+    }
+    own.sums.clear();
+    return out;
+  }
+
+  static std::vector<bs_i32> columns_of(const std::vector<Pick>& picks) {
+    std::vector<bs_i32> columns(picks.size());
+    std::transform(picks.begin(), picks.end(), columns.begin(), [](const Pick& pick) { return pick.column; });
+    return columns;
+  }
+
+  // The vertices of hops first .. last - 1 become the members that rows are searched for.
+  template <class Sums>
+  void look_for(const std::vector<const std::vector<Pick>*>& picks, std::size_t first, std::size_t last, Own<Sums>& own) const {
+    std::vector<bs_i32> members, more;
+    for (std::size_t h = first; h < last; ++h, members.swap(more)) {
+      const std::vector<bs_i32> drawn = columns_of(*picks[h]);
+      more.clear();
+      std::set_union(members.begin(), members.end(), drawn.begin(), drawn.end(), std::back_inserter(more));
+    }
+    own.inclusion.resize(hops());
+    for (std::size_t h = first; h < last; ++h) {
+      own.inclusion[h].assign(members.size(), -1.0);
+      std::size_t at = 0;
+      for (const Pick& pick : *picks[h]) {
+        while (members[at] != pick.column) ++at;
+        own.inclusion[h][at] = pick.inclusion;
+      }
+    }
+    own.local.assign(members.size(), bs_free);
+    for (auto* edges : {&own.of_row, &own.shares, &own.divisors}) edges->resize(members.size() + 1);
+    own.at.resize(members.size() + 1);
+    own.met.resize(members.size() + 1);
+    own.drawn.set(std::move(members));
+  }
+
+  // The edges of one row to what hops first .. last - 1 drew; their columns are members until `settle`.
+  template <class Sums>
+  void edges(bs_i32 vertex, std::size_t first, std::size_t last, LayerExpanded& out, Own<Sums>& own) const {
+    const bs_i64 start = indptr[vertex], met = own.drawn.meet(indices + start, indptr[vertex + 1] - start, own.at.data(), own.met.data());
+    for (bs_i64 i = 0; values && i < met; ++i) own.of_row[i] = (double)values[start + own.at[i]];
+    for (std::size_t h = first; h < last; ++h) {
+      LayerHop& hop = out.hops[only_new ? 0 : h];
+      bs_i32* columns = hop.columns.room(met + 1);
+      const bs_i64 count = keep_drawn(own.met.data(), values ? own.of_row.data() : nullptr, own.inclusion[h].data(), met, columns,
+                                      own.shares.data(), own.divisors.data());
+      weigh(own.shares.data(), debias ? own.divisors.data() : nullptr, std::max(row_sums[vertex], 1.0), renormalise, count,
+            hop.weights.room(count));
+      hop.columns.add(count);
+      hop.weights.add(count);
+      hop.ends.push(hop.columns.size());
+    }
+  }
+
+  // Members become numbers, new ones in the order in which rows meet them.
+  template <class Sums>
+  static void settle(bs_i32* columns, bs_i64 count, Buffer<bs_i32>& vertices, Own<Sums>& own) {
+    for (bs_i64 i = 0; i < count; ++i) {
+      bs_u32& number = own.local[columns[i]];
+      if (number == bs_free) number = enter(own.drawn.members()[columns[i]], vertices, own.numbers);
+      columns[i] = (bs_i32)number;
+    }
   }
 
   static bs_u32 enter(bs_i32 vertex, Buffer<bs_i32>& vertices, HashNumbers& numbers) {
@@ -163,14 +203,6 @@ struct Layers {
     const bs_u32 number = numbers.number(vertex, next);
     if (number == next) vertices.push(vertex);
     return number;
-  }
-
-  // Rows on their way: pointers first, then the first columns.
-  void foretell_row(const bs_i32* vertices, bs_i64 r, bs_i64 last) const {
-    if (r + 16 < last) foretell(&indptr[vertices[r + 16]]);
-    if (r + 6 >= last) return;
-    const bs_i64 *ends = indptr + vertices[r + 6], lines = std::min<bs_i64>(8, (ends[1] - ends[0]) / 16);
-    for (bs_i64 line = 0; line <= lines; ++line) foretell(indices + ends[0] + 16 * line);
   }
 
   template <class Sums>
@@ -183,30 +215,23 @@ struct Layers {
     out.held.push_back(out.vertices.size());
     out.hops.resize(only_new ? 1 : hops());
     for (LayerHop& hop : out.hops) hop.ends.push(0);
+    std::vector<std::vector<Pick>> raced;
+    if (given.empty()) raced = races({out.vertices.data(), out.vertices.data() + out.vertices.size()}, (bs_u32)minibatches[j], own);
+    std::vector<const std::vector<Pick>*> picks;
+    for (std::size_t h = 0; h < hops(); ++h) picks.push_back(given.empty() ? &raced[h] : &given[h][j]);
     for (std::size_t h = 0; h < hops(); ++h) {
       LayerHop& hop = out.hops[only_new ? 0 : h];
-      const bs_i64 before = h ? out.held[h - 1] : 0, first = only_new ? before : 0, last = out.held[h];
-      std::vector<Pick> raced;
-      if (given.empty()) {
-        if (only_new) own.sums.clear();
-        for (bs_i64 r = before; r < last; ++r) {  // the rows before are in the sums, or left out
-          foretell_row(out.vertices.data(), r, last);
-          const bs_i64 v = out.vertices[r], start = indptr[v];
-          own.sums.add(indices + start, entries ? entries + start : nullptr, factors ? factors[v] : 1, indptr[v + 1] - start);
-        }
-        raced = race(own, h, (bs_u32)minibatches[j]);
+      const std::size_t last = only_new ? h + 1 : hops();
+      if (h == 0 || only_new) look_for(picks, h, last, own);
+      const bs_i64 settled = only_new ? hop.columns.size() : 0;
+      for (bs_i64 r = h ? out.held[h - 1] : 0; r < out.held[h]; ++r) {
+        foretell_row(indptr, indices, out.vertices.data(), r, out.held[h]);
+        if (r + 16 < out.held[h]) foretell(&row_sums[out.vertices[r + 16]]);
+        edges(out.vertices[r], h, last, out, own);
       }
-      const std::vector<Pick>& picks = given.empty() ? raced : given[h][j];
-      own.drawn.set(picks);
-      own.local.assign(picks.size(), bs_free);
-      for (bs_i64 r = first; r < last; ++r) {
-        foretell_row(out.vertices.data(), r, last);
-        edges(out.vertices[r], picks, hop, out, own);
-      }
-      own.drawn.clear();
+      settle(hop.columns.data() + settled, hop.columns.size() - settled, out.vertices, own);
       out.held.push_back(out.vertices.size());
     }
-    own.sums.clear();
     own.numbers.forget(out.vertices.size());
     return out;
   }
@@ -216,7 +241,7 @@ struct Layers {
     std::vector<std::optional<Own<Sums>>> owns(std::max(threads, 1));
     for_blocks((bs_i64)out.size(), 1, threads, [&](bs_i64 j, bs_i64) {
       auto& own = owns[omp_get_thread_num()];
-      if (!own) own.emplace(Own<Sums>{{n, expected}, Drawn(n), {n, 4096}, {}, {}, {}, {}, {}});
+      if (!own) own.emplace(Own<Sums>{{n, expected}, Ranks(n), {n, 4096}, {}, {}, {}, {}, {}, {}, {}});
       out[j] = expand(j, *own);
     });
   }
@@ -242,7 +267,7 @@ std::pair<bs_i64, bool> sums_of(bs_i64 n, bs_i64 edges, bs_i64 k, bs_i64 b, int 
 bs_i64 layer_tables(bs_i64 n, bs_i64 edges, bs_i64 k, bs_i64 b, bs_i64 candidates, int threads) {
   const auto [likely, dense] = sums_of(n, edges, k, b, threads);
   const bs_i64 sums = dense ? 8 * n : 16ll << bits_for(std::max(likely, 2 * candidates));
-  return std::min<bs_i64>(k, threads) * (n / 8 + (candidates ? sums + 16 * candidates : 0));
+  return std::min<bs_i64>(k, threads) * (n / 8 + n / 16 + (candidates ? sums + 16 * candidates : 0));
 }
 
 py::list expand_layers(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<bs_i64>> values, In<double> row_sums,

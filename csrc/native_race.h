@@ -41,7 +41,7 @@ class Race {
         const double key = (double)bs_neg_log2(u[i]) / (weights ? weight[at] : 1.0);
         if (key <= bound_) entries_.push_back({key, columns[first + at], (bs_i32)(first + at)});
       }
-      if ((bs_i64)entries_.size() >= keep_ + std::min<bs_i64>(keep_, 64)) shrink();
+      if ((bs_i64)entries_.size() >= keep_ + std::min<bs_i64>(keep_, 256)) shrink();
     }
   }
   // The survivors; where there were more candidates than `keep`, the smallest of them.
