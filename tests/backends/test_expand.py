@@ -152,3 +152,18 @@ def test_the_seam_offers_it_and_samplers_take_it(backend):
         sampler = samplers.make("sage", (4, 3, 2), frontier=rule)
         one = [m.digest() for m in sampler.sample_bulk(adjacency, seeds, Stream(1))]
         assert one == [m.digest() for m in sampler.sample_bulk(HopByHop(), seeds, Stream(1))]
+
+
+@pytest.mark.parametrize("only_new", [False, True])
+@pytest.mark.parametrize("name", ["ladies", "fastgcn"])
+@pytest.mark.parametrize("n", [8_000, 800_000])
+def test_few_drawn_vertices_are_found_in_long_rows_and_short_ones(fast, reference, name, only_new, n):
+    """Hubs are searched, other rows read; sums are listed in one graph and read whole in the other."""
+    few = random_matrix(8_000, 40_000, 8)
+    rows = [np.arange(0, n, n // 8_000)] * 2 + [few.indices[a:b] for a, b in zip(few.indptr[2:-1], few.indptr[3:], strict=True)]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows]), np.full(n - len(rows), sum(map(len, rows)))])
+    hubs = CSR(indptr, np.concatenate(rows).astype(np.int32), None, (n, n))
+    seeds = Selection.of([np.arange(12), np.array([1]), np.arange(5, 900)], n)
+    sampler = samplers.make(name, (3, 40, 2), frontier="new" if only_new else "all")
+    got, expected = (sampler.sample_bulk(LocalAdjacency(hubs, backend), seeds, Stream(2)) for backend in (fast, reference))
+    assert [minibatch.digest() for minibatch in got] == [minibatch.digest() for minibatch in expected]
