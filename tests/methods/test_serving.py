@@ -234,6 +234,10 @@ class Processes:
         lines = self.folder / "lines"
         return len(lines.read_text().splitlines()) if lines.exists() else 0
 
+    def weight_bytes(self, number):
+        """Of the weights that travelled in a round."""
+        return json.loads((self.folder / "lines").read_text().splitlines()[number])["bytes_sent"]["model"]
+
     def said(self):
         return "\n".join(Path(self.folder / name).read_text() for name in ("server", "trainer") if (self.folder / name).exists())
 
@@ -251,7 +255,7 @@ def processes(request, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [(3, "--epochs", 40, "--interval", "0.5s", "--grace", 2, "--timeout", 120)], indirect=True)
+@pytest.mark.parametrize("processes", [(3, "--epochs", 1000, "--interval", "0.5s", "--grace", 2, "--timeout", 120)], indirect=True)
 def test_a_killed_trainer_is_missed_a_restarted_one_joins_and_a_slow_one_slows_nobody(processes):
     fast, victim, slow = processes.trainer(), processes.trainer(), processes.trainer(slow=0.2)
     processes.until(lambda: processes.rounds() >= 4)
@@ -261,12 +265,13 @@ def test_a_killed_trainer_is_missed_a_restarted_one_joins_and_a_slow_one_slows_n
     processes.until(lambda: processes.rounds() >= killed + 4)
     processes.trainer()
     processes.until(lambda: processes.said().count(" joined from ") == 4)
-    assert processes.server.wait(120) == 0, processes.said()
+    processes.until(lambda: processes.weight_bytes(-1) == processes.weight_bytes(2))  # when as many answer as before
+    processes.server.send_signal(signal.SIGTERM)
+    assert processes.server.wait(120) == 75, processes.said()
     report = json.loads((processes.folder / "report").read_text())
     assert "was lost in round" in processes.said()
     assert (report["joined"], report["lost"]) == (4, 1)
     lists = [set(one["responders"]) for one in report["rounds"]]
-    assert len(lists) == 40
     missing = [i for i, one in enumerate(lists) if len(one) == 2]
     assert len(missing) >= 3
     assert lists[missing[0] - 1] == lists[-1] == {0, 1, 2}  # before, and when it was back
