@@ -71,7 +71,7 @@ def test_the_part_of_a_lost_trainer_is_dealt_to_the_others_and_given_back_to_one
         thread.start()
     until(lambda: len(trainers) == 2)
     victim = joined()
-    victim.method.plane.begin_round(victim)
+    victim.method.plane.meet(victim)
     victim.method.plane._line.close()
     until(lambda: sum(trainer.view.adjacency.n for trainer in trainers[:2]) == graph.n)
     held = [set(server.method.plane._dealing.members(part)) for part in range(3)]

@@ -135,7 +135,8 @@ def test_a_server_goes_on_from_its_checkpoint(tmp_path):
     _, report, _ = served(graph, 2, epochs=4, resume="auto", eval_every=100, **asked)
     assert report["resumed"]
     assert [one["round"] for one in report["rounds"]] == [2, 3]
-    ended = Trainer(TrainConfig.of(**more | {"epochs": 4}), graph).run()  # which waits for nobody
+    elsewhere = {"epochs": 4, "listen": f"127.0.0.1:{free_port()}"}
+    ended = Trainer(TrainConfig.of(**more | elsewhere), graph).run()  # which waits for nobody
     assert (ended["resumed"], ended["rounds"], ended["joined"]) == (True, [], 0)
 
 
