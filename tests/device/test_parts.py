@@ -1,8 +1,6 @@
 """Every method on a device that keeps its tensors to itself: the steps of the host, and nothing of the one read as the other's."""
 
-import socket
 import threading
-import time
 from contextlib import nullcontext
 
 import numpy as np
@@ -12,13 +10,13 @@ from communities import community_graph
 from emulation.apart import WHERE, Apart, Apartness, ApartPlace
 from emulation.host import compiler
 from test_device_training import Told
+from trainers import free_port, invited_once_it_listens
 
-from bulksample import PeerLost, UsageError
+from bulksample import UsageError
 from bulksample.config import TrainConfig
 from bulksample.data import store
 from bulksample.device.place import Place
 from bulksample.dist.threads import on_threads
-from bulksample.methods.planes.joined import invited
 from bulksample.methods.planes.plane import vector_of
 from bulksample.train.loop import Trainer
 
@@ -126,12 +124,7 @@ def test_a_run_goes_on_where_it_was_stopped(stored, tmp_path, p, options):
 
 def joined(address, graph, where, seen):
     """A trainer, from the moment that the server listens; before its first epoch it is dealt other vertices."""
-    for _ in range(600):
-        try:
-            config = invited(address, 30.0)
-            break
-        except PeerLost:
-            time.sleep(0.05)
+    config = invited_once_it_listens(address)
     with Apartness() if where is ApartPlace else nullcontext():
         trainer = Trainer(config, graph, place=where())
         trainer.method.plane._coming = np.flatnonzero(np.arange(graph.n) % 3 != trainer.method.plane.part).astype(np.int32)
@@ -142,9 +135,7 @@ def joined(address, graph, where, seen):
 def served(graph, where):
     """The weights of a server of two trainers over TCP, its report, and what the trainers saw."""
     seen = []
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{made.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     threads = [threading.Thread(target=joined, args=(address, graph, where, seen), daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()

@@ -6,7 +6,8 @@ import time
 import numpy as np
 import pytest
 from communities import community_graph
-from test_serving import SMALL, WHOLE, free_port, joining
+from test_serving import SMALL, WHOLE, joining
+from trainers import free_port
 
 from bulksample.config import TrainConfig
 from bulksample.methods.planes.dealing import Dealing
@@ -72,6 +73,7 @@ def test_the_part_of_a_lost_trainer_is_dealt_to_the_others_and_given_back_to_one
     until(lambda: len(trainers) == 2)
     victim = joined()
     victim.method.plane.meet(victim)
+    until(lambda: hasattr(server.method.plane, "_next"))  # the rounds have begun: one that goes before is waited for
     victim.method.plane._line.close()
     until(lambda: sum(trainer.view.adjacency.n for trainer in trainers[:2]) == graph.n)
     held = [set(server.method.plane._dealing.members(part)) for part in range(3)]

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from communities import community_graph
 from launch import ROOT
+from trainers import free_port, invited_once_it_listens
 
 from bulksample import UsageError
 from bulksample.config import TrainConfig
@@ -29,23 +29,11 @@ SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0
 WHOLE = {"sampler": "full", "batch_size": 1000, "interval": "3"}  # a step is an epoch: steps of ranks and of processes are alike
 
 
-def free_port():
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return made.getsockname()[1]
-
-
 def joining(address, graph, results):
     """A trainer on a thread, from the moment that the server listens."""
 
     def body():
-        for _ in range(600):
-            try:
-                config = invited(address, 30.0)
-                break
-            except PeerLost:
-                time.sleep(0.05)
-        trainer = Trainer(config, graph)
+        trainer = Trainer(invited_once_it_listens(address), graph)
         results.append((trainer, trainer.run()))
 
     thread = threading.Thread(target=body, daemon=True)

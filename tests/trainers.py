@@ -1,0 +1,23 @@
+"""Trainers that join a server: where it may listen, and what it asks of them."""
+
+import socket
+import time
+
+from bulksample.config import TrainConfig
+from bulksample.errors import PeerLost
+from bulksample.methods.planes.joined import invited
+
+
+def free_port():
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return made.getsockname()[1]
+
+
+def invited_once_it_listens(address: str) -> TrainConfig:
+    for _ in range(600):
+        try:
+            return invited(address, 30.0)
+        except PeerLost:
+            time.sleep(0.05)
+    raise AssertionError(f"nobody listens at {address}")
