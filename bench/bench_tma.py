@@ -1,13 +1,15 @@
 """Scores of model averaging, with all parts and with one of four lost, beside plain training on the whole graph.
 
-    python bench/bench_tma.py --data FOLDER [--task {nodes,links}] [--graphs cora,dblp,hard-sbm] [--seeds 0,1,2,3,4] [--json FILE]
+    python bench/bench_tma.py --data FOLDER [--task {nodes,links}] [--graphs cora,dblp,hard-sbm] [--seeds 0,1,2,3,4] [--steps 80]
+        [--all-parts] [--set OPTION=VALUE ...] [--json FILE]
 
 Four trainers and a server, as threads: figures are of accuracy and bytes, not of time. GraphSAGE 2 x 64, every local step on all training
-vertices (or edges) of a part with all neighbours, an average after every eighth, best by validation. Test accuracy in percent; of
+vertices (or edges) of a part with all neighbours, an average after every eighth, best by validation of ten evaluations. All rows make
+so many local steps, rounded up to an epoch of theirs; --set changes the options of `train` of all rows. Test accuracy in percent; of
 links, 100 times the MRR of held-out edges (5 % for validation, 10 % for the test) among 100 negatives. ``lost`` rows deal four parts
-and train on three. FOLDER holds the `.npz` files; ``hard-sbm`` is a block model in which a vertex needs many neighbours: 16 blocks of
-5000 vertices, degree 29, 30 % of the edges inside, features of noise 6. Seeds change weights, partitions, held-out edges, and the
-block model. FILE is written after each run, and a later call goes on from it.
+and train on three; --all-parts leaves them out. FOLDER holds the `.npz` files; ``hard-sbm`` is a block model in which a vertex needs many
+neighbours: 16 blocks of 5000 vertices, degree 29, 30 % of the edges inside, features of noise 6. Seeds change weights, partitions,
+held-out edges, and the block model. FILE is written after each run, and a later call goes on from it.
 """
 
 from __future__ import annotations
@@ -28,14 +30,16 @@ from bulksample import CSR, Graph
 from bulksample.config import TrainConfig
 from bulksample.data import npz, store
 from bulksample.data.links import split_edges
+from bulksample.dist.base import Comm
 from bulksample.dist.threads import on_threads
 from bulksample.train.loop import Trainer
 
 COMMON: dict[str, Any] = {
-    "fanouts": (-1, -1), "sampler": "full", "batch_size": 2**31, "bulk_size": 1, "hidden": 64, "epochs": 80, "eval_every": 8,
-    "lr": 0.005, "dropout": 0.5, "threads": 1, "quiet": True,
+    "fanouts": (-1, -1), "sampler": "full", "batch_size": 2**31, "bulk_size": 1, "hidden": 64, "lr": 0.005, "dropout": 0.5,
+    "threads": 1, "quiet": True,
 }  # fmt: skip
 EVERY = {"interval": "8"}
+EVALUATIONS = 10
 ROWS: dict[str, tuple[int, dict[str, Any]]] = {
     "whole graph": (1, {"method": "sync"}),
     "random-tma": (5, {"method": "random-tma", **EVERY}),
@@ -46,7 +50,7 @@ ROWS: dict[str, tuple[int, dict[str, Any]]] = {
     "super-tma, lost": (4, {"method": "super-tma", "lost_parts": 1, **EVERY}),
     "psgd-pa, lost": (4, {"method": "psgd-pa", "lost_parts": 1, **EVERY}),
 }
-KEPT = ("edges_kept", "label_distance", "isolated", "averages")
+KEPT = ("steps", "edges_kept", "label_distance", "isolated", "averages")
 
 
 def hard_sbm(seed: int, n: int = 5000, blocks: int = 16, degree: int = 29, inside: float = 0.3) -> Graph:
@@ -75,9 +79,14 @@ def main() -> None:
     parser.add_argument("--task", choices=["nodes", "links"], default="nodes")
     parser.add_argument("--graphs", default="cora,dblp,facebook-pagepage,amazon-computers,hard-sbm")
     parser.add_argument("--seeds", default="0,1,2,3,4")
+    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--all-parts", action="store_true")
+    parser.add_argument("--set", nargs="*", default=[], metavar="OPTION=VALUE", dest="changed")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    asked = COMMON | {"task": options.task} | dict(change.split("=", 1) for change in options.changed)
+    settings = asked | EVERY | {"steps": options.steps}
     rows = _kept(options.json)
     for name in options.graphs.split(","):
         for seed in map(int, options.seeds.split(",")):
@@ -89,20 +98,19 @@ def main() -> None:
                 store.save(graph, Path(folder) / "graph")
                 if options.task == "links":
                     held.save(Path(folder) / "graph")
-                for row in ROWS:
+                for row in (row for row, (_, how) in ROWS.items() if not (options.all_parts and "lost_parts" in how)):
                     kept = rows.setdefault((name, row), {"graph": name, "degree": degree, "row": row, "task": options.task, "scores": {}})
                     if str(seed) not in kept["scores"]:
-                        run(Path(folder) / "graph", kept, seed)
+                        run(Path(folder) / "graph", kept, {**asked, "seed": seed}, options.steps)
                         if options.json:
-                            options.json.write_text(json.dumps(told(rows), indent=2) + "\n")
-    report(told(rows), None)
+                            options.json.write_text(json.dumps(told(rows, settings), indent=2) + "\n")
+    report(told(rows, settings), None)
 
 
-def run(directory: Path, row: dict[str, Any], seed: int) -> None:
+def run(directory: Path, row: dict[str, Any], asked: dict[str, Any], steps: int) -> None:
     """Run a row with a seed, and add to it what came out."""
-    ranks, asked = ROWS[row["row"]]
-    config = TrainConfig.of(**COMMON, **asked, task=row["task"], seed=seed)
-    found = on_threads(ranks, lambda comm: Trainer(config, directory, comm).run(), timeout=600.0)[0]
+    seed, (ranks, how) = asked["seed"], ROWS[row["row"]]
+    found = on_threads(ranks, lambda comm: trained(directory, asked | how, steps, comm), timeout=600.0)[0]
     row["scores"][str(seed)] = 100 * found["test_mrr" if row["task"] == "links" else "test_accuracy"]
     scores = list(row["scores"].values())
     row["mean"], row["std"] = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
@@ -110,10 +118,16 @@ def run(directory: Path, row: dict[str, Any], seed: int) -> None:
     print(f"{row['graph']:18} seed {seed} {row['row']:22} {row['scores'][str(seed)]:.1f}", file=sys.stderr, flush=True)
 
 
-def told(rows: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+def trained(directory: Path, asked: dict[str, Any], steps: int, comm: Comm) -> dict[str, Any]:
+    """The report of a run of so many local steps, in whole epochs."""
+    an_epoch = Trainer(TrainConfig.of(**asked, epochs=1), directory, comm).supply.steps
+    epochs = -(-steps // an_epoch)
+    return Trainer(TrainConfig.of(**asked, epochs=epochs, eval_every=max(1, epochs // EVALUATIONS)), directory, comm).run()
+
+
+def told(rows: dict[tuple[str, str], dict[str, Any]], settings: dict[str, Any]) -> dict[str, Any]:
     """All that has been run so far, and what follows for each graph, in points paired by seed."""
-    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in COMMON.items()}
-    return {"machine": machine(), "settings": settings | EVERY, "rows": list(rows.values()), "findings": findings(rows)}
+    return {"machine": machine(), "settings": settings, "rows": list(rows.values()), "findings": findings(rows)}
 
 
 def findings(rows: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]]:

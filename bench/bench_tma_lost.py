@@ -47,7 +47,7 @@ LONG = [("sync", "all", None), *product(("super-tma", "psgd-pa"), ("all", "lost"
 
 def run(graph: Graph, directory: Path, method: str, present: str, clusters: int | None, steps: int, seed: int) -> dict[str, Any]:
     """Scores of one run."""
-    asked = {**COMMON, "epochs": steps, "method": method, "seed": seed}
+    asked = {**COMMON, "epochs": steps, "eval_every": 8, "method": method, "seed": seed}
     if method == "sync":
         found = Trainer(TrainConfig.of(**asked), directory).run()
         return {"test": 100 * found["test_accuracy"], "val": 100 * found["val_accuracy"]}

@@ -144,9 +144,16 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
 
 def joined(a: CSR, sources: np.ndarray, destinations: np.ndarray, entries: bool = False) -> np.ndarray:
     """Which pairs are edges, source in the row of destination: bool; or, of all entries of A, which are these pairs."""
-    keys = a.row_of_entry() * a.shape[1] + a.indices
+    keys = a.row_of_entry() * a.shape[1] + a.indices  # ascending, as A is canonical
     wanted = destinations.astype(np.int64) * a.shape[1] + sources
-    return np.isin(keys, wanted) if entries else np.isin(wanted, keys)
+    at = np.searchsorted(keys, wanted)
+    found = at < len(keys)
+    found[found] = keys[at[found]] == wanted[found]
+    if not entries:
+        return found
+    marked = np.zeros(len(keys), bool)
+    marked[at[found]] = True
+    return marked
 
 
 def _same_pattern(a: CSR) -> bool:
