@@ -1,7 +1,7 @@
 """Scores of model averaging, with all parts and with one of four lost, beside plain training on the whole graph.
 
     python bench/bench_tma.py --data FOLDER [--task {nodes,links}] [--graphs cora,dblp,hard-sbm] [--seeds 0,1,2,3,4] [--steps 80]
-        [--all-parts] [--set OPTION=VALUE ...] [--json FILE]
+        [--methods psgd-pa,llcg] [--all-parts] [--set OPTION=VALUE ...] [--json FILE]
 
 Four trainers and a server, as threads: figures are of accuracy and bytes, not of time. GraphSAGE 2 x 64, every local step on all training
 vertices (or edges) of a part with all neighbours, an average after every eighth, best by validation of ten evaluations. All rows make
@@ -80,14 +80,16 @@ def main() -> None:
     parser.add_argument("--graphs", default="cora,dblp,facebook-pagepage,amazon-computers,hard-sbm")
     parser.add_argument("--seeds", default="0,1,2,3,4")
     parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--methods", default="sync,random-tma,super-tma,psgd-pa,llcg")
     parser.add_argument("--all-parts", action="store_true")
     parser.add_argument("--set", nargs="*", default=[], metavar="OPTION=VALUE", dest="changed")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     asked = COMMON | {"task": options.task} | dict(change.split("=", 1) for change in options.changed)
-    settings = asked | EVERY | {"steps": options.steps}
-    rows = _kept(options.json)
+    settings = json.loads(json.dumps(asked | EVERY | {"steps": options.steps}))
+    rows, methods = _kept(options.json, settings), options.methods.split(",")
+    wanted = [row for row, (_, how) in ROWS.items() if how["method"] in methods and not (options.all_parts and "lost_parts" in how)]
     for name in options.graphs.split(","):
         for seed in map(int, options.seeds.split(",")):
             with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +100,7 @@ def main() -> None:
                 store.save(graph, Path(folder) / "graph")
                 if options.task == "links":
                     held.save(Path(folder) / "graph")
-                for row in (row for row, (_, how) in ROWS.items() if not (options.all_parts and "lost_parts" in how)):
+                for row in wanted:
                     kept = rows.setdefault((name, row), {"graph": name, "degree": degree, "row": row, "task": options.task, "scores": {}})
                     if str(seed) not in kept["scores"]:
                         run(Path(folder) / "graph", kept, {**asked, "seed": seed}, options.steps)
@@ -147,11 +149,14 @@ def findings(rows: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]
     return found
 
 
-def _kept(path: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
+def _kept(path: Path | None, settings: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     """What an earlier call has run."""
     if path is None or not path.exists():
         return {}
-    return {(row["graph"], row["row"]): row for row in json.loads(path.read_text())["rows"]}
+    kept = json.loads(path.read_text())
+    if kept["settings"] != settings:
+        raise SystemExit(f"{path} was run with other settings; another FILE would fit")
+    return {(row["graph"], row["row"]): row for row in kept["rows"]}
 
 
 if __name__ == "__main__":
