@@ -68,8 +68,16 @@ def test_what_is_no_rate(rate):
         netlab.bytes_per_second(rate)
 
 
+@pytest.fixture
+def heard():
+    """What is started now hears SIGINT, also where these tests were started in the background of a shell, which has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGINT))])
-def test_nothing_is_left(possible, tmp_path, number):
+def test_nothing_is_left(possible, heard, tmp_path, number):
     before = _network()
     process = subprocess.Popen([sys.executable, SLOW_NETWORK, *SMALL, "--work", tmp_path], stderr=subprocess.PIPE, text=True)
     assert "none: sample, c = 1, owner" in process.stderr.readline()
