@@ -9,14 +9,13 @@ multiplies by its weights before it aggregates (`layers._DENSE_COST`). The kerne
 from __future__ import annotations
 
 import argparse
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-from harness import alternate, machine, report, summary
+from harness import alternate, machine, milliseconds, report, summary
 
 from bulksample.gnn import aggregate
 from bulksample.gnn.aggregate import SparseRows
@@ -30,15 +29,6 @@ SIZES = [
     (20000, 8000, 60, 128, True),
     (20000, 767, 267, 128, True),
 ]
-
-
-def milliseconds(call: Callable[[], object]) -> Callable[[], float]:
-    def run() -> float:
-        began = time.perf_counter()
-        call()
-        return 1e3 * (time.perf_counter() - began)
-
-    return run
 
 
 def without_native(call: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:

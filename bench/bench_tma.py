@@ -4,12 +4,12 @@
         [--methods psgd-pa,llcg] [--all-parts] [--set OPTION=VALUE ...] [--json FILE]
 
 Four trainers and a server, as threads: figures are of accuracy and bytes, not of time. GraphSAGE 2 x 64, every local step on all training
-vertices (or edges) of a part with all neighbours, an average after every eighth, best by validation of ten evaluations. All rows make
-so many local steps, rounded up to an epoch of theirs; --set changes the options of `train` of all rows. Test accuracy in percent; of
-links, 100 times the MRR of held-out edges (5 % for validation, 10 % for the test) among 100 negatives. ``lost`` rows deal four parts
-and train on three; --all-parts leaves them out. FOLDER holds the `.npz` files; ``hard-sbm`` is a block model in which a vertex needs many
-neighbours: 16 blocks of 5000 vertices, degree 29, 30 % of the edges inside, features of noise 6. Seeds change weights, partitions,
-held-out edges, and the block model. FILE is written after each run, and a later call goes on from it.
+vertices (or edges) of a part with all neighbours, an average after every eighth, best by validation at the ends of ten epochs or a few
+more. All rows make so many local steps, rounded up to an epoch of theirs; --set changes options of `train` of all rows. Test accuracy in
+percent; of links, 100 times the MRR of held-out edges (5 % for validation, 10 % for the test) among 100 negatives. ``lost`` rows deal
+four parts and train on three; --all-parts leaves them out. FOLDER holds the `.npz` files; ``hard-sbm`` is a block model in which a vertex
+needs many neighbours: 16 blocks of 5000 vertices, degree 29, 30 % of the edges inside, features of noise 6. Seeds change weights,
+partitions, held-out edges, and the block model. FILE is written after each run, and a later call goes on from it.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ ROWS: dict[str, tuple[int, dict[str, Any]]] = {
     "super-tma, lost": (4, {"method": "super-tma", "lost_parts": 1, **EVERY}),
     "psgd-pa, lost": (4, {"method": "psgd-pa", "lost_parts": 1, **EVERY}),
 }
+METHODS = list(dict.fromkeys(how["method"] for _, how in ROWS.values()))
+SETTLED = {"method", "task", "seed", "epochs", "eval_every", "interval", "lost_parts", "server_steps"}  # by rows and other options
 KEPT = ("steps", "edges_kept", "label_distance", "isolated", "averages")
 
 
@@ -80,15 +82,17 @@ def main() -> None:
     parser.add_argument("--graphs", default="cora,dblp,facebook-pagepage,amazon-computers,hard-sbm")
     parser.add_argument("--seeds", default="0,1,2,3,4")
     parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--methods", default="sync,random-tma,super-tma,psgd-pa,llcg")
+    parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--all-parts", action="store_true")
-    parser.add_argument("--set", nargs="*", default=[], metavar="OPTION=VALUE", dest="changed")
+    parser.add_argument("--set", nargs="*", default=[], metavar="OPTION=VALUE", dest="changed", type=_change)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    asked = COMMON | {"task": options.task} | dict(change.split("=", 1) for change in options.changed)
+    asked = COMMON | {"task": options.task} | dict(options.changed)
     settings = json.loads(json.dumps(asked | EVERY | {"steps": options.steps}))
     rows, methods = _kept(options.json, settings), options.methods.split(",")
+    if strangers := set(methods) - set(METHODS):
+        parser.error(f"no row has the method {', '.join(sorted(strangers))}; {', '.join(METHODS)} would fit")
     wanted = [row for row, (_, how) in ROWS.items() if how["method"] in methods and not (options.all_parts and "lost_parts" in how)]
     for name in options.graphs.split(","):
         for seed in map(int, options.seeds.split(",")):
@@ -121,7 +125,7 @@ def run(directory: Path, row: dict[str, Any], asked: dict[str, Any], steps: int)
 
 
 def trained(directory: Path, asked: dict[str, Any], steps: int, comm: Comm) -> dict[str, Any]:
-    """The report of a run of so many local steps, in whole epochs."""
+    """The report of a run of so many local steps, in whole epochs; how many steps those have is known when vertices are dealt."""
     an_epoch = Trainer(TrainConfig.of(**asked, epochs=1), directory, comm).supply.steps
     epochs = -(-steps // an_epoch)
     return Trainer(TrainConfig.of(**asked, epochs=epochs, eval_every=max(1, epochs // EVALUATIONS)), directory, comm).run()
@@ -147,6 +151,14 @@ def findings(rows: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]
                 mean = statistics.mean(differences)
                 found.append({"graph": graph, "what": name, "points": mean, "std": std, "seeds": len(differences)})
     return found
+
+
+def _change(text: str) -> tuple[str, str]:
+    """An option of `train`, and what it is set to."""
+    name, equals, value = text.partition("=")
+    if not equals or name in SETTLED or name not in TrainConfig.model_fields:
+        raise argparse.ArgumentTypeError(f"OPTION=VALUE of train would fit, but none of {', '.join(sorted(SETTLED))}; got {text!r}")
+    return name, value
 
 
 def _kept(path: Path | None, settings: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:

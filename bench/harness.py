@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,17 @@ def machine() -> dict[str, Any]:
     """The processor, how many of them this process may use, and the load beside it."""
     python = platform.python_version()
     return {"processor": processor(), "processors": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "python": python}
+
+
+def milliseconds(call: Callable[[], object]) -> Callable[[], float]:
+    """A contestant that is timed by the clock."""
+
+    def run() -> float:
+        began = time.perf_counter()
+        call()
+        return 1e3 * (time.perf_counter() - began)
+
+    return run
 
 
 def alternate(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

@@ -190,7 +190,10 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path)
     words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)
-    return argparse.Namespace(**vars(parser.parse_args(words[:at])), options=words[at + 1 :])
+    given = parser.parse_args(words[:at])
+    if not 0 < given.target <= 1:
+        parser.error(f"a target that all runs reach is a share of 1 at most; got {given.target}")
+    return argparse.Namespace(**vars(given), options=words[at + 1 :])
 
 
 def main() -> None:

@@ -58,11 +58,20 @@ class LinkModel(Model):
         """Embeddings of the destinations of the last block."""
         return self.encoder(blocks, x, degrees)
 
-    def scores(self, z: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """Scores of pairs by where their embeddings stand: shape (b,) from z of shape (n, width) and int64 of shape (b,), twice."""
+    def scores(self, z: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scores of edges, and of what each is told from: shape (b,) twice.
+
+        Parameters
+        ----------
+        z : shape (n, width)
+        rows : int64, shape (3 b,)
+            Where in z sources, destinations and other destinations stand.
+        """
         if self.slope is None and z.device.type == "cpu":
-            return _InnerProducts.apply(z, one, other)
-        return self.score(z[one], z[other])
+            source, destination, other = rows.chunk(3)
+            return _InnerProducts.apply(z, source, destination), _InnerProducts.apply(z, source, other)
+        source, destination, other = z[rows].chunk(3)
+        return self.score(source, destination), self.score(source, other)
 
     def score(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """Scores of pairs of embeddings: shape (..., width) to (...)."""

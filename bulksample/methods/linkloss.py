@@ -45,6 +45,5 @@ def link_loss(trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, float]
     model = cast(LinkModel, trainer.model)
     with trainer.place.arithmetic():
         z = model(minibatch.blocks, step.x, trainer.view.degrees(minibatch.vertices)).float()
-    source, destination, other = as_index(minibatch.seed_rows).to(z.device).chunk(3)
-    true, false = model.scores(z, source, destination), model.scores(z, source, other)
+    true, false = model.scores(z, as_index(minibatch.seed_rows))
     return F.softplus(-true).sum() + F.softplus(false).sum(), 2 * len(true)

@@ -122,27 +122,33 @@ def test_ranks_are_those_of_a_plain_loop(decoder):
             assert rank == pytest.approx(1 + sum(one > true + 1e-6 for one in false) + close / 2, abs=close / 2 if decoder == "mlp" else 0)
     assert ranks(model, torch.zeros(30, 6), pairs, negatives).tolist() == [5.5] * 50  # all alike: the middle
 
+
 @pytest.mark.parametrize("width", [1, 6, 300])
 @pytest.mark.parametrize("count", [0, 1, 5000])
-def test_inner_products_of_pairs_and_their_gradient_are_those_of_gathered_rows(width, count):
+@pytest.mark.parametrize("decoder", ["dot", "mlp"])
+def test_scores_of_pairs_and_their_gradient_are_those_of_gathered_rows(decoder, width, count):
     rng = torch.Generator().manual_seed(width)
-    model = LinkModel(Gnn("sage", [4, 6, width]), "dot", width)
-    z, outer = (torch.randn(shape, generator=rng, dtype=torch.float64) for shape in ((40, width), (count,)))
-    one, other = (torch.randint(0, 40, (count,), generator=rng) for _ in range(2))  # pairs again, and vertices with themselves
-    found = []
-    for score in (lambda z: model.scores(z, one, other), lambda z: model.score(z[one], z[other])):
-        for dtype in (torch.float64, torch.float32):
-            leaf = z.to(dtype, copy=True).requires_grad_()
-            scores = score(leaf)
-            (scores * outer.to(dtype)).sum().backward()
-            found.append((scores.detach(), leaf.grad))
-    for (scores, gradient), (wanted, other_way) in zip(found[:2], found[2:], strict=True):
-        tolerance = 1e-12 if scores.dtype == torch.float64 else 1e-4
-        assert torch.equal(scores, wanted)
-        assert torch.allclose(gradient, other_way, rtol=tolerance, atol=tolerance * width)
-    constant = z.clone().requires_grad_()
-    model.scores(constant, one, other).sum().backward()  # what reaches the scores is one number, spread out
-    assert torch.allclose(constant.grad, torch.zeros_like(z).index_add(0, one, z[other]).index_add(0, other, z[one]))
+    model = LinkModel(Gnn("sage", [4, 6, width]), decoder, width).double()
+    z, outer = (torch.randn(shape, generator=rng, dtype=torch.float64) for shape in ((40, width), (2, count)))
+    rows = torch.randint(0, 40, (3 * count,), generator=rng)  # pairs again, and vertices with themselves
+    source, destination, other = rows.chunk(3) if count else (rows, rows, rows)
+
+    def plain(z):
+        return model.score(z[source], z[destination]), model.score(z[source], z[other])
+
+    def found(scores, dtype, outer):
+        leaf = z.to(dtype, copy=True).requires_grad_()
+        made = scores(leaf)
+        sum((one * weight).sum() for one, weight in zip(made, outer.to(dtype), strict=True)).backward()
+        return *(one.detach() for one in made), leaf.grad
+
+    spread = torch.ones(2, dtype=torch.float64)  # what reaches the scores is one number, for all of them
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-4)):
+        model.to(dtype)
+        for reaching in (outer, spread):
+            ours, theirs = (found(scores, dtype, reaching) for scores in (lambda z: model.scores(z, rows), plain))
+            assert all(map(torch.equal, ours[:2], theirs[:2]))
+            assert torch.allclose(ours[2], theirs[2], rtol=tolerance, atol=tolerance * width)
 
 
 def test_scores_are_means_over_pairs_and_do_not_depend_on_ranks(stored):
