@@ -20,7 +20,12 @@ from harness import machine, report
 
 # Full-batch GraphSAGE on the same split, two layers, three seeds, in percent (ROC AUC for minesweeper).
 FULL_BATCH = {
-    "amazon-computers": 91.9, "dblp": 84.6, "facebook-pagepage": 94.5, "flickr-lane": 92.7, "minesweeper": 90.5, "confpapers": 84.4,
+    "amazon-computers": 91.9,
+    "dblp": 84.6,
+    "facebook-pagepage": 94.5,
+    "flickr-lane": 92.7,
+    "minesweeper": 90.5,
+    "confpapers": 84.4,
 }
 SETTINGS = {
     "amazon-computers": "--hidden 128 --lr 0.01 --feature-norm l2 --fanouts 15,10 --batch-size 128 --epochs 25",
@@ -55,9 +60,15 @@ def row(store: Path, graph: str, sampler: str, ranks: int, seeds: list[int]) -> 
     scores = [100 * run[f"test_{metric}"] for run in runs]
     spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
     found = {
-        "graph": graph, "sampler": sampler, "ranks": ranks, "metric": metric,
-        "mean": statistics.mean(scores), "std": spread, "scores": scores,
-        "full_batch": FULL_BATCH[graph], "seconds_per_epoch": statistics.median(run["seconds_per_epoch"] for run in runs),
+        "graph": graph,
+        "sampler": sampler,
+        "ranks": ranks,
+        "metric": metric,
+        "mean": statistics.mean(scores),
+        "std": spread,
+        "scores": scores,
+        "full_batch": FULL_BATCH[graph],
+        "seconds_per_epoch": statistics.median(run["seconds_per_epoch"] for run in runs),
         "command": f"bulksample train {graph} {' '.join(arguments)}",
     }
     print(f"{graph:18} {sampler:8} ranks {ranks}: {found['mean']:.1f} ± {spread:.1f}  (full batch {FULL_BATCH[graph]})", flush=True)

@@ -21,13 +21,13 @@ from typing import Any
 
 from harness import machine, report
 
-from bulksample.config import TrainConfig
+from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.data.blockmodel import BlockModel
 from bulksample.data.dcsbm import dcsbm
-from bulksample.dist.base import Comm
-from bulksample.dist.threads import on_threads
-from bulksample.train.loop import Trainer
+from bulksample.distributed.comm.base import Comm
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.training.loop import Trainer
 
 MODEL = BlockModel(
     classes=16, class_skew=0.0, degree_spread=0.9, homophily=0.33, communities=1, features=64, class_signal=1.5, community_signal=0.0,

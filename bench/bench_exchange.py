@@ -6,7 +6,7 @@ A graph like ogbn-products, drawn from a degree-corrected block model: 2^17 vert
 samples one bulk of GraphSAGE 15,10,5 and one of LADIES 512,512,512, one minibatch in it, so that all grids take three to five minutes
 and 4 GiB on two cores. Ranks are threads of this process, so bytes are what they would be on a cluster and seconds are not reported.
 
-All policies must draw the same minibatches, and every rank must send, kind by kind, the messages and bytes that `dist.costs`
+All policies must draw the same minibatches, and every rank must send, kind by kind, the messages and bytes that `distributed.costs.sampling`
 predicts; otherwise the benchmark stops. A word is 4 bytes, an id or a count; a value takes two. For each of R rows of GraphSAGE that
 lies on another rank, with d entries in its row of A,
 
@@ -14,7 +14,7 @@ lies on another rank, with d entries in its row of A,
     rows            1 word there, 1 + d words back, once for all minibatches of a process row; where c > 1, again inside the process row
     rows-oblivious  nothing there, all rows of A back
     published       k b / c + k b d / c + c k b d / p words for one process, summed over layers of k b, k b s, k b s^2 rows; all
-                    processes together move k b + k b d, and c k b d more where c > 1 (see `dist.published`). The formula is that of P
+                    processes together move k b + k b d, and c k b d more where c > 1 (see `distributed.costs.published`). The formula is that of P
                     alone: LADIES fetches rows for its edges besides. "With the rows asked" puts the deduplicated frontiers and the
                     entries of their rows in the place of k b s^l and d.
 """
@@ -33,16 +33,16 @@ from harness import machine
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, digest, samplers
 from bulksample.data.blockmodel import PRESETS
 from bulksample.data.dcsbm import dcsbm
-from bulksample.dist.base import Comm, Traffic
-from bulksample.dist.costs import costs_of
-from bulksample.dist.grid import ProcessGrid
-from bulksample.dist.layout import Layout
-from bulksample.dist.owner import OwnerAdjacency
-from bulksample.dist.published import published_words
-from bulksample.dist.recorder import Recorder, predicted
-from bulksample.dist.sent import SENT_KINDS, by_rank
-from bulksample.dist.spgemm15d import RowsAdjacency
-from bulksample.dist.threads import on_threads
+from bulksample.distributed.comm.base import Comm, Traffic
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.costs.call_recorder import Recorder, predicted
+from bulksample.distributed.costs.collectives import SENT_KINDS, by_rank
+from bulksample.distributed.costs.published import published_words
+from bulksample.distributed.costs.sampling import costs_of
+from bulksample.distributed.matrix.grid import ProcessGrid
+from bulksample.distributed.matrix.layout import Layout
+from bulksample.distributed.matrix.owner import OwnerAdjacency
+from bulksample.distributed.matrix.spgemm15d import RowsAdjacency
 from bulksample.report.canvas import canvas
 from bulksample.samplers.base import Sampler
 

@@ -28,12 +28,12 @@ import torch
 from harness import machine, report
 
 from bulksample import CSR, Graph, methods
-from bulksample.config import TrainConfig
+from bulksample.config.train import TrainConfig
 from bulksample.data import npz, store
-from bulksample.dist.threads import on_threads
-from bulksample.methods.grappa import Grappa
-from bulksample.methods.parts.seed_weights import walk_coverage
-from bulksample.train.loop import Trainer
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.grappa.method import Grappa
+from bulksample.methods.grappa.seed_weights import walk_coverage
+from bulksample.training.loop import Trainer
 
 COMMON = {"epochs": 80, "lr": 0.01, "dropout": 0.5, "eval_every": 5, "threads": 1, "partition": "random", "quiet": True}
 STRICT = {"view": "strict", "swap_every": 5, "full_graph": True}

@@ -5,7 +5,7 @@
 On the block model of bench_grappa.py, after 20 epochs of full-graph training, the weights of the model are held. Each super-epoch gives
 one gradient g_t; against that of the whole graph, G, the table has the mean of cos(g_t, G), then of their mean m over all draws cos(m, G)
 and |m - G| / |G|. No weight of first order makes m equal to G, and none is claimed to; what is exact is tested by Monte Carlo against
-neighbour-sampled training (tests/methods/test_tree_weights.py).
+neighbour-sampled training (tests/methods/grappa/test_tree_weights.py).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from bench_grappa import Inverse, block_model
 from harness import machine, report
 
 from bulksample import methods
-from bulksample.config import TrainConfig
+from bulksample.config.train import TrainConfig
 from bulksample.data import store
-from bulksample.dist.base import Comm
-from bulksample.dist.threads import on_threads
-from bulksample.methods.grappa import Grappa
-from bulksample.methods.supply import NOTHING
-from bulksample.train.loop import Trainer
+from bulksample.distributed.comm.base import Comm
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.grappa.method import Grappa
+from bulksample.training.batches import NOTHING
+from bulksample.training.loop import Trainer
 
 STILL = {"hidden": 32, "lr": 0.01, "dropout": 0.0, "threads": 1, "partition": "random", "quiet": True}
 VIEWS = {
@@ -61,7 +61,7 @@ def gradients(directory: Path, comm: Comm, layers: int, view: dict[str, Any], we
     method, found = trainer.method, {name: [] for name in WEIGHTS}
     plain = method.config
     for turn in range(draws):
-        trainer.supply.load_state_dict(trainer.supply.state_dict() | {"epoch": turn})
+        trainer.batches.load_state_dict(trainer.batches.state_dict() | {"epoch": turn})
         method.begin_round(trainer)
         for name, (kind, options) in WEIGHTS.items():
             method.config = plain.model_copy(update=options)

@@ -80,12 +80,23 @@ def main() -> None:
     contestants = {name: ours(name, matrix, fanouts, options.threads, batches) for name in ("ladies", "fastgcn")}
     contestants["scipy ladies"] = scipy_ladies(matrix, fanouts, batches, options.published)
     figures = alternate(contestants, options.rounds)
-    report({
-        "unit": "milliseconds a minibatch", "machine": machine(), "graph": options.graph, "vertices": matrix.shape[0], "edges": matrix.nnz,
-        "threads": options.threads, "fanouts": fanouts, "batch_size": options.batch_size, "minibatches": options.minibatches,
-        "rounds": options.rounds, "published_frontier": options.published,
-        "results": {name: summary(values) for name, values in figures.items()},
-    }, options.json)
+    report(
+        {
+            "unit": "milliseconds a minibatch",
+            "machine": machine(),
+            "graph": options.graph,
+            "vertices": matrix.shape[0],
+            "edges": matrix.nnz,
+            "threads": options.threads,
+            "fanouts": fanouts,
+            "batch_size": options.batch_size,
+            "minibatches": options.minibatches,
+            "rounds": options.rounds,
+            "published_frontier": options.published,
+            "results": {name: summary(values) for name, values in figures.items()},
+        },
+        options.json,
+    )
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ import torch
 from harness import alternate, machine, milliseconds, report, summary
 
 from bulksample import CSR
-from bulksample.data import links
+from bulksample.data import edge_split as links
 from bulksample.data.rmat import rmat
-from bulksample.gnn.links import LinkModel
-from bulksample.gnn.model import Gnn
+from bulksample.nn.decoders import LinkModel
+from bulksample.nn.model import Gnn
 
 VERTICES, EDGES, WIDTH = 13_752, 418_000, 64
 

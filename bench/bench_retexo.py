@@ -35,9 +35,9 @@ from bulksample import CSR, Graph
 from bulksample.data import store
 from bulksample.data.blockmodel import BlockModel
 from bulksample.data.dcsbm import dcsbm
-from bulksample.dist.base import Comm
-from bulksample.dist.threads import on_threads
-from bulksample.train.loop import train as trained
+from bulksample.distributed.comm.base import Comm
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.training.loop import train as trained
 
 # name: (graph, model, hidden, layers, rounds, ratio foreseen for 200 rounds on 4 random parts, where it is to be reached)
 BYTES = {
@@ -56,8 +56,7 @@ ACCURACY = {
 }
 # Few training vertices: how much a model is held back decides, and stages of one layer and whole networks want different amounts.
 _HELD_BACK = tuple(
-    f"--dropout {share} --input-dropout {share} --weight-decay {decay}"
-    for share, decay in product((0.5, 0.8), (0.0005, 0.005, 0.02))
+    f"--dropout {share} --input-dropout {share} --weight-decay {decay}" for share, decay in product((0.5, 0.8), (0.0005, 0.005, 0.02))
 )
 CHOICES = {
     "cora": _HELD_BACK, "citeseer": _HELD_BACK, "amazon-computers": ("--dropout 0.5 --weight-decay 0.0",),
@@ -140,8 +139,13 @@ def byte_ratio(name: str, directory: Path, asked: tuple[str, str, int, int, int,
     stages = greedy["predicted_bytes"]
     v = sum(stages.values()) + stages["gradients"] // MEASURED[1] * (rounds - MEASURED[1])
     row = {
-        "name": name, "ranks": ranks, "rounds": rounds, "halo_rows": halo, "in_table": in_table,
-        "retexo_bytes": sent["retexo"], "retexo_formula": v,
+        "name": name,
+        "ranks": ranks,
+        "rounds": rounds,
+        "halo_rows": halo,
+        "in_table": in_table,
+        "retexo_bytes": sent["retexo"],
+        "retexo_formula": v,
         "gradient_share": sent["retexo"]["gradients"] / sent["retexo"]["everything"],
         "published_ratio_formula": formula["published"] / v,
     }
@@ -228,7 +232,9 @@ def weak_features(places: dict[str, Path], seeds: list[int], models: list[str], 
                 runs = [alone(places["weak"], f"{words} {method}", seed) for seed in seeds]
                 scores = [100 * run["test_accuracy"] for run in runs]
                 row[name] = {
-                    "mean": statistics.mean(scores), "std": statistics.stdev(scores) if len(scores) > 1 else 0.0, "scores": scores,
+                    "mean": statistics.mean(scores),
+                    "std": statistics.stdev(scores) if len(scores) > 1 else 0.0,
+                    "scores": scores,
                     "bytes": counted(places["weak"], f"{words} {method}", 100, ranks)[1]["everything"],
                 }
             told = "  ".join(f"{name} {row[name]['mean']:.1f} ({row[name]['bytes'] / 2**20:.1f} MiB)" for name in contestants)

@@ -111,9 +111,7 @@ def main() -> None:
     candidates = np.flatnonzero(matrix.degrees > 0)
     order = candidates[np.random.default_rng(0).permutation(len(candidates))]
     batches = np.split(order[: options.minibatches * options.batch_size], options.minibatches)
-    contestants = {
-        f"bulksample, frontier {rule}": ours(matrix, fanouts, options.threads, rule, batches) for rule in ("all", "new")
-    }
+    contestants = {f"bulksample, frontier {rule}": ours(matrix, fanouts, options.threads, rule, batches) for rule in ("all", "new")}
     for peer, rule in ((pyg, "new"), (dgl, "all")):
         try:
             name, work = peer(matrix, fanouts)
@@ -122,11 +120,21 @@ def main() -> None:
             continue
         contestants[name] = timed(name, work, batches, options.threads, drawn(matrix, fanouts, rule, batches))
     figures = alternate(contestants, options.rounds)
-    report({
-        "unit": "million sampled edges per second", "machine": machine(), "threads": options.threads, "fanouts": fanouts,
-        "batch_size": options.batch_size, "minibatches": options.minibatches, "rounds": options.rounds,
-        "vertices": matrix.shape[0], "edges": matrix.nnz, "results": {name: summary(values) for name, values in figures.items()},
-    }, options.json)
+    report(
+        {
+            "unit": "million sampled edges per second",
+            "machine": machine(),
+            "threads": options.threads,
+            "fanouts": fanouts,
+            "batch_size": options.batch_size,
+            "minibatches": options.minibatches,
+            "rounds": options.rounds,
+            "vertices": matrix.shape[0],
+            "edges": matrix.nnz,
+            "results": {name: summary(values) for name, values in figures.items()},
+        },
+        options.json,
+    )
 
 
 if __name__ == "__main__":

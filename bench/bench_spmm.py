@@ -2,7 +2,7 @@
 
     python bench/bench_spmm.py [--threads 1] [--rounds 7] [--json FILE]
 
-The comparison behind two choices in `bulksample.train`: which kernel `SparseRows.times` calls, and when a layer
+The comparison behind two choices in `bulksample.training`: which kernel `SparseRows.times` calls, and when a layer
 multiplies by its weights before it aggregates (`layers._DENSE_COST`). The kernels are checked against each other first.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from harness import alternate, machine, milliseconds, report, summary
 
-from bulksample.gnn import aggregate
-from bulksample.gnn.aggregate import SparseRows
+from bulksample.nn import aggregate
+from bulksample.nn.aggregate import SparseRows
 
 # destinations, sources, edges a row, width, weighted: the layers of a 3-layer model with fanouts 15,10,5, and sparse features
 SIZES = [
@@ -57,8 +57,13 @@ def measure(size: tuple[int, int, int, int, bool], rounds: int) -> dict:
     figures = alternate({name: milliseconds(call) for name, call in calls.items()}, rounds)
     per_edge, per_product = min(figures["native"]) / (len(indices) * width), min(figures["dense"]) / (sources * width * width)
     return {
-        "destinations": destinations, "sources": sources, "edges": len(indices), "width": width, "weighted": weighted,
-        "milliseconds": {name: summary(values) for name, values in figures.items()}, "dense_cost": per_product / per_edge,
+        "destinations": destinations,
+        "sources": sources,
+        "edges": len(indices),
+        "width": width,
+        "weighted": weighted,
+        "milliseconds": {name: summary(values) for name, values in figures.items()},
+        "dense_cost": per_product / per_edge,
     }
 
 

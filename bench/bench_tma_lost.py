@@ -26,14 +26,14 @@ from bench_tma import COMMON, EVERY, hard_sbm
 from harness import machine, report
 
 from bulksample import Graph
-from bulksample.config import TrainConfig
+from bulksample.config.train import TrainConfig
 from bulksample.data import store
-from bulksample.dist import partition as partitions
-from bulksample.dist.partition import Partition
-from bulksample.dist.threads import on_threads
-from bulksample.gnn.inference import infer
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.matrix import partition as partitions
+from bulksample.distributed.matrix.partition import Partition
+from bulksample.evaluation.inference import infer
 from bulksample.methods import METHODS
-from bulksample.train.loop import Trainer
+from bulksample.training.loop import Trainer
 
 PARTS = 4
 RANKS = {"all": 5, "lost": 4, "alike": 4, "one": 2}

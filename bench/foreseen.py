@@ -1,8 +1,8 @@
 """What `bulksample sample` and an epoch of `bulksample train` send on a process grid, worked out in one process: nothing moves here.
 
 Minibatches do not depend on where the graph lies. So one process draws those of all p ranks, writes down what the sampler asks of the
-graph (`dist.recorder`), and the formulas of `dist` say what that sends: `costs` for sampling, `feature_costs` for the rows of features
-and the table of `dist.base` for the all-reduce of theta + 3 numbers (gradients, seeds, loss, a wish to stop) in each step. With
+graph (`distributed.costs.call_recorder`), and the formulas of `dist` say what that sends: `costs` for sampling, `feature_costs` for the rows of features
+and the table of `distributed.comm.base` for the all-reduce of theta + 3 numbers (gradients, seeds, loss, a wish to stop) in each step. With
 L layers from width w_0 = f to w_L classes, GraphSAGE has theta = sum over l of (2 w_{l-1} + 1) w_l.
 
 Foreseen are the kinds topology, features and gradients. Bytes of kind control carry texts whose length is not known beforehand.
@@ -20,13 +20,13 @@ from ranks import Grid, Work
 
 from bulksample import LocalAdjacency, backends, samplers
 from bulksample.data import store
-from bulksample.dist.base import Traffic
-from bulksample.dist.costs import RowsCosts, costs_of
-from bulksample.dist.feature_costs import ByRank, fetched, kept
-from bulksample.dist.layout import Layout
-from bulksample.dist.opening_costs import seeds_gathered
-from bulksample.dist.recorder import Call, Recorder, predicted
-from bulksample.dist.sent import Sent, by_rank, nothing
+from bulksample.distributed.comm.base import Traffic
+from bulksample.distributed.costs.call_recorder import Call, Recorder, predicted
+from bulksample.distributed.costs.collectives import Sent, by_rank, nothing
+from bulksample.distributed.costs.features import ByRank, fetched, kept
+from bulksample.distributed.costs.opening import seeds_gathered
+from bulksample.distributed.costs.sampling import RowsCosts, costs_of
+from bulksample.distributed.matrix.layout import Layout
 from bulksample.loader import BulkLoader
 
 KINDS = ("topology", "features", "gradients")
@@ -102,8 +102,8 @@ class Foresight:
     def fetched(self, grid: Grid, epoch: int = 0) -> ByRank:
         """The ids and the features of an epoch; what fills a cache is not in it."""
         layout, width = self._layout(grid), self.graph.num_features
-        heat = np.bincount(self.graph.adjacency.indices, minlength=self.graph.n)
-        cached = kept(self.graph.n, width, grid.codec, grid.cache_bytes, heat) if grid.cache_bytes else None
+        access_count = np.bincount(self.graph.adjacency.indices, minlength=self.graph.n)
+        cached = kept(self.graph.n, width, grid.codec, grid.cache_bytes, access_count) if grid.cache_bytes else None
         asked, at_once = self.drawn(grid.ranks, epoch).asked, grid.together
         windows = [[np.concatenate(own) for own in zip(*asked[t : t + at_once], strict=True)] for t in range(0, len(asked), at_once)]
         return together(*[fetched(grid.replication, window, layout.bounds, width, grid.codec, cached) for window in windows])

@@ -28,12 +28,12 @@ from gpu_baselines import by_products, by_sorting, quiver
 from harness import machine, report
 
 from bulksample import CSR, Graph, LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.backends.cuda import Cuda
-from bulksample.backends.gpu.bulk import expand, most_found
-from bulksample.backends.gpu.draws import Rows, copied
-from bulksample.backends.gpu.features import gather
-from bulksample.backends.gpu.graphs import Graphs
-from bulksample.backends.gpu.tables import STRUCTURES, chosen
+from bulksample.backends.cuda.backend import Cuda
+from bulksample.backends.cuda.bulk import expand, most_found
+from bulksample.backends.cuda.draws import Rows, copied
+from bulksample.backends.cuda.features import gather
+from bulksample.backends.cuda.graphs import Graphs
+from bulksample.backends.cuda.tables import STRUCTURES, chosen
 from bulksample.data.generate import rmat
 from bulksample.report.launch import starter
 from bulksample.rng import Law
@@ -75,7 +75,7 @@ class Bench:
     large, skewed : CSR
         A graph like ogbn-products, and an R-MAT graph.
     place : callable
-        The place to train on, by precision; see `bulksample.device.place`.
+        The place to train on, by precision; see `bulksample.training.cuda.context`.
     ranks_draw_on : str
         The back end of ranks that are processes of their own.
     rounds : int
@@ -255,8 +255,8 @@ def sharing(bench: Bench) -> dict[str, Any]:
 def training(bench: Bench) -> dict[str, Any]:
     """An epoch of a three-layer GraphSAGE by precision: its seconds, the share spent waiting for samples and for features, and the
     seconds of each phase, the host waiting at its end. The first epoch is a warm-up; evaluation is left out."""
-    from bulksample.config import TrainConfig
-    from bulksample.train.loop import Trainer
+    from bulksample.config.train import TrainConfig
+    from bulksample.training.loop import Trainer
 
     sizes, rng, found = bench.sizes, np.random.default_rng(1), {}
     n, train = bench.large.shape[0], np.zeros(bench.large.shape[0], bool)
@@ -341,9 +341,9 @@ def on_card() -> tuple[Bench, str]:
         return time.perf_counter() - began
 
     def place(precision: str) -> Any:
-        from bulksample.device.place import DevicePlace, open_card
+        from bulksample.training.cuda.context import CudaComputeContext, open_card
 
-        return DevicePlace(open_card(), precision)
+        return CudaComputeContext(open_card(), precision)
 
     scale, edges = sizes.skewed
     skewed = rmat(scale, edges=edges, seed=1, backend=backends.make()).adjacency

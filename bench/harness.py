@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bulksample.report.environment import processor
+from bulksample.training.environment import processor
 
 
 def machine() -> dict[str, Any]:

@@ -59,7 +59,7 @@ def main() -> None:
     host, joins = socket.gethostname(), "--join" in sys.argv
     share = shares[int(host.removeprefix("h")) - 1]
     from bulksample.cli import main as command
-    from bulksample.train.loop import Trainer
+    from bulksample.training.loop import Trainer
 
     whole = Trainer.run
 

@@ -57,7 +57,7 @@ PAYLOAD = 1448 / 1514  # TCP with time stamps over Ethernet
 PROBE = """
 import json, statistics, sys, time
 import numpy as np
-from bulksample.dist.comm import world
+from bulksample.distributed.comm.world import world
 
 def seconds(comm, size, times):
     parts, found = [np.zeros(size, np.uint8)] * comm.size, []
@@ -75,7 +75,7 @@ with world() as comm:
         found = {"alpha_seconds": small / (2 * others), "bytes_per_second": (10**6 - 1) * others / (large - small)}
         open(sys.argv[1], "w").write(json.dumps(found))
 """
-EMPTY = "from bulksample.dist.comm import world\nwith world(): pass"
+EMPTY = "from bulksample.distributed.comm.world import world\nwith world(): pass"
 
 
 Keep = Callable[["Bench"], None]

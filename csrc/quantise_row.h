@@ -1,4 +1,4 @@
-// One row as b-bit codes on a grid of its own: which grid, which code, which bits. bulksample/backends/grids.py
+// One row as b-bit codes on a grid of its own: which grid, which code, which bits. bulksample/backends/quantiser.py
 // is the same in numpy, and backends/base.py says what it means.
 //
 // Every operation is one that all devices round alike: float64 differences and quotients, of which none can be

@@ -1,8 +1,8 @@
 """Train a 3-layer GraphSAGE of DGL on a graph in a bulksample store; `--loader` changes one import and nothing else.
 
-    bulksample data make dcsbm --preset reddit --vertices 20000 --degree 40 --seed 1 -o my-graph
-    python examples/dgl_sage.py my-graph --loader bulksample
-    python examples/dgl_sage.py my-graph --loader dgl
+bulksample data make dcsbm --preset reddit --vertices 20000 --degree 40 --seed 1 -o my-graph
+python examples/dgl_sage.py my-graph --loader bulksample
+python examples/dgl_sage.py my-graph --loader dgl
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Train a 3-layer GraphSAGE of torch_geometric on a graph in a bulksample store; `--loader` changes one import and nothing else.
 
-    bulksample data make dcsbm --preset reddit --vertices 20000 --degree 40 --seed 1 -o my-graph
-    python examples/pyg_sage.py my-graph --loader bulksample
-    python examples/pyg_sage.py my-graph --loader pyg          # needs pyg-lib or torch-sparse
+bulksample data make dcsbm --preset reddit --vertices 20000 --degree 40 --seed 1 -o my-graph
+python examples/pyg_sage.py my-graph --loader bulksample
+python examples/pyg_sage.py my-graph --loader pyg          # needs pyg-lib or torch-sparse
 """
 
 from __future__ import annotations

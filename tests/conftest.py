@@ -7,11 +7,21 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests run side by side: a thread that waits is not to spin on their processors
 
 import pytest
+import torch
+from communities import community_graph
 from engines import ALL, HELD_AGAINST_THE_REFERENCE, engine, too_much_to_emulate
 from hypothesis import HealthCheck, settings
 from zoo import ZOO
 
 from bulksample import LocalAdjacency, backends
+from bulksample.data import store
+
+torch.set_num_threads(1)  # results must not depend on who else is busy
+
+KINDS = {
+    "plain": {}, "sparse": {"sparse": True}, "weighted": {"weighted": True}, "wide": {"width": 40}, "small": {"n": 40},
+    "tiny": {"n": 5, "classes": 2},
+}  # fmt: skip
 
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
@@ -47,3 +57,12 @@ def matrix(request):
 @pytest.fixture
 def adjacency(matrix, backend):
     return LocalAdjacency(matrix, backend)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A folder with a store of every kind."""
+    folder = tmp_path_factory.mktemp("graphs")
+    for name, kind in KINDS.items():
+        store.save(community_graph(**kind), folder / name)
+    return folder

@@ -32,7 +32,7 @@ def misbehave(act):
 
 
 def at_phase(act, name, count):
-    from bulksample.report.ledger import Ledger
+    from bulksample.distributed.comm.ledger import Ledger
 
     phase, entered = Ledger.phase, itertools.count(1)
 
@@ -45,7 +45,7 @@ def at_phase(act, name, count):
 
 
 def at_wait(act, count, counts=lambda: True):
-    from bulksample.dist.watch import Watch
+    from bulksample.distributed.comm.watch import Watch
 
     wait, waited = Watch.wait, itertools.count(1)
 

@@ -34,10 +34,19 @@ def sparse_features(value=1.0):
     return x.with_values(values)
 
 
-@pytest.mark.parametrize("change", [
-    {}, {"features": None}, {"features": np.ones((N, 0), np.float16)}, {"labels": None, "masks": {}}, {"masks": {}},
-    {"features": sparse_features()}, {"adjacency": ZOO["weighted"]}, {"labels": None},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"features": None},
+        {"features": np.ones((N, 0), np.float16)},
+        {"labels": None, "masks": {}},
+        {"masks": {}},
+        {"features": sparse_features()},
+        {"adjacency": ZOO["weighted"]},
+        {"labels": None},
+    ],
+)
 def test_a_good_graph_is_valid(change):
     assert graph(**change).validate().n == N
 
@@ -48,32 +57,42 @@ def one_bad_value(shape, row, value):
     return x
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"adjacency": CSR.from_edges([0], [5], (N, N + 1))}, "must be square"),
-    ({"adjacency": CSR(np.array([0] + [2] * N), np.array([7, 3], np.int32), None, (N, N))}, "adjacency: row 0 does not ascend"),
-    ({"adjacency": ZOO["random"].with_values(np.ones(ZOO["random"].nnz))}, "int64 fixed point"),
-    ({"adjacency": ZOO["random"].with_values(np.full(ZOO["random"].nnz, -3))}, "weights: row 0 holds -3"),
-    ({"adjacency": ZOO["weighted"], "weight_unit": np.nan}, "weight_unit"),
-    ({"adjacency": ZOO["star"].with_values(np.full(120, 2**57)), **dict.fromkeys(("features", "labels"), None), "masks": {}, "extra": {}},
-     "those of row 0 add up to 8.6"),
-    ({"extra": {"year": np.array(3)}}, "year must have"),
-    ({"features": np.ones((N - 1, 3), np.float32)}, f"features must have {N} rows"),
-    ({"features": np.ones((N, 3))}, "float32 or float16"),
-    ({"features": one_bad_value((N, 3), 77, np.nan)}, "features: row 77 is not finite"),
-    ({"features": one_bad_value((N, 3), 0, -np.inf)}, "features: row 0 is not finite"),
-    ({"features": sparse_features(np.inf)}, "features: row .* holds inf"),
-    ({"features": random_matrix(N, 600, 3)}, "float32 values"),
-    ({"labels": np.arange(N - 1)}, "labels must be int64"),
-    ({"labels": (np.arange(N) % 4).astype(np.int32)}, "labels must be int64"),
-    ({"labels": np.full(N, 4)}, "labels: row 0 holds 4; classes run from 0 to 3"),
-    ({"labels": np.full(N, -2)}, "row 0 holds -2"),
-    ({"labels": np.where(np.arange(N) == 2, -1, 0)}, "train mask: row 2"),
-    ({"masks": {"train": mask(1), "val": mask(1)}}, "val mask: row 1"),
-    ({"masks": {"dev": mask(1)}}, "'dev' is not a split"),
-    ({"masks": {"train": mask(1)[:-1]}}, "train mask must be bool"),
-    ({"masks": {"train": mask(1).astype(int)}}, "train mask must be bool"),
-    ({"extra": {"year": np.arange(3)}}, "year must have"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"adjacency": CSR.from_edges([0], [5], (N, N + 1))}, "must be square"),
+        ({"adjacency": CSR(np.array([0] + [2] * N), np.array([7, 3], np.int32), None, (N, N))}, "adjacency: row 0 does not ascend"),
+        ({"adjacency": ZOO["random"].with_values(np.ones(ZOO["random"].nnz))}, "int64 fixed point"),
+        ({"adjacency": ZOO["random"].with_values(np.full(ZOO["random"].nnz, -3))}, "weights: row 0 holds -3"),
+        ({"adjacency": ZOO["weighted"], "weight_unit": np.nan}, "weight_unit"),
+        (
+            {
+                "adjacency": ZOO["star"].with_values(np.full(120, 2**57)),
+                **dict.fromkeys(("features", "labels"), None),
+                "masks": {},
+                "extra": {},
+            },
+            "those of row 0 add up to 8.6",
+        ),
+        ({"extra": {"year": np.array(3)}}, "year must have"),
+        ({"features": np.ones((N - 1, 3), np.float32)}, f"features must have {N} rows"),
+        ({"features": np.ones((N, 3))}, "float32 or float16"),
+        ({"features": one_bad_value((N, 3), 77, np.nan)}, "features: row 77 is not finite"),
+        ({"features": one_bad_value((N, 3), 0, -np.inf)}, "features: row 0 is not finite"),
+        ({"features": sparse_features(np.inf)}, "features: row .* holds inf"),
+        ({"features": random_matrix(N, 600, 3)}, "float32 values"),
+        ({"labels": np.arange(N - 1)}, "labels must be int64"),
+        ({"labels": (np.arange(N) % 4).astype(np.int32)}, "labels must be int64"),
+        ({"labels": np.full(N, 4)}, "labels: row 0 holds 4; classes run from 0 to 3"),
+        ({"labels": np.full(N, -2)}, "row 0 holds -2"),
+        ({"labels": np.where(np.arange(N) == 2, -1, 0)}, "train mask: row 2"),
+        ({"masks": {"train": mask(1), "val": mask(1)}}, "val mask: row 1"),
+        ({"masks": {"dev": mask(1)}}, "'dev' is not a split"),
+        ({"masks": {"train": mask(1)[:-1]}}, "train mask must be bool"),
+        ({"masks": {"train": mask(1).astype(int)}}, "train mask must be bool"),
+        ({"extra": {"year": np.arange(3)}}, "year must have"),
+    ],
+)
 def test_a_broken_promise_is_named(change, message):
     with pytest.raises(DataError, match=message):
         graph(**change).validate()

@@ -46,9 +46,14 @@ def test_bulks_and_prefetching_do_not_change_the_minibatches(option):
         assert digests(got) == digests(expected)
 
 
-@pytest.mark.parametrize(("option", "sizes"), [
-    ({"bulk_size": "auto"}, [1, 2, 4, 3]), ({"bulk_size": "auto", "prefetch": False}, [10]), ({"bulk_size": 4}, [4, 4, 2]),
-])
+@pytest.mark.parametrize(
+    ("option", "sizes"),
+    [
+        ({"bulk_size": "auto"}, [1, 2, 4, 3]),
+        ({"bulk_size": "auto", "prefetch": False}, [10]),
+        ({"bulk_size": 4}, [4, 4, 2]),
+    ],
+)
 def test_bulks_that_the_loader_chooses_begin_small(option, sizes):
     """So that the first minibatch of an epoch, and the first after a resumption, waits for no other."""
     bulks = []
@@ -102,10 +107,17 @@ def following_epoch():
     return later
 
 
-@pytest.mark.parametrize(("change", "named"), [
-    ({"batch_size": 8}, "batch_size"), ({"seed": 6}, "random_seed"), ({"seeds": SEEDS[1:]}, "seeds"), ({"ranks": 2}, "ranks"),
-    ({"sampler": "labor"}, "sampler"), ({"shuffle": False}, "shuffle"),
-])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"batch_size": 8}, "batch_size"),
+        ({"seed": 6}, "random_seed"),
+        ({"seeds": SEEDS[1:]}, "seeds"),
+        ({"ranks": 2}, "ranks"),
+        ({"sampler": "labor"}, "sampler"),
+        ({"shuffle": False}, "shuffle"),
+    ],
+)
 def test_a_state_of_another_run_is_refused(change, named):
     with pytest.raises(UsageError, match=f"{named} was"):
         loader(**change).load_state_dict(loader().state_dict())
@@ -148,10 +160,16 @@ def test_the_prediction_counts_the_tables_of_each_thread(sampler):
     assert fits.predicted_bytes <= one.predicted_bytes
 
 
-@pytest.mark.parametrize(("option", "message"), [
-    ({"batch_size": 0}, "batch_size"), ({"bulk_size": 0}, "bulk_size"), ({"rank": 2, "ranks": 2}, "rank must be"),
-    ({"seeds": [0, N]}, f"vertex {N}"), ({"seeds": [-1]}, "vertex -1"),
-])
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"bulk_size": 0}, "bulk_size"),
+        ({"rank": 2, "ranks": 2}, "rank must be"),
+        ({"seeds": [0, N]}, f"vertex {N}"),
+        ({"seeds": [-1]}, "vertex -1"),
+    ],
+)
 def test_what_has_no_meaning_is_refused(option, message):
     with pytest.raises(UsageError, match=message):
         loader(**option)

@@ -18,12 +18,23 @@ def changed_block(**change):
     return {"blocks": (dataclasses.replace(minibatch().blocks[0], **change),)}
 
 
-@pytest.mark.parametrize("change", [
-    {"id": 4}, {"epoch": 0}, {"seeds": np.array([8, 9])}, {"seed_rows": np.array([1, 0])}, {"vertices": np.array([9, 8, 1, 2])},
-    {"blocks": ()}, {"blocks": minibatch().blocks * 2},
-    changed_block(indptr=np.array([0, 1, 3])), changed_block(indices=np.array([2, 3, 1])),
-    changed_block(weights=None), changed_block(weights=np.array([0.5, 0.5, -1.0])), changed_block(num_sources=5),
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": 4},
+        {"epoch": 0},
+        {"seeds": np.array([8, 9])},
+        {"seed_rows": np.array([1, 0])},
+        {"vertices": np.array([9, 8, 1, 2])},
+        {"blocks": ()},
+        {"blocks": minibatch().blocks * 2},
+        changed_block(indptr=np.array([0, 1, 3])),
+        changed_block(indices=np.array([2, 3, 1])),
+        changed_block(weights=None),
+        changed_block(weights=np.array([0.5, 0.5, -1.0])),
+        changed_block(num_sources=5),
+    ],
+)
 def test_the_digest_sees_every_change(change):
     assert minibatch(**change).digest() != minibatch().digest()
 

@@ -23,32 +23,38 @@ def test_a_good_matrix_is_frozen_and_valid():
         matrix.shape = (1, 1)
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (dict(indptr=np.array([0, 2, 3])), "4 entries for 3 rows"),
-    (dict(indptr=np.array([1, 2, 2, 3])), "runs from 1 to 3"),
-    (dict(indptr=np.array([0, 2, 2, 4])), "runs from 0 to 4"),
-    (dict(indptr=np.array([0, 2, 2, 3], np.int32)), "indptr must be one-dimensional int64"),
-    (dict(indices=np.array([0, 2, 1])), "indices must be one-dimensional int32"),
-    (dict(indices=np.array([[0, 2, 1]], np.int32)), "one-dimensional"),
-    (dict(values=np.array([1, 2])), "of shape"),
-    (dict(values=np.array([1, 2, 3], np.int32)), "values must be int64"),
-    (dict(shape=(3, 2**31)), "does not fit int32"),
-    (dict(shape=(-1, 3)), "does not fit int32"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(indptr=np.array([0, 2, 3])), "4 entries for 3 rows"),
+        (dict(indptr=np.array([1, 2, 2, 3])), "runs from 1 to 3"),
+        (dict(indptr=np.array([0, 2, 2, 4])), "runs from 0 to 4"),
+        (dict(indptr=np.array([0, 2, 2, 3], np.int32)), "indptr must be one-dimensional int64"),
+        (dict(indices=np.array([0, 2, 1])), "indices must be one-dimensional int32"),
+        (dict(indices=np.array([[0, 2, 1]], np.int32)), "one-dimensional"),
+        (dict(values=np.array([1, 2])), "of shape"),
+        (dict(values=np.array([1, 2, 3], np.int32)), "values must be int64"),
+        (dict(shape=(3, 2**31)), "does not fit int32"),
+        (dict(shape=(-1, 3)), "does not fit int32"),
+    ],
+)
 def test_what_does_not_fit_is_refused_at_once(change, message):
     with pytest.raises(DataError, match=message):
         broken(**change)
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (dict(indptr=np.array([0, 3, 2, 3])), "row 1 runs from 3 to 2"),
-    (dict(indices=np.array([0, 3, 1], np.int32)), "row 0 names column 3; columns run from 0 to 2"),
-    (dict(indices=np.array([0, 2, -1], np.int32)), "row 2 names column -1"),
-    (dict(indices=np.array([2, 0, 1], np.int32)), "row 0 does not ascend: column 2 is followed by 0"),
-    (dict(indices=np.array([2, 2, 1], np.int32)), "row 0 repeats: column 2"),
-    (dict(values=np.array([1.0, np.nan, 1.0])), "row 0 holds nan"),
-    (dict(values=np.array([1.0, 1.0, -np.inf], np.float32)), "row 2 holds -inf"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(indptr=np.array([0, 3, 2, 3])), "row 1 runs from 3 to 2"),
+        (dict(indices=np.array([0, 3, 1], np.int32)), "row 0 names column 3; columns run from 0 to 2"),
+        (dict(indices=np.array([0, 2, -1], np.int32)), "row 2 names column -1"),
+        (dict(indices=np.array([2, 0, 1], np.int32)), "row 0 does not ascend: column 2 is followed by 0"),
+        (dict(indices=np.array([2, 2, 1], np.int32)), "row 0 repeats: column 2"),
+        (dict(values=np.array([1.0, np.nan, 1.0])), "row 0 holds nan"),
+        (dict(values=np.array([1.0, 1.0, -np.inf], np.float32)), "row 2 holds -inf"),
+    ],
+)
 def test_validate_names_the_row(change, message):
     with pytest.raises(DataError, match=message):
         broken(**change).validate()

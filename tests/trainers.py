@@ -3,9 +3,9 @@
 import socket
 import time
 
-from bulksample.config import TrainConfig
+from bulksample.config.train import TrainConfig
 from bulksample.errors import PeerLost
-from bulksample.methods.planes.joined import invited
+from bulksample.methods.averaging.joined import invited
 
 
 def free_port():

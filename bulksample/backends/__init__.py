@@ -32,7 +32,7 @@ def make(name: str = "auto", threads: int | None = None) -> Backend:
 
         return Native(threads)
     if name == "cuda":
-        from .gpu.nvrtc import on_device
+        from .cuda.nvrtc import on_device
 
         return on_device()
     from .reference import Reference
@@ -52,7 +52,7 @@ def why_not(name: str) -> str | None:
 
         return unavailable_because()
     if name == "cuda":
-        from .gpu.nvrtc import unavailable_because as no_device
+        from .cuda.nvrtc import unavailable_because as no_device
 
         return no_device()
     return None if name in NAMES else "there is no back end of that name"

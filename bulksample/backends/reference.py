@@ -11,7 +11,7 @@ import numpy as np
 from ..rng import Draw, Law, as_u64, counters, philox
 from ..selection import Selection
 from ..sparse import CSR
-from . import grids
+from . import quantiser as grids
 from .base import LARGEST, Backend, LayerPicks, Noise, Picks, Restriction, refuse_row
 from .hops import Expansion, Hop, hop_by_hop
 

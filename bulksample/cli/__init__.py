@@ -38,7 +38,7 @@ def main() -> None:
 
 def end_all_ranks(code: int, reason: str) -> None:
     """Say what went wrong. Where this process is one of several MPI ranks, end them all: the others may be waiting for this one."""
-    comm = sys.modules.get("bulksample.dist.comm")
+    comm = sys.modules.get("bulksample.distributed.comm.world")
     if comm is not None:
         comm.abort_world(code, reason)
     else:

@@ -72,8 +72,8 @@ def compare(
 
 def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:
     """The options in a configuration file, as flags of `train`; raises `UsageError`. Those of other methods are left out."""
-    from ..config import TrainConfig
-    from ..configfile import Given, read
+    from ..config.file import Given, read
+    from ..config.train import TrainConfig
 
     groups = {name: group for name, (group, _) in TrainConfig.by_name().items()}
     given = {
@@ -85,8 +85,8 @@ def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:
 
 def _check(one: Contestant, common: tuple[str, ...]) -> None:
     """Raise `UsageError` if `train` would not take the options of a contestant, or if one is not for the user to set."""
-    from ..config import TrainConfig
-    from ..configfile import Given
+    from ..config.file import Given
+    from ..config.train import TrainConfig
 
     try:
         asked, json_file = parsed(TrainConfig, [*one.base, *common, *one.options])

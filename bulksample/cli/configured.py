@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from ..configfile import Given, read, write
+from ..config.file import Given, read, write
+from ..config.options import Options
 from ..errors import UsageError
-from ..options import Options
 from .output import JsonOption
 from .published import IGNORED, PUBLISHED, SWITCHES
 

@@ -182,9 +182,7 @@ def import_mtx(
 
     _check(out, overwrite)
     start, tally = time.perf_counter(), EdgeTally()
-    graph = read(
-        path, undirected=undirected, transpose=transpose, self_loops=self_loops.value, duplicates=duplicates.value, tally=tally
-    )
+    graph = read(path, undirected=undirected, transpose=transpose, self_loops=self_loops.value, duplicates=duplicates.value, tally=tally)
     _finish(graph, out, overwrite, name, start, json_file, tally)
 
 
@@ -244,7 +242,7 @@ def split_edges(
     json_file: JsonOption = None,
 ) -> None:
     """A store without some of its edges, which are kept beside it: for link prediction."""
-    from ..data import links
+    from ..data import edge_split as links
     from ..data import store as stores
     from ..data.manifest import summary
 

@@ -41,7 +41,7 @@ def info(json_file: JsonOption = None) -> None:
 
 def _cuda_aware() -> str:
     """Asked by another process: it starts MPI, which some machines refuse outside a job."""
-    asked = "from bulksample.dist.comm import cuda_aware as a; print(*('yes' if a().aware else 'no', a().reason), sep=': ')"
+    asked = "from bulksample.distributed.comm.world import cuda_aware as a; print(*('yes' if a().aware else 'no', a().reason), sep=': ')"
     try:
         ended = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=_MPI_SECONDS)
     except subprocess.TimeoutExpired:

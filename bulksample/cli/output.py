@@ -16,7 +16,7 @@ _FILE_ONLY = ("config", "balance", "data", "environment")  # of a run: in its JS
 
 def tell_launch(ranks: int, threads: str, reach: str = "") -> None:
     """Say on standard error how the ranks were started, what each has of its machine, and how their devices reach each other."""
-    from ..dist.launchers import launched
+    from ..distributed.comm.launchers import launched
 
     print(f"bulksample: {ranks} ranks by {launched().launcher}, threads of a rank: {threads}", file=sys.stderr)
     if reach:

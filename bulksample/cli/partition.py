@@ -21,12 +21,12 @@ def partition(
     seed: SeedOption = 0,
     json_file: JsonOption = None,
 ) -> None:
-    """Deal the vertices to parts, and report their sizes and what those lose who train on parts alone (see `dist.tradeoff`)."""
+    """Deal the vertices to parts, and report their sizes and what those lose who train on parts alone (see `distributed.costs.partition_quality`)."""
     import numpy as np
 
     from ..data import store
-    from ..dist import partition as makers
-    from ..dist.tradeoff import tradeoff
+    from ..distributed.costs.partition_quality import tradeoff
+    from ..distributed.matrix import partition as makers
 
     if by not in makers.KINDS:
         raise UsageError(f"by must be one of {', '.join(makers.KINDS)}; got {by!r}")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..config.options import fanout_list
 from ..errors import UsageError
-from ..options import fanout_list
 from .output import JsonOption, emit
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..config import SampleConfig
+from ..config.train import SampleConfig
 from ..version import __version__
 from .configured import Asked, beside, configured, keep
 from .output import JsonOption, emit, tell_launch
@@ -21,15 +21,15 @@ def sample(
     """Sample one epoch in bulk and report what was drawn, how fast, and its digest; under mpirun, ranks share the minibatches."""
     from .. import backends, samplers
     from ..data.manifest import load_manifest
-    from ..dist.agree import agree
-    from ..dist.comm import world
-    from ..dist.launchers import launched
-    from ..dist.opening import Placement, open_for_sampling
-    from ..dist.placement import fair_threads
+    from ..distributed.comm.agree import agree
+    from ..distributed.comm.launchers import launched
+    from ..distributed.comm.ledger import Ledger, combine
+    from ..distributed.comm.thread_budget import fair_threads
+    from ..distributed.comm.world import world
+    from ..distributed.matrix.opening import Placement, open_for_sampling
     from ..loader import BulkLoader
     from ..minibatch import digest as digest_of
-    from ..report.environment import environment
-    from ..report.ledger import Ledger, combine
+    from ..training.environment import environment
 
     config: SampleConfig = asked.config(SampleConfig)
     drawn = samplers.make(config.sampler, config.fanouts, frontier=config.frontier, **config.sampler_options)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..config import TrainConfig
+from ..config.train import TrainConfig
 from ..errors import EXIT_PEER_LOST
 from .configured import Asked, beside, configured, keep
 from .output import JsonOption, emit, tell_launch
@@ -21,14 +21,14 @@ def train(
     json_file: JsonOption = None,
 ) -> None:
     """Train, evaluate exactly, and report the test score at the best validation score."""
-    from ..dist.comm import world
+    from ..distributed.comm.world import world
 
     config, quiet = _config(asked)
-    from ..report.results import JsonLines, Observer, ProgressBar, lines_beside
     from ..report.trackers import check_trackers, make_tracking
+    from ..training.observers import JsonLines, Observer, ProgressBar, lines_beside
 
     check_trackers(config.track)
-    from ..train.loop import Trainer
+    from ..training.loop import Trainer
 
     kept = Path(config.checkpoint) if config.checkpoint else None
     lines = config.metrics or (kept / "metrics.jsonl" if kept else lines_beside(json_file))
@@ -58,7 +58,7 @@ def _config(asked: Asked) -> tuple[TrainConfig, bool]:
     if "join" not in asked:
         config: TrainConfig = asked.config(TrainConfig)
         return config, config.quiet
-    from ..methods.planes.joined import invited
+    from ..methods.averaging.joined import invited
 
     own: TrainConfig = Asked({key: given for key, given in asked.items() if key in ("timeout", "quiet")}).config(TrainConfig)
     return invited(asked["join"].value, own.timeout), own.quiet

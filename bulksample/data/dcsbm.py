@@ -15,7 +15,7 @@ from ..sparse import MAX_VERTICES
 from .blockmodel import PRESETS, BlockModel
 from .edges import distinct, from_keys
 from .ieee import exp, log, normal, unit_open
-from .words import Roulette, Words, chunks, scaled, threshold
+from .random_words import Roulette, Words, chunks, scaled, threshold
 
 if TYPE_CHECKING:
     from ..backends.base import Backend

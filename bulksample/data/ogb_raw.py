@@ -1,7 +1,7 @@
 """The raw files of an OGB data set, in the two layouts that there are::
 
-    edge.csv.gz, num-node-list.csv.gz, num-edge-list.csv.gz, node-feat.csv.gz, node-label.csv.gz, node_*.csv.gz
-    data.npz (edge_index, num_nodes_list, num_edges_list, node_feat, node_*) and node-label.npz (node_label)
+edge.csv.gz, num-node-list.csv.gz, num-edge-list.csv.gz, node-feat.csv.gz, node-label.csv.gz, node_*.csv.gz
+data.npz (edge_index, num_nodes_list, num_edges_list, node_feat, node_*) and node-label.npz (node_label)
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import UsageError
 from ..graph import Graph
 from .edges import distinct, from_keys
-from .words import Words, chunks, threshold
+from .random_words import Words, chunks, threshold
 
 if TYPE_CHECKING:
     from ..backends.base import Backend

@@ -165,9 +165,7 @@ def weights(path: Path, table: Table, column: int) -> np.ndarray:
         values = np.array([_number(token) for token in tokens.tolist()])
     bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(bad):
-        raise DataError(
-            f"{path.name}: line {table.lines[bad[0]]}: weight {table.token(int(bad[0]), column)!r} is not a finite number >= 0"
-        )
+        raise DataError(f"{path.name}: line {table.lines[bad[0]]}: weight {table.token(int(bad[0]), column)!r} is not a finite number >= 0")
     return values
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..backends.base import Backend
-from ..dist.base import Comm
-from ..dist.grid import ProcessGrid
-from ..dist.layout import Layout
-from ..dist.owner import OwnerAdjacency
+from ..distributed.comm.base import Comm
+from ..distributed.matrix.grid import ProcessGrid
+from ..distributed.matrix.layout import Layout
+from ..distributed.matrix.owner import OwnerAdjacency
 from ..sparse import CSR
 
 

@@ -1,6 +1,6 @@
 """Features of the vertices of a minibatch, for loaders of other libraries: our own gather where it serves.
 
-    X[V]        float32, one row a vertex, into memory that is used again once no batch refers to it
+X[V]        float32, one row a vertex, into memory that is used again once no batch refers to it
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..gnn.gather import RowPool, gather_rows
+from ..nn.gather import RowPool, gather_rows
 
 
 def serves(x: Any) -> bool:

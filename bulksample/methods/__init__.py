@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from ..config import TrainConfig
+from ..config.train import TrainConfig
 from ..errors import UsageError
-from .adaqp import AdaQP
-from .base import Method
+from ..training.method import Method
+from .adaqp.method import AdaQP
+from .averaging.llcg import Llcg
+from .averaging.psgd_pa import PsgdPa
+from .averaging.tma import RandomTma, SuperTma
 from .bns import Bns
 from .cofree import CoFree
 from .full import Full
-from .grappa import Grappa
-from .llcg import Llcg
-from .psgd_pa import PsgdPa
-from .retexo import Retexo
-from .retexo_federated import Federated
-from .tma import RandomTma, SuperTma
+from .grappa.method import Grappa
+from .retexo.federated import Federated
+from .retexo.method import Retexo
 
 _ALL: tuple[type[Method], ...] = (Method, Full, Retexo, Federated, Grappa, CoFree, Bns, AdaQP, RandomTma, SuperTma, PsgdPa, Llcg)
 METHODS: dict[str, type[Method]] = {method.name: method for method in _ALL}

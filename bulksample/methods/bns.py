@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..config import TrainConfig
-from ..dist.base import Comm
-from ..dist.halo import Messages
+from ..config.train import TrainConfig
+from ..distributed.comm.base import Comm
+from ..distributed.matrix.halo import Messages
 from ..errors import PeerLost, UsageError
-from ..gnn.fullgraph import OwnRows
-from ..gnn.view import View
 from ..rng import Purpose, counters, philox, tag
+from ..views.full_graph import OwnRows
+from ..views.view import View
 from .full import Full
 
 if TYPE_CHECKING:
-    from ..train.loop import Trainer
+    from ..training.loop import Trainer
 
 _BOUNDARY = 105  # a stage of Purpose.GENERATE that nothing else uses
 
@@ -57,10 +57,10 @@ class Bns(Full):
         self.sample.draw(self.rows, trainer.epoch)
         self._counted += sum(int(mask.sum()) for mask in self.sample.incoming), len(self.rows.halo.vertices)
 
-    def facts(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Collective: rows drawn are added over ranks."""
         drawn, rows = np.sum(self.comm.gather_control(self._counted.tolist()), axis=0)
-        return super().facts() | {"boundary_share": self.config.boundary_share, "drawn_share": float(drawn / rows) if rows else None}
+        return super().describe() | {"boundary_share": self.config.boundary_share, "drawn_share": float(drawn / rows) if rows else None}
 
 
 class SampledMessages:

@@ -6,7 +6,7 @@
 d_p(v) counts the in-neighbours of v that part p has, so the weights of all copies of a vertex add up to one; a vertex without
 in-neighbours counts on the rank of its block row alone. Over p ranks 2 (p - 1) 4 (|theta| + 3) bytes an epoch (kind "gradients"),
 whatever was cut, and once, before the first: 4 n (p - 1) for degrees, 8 an edge that leaves its block row (16 with weights; kind
-"topology"), and the features of every copy that does (see `dist.exchange.RowExchange`).
+"topology"), and the features of every copy that does (see `distributed.matrix.exchange.RowExchange`).
 
 To first order this is exact: sum over p of w_pv mean over N_p(v) of x = mean over N(v) of x, so one linear layer of means has, over the
 copies of a vertex, the outputs of the whole graph on average. Deeper models see less than L hops. Means are of local
@@ -29,23 +29,23 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..config import TrainConfig
-from ..dist.base import Comm
-from ..dist.packets import KIND
+from ..config.train import TrainConfig
+from ..distributed.comm.base import Comm
+from ..distributed.matrix.packets import KIND
 from ..errors import UsageError
-from ..gnn.fullgraph import FullGraph
-from ..gnn.local import LocalRows, LocalView, whole_degrees
-from ..gnn.model import Gnn
-from ..gnn.partitioned import BlockView
-from ..gnn.view import View
+from ..nn.model import Gnn
 from ..rng import Purpose, counters, philox, tag
 from ..sparse import CSR
-from .base import Method
+from ..training.batches import BatchSource, Step, WholeGraphSource
+from ..training.method import Method
+from ..views.full_graph import FullGraph
+from ..views.local import LocalRows, LocalView, whole_degrees
+from ..views.partitioned import BlockView
+from ..views.view import View
 from .full import in_single
-from .supply import Step, Steps, WholeGraph
 
 if TYPE_CHECKING:
-    from ..train.loop import Trainer
+    from ..training.loop import Trainer
 
 _CUT, _DROP = 103, 104  # stages of Purpose.GENERATE that nothing else uses
 
@@ -69,7 +69,7 @@ class CoFree(Method):
         self.initial_bytes = sum(sent.bytes for sent in comm.tally.values())
         return self.local
 
-    def supply(self, trainer: Trainer) -> Steps:
+    def batches(self, trainer: Trainer) -> BatchSource:
         """Besides, the passes over the part, wherever it lies."""
         config, local = self.config, self.local
         matrices = [local.matrix]
@@ -80,7 +80,7 @@ class CoFree(Method):
         weights, self._total = self._weights[told].astype(np.float32), float(self._weights[told].sum())
         asked = (local.seeds[told].astype(np.int64), local.classes[told], weights)
         self._at, self._truth, self._shares = (torch.from_numpy(numbers).to(local.where) for numbers in asked)
-        return WholeGraph()
+        return WholeGraphSource()
 
     def steps(self, remaining: int, comm: Comm) -> int:
         """Alike on every rank already."""
@@ -92,7 +92,7 @@ class CoFree(Method):
         losses = F.cross_entropy(logits[self._at], self._truth, reduction="none")
         return torch.sum(losses * self._shares), self._total
 
-    def facts(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Collective: vertices and edges of all parts are gathered."""
         told = self.comm.gather_control((len(self.local.vertices), self.local.matrix.nnz, self.initial_bytes))
         vertices, edges, initial = (list(column) for column in zip(*told, strict=True))

@@ -16,19 +16,19 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..config import TrainConfig
-from ..dist.base import Comm
-from ..dist.halo import Messages, PlainMessages
+from ..config.train import TrainConfig
+from ..distributed.comm.base import Comm
+from ..distributed.matrix.halo import Messages, PlainMessages
 from ..errors import UsageError
-from ..gnn.fullgraph import FullGraph, OwnRows
-from ..gnn.model import Gnn
-from ..gnn.partitioned import BlockView
-from ..gnn.view import View
-from .base import Method
-from .supply import Step, Steps, WholeGraph
+from ..nn.model import Gnn
+from ..training.batches import BatchSource, Step, WholeGraphSource
+from ..training.method import Method
+from ..views.full_graph import FullGraph, OwnRows
+from ..views.partitioned import BlockView
+from ..views.view import View
 
 if TYPE_CHECKING:
-    from ..train.loop import Trainer
+    from ..training.loop import Trainer
 
 
 def in_single(config: TrainConfig) -> None:
@@ -65,8 +65,8 @@ class Full(Method):
         """How rows of hidden layers travel."""
         return PlainMessages()
 
-    def supply(self, trainer: Trainer) -> Steps:
-        return WholeGraph()
+    def batches(self, trainer: Trainer) -> BatchSource:
+        return WholeGraphSource()
 
     def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, int]:
         """Every rank takes part in the passes of all, also one without training rows."""
@@ -77,6 +77,6 @@ class Full(Method):
         """Of the own rows: shape (m, classes); collective."""
         return self.graph(cast(Gnn, trainer.model))
 
-    def facts(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         own = self.rows
         return {"halo_rows": len(own.halo.vertices), "central_rows": own.central, "own_rows": own.rows}

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..dist.published import PublishedWords
+from ..distributed.costs.published import PublishedWords
 from ..errors import UsageError
 from ..loader import AUTO_LIMIT
 from .measured import Measured
 from .memory import Memory, largest_bulk, memory
 from .request import PlanRequest, divisors
 from .seconds import Seconds, seconds
+from .sentences import explain, gigabytes
 from .sizes import Sizes, expected_sizes
 from .traffic import Grid, Traffic, published, traffic
-from .words import explain, gigabytes
 
 _MOST_RANKS = 2**20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..dist.primitives import MOST_ELEMENTS
+from ..distributed.comm.primitives import MOST_ELEMENTS
 from ..loader import COPIES
 from .request import PlanRequest
 from .sizes import Sizes

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ..config import DEFAULT_FANOUTS
-from ..dist.codec import codec_named
+from ..config.options import explained
+from ..config.train import DEFAULT_FANOUTS
+from ..distributed.matrix.codec import codec_named
 from ..errors import UsageError
-from ..options import explained
 from ..samplers import make
 from ..sparse import MAX_VERTICES
 from .profiles import DEVICES, NETWORKS, Device, Network, Rate, named

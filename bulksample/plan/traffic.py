@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import expm1
 
-from ..dist.published import PublishedWords, published_words
+from ..distributed.costs.published import PublishedWords, published_words
 from .request import PlanRequest
 from .sizes import Hop, Sizes, union
 

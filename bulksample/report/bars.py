@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..dist.base import KINDS
+from ..distributed.comm.base import KINDS
+from ..distributed.comm.ledger import ASIDE, PHASES
 from . import plots
 from .canvas import COLOURS, shown
 from .figure import Numbers, Plot
-from .ledger import ASIDE, PHASES
 from .reading import Found
 from .series import Series
 from .table import figure

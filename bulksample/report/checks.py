@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..dist.base import KINDS
+from ..distributed.comm.base import KINDS
+from ..distributed.comm.ledger import PHASES
 from ..errors import DataError
-from .ledger import PHASES
 
 Found = dict[str, Any]
 

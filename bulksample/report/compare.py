@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..config import AVERAGED
+from ..config.train import AVERAGED
 from ..data.manifest import load_manifest
 from ..errors import UsageError
 from ..version import __version__

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from ..dist.launchers import PREFIXES, launched
+from ..distributed.comm.launchers import PREFIXES, launched
 from ..errors import UsageError
 
 _MARK = "BULKSAMPLE_RUN"

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
-from ..dist.base import KINDS
+from ..distributed.comm.base import KINDS
 from .compare import Run
 from .network import Link
 

@@ -84,4 +84,3 @@ class SharedRow:
         last = int(arrival[order[s]])
         time = np.cumsum(neg_log2(as_u64(words[: last + 1])).astype(np.float64))[last]  # left to right
         return np.sort(distinct[order[:s]]), float(time) / float(self.ends[-1])
-

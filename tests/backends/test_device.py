@@ -10,7 +10,7 @@ from test_expand import seeds_of
 from zoo import random_matrix
 
 from bulksample import BackendUnavailable, LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.backends.gpu.bulk import expand
+from bulksample.backends.cuda.bulk import expand
 from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -32,9 +32,16 @@ def draws_of(law, hops):
     return [Stream(4).draw(law, layer=h) for h in range(hops)]
 
 
-@pytest.mark.parametrize(("fanouts", "law", "waits"), [
-    ((4, 3, 2), Law.UNIFORM, 4), ((40, 3), Law.UNIFORM, 3), ((4, 3, 2), Law.RACE, 4), ((4, -1, 2), Law.UNIFORM, 5), ((40, 3), Law.LABOR, 4),
-])
+@pytest.mark.parametrize(
+    ("fanouts", "law", "waits"),
+    [
+        ((4, 3, 2), Law.UNIFORM, 4),
+        ((40, 3), Law.UNIFORM, 3),
+        ((4, 3, 2), Law.RACE, 4),
+        ((4, -1, 2), Law.UNIFORM, 5),
+        ((40, 3), Law.LABOR, 4),
+    ],
+)
 def test_a_bulk_waits_once_a_hop(fanouts, law, waits):
     """And once for the seeds; once more where a hop takes all neighbours, or more than 32 of them by key."""
     engine, matrix = emulated(), random_matrix(200, 3000, 1)

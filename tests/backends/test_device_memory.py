@@ -10,12 +10,12 @@ from emulation.host import HostLauncher, arrays, compiler
 from zoo import random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, samplers
-from bulksample.backends.cuda import Cuda
-from bulksample.backends.gpu.bulk import expand
-from bulksample.backends.gpu.graphs import Graphs
-from bulksample.backends.gpu.predicted import bulk_bytes, recorded_bytes
-from bulksample.backends.gpu.predicted_layers import layer_bytes
-from bulksample.backends.gpu.tables import STRUCTURES
+from bulksample.backends.cuda.backend import Cuda
+from bulksample.backends.cuda.bulk import expand
+from bulksample.backends.cuda.graphs import Graphs
+from bulksample.backends.cuda.predicted import bulk_bytes, recorded_bytes
+from bulksample.backends.cuda.predicted_layers import layer_bytes
+from bulksample.backends.cuda.tables import STRUCTURES
 from bulksample.loader import BulkLoader
 from bulksample.rng import Law
 

@@ -8,9 +8,9 @@ from test_expand import assert_same, seeds_of
 from zoo import ZOO, random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.backends.gpu import bulk
-from bulksample.backends.gpu.graphs import Graphs, Recorder, Recording
-from bulksample.backends.gpu.tables import STRUCTURES
+from bulksample.backends.cuda import bulk
+from bulksample.backends.cuda.graphs import Graphs, Recorder, Recording
+from bulksample.backends.cuda.tables import STRUCTURES
 from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")

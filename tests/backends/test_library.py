@@ -10,7 +10,7 @@ from oracles import assert_identical
 from zoo import random_matrix
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, samplers
-from bulksample.backends.gpu import library
+from bulksample.backends.cuda import library
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 

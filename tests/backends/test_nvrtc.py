@@ -9,7 +9,7 @@ from emulation.host import compiler
 from zoo import random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.backends.gpu import nvrtc
+from bulksample.backends.cuda import nvrtc
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 MATRIX = random_matrix(200, 3000, 1)
@@ -39,7 +39,12 @@ def test_work_is_done_on_a_stream_of_its_own_inside_a_range(monkeypatch):
         cupy.seen.clear()
         engine.random_words(1, 2, 0, 10)
         assert [event for event in cupy.seen if isinstance(event, str)] == [
-            "device 0", "stream", "random_words", "pop", "left stream", "left device 0"
+            "device 0",
+            "stream",
+            "random_words",
+            "pop",
+            "left stream",
+            "left device 0",
         ]
 
 

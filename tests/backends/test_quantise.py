@@ -5,7 +5,7 @@ import pytest
 from oracles import assert_identical
 
 from bulksample import DataError, backends
-from bulksample.backends import grids
+from bulksample.backends import quantiser as grids
 from bulksample.backends.base import Noise
 
 WIDTHS = (1, 3, 7, 8, 127, 128, 602)

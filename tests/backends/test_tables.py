@@ -8,9 +8,9 @@ from test_expand import assert_same, seeds_of
 from zoo import ZOO, random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, samplers
-from bulksample.backends.gpu import tables
-from bulksample.backends.gpu.numbers import Numbering
-from bulksample.backends.gpu.tables import STRUCTURES, Found, Held, chosen
+from bulksample.backends.cuda import tables
+from bulksample.backends.cuda.numbers import Numbering
+from bulksample.backends.cuda.tables import STRUCTURES, Found, Held, chosen
 from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -63,9 +63,7 @@ def test_each_keeps_what_is_known(reference, numbering, n):
     known = Selection.of([rng.choice(50, 20, replace=False), [], [n - 1], rng.integers(n - 30, n, 1)], n)
     columns = np.concatenate([rng.integers(0, 50, 300), [n - 1, 0, n - 1], rng.integers(n - 40, n, 97)]).astype(np.int32)
     for pointers in ([0, 300, 303, 303, 400], [0, 0, 0, 0, 400], [0, 0, 0, 0, 0]):
-        got, expected = (
-            one.relabel(known, np.array(pointers), columns[: pointers[-1]]) for one in (numbered_by(numbering), reference)
-        )
+        got, expected = (one.relabel(known, np.array(pointers), columns[: pointers[-1]]) for one in (numbered_by(numbering), reference))
         assert_identical((got[0].pointers, got[0].vertices, got[1]), (expected[0].pointers, expected[0].vertices, expected[1]))
 
 

@@ -13,7 +13,7 @@ from foreseen import Foresight, busiest, over_ranks, together
 from launch import MPIRUN
 from ranks import EXCHANGES, Grid, Work, graph_in
 
-from bulksample.dist.base import Traffic
+from bulksample.distributed.comm.base import Traffic
 
 SCRIPT = Path(sweep_grid.__file__)
 

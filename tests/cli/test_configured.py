@@ -7,7 +7,7 @@ import pytest
 from communities import community_graph
 
 from bulksample.cli.published import IGNORED, PUBLISHED
-from bulksample.config import SampleConfig, TrainConfig
+from bulksample.config.train import SampleConfig, TrainConfig
 from bulksample.data import store
 
 SMALL = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "1", "--threads", "1"]

@@ -117,7 +117,7 @@ def test_one_rank_that_fails_late_is_heard(stored):
     """The others have waited for longer than it takes to end a job that a rank has left."""
     late = """
     import time
-    from bulksample.dist import opening
+    from bulksample.distributed import opening
     def load_block(*_):
         time.sleep(7)
         raise opening.DataError("rows 3 to 4: damaged")

@@ -10,7 +10,7 @@ from zoo import complete
 
 from bulksample import CSR, Graph
 from bulksample.data import store
-from bulksample.dist.partition import Partition
+from bulksample.distributed.matrix.partition import Partition
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +49,13 @@ def test_the_file_holds_what_is_reported(folder, tmp_path, by):
         assert sizes.max() - sizes.min() <= 30
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["--parts", "0"], "--parts"), (["--parts", "4", "--by", "luck"], "block, random, metis, super"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--parts", "0"], "--parts"),
+        (["--parts", "4", "--by", "luck"], "block, random, metis, super"),
+    ],
+)
 def test_bad_use_is_exit_code_2(folder, tmp_path, arguments, message):
     done = run(folder, *arguments, "-o", tmp_path / "parts")
     assert done.returncode == 2

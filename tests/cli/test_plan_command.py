@@ -76,19 +76,22 @@ def test_nothing_fits_is_exit_code_2_and_says_what_would():
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("arguments", "code", "message"), [
-    ([], 2, "--vertices, --edges, --features must be given"),
-    (["--vertices", -5, "--edges", 9, "--features", 1], 2, "vertices"),
-    ([*SMALL, "--ranks", "4,x"], 2, "4,8,16 would fit"),
-    ([*SMALL, "--ranks", "6", "--replication", "4"], 2, "c in {1, 2, 3, 6} would fit"),
-    ([*SMALL, "--device", "abacus"], 2, "a100-80gb, h200, cpu would fit"),
-    ([*SMALL, "--device-memory", "lots"], 2, "80GB"),
-    ([*SMALL, "--network", "string"], 2, "perlmutter"),
-    ([*SMALL, "--fanouts", "3,y"], 2, "15,10,5 would fit"),
-    ([*SMALL, "--sampler", "labor"], 2, "sampler"),
-    ([*SMALL, "--rates", "/no/such/file"], 65, "cannot be read"),
-    (["--from", "/no/such/folder"], 65, "no such folder"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "--vertices, --edges, --features must be given"),
+        (["--vertices", -5, "--edges", 9, "--features", 1], 2, "vertices"),
+        ([*SMALL, "--ranks", "4,x"], 2, "4,8,16 would fit"),
+        ([*SMALL, "--ranks", "6", "--replication", "4"], 2, "c in {1, 2, 3, 6} would fit"),
+        ([*SMALL, "--device", "abacus"], 2, "a100-80gb, h200, cpu would fit"),
+        ([*SMALL, "--device-memory", "lots"], 2, "80GB"),
+        ([*SMALL, "--network", "string"], 2, "perlmutter"),
+        ([*SMALL, "--fanouts", "3,y"], 2, "15,10,5 would fit"),
+        ([*SMALL, "--sampler", "labor"], 2, "sampler"),
+        ([*SMALL, "--rates", "/no/such/file"], 65, "cannot be read"),
+        (["--from", "/no/such/folder"], 65, "no such folder"),
+    ],
+)
 def test_bad_use_and_bad_data(arguments, code, message):
     done = run("plan", *arguments)
     assert done.returncode == code

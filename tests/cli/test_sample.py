@@ -11,12 +11,20 @@ from launch import run_ranks
 from zoo import random_matrix
 
 from bulksample import CSR, Graph
+from bulksample.config.options import fanout_list, sampler_options
 from bulksample.data import store
 from bulksample.errors import UsageError
-from bulksample.options import fanout_list, sampler_options
 
 REPORTED = {
-    "sampled_edges", "sampled_edges_per_second", "minibatches", "input_vertices", "seconds", "digest", "backend", "threads", "bulk_size",
+    "sampled_edges",
+    "sampled_edges_per_second",
+    "minibatches",
+    "input_vertices",
+    "seconds",
+    "digest",
+    "backend",
+    "threads",
+    "bulk_size",
     "peak_memory_bytes",
 }
 
@@ -72,21 +80,24 @@ def test_options_reach_the_sampler(folder, tmp_path):
     assert json.loads(file.read_text())["sampled_edges"] == drawn
 
 
-@pytest.mark.parametrize(("arguments", "code", "message"), [
-    (["--sampler", "sgae"], 2, "there is no sampler 'sgae'"),
-    (["--fanouts", "5,x"], 2, "15,10,5 would fit"),
-    (["--fanouts", "-7"], 2, "fanout must be -1"),
-    (["--bulk-size", "many"], 2, "bulk_size must be"),
-    (["--bulk-size", "0"], 2, "bulk_size must be"),
-    (["--batch-size", "0"], 2, "batch-size"),
-    (["--seeds", "dev"], 2, "--seeds: input should be 'train', 'val', 'test' or 'all'; got 'dev'"),
-    (["--backend", "abacus"], 2, "backend 'abacus'"),
-    (["--options", "weighted=true"], 2, "no edge weights"),
-    (["--options", "wieghted=true"], 2, "did you mean 'weighted'"),
-    (["--options", "replace"], 2, "NAME=VALUE"),
-    (["--no-such-flag"], 2, "No such option"),
-    (["--seed", "-1"], 2, "--seed"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--sampler", "sgae"], 2, "there is no sampler 'sgae'"),
+        (["--fanouts", "5,x"], 2, "15,10,5 would fit"),
+        (["--fanouts", "-7"], 2, "fanout must be -1"),
+        (["--bulk-size", "many"], 2, "bulk_size must be"),
+        (["--bulk-size", "0"], 2, "bulk_size must be"),
+        (["--batch-size", "0"], 2, "batch-size"),
+        (["--seeds", "dev"], 2, "--seeds: input should be 'train', 'val', 'test' or 'all'; got 'dev'"),
+        (["--backend", "abacus"], 2, "backend 'abacus'"),
+        (["--options", "weighted=true"], 2, "no edge weights"),
+        (["--options", "wieghted=true"], 2, "did you mean 'weighted'"),
+        (["--options", "replace"], 2, "NAME=VALUE"),
+        (["--no-such-flag"], 2, "No such option"),
+        (["--seed", "-1"], 2, "--seed"),
+    ],
+)
 def test_bad_use_is_exit_code_2_and_says_what_would_fit(folder, arguments, code, message):
     done = run("sample", folder, *arguments)
     assert done.returncode == code
@@ -107,7 +118,9 @@ def test_fanouts_and_options_are_read_as_people_write_them():
     assert fanout_list("-1") == (-1,)
     assert fanout_list("-1,5") == (-1, 5)
     assert sampler_options("replace=true,walk-length=3,importance=squared_sum") == {
-        "replace": True, "walk_length": 3, "importance": "squared_sum",
+        "replace": True,
+        "walk_length": 3,
+        "importance": "squared_sum",
     }
     assert sampler_options(None) == {}
     with pytest.raises(UsageError):
@@ -137,11 +150,18 @@ def test_a_weighted_graph_is_sampled_by_weight(tmp_path):
     assert got["minibatches"] == 2
 
 
-@pytest.mark.parametrize("layout", [
-    "--graph replicated", "--graph partitioned --replication 2", "--graph partitioned --replication 4",
-    "--graph partitioned --exchange rows --replication 2", "--graph partitioned --exchange rows-oblivious",
-    "--graph partitioned --partition random", "--graph partitioned --replication 2 --exchange rows --partition metis",
-])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "--graph replicated",
+        "--graph partitioned --replication 2",
+        "--graph partitioned --replication 4",
+        "--graph partitioned --exchange rows --replication 2",
+        "--graph partitioned --exchange rows-oblivious",
+        "--graph partitioned --partition random",
+        "--graph partitioned --replication 2 --exchange rows --partition metis",
+    ],
+)
 def test_ranks_and_grids_give_the_digest_of_one_process(folder, layout):
     options = ["sample", str(folder), "--sampler", "ladies", "--fanouts", "20,20", "--batch-size", "16", "--json", "-"]
     alone = result(*options[:-2])

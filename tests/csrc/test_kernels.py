@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from test_headers import compiled, nvrtc  # noqa: F401  # skips where the wheel is missing
 
-from bulksample.backends.gpu.kernels import THREADS, kernels
+from bulksample.backends.cuda.kernels import THREADS, kernels
 from bulksample.backends.sources import kernel_directory
 
 FILES = sorted(kernel_directory().glob("*.cu"))

@@ -156,9 +156,7 @@ def as_arrays(graph):
     """A graph in the arrays of the format."""
     x = graph.features
     features = (
-        {"x_indptr": x.indptr, "x_indices": x.indices, "x_data": x.values, "x_shape": np.array(x.shape)}
-        if isinstance(x, CSR)
-        else {"x": x}
+        {"x_indptr": x.indptr, "x_indices": x.indices, "x_data": x.values, "x_shape": np.array(x.shape)} if isinstance(x, CSR) else {"x": x}
     )
     masks = {f"{split}_mask": mask for split, mask in graph.masks.items()}
     return {

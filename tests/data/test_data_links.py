@@ -6,9 +6,9 @@ from communities import community_graph, undirected
 from zoo import complete
 
 from bulksample import CSR, DataError, Graph, UsageError
-from bulksample.data import links as module
+from bulksample.data import edge_split as module
 from bulksample.data import store
-from bulksample.data.links import FILE, HELD_OUT, Links, joined, split_edges
+from bulksample.data.edge_split import FILE, HELD_OUT, Links, joined, split_edges
 
 
 def edges_of(a):

@@ -14,8 +14,8 @@ from bulksample import UsageError
 from bulksample.data import dcsbm as model_module
 from bulksample.data.describe import describe, edge_homophily
 from bulksample.data.generate import PRESETS, BlockModel, dcsbm, rmat
+from bulksample.data.random_words import Roulette, Words, chunks, scaled, threshold
 from bulksample.data.rmat import _ends
-from bulksample.data.words import Roulette, Words, chunks, scaled, threshold
 from bulksample.rng import Purpose, philox, tag
 
 TINY = BlockModel(classes=3, features=5, communities=2)

@@ -221,7 +221,9 @@ def test_matrix_market(tmp_path, case):
 def test_a_false_number_of_vertices_takes_no_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("bulksample.data.edges._memory_bytes", lambda: 10**9)
     (tmp_path / "bad.mtx").write_text(f"{BANNER} pattern general\n2000000000 2000000000 1\n1 2\n")
-    refused("row pointers of 2000000000 vertices take 16000000008 bytes; this machine has 1000000000", matrixmarket.read, tmp_path / "bad.mtx")
+    refused(
+        "row pointers of 2000000000 vertices take 16000000008 bytes; this machine has 1000000000", matrixmarket.read, tmp_path / "bad.mtx"
+    )
 
 
 # --- OGB ------------------------------------------------------------------------------------------------------
@@ -292,7 +294,9 @@ def test_ogb_binary(tmp_path, case):
     refused(names, ogb.read, root, scratch=tmp_path)
 
 
-@pytest.mark.parametrize("labels", [np.zeros((5, 1)), np.full((6, 1), "a"), np.zeros((6, 1, 1)), np.full((6, 1), 0.5), np.full(6, -2), np.full(6, np.inf)])
+@pytest.mark.parametrize(
+    "labels", [np.zeros((5, 1)), np.full((6, 1), "a"), np.zeros((6, 1, 1)), np.full((6, 1), 0.5), np.full(6, -2), np.full(6, np.inf)]
+)
 def test_ogb_binary_labels(tmp_path, labels):
     root = write_binary(tmp_path / "ogbn_papers100M")
     np.savez(root / "raw" / "node-label.npz", node_label=labels)

@@ -193,7 +193,10 @@ HEADERS = {
     "no end": b"\x93NUMPY\x01\x00\x36\x00" + b"{'descr': '<i8', 'shape': (8,".ljust(118),
     "a header of signs": b"\x93NUMPY\x01\x00\x28\x23" + b"-" * 8999 + b"1" + bytes(64),
     "no shape": b"\x93NUMPY\x01\x00\x36\x00" + b"{'descr': '<i8', 'fortran_order': False}".ljust(53) + b"\n" + bytes(64),
-    "a type of no size": b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': '<f7', 'fortran_order': False, 'shape': (8,)}".ljust(117) + b"\n" + bytes(64),
+    "a type of no size": b"\x93NUMPY\x01\x00\x76\x00"
+    + b"{'descr': '<f7', 'fortran_order': False, 'shape': (8,)}".ljust(117)
+    + b"\n"
+    + bytes(64),
     "a version to come": b"\x93NUMPY\x09\x00" + bytes(184),
     "a header that is no dict": b"\x93NUMPY\x01\x00\x36\x00" + b"[1, 2]".ljust(53) + b"\n" + bytes(64),
     "a header that is code": b"\x93NUMPY\x01\x00\x36\x00" + b"__import__('os').abort()".ljust(53) + b"\n" + bytes(64),

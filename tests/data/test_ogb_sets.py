@@ -16,7 +16,7 @@ from test_ogb import write_binary, write_csv
 from bulksample import DataError, UsageError
 from bulksample.data import ogb, store
 from bulksample.data.ogb_sets import SETS, locate
-from bulksample.gnn.metrics import score
+from bulksample.evaluation.metrics import score
 
 WRITERS = {"ogbn-arxiv": (write_csv, "time"), "ogbn-products": (write_csv, "sales_ranking"), "ogbn-papers100M": (write_binary, None)}
 
@@ -185,5 +185,3 @@ def test_the_table_is_that_of_ogb():
         assert SETS[name].archive == rows["download_name"][at]
         assert str(SETS[name].adds_inverse) == rows["add_inverse_edge"][at]
         assert rows["url"][at].endswith(f"/nodeproppred/{SETS[name].archive}.zip")
-
-

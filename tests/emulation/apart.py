@@ -10,10 +10,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from bulksample.device.card import Card
-from bulksample.device.place import DevicePlace
-from bulksample.device.streams import Stages
-from bulksample.gnn.model import Model
+from bulksample.nn.model import Model
+from bulksample.training.cuda.context import CudaComputeContext
+from bulksample.training.cuda.cuda_context import CudaContext
+from bulksample.training.cuda.streams import Stages
 
 from .host import emulated
 
@@ -91,7 +91,7 @@ class ApartStage:
         pass
 
 
-class ApartCard(Card):
+class ApartCard(CudaContext):
     """A card with such tensors."""
 
     def __init__(self, **options):
@@ -110,7 +110,7 @@ class ApartCard(Card):
         return Apart((array if isinstance(array, torch.Tensor) else torch.tensor(array)).clone())
 
 
-class ApartPlace(DevicePlace):
+class ApartPlace(CudaComputeContext):
     """A place on it, for one thread: the one that makes it."""
 
     def __init__(self, **options):

@@ -4,10 +4,10 @@ from contextlib import nullcontext
 
 import torch
 
-from bulksample.device.card import Card
-from bulksample.device.place import DevicePlace
-from bulksample.device.streams import Stages
-from bulksample.device.tensors import Grouped
+from bulksample.training.cuda.context import CudaComputeContext
+from bulksample.training.cuda.cuda_context import CudaContext
+from bulksample.training.cuda.streams import Stages
+from bulksample.training.cuda.tensors import Grouped
 
 from .host import emulated
 
@@ -31,17 +31,17 @@ class NotedStage:
 
 
 def emulated_card(notes=None, **options):
-    """A `Card` on the host; options are those of `emulated`."""
+    """A `CudaContext` on the host; options are those of `emulated`."""
     notes = [] if notes is None else notes
-    return Card(emulated(**options), torch.device("cpu"), Stages(*(NotedStage(name, notes) for name in Stages._fields)))
+    return CudaContext(emulated(**options), torch.device("cpu"), Stages(*(NotedStage(name, notes) for name in Stages._fields)))
 
 
 def emulated_place(precision="fp32", notes=None, **options):
-    """A `Place` on it."""
-    return DevicePlace(emulated_card(notes, **options), precision)
+    """A `ComputeContext` on it."""
+    return CudaComputeContext(emulated_card(notes, **options), precision)
 
 
-class Reaching(DevicePlace):
+class Reaching(CudaComputeContext):
     """A device that reaches those of other ranks, as over NCCL; gloo stands for it."""
 
     def tensors(self, comm):
@@ -49,5 +49,5 @@ class Reaching(DevicePlace):
 
 
 def reaching_place(**options):
-    """A `Place` on an emulated card that reaches those of other ranks."""
+    """A `ComputeContext` on an emulated card that reaches those of other ranks."""
     return Reaching(emulated_card(**options))

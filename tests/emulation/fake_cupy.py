@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bulksample.backends.gpu.kernels import THREADS, kernels
+from bulksample.backends.cuda.kernels import THREADS, kernels
 
 from .host import HostLauncher, arrays
 
@@ -117,7 +117,7 @@ def cupyx():
 @contextmanager
 def installed(monkeypatch, **options):
     """The fake in the place of CuPy."""
-    from bulksample.backends.gpu import nvrtc
+    from bulksample.backends.cuda import nvrtc
 
     fake = FakeCupy(**options)
     monkeypatch.setitem(sys.modules, "cupy", fake)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bulksample.backends.cuda import Cuda
-from bulksample.backends.gpu.kernels import THREADS, kernels
+from bulksample.backends.cuda.backend import Cuda
+from bulksample.backends.cuda.kernels import THREADS, kernels
 from bulksample.backends.sources import kernel_directory
 
 HERE = Path(__file__).parent
@@ -65,7 +65,7 @@ def _plain(path):
 
 
 class HostLauncher:
-    """Launches the host library's kernels; see `bulksample.backends.gpu.kernels.Launcher`."""
+    """Launches the host library's kernels; see `bulksample.backends.cuda.kernels.Launcher`."""
 
     most_blocks = 7  # few, so that every kernel has to loop
 
@@ -112,8 +112,15 @@ def _poisoned(shape, dtype):
 
 # what `bulksample.backends.cuda` asks of its array module
 arrays = types.SimpleNamespace(
-    empty=_poisoned, zeros=np.zeros, full=np.full, asarray=np.array, argsort=np.argsort, asnumpy=np.array, pinned=np.array,
-    from_dlpack=np.from_dlpack, concatenate=np.concatenate,
+    empty=_poisoned,
+    zeros=np.zeros,
+    full=np.full,
+    asarray=np.array,
+    argsort=np.argsort,
+    asnumpy=np.array,
+    pinned=np.array,
+    from_dlpack=np.from_dlpack,
+    concatenate=np.concatenate,
 )
 
 

@@ -48,9 +48,9 @@ sys.path[:0] = {path!r}
 import numpy as np
 from itertools import cycle
 from emulation.host import HostLauncher, emulated
-from bulksample.backends.gpu.graphs import Graphs
-from bulksample.backends.gpu.kernels import kernels
-from bulksample.backends.gpu.tables import STRUCTURES
+from bulksample.backends.cuda.graphs import Graphs
+from bulksample.backends.cuda.kernels import kernels
+from bulksample.backends.cuda.tables import STRUCTURES
 if sys.argv[1] != "battery":
     HostLauncher(0, True, {faulty!r})(sys.argv[1], 1, np.zeros(100, np.int32), 100)
 launched, launch = set(), HostLauncher.__call__
@@ -78,7 +78,7 @@ rows = np.random.default_rng(1).standard_normal((50, 33)).astype(np.float32)
 for bits in (2, 4, 8):
     engine = emulated(0, True)
     engine.dequantise(engine.quantise(rows, bits, np.arange(50, dtype=np.int32)), 33, bits)
-from bulksample.backends.gpu.features import Block, Cache, aggregate, gather, transposed
+from bulksample.backends.cuda.features import Block, Cache, aggregate, gather, transposed
 device, x, asked = emulated(0, True).device, rows.astype(np.float16), np.arange(49, -1, -1, dtype=np.int32)
 slots = np.where(asked % 3, -1, asked // 3).astype(np.int32)
 for width in (33, 8):
@@ -103,8 +103,13 @@ def sanitized(*what):
         pytest.skip("g++ has no AddressSanitizer here")
     program = SANITIZED.format(path=[p for p in sys.path if p] + [str(FAULTY.parents[1] / "samplers")], faulty=FAULTY)
     environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
-    return subprocess.run([sys.executable, "-c", program.replace("PosixPath", "__import__('pathlib').Path"), *what],
-                          capture_output=True, text=True, timeout=280, env=environment)
+    return subprocess.run(
+        [sys.executable, "-c", program.replace("PosixPath", "__import__('pathlib').Path"), *what],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env=environment,
+    )
 
 
 @pytest.mark.slow

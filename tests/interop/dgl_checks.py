@@ -11,15 +11,8 @@ import numpy as np
 import torch
 
 from bulksample import UsageError
-from bulksample.dist.threads import on_threads
-from bulksample.interop.dgl import (
-    DataLoader,
-    FastGCNSampler,
-    LaborSampler,
-    LadiesSampler,
-    MultiLayerFullNeighborSampler,
-    NeighborSampler,
-)
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.interop.dgl import DataLoader, FastGCNSampler, LaborSampler, LadiesSampler, MultiLayerFullNeighborSampler, NeighborSampler
 
 SAMPLERS = {
     "sage": lambda: NeighborSampler([3, 5]),

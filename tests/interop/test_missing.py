@@ -20,8 +20,7 @@ def test_one_line_says_what_to_install(missing):
 
 def test_the_package_is_imported_without_them():
     done = python(
-        "import sys, bulksample, bulksample.interop\n"
-        "print(sorted(m for m in sys.modules if m in ('torch', 'torch_geometric', 'dgl')))"
+        "import sys, bulksample, bulksample.interop\nprint(sorted(m for m in sys.modules if m in ('torch', 'torch_geometric', 'dgl')))"
     )
     assert done.stdout.strip() == "[]"
 

@@ -8,7 +8,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NodeLoader
 
 from bulksample import DataError, UsageError
-from bulksample.dist.threads import on_threads
+from bulksample.distributed.comm.threads import on_threads
 from bulksample.interop.pyg import BulkSampler, FastGCNLoader, LaborLoader, LadiesLoader, LinkNeighborLoader, NeighborLoader
 
 LOADERS = [NeighborLoader, LaborLoader, LadiesLoader, FastGCNLoader, LinkNeighborLoader]

@@ -10,10 +10,10 @@ from launch import run_ranks
 from watched import weights_of
 
 from bulksample import UsageError
-from bulksample.config import TrainConfig
+from bulksample.config.train import TrainConfig
 from bulksample.data import store
-from bulksample.dist.threads import on_threads
-from bulksample.train.loop import Trainer
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.training.loop import Trainer
 
 BNS = {"method": "bns", "layers": 3, "hidden": 12, "epochs": 5, "lr": 0.01, "threads": 1, "partition": "random", "eval_every": 5}
 

@@ -10,11 +10,11 @@ from launch import run_ranks
 from watched import weights_of
 
 from bulksample import UsageError, methods
-from bulksample.config import TrainConfig
+from bulksample.config.train import TrainConfig
 from bulksample.data import store
-from bulksample.dist.threads import on_threads
+from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.cofree import CoFree, part_of_edges, thinned
-from bulksample.train.loop import Trainer
+from bulksample.training.loop import Trainer
 
 SMALL = {"layers": 2, "hidden": 6, "epochs": 5, "lr": 0.01, "threads": 1, "eval_every": 5, "partition": "random"}
 COFREE = {**SMALL, "method": "cofree"}

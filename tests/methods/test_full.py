@@ -11,16 +11,16 @@ from launch import run_ranks
 from watched import Losses
 
 from bulksample import UsageError, backends
-from bulksample.config import TrainConfig
+from bulksample.config.train import TrainConfig
 from bulksample.data import store
-from bulksample.dist.grid import ProcessGrid
-from bulksample.dist.opening import Placement, open_block
-from bulksample.dist.threads import on_threads
-from bulksample.gnn.fullgraph import FullGraph, OwnRows
-from bulksample.gnn.model import Gnn
-from bulksample.gnn.partitioned import BlockView
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.matrix.grid import ProcessGrid
+from bulksample.distributed.matrix.opening import Placement, open_block
 from bulksample.methods import make
-from bulksample.train.loop import Trainer
+from bulksample.nn.model import Gnn
+from bulksample.training.loop import Trainer
+from bulksample.views.full_graph import FullGraph, OwnRows
+from bulksample.views.partitioned import BlockView
 
 STILL = {"method": "full", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, "dropout": 0.0, "threads": 1}
 

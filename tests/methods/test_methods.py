@@ -5,11 +5,11 @@ import torch
 from communities import community_graph
 
 from bulksample import UsageError, methods
-from bulksample.config import TrainConfig
-from bulksample.dist.threads import on_threads
+from bulksample.config.train import TrainConfig
+from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods import Method
-from bulksample.methods.buckets import add_over_ranks
-from bulksample.train.loop import Trainer
+from bulksample.training.buckets import add_over_ranks
+from bulksample.training.loop import Trainer
 
 SMALL = {"fanouts": (5,), "hidden": 4, "batch_size": 50, "epochs": 2, "threads": 1}
 
@@ -26,7 +26,7 @@ def test_the_table_names_what_it_makes():
 @pytest.mark.parametrize("p", [1, 2, 3])
 @pytest.mark.parametrize("bucket", [2**22, 5])
 def test_tensors_are_added_in_buckets(p, bucket, monkeypatch):
-    monkeypatch.setattr("bulksample.methods.buckets.BUCKET", bucket)
+    monkeypatch.setattr("bulksample.training.buckets.BUCKET", bucket)
 
     def body(comm):
         tensors = [torch.full((3, 4), float(comm.rank + 1)), torch.tensor(2.0), torch.empty(0), torch.arange(3.0)]
@@ -68,7 +68,7 @@ def test_hooks_are_called_in_their_order(monkeypatch):
 
     monkeypatch.setitem(methods.METHODS, "watched", Watched)
     trainer = Trainer(TrainConfig.of(method="watched", **SMALL), community_graph())
-    steps = trainer.supply.loader.steps
+    steps = trainer.batches.loader.steps
     report = trainer.run()
     a_round = ["begin", f"steps {steps}", *["combine"] * (steps + 1), "end"]
     assert called == ["view", *a_round, *a_round]

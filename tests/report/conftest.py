@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from communities import community_graph
 
-from bulksample.dist.threads import on_threads
-from bulksample.report.results import JsonLines
-from bulksample.train.loop import train
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.training.loop import train
+from bulksample.training.observers import JsonLines
 
 OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 32, "epochs": 3, "threads": 1, "lr": 0.01}
 

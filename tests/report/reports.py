@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bulksample.dist.base import KINDS
+from bulksample.distributed.comm.base import KINDS
 from bulksample.report.compare import Run
 
 

@@ -8,11 +8,11 @@ import time
 import pytest
 from communities import community_graph
 
-from bulksample.dist.threads import on_threads
+from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import UsageError
-from bulksample.report.results import JsonLines
 from bulksample.report.trackers import Tracking, check_trackers, flat, make_tracking
-from bulksample.train.loop import train
+from bulksample.training.loop import train
+from bulksample.training.observers import JsonLines
 
 OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 32, "epochs": 3, "threads": 1}
 

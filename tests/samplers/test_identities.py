@@ -110,7 +110,8 @@ def test_epochs_seeds_and_minibatches_draw_differently():
         sampler = make(setting)
         drawn = [
             (*tuple(block.indices.tobytes() for block in minibatch.blocks), minibatch.vertices.tobytes())
-            for stream in (Stream(1), Stream(2)) for epoch in (0, 1)
+            for stream in (Stream(1), Stream(2))
+            for epoch in (0, 1)
             for minibatch in sampler.sample_bulk(adjacency, seeds, stream, epoch)
         ]
         assert len(set(drawn)) == len(drawn) == 12, setting
@@ -129,7 +130,9 @@ def everything(threads):
     adjacency = [LocalAdjacency(ZOO[name], backends.make("auto", threads)) for name in ("random", "weighted", "star")]
     return digest(
         minibatch
-        for at in adjacency for setting in SETTINGS if at.weighted or not needs_weights(setting)
+        for at in adjacency
+        for setting in SETTINGS
+        if at.weighted or not needs_weights(setting)
         for minibatch in make(setting).sample_bulk(at, bulk_of_seeds(at.n), Stream(2026), epoch=9)
     )
 

@@ -102,17 +102,20 @@ def test_saint_walkers_at_one_vertex_walk_apart():
     assert len(minibatch.vertices) > 15
 
 
-@pytest.mark.parametrize(("name", "fanouts", "options", "message"), [
-    ("sgae", (5,), {}, "there is no sampler 'sgae'; sage, "),
-    ("sage", (), {}, "1 to 255 hops"),
-    ("sage", (-2,), {}, "fanout must be -1"),
-    ("sage", (5,), {"frontier": "old"}, "'all' or 'new'"),
-    ("sage", (5,), {"replace": True, "weighted": True}, "without replacement"),
-    ("sage", (5,), {"weightd": True}, "did you mean 'weighted'"),
-    ("ladies", (5,), {"importance": "sum"}, "sum_of_squares"),
-    ("saint", (5,), {"walk_length": 0}, "walk_length"),
-    ("shadow", (5,), {"layers": -1}, "layers"),
-])
+@pytest.mark.parametrize(
+    ("name", "fanouts", "options", "message"),
+    [
+        ("sgae", (5,), {}, "there is no sampler 'sgae'; sage, "),
+        ("sage", (), {}, "1 to 255 hops"),
+        ("sage", (-2,), {}, "fanout must be -1"),
+        ("sage", (5,), {"frontier": "old"}, "'all' or 'new'"),
+        ("sage", (5,), {"replace": True, "weighted": True}, "without replacement"),
+        ("sage", (5,), {"weightd": True}, "did you mean 'weighted'"),
+        ("ladies", (5,), {"importance": "sum"}, "sum_of_squares"),
+        ("saint", (5,), {"walk_length": 0}, "walk_length"),
+        ("shadow", (5,), {"layers": -1}, "layers"),
+    ],
+)
 def test_what_has_no_meaning_is_refused(name, fanouts, options, message):
     with pytest.raises(UsageError, match=message):
         samplers.make(name, fanouts, **options)

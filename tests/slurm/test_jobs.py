@@ -91,7 +91,10 @@ def test_the_environment_says_how_ranks_start(tmp_path, device, words, launcher)
 @pytest.mark.parametrize(
     ("code", "state", "restarts", "comes_back"),
     [
-        (75, "RUNNING", 0, True), (138, "RUNNING", 3, True), (75, "CANCELLED", 0, False), (75, "RUNNING", 20, False),
+        (75, "RUNNING", 0, True),
+        (138, "RUNNING", 3, True),
+        (75, "CANCELLED", 0, False),
+        (75, "RUNNING", 20, False),
         (1, "RUNNING", 0, False),
     ],
 )

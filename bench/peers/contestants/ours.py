@@ -1,4 +1,4 @@
-"""bulksample: bulks of minibatches, one a thread; features and training in turn, as `dist.placement.divide` says for few threads."""
+"""bulksample: bulks of minibatches, one a thread; features and training in turn, as `distributed.comm.thread_budget.divide` says for few threads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from bulksample import CSR, Graph, LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.gnn.features import Features
-from bulksample.gnn.model import Gnn
 from bulksample.loader import BulkLoader
+from bulksample.nn.model import Gnn
+from bulksample.views.features import Features
 
 NAME = "bulksample"
 BULK = 8

@@ -10,7 +10,7 @@ import torch
 
 from ... import backends
 from ...adjacency import LocalAdjacency
-from ...dist.base import Comm
+from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...loader import BulkLoader
 from .. import needed
@@ -74,7 +74,9 @@ class DataLoader:
         **not_needed: Any,
     ) -> None:
         self._dgl = needed("dgl", None, _INSTALL)
-        refuse_values(use_ddp=use_ddp and "True (comm=bulksample.dist.comm.world() deals minibatches to ranks)", use_uva=use_uva)
+        refuse_values(
+            use_ddp=use_ddp and "True (comm=bulksample.distributed.comm.world.world() deals minibatches to ranks)", use_uva=use_uva
+        )
         unknown = not_needed.keys() - _NOT_NEEDED
         if unknown:
             raise UsageError(f"DataLoader has no option {', '.join(sorted(unknown))}")

@@ -11,7 +11,7 @@ from torch_geometric.loader import LinkLoader
 from torch_geometric.sampler import NegativeSampling, SamplerOutput
 from torch_geometric.sampler.base import SubgraphType
 
-from ...dist.base import Comm
+from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from .bulks import BulkLoading
 from .graph import check_input, compressed

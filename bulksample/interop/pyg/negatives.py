@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch_geometric.sampler import NegativeSampling
 
-from ...data.words import scaled
+from ...data.random_words import scaled
 from ...errors import UsageError
 from ...rng import Purpose, Stream, as_unit
 

@@ -15,7 +15,7 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import SamplerOutput
 from torch_geometric.sampler.base import SubgraphType
 
-from ...dist.base import Comm
+from ...distributed.comm.base import Comm
 from .bulks import BulkLoading
 from .filtering import with_compressed_rows, with_edge_index
 from .graph import check_input, compressed

@@ -21,7 +21,7 @@ from torch_geometric.sampler.neighbor_sampler import edge_sample
 from ... import backends, samplers
 from ...adjacency import Adjacency, LocalAdjacency
 from ...backends.hops import Expansion
-from ...dist.base import Comm
+from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...rng import MAX_EPOCHS, MAX_MINIBATCHES, Stream
 from ...samplers import LayerWise
@@ -99,7 +99,7 @@ class BulkSampler(BaseSampler):
         self.graph = graph_of(data, weight_attr)
         self._by_edge = sampler == "sage" and self.graph.pointers is not None
         if grid is not None and comm is None:
-            raise UsageError("a grid was asked for without ranks; comm=bulksample.dist.comm.world() would fit")
+            raise UsageError("a grid was asked for without ranks; comm=bulksample.distributed.comm.world.world() would fit")
         if self._by_edge and grid is not None:
             raise UsageError("a grid of ranks was asked for, but the graph has parallel edges; a coalesced graph would fit")
         self.comm, self.grid, self._calls = comm, grid, 0

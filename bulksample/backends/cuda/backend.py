@@ -1,0 +1,144 @@
+"""The GPU back end: csrc/*.cu on a device, compiled at first use; results come back to the host.
+
+A graph is uploaded once and stays as long as it lives here. Within `expand` all is left on the device until the end, but for the
+counts of one hop after the other, which size the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...rng import Draw
+from ...selection import Selection
+from ...sparse import CSR
+from ..base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
+from ..hops import Expansion, cut
+from ..reference import located
+from . import draws, layers, numbers, products
+from .bulk import expand
+from .device import Device
+from .kernels import Launcher
+
+T = TypeVar("T")
+
+
+def _phase(primitive: Callable[..., T]) -> Callable[..., T]:
+    """A primitive on its device and stream, and as a range of the profiler's timeline."""
+
+    @wraps(primitive)
+    def inside(self: Cuda, *arguments: Any, **named: Any) -> T:
+        with self.device.phase(primitive.__name__):
+            return primitive(self, *arguments, **named)
+
+    return inside
+
+
+class Cuda(Backend):
+    """The primitives of `Backend` on a GPU.
+
+    Parameters
+    ----------
+    arrays : module
+        CuPy; see `gpu.device.Device`.
+    launcher : Launcher
+        What runs the kernels: NVRTC's on a device.
+    free_bytes : int
+        Memory to plan with.
+    """
+
+    name = "cuda"
+
+    def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int) -> None:
+        self.device = Device(arrays, launcher, free_bytes)
+
+    @_phase
+    def random_words(self, seed: int, tag: int, first: int, count: int, vertex: int = 0, minibatch: int = 0) -> np.ndarray:
+        words = self.device.empty(4 * count, np.uint32)
+        self.device.start("random_words", count, seed, tag, first, count, vertex, minibatch, words)
+        return self.device.get(words).reshape(count, 4)
+
+    @_phase
+    def spgemm(self, a: CSR, b: CSR) -> CSR:
+        self.check_product(a, b)
+        parts = products.spgemm(self.device, self.device.matrix(a), self.device.matrix(b))
+        indptr, indices, values = (self.device.get(part) for part in parts)
+        return CSR(indptr, indices, values, (a.shape[0], b.shape[1]))
+
+    @_phase
+    def extract_rows(self, a: CSR, rows: np.ndarray) -> CSR:
+        there = self.device.put(rows)
+        taken, values = draws.copied(self.device, self.device.matrix(a), draws.Rows(there, there, None, None, len(rows), 0))
+        entries = None if values is None else self.device.get(values)
+        return CSR(self.device.get(taken.pointers), self.device.get(taken.columns), entries, (len(rows), a.shape[1]))
+
+    @_phase
+    def sample_rows(self, a: CSR, q: Selection, fanout: int, draw: Draw) -> Picks:
+        drawn = draws.draw_rows(self.device, self.device.matrix(a), draws.rows_of(self.device, q), fanout, draw)
+        pointers = self.device.get(drawn.pointers)
+        return Picks(pointers, self.device.get(drawn.columns[: pointers[-1]]))
+
+    @_phase
+    def smallest_keys(
+        self, pointers: np.ndarray, columns: np.ndarray, weights: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw
+    ) -> LayerPicks:
+        once = len(pointers) == 2 and len(minibatches) != 1
+        p, c, w, ids = (self.device.put(part) for part in (pointers, columns, weights, np.asarray(minibatches, np.int64)))
+        ends, picks, inclusion = draws.smallest(self.device, p, c, w, len(columns), fanout, ids, draw, once)
+        drawn = self.device.get(ends)
+        return LayerPicks(drawn, self.device.get(picks[: drawn[-1]]), self.device.get(inclusion[: drawn[-1]]))
+
+    @_phase
+    def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
+        there = draws.rows_of(self.device, rows)
+        selected = self.device.put(columns.pointers), self.device.put(columns.vertices)
+        parts = products.restrict(self.device, self.device.matrix(a), there, *selected)
+        return Restriction(*(self.device.get(part) for part in parts))
+
+    def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        return located(a, rows, pointers, columns)  # A's columns are on the host as well, and so are picks
+
+    @_phase
+    def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
+        numbering = numbers.Numbering(self.device, len(known), known.n, len(known.vertices) + len(columns))
+        held = numbers.Held(self.device.put(known.pointers), self.device.put(known.vertices), len(known.vertices))
+        grown, local, ends, _ = numbering.number(held, numbers.Found(self.device.put(pointers), self.device.put(columns)))
+        return Selection(known.minibatches, ends, self.device.get(grown.vertices), known.n), self.device.get(local)
+
+    @_phase
+    def expand(
+        self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
+    ) -> list[Expansion]:
+        bulk = expand(self.device, self.device.matrix(a), seeds, fanouts, draws, only_new)
+        return cut(seeds.pointers, *bulk.to_host(self.device), only_new)
+
+    @_phase
+    def expand_layers(
+        self, a: CSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
+    ) -> list[Expansion] | None:
+        bulk = layers.expand_layers(self.device, self.device.matrix(a), seeds, drawn, weights, only_new)
+        return cut(seeds.pointers, *bulk.to_host(self.device), only_new)
+
+    @_phase
+    def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:
+        (m, f), (seed, tag, receiver) = rows.shape, noise or (0, 0, 0)
+        width = -(-f * bits // 8) + (8 if wide else 4)
+        records, refused = self.device.empty(m * width, np.uint8), self.device.full(1, m, np.uint64)
+        there = self.device.put(rows), self.device.put(names)
+        self.device.start(
+            "quantise_rows", 32 * m, there[0], m, f, bits, int(wide), there[1], int(noise is None), seed, tag, receiver, records, refused
+        )
+        worst = int(self.device.get(refused)[0])
+        if worst < m:
+            raise refuse_row(rows, int(names[worst]), worst)
+        return self.device.get(records).reshape(m, width)
+
+    @_phase
+    def dequantise(self, records: np.ndarray, width: int, bits: int, wide: bool = False) -> np.ndarray:
+        m = len(records)
+        rows = self.device.empty(m * width, np.float32)
+        self.device.start("dequantise_rows", 32 * m, self.device.put(records), m, width, bits, int(wide), rows)
+        return self.device.get(rows).reshape(m, width)

@@ -1,0 +1,130 @@
+"""Draws on a device: SAMPLE(NORM(Q A), s), and the s smallest keys of whole layers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...rng import Draw, Law
+from ...selection import Selection
+from .device import Device, Matrix
+
+FEW = 32  # picks of a row that a thread draws in registers, or a warp keeps in its lanes
+DRAWING_BLOCKS = 256  # rows of more picks that are drawn at once; each has scratch of its own
+
+
+class Rows(NamedTuple):
+    """Rows of A that are to be drawn from, and what their counters name."""
+
+    vertices: Any  # int32, shape (R,)
+    names: Any  # int32, shape (R,)
+    parts: Any  # int64, shape (k + 1,): minibatch j has the rows parts[j] .. parts[j + 1] - 1
+    minibatches: Any  # int64, shape (k,): the id, and the epoch in the high 32 bits where the draw's tag leaves it out
+    size: int  # R; where launches are recorded more, and parts[k] is R
+    k: int
+
+
+class Drawn(NamedTuple):
+    """What each row drew. `columns` and `weights` may be longer than what the pointers name."""
+
+    pointers: Any  # int64, shape (R + 1,)
+    columns: Any  # int32
+    weights: Any = None  # float32, or None: the mean
+
+
+def rows_of(device: Device, q: Selection) -> Rows:
+    """A selection's rows on the device."""
+    vertices = device.put(q.vertices)
+    names = vertices if q.own_names is None else device.put(q.own_names)
+    return Rows(vertices, names, device.put(q.pointers), device.put(q.minibatches), len(q.vertices), len(q))
+
+
+def draw_rows(device: Device, a: Matrix, rows: Rows, fanout: int, draw: Draw) -> Drawn:
+    """See `Backend.sample_rows`. Waits for one number where all neighbours, or more than 32 by key, are asked for."""
+    if fanout == -1:
+        return copied(device, a, rows)[0]
+    keyed = draw.law in (Law.RACE, Law.LABOR)
+    counts = device.empty(rows.size, np.int32)
+    if keyed and a.values is not None:
+        device.start("count_positive", 32 * rows.size, a.indptr, a.values, rows.vertices, rows.size, rows.parts, rows.k, fanout, counts)
+    else:
+        repeated = int(draw.law is Law.REPLACEMENT)
+        device.start("count_draws", rows.size, a.indptr, rows.vertices, rows.size, rows.parts, rows.k, fanout, repeated, counts)
+    drawn = Drawn(device.pointers(counts), device.empty(rows.size * fanout, np.int32))
+    if keyed:
+        _race(device, a, rows, fanout, draw, drawn)
+    else:
+        _uniform(device, a, rows, fanout, draw, drawn)
+    return drawn
+
+
+def _uniform(device: Device, a: Matrix, rows: Rows, s: int, draw: Draw, drawn: Drawn) -> None:
+    common = (
+        a.indptr,
+        a.indices,
+        rows.vertices,
+        rows.names,
+        rows.parts,
+        rows.k,
+        rows.minibatches,
+        s,
+        int(draw.law is Law.REPLACEMENT),
+        draw.seed,
+        draw.tag,
+        drawn.pointers,
+        drawn.columns,
+    )
+    if s <= FEW:
+        device.start("draw_8" if s <= 8 else "draw_16" if s <= 16 else "draw_32", rows.size, *common)
+        return
+    bits = (2 * s - 1).bit_length()
+    blocks = min(rows.size, DRAWING_BLOCKS, device.launch.most_blocks)
+    device.blocks("draw_many", blocks, *common, device.empty(blocks * ((2 << bits) + s), np.uint32), bits)
+
+
+def _race(device: Device, a: Matrix, rows: Rows, s: int, draw: Draw, drawn: Drawn) -> None:
+    shared = int(draw.law is Law.LABOR)
+    if s <= FEW:
+        named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, s, shared, draw.seed, draw.tag)
+        device.start("race_few", 32 * rows.size, a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns)
+        return
+    counters = (rows.vertices, rows.names, rows.size, rows.parts, rows.k, rows.minibatches)
+    pointers, entries = extents(device, a, rows)
+    keys, columns = device.empty(entries, np.uint64), device.empty(entries, np.int32)
+    device.walk("keys_of_rows", entries, a.indptr, a.indices, a.values, *counters, shared, draw.seed, draw.tag, pointers, keys, columns)
+    device.blocks("take_smallest", rows.size, pointers, keys, -1, columns, None, rows.size, s, drawn.pointers, drawn.columns, None)
+
+
+def extents(device: Device, a: Matrix, rows: Rows) -> tuple[Any, int]:
+    """Pointers of Q A and its number of entries, for which this waits."""
+    degrees = device.empty(rows.size, np.int32)
+    device.start("row_degrees", rows.size, a.indptr, rows.vertices, rows.size, degrees)
+    pointers = device.pointers(degrees)
+    return pointers, int(device.get(pointers[-1:])[0])
+
+
+def copied(device: Device, a: Matrix, rows: Rows) -> tuple[Drawn, Any]:
+    """Q A: all entries of the rows, and their values."""
+    pointers, entries = extents(device, a, rows)
+    columns = device.empty(entries, np.int32)
+    values = None if a.values is None else device.empty(entries, np.int64)
+    device.walk("copy_rows", entries, a.indptr, a.indices, a.values, rows.vertices, rows.size, pointers, columns, values)
+    return Drawn(pointers, columns), values
+
+
+def smallest(
+    device: Device, pointers: Any, columns: Any, weights: Any, entries: int, s: int, minibatches: Any, draw: Draw, once: bool
+) -> tuple[Any, Any, Any]:
+    """See `Backend.smallest_keys`; picks may be longer than the pointers name. Waits for their number where all are taken."""
+    k = len(minibatches)
+    keys = device.empty(entries * (k if once else 1), np.uint64)
+    width = entries if once else -1
+    device.start("keys_of_layer", len(keys), pointers, columns, weights, int(once), k, minibatches, draw.seed, draw.tag, keys)
+    counts = device.empty(k, np.int32)
+    device.blocks("count_keys", k, pointers, keys, width, k, s, counts)
+    ends = device.pointers(counts)
+    drawn = int(device.get(ends[-1:])[0]) if s < 0 else min(len(keys), k * s)
+    picks, inclusion = device.empty(drawn, np.int32), device.empty(drawn, np.float64)
+    device.blocks("take_smallest", k, pointers, keys, width, columns, weights, k, s, ends, picks, inclusion)
+    return ends, picks, inclusion

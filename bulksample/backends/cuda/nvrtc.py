@@ -1,0 +1,189 @@
+"""Kernels on a device: NVRTC compiles csrc/*.cu at first use and keeps what it made. No toolkit is needed.
+
+CuPy finds NVRTC, launches, and holds memory. It does not compile: its own way to NVRTC flushes small float32 to zero, which would
+change what the quantiser rounds, and its cache does not look at headers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..sources import kernel_directory
+from .backend import Cuda
+from .graphs import Graphs
+from .kernels import THREADS, kernels
+
+BLOCKS_PER_PROCESSOR = 16  # of 128 threads: as many as a multiprocessor holds at once
+
+
+@cache
+def unavailable_because() -> str | None:
+    """Why there is no device to run on, or None where there is one."""
+    try:
+        import cupy
+    except ImportError as error:
+        return f"CuPy cannot be imported ({error}); pip install 'bulksample[cuda]' brings it"
+    try:
+        devices = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"CuPy sees no device ({error})"
+    return None if devices else "CuPy sees no device"
+
+
+def options(architecture: str) -> list[str]:
+    """What NVRTC is told. Products and sums are not contracted and small numbers stay, so a device rounds as the host does."""
+    return ["-std=c++17", "--fmad=false", "--ftz=false", f"-I{kernel_directory()}", f"-arch=sm_{architecture}"]
+
+
+def compiled(file: Path, architecture: str) -> Path:
+    """The machine code of a .cu file, made where the cache of this user does not hold it yet.
+
+    Raises
+    ------
+    RuntimeError
+        With NVRTC's log, if it refuses the file.
+    """
+    from cupy.cuda import nvrtc
+
+    asked = options(architecture)
+    text = [path.read_bytes() for path in (file, *sorted(kernel_directory().glob("*.h")))]
+    name = hashlib.sha256(b"\0".join([*text, repr((asked, nvrtc.getVersion())).encode()])).hexdigest()
+    made = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bulksample" / f"{file.stem}-{name[:32]}.cubin"
+    if made.exists():
+        return made
+    program = nvrtc.createProgram(file.read_text(), file.name, [], [])
+    try:
+        nvrtc.compileProgram(program, asked)
+        code = nvrtc.getCUBIN(program)
+    except RuntimeError as error:
+        raise RuntimeError(f"NVRTC refuses {file.name} for sm_{architecture}: {nvrtc.getProgramLog(program)}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+    made.parent.mkdir(parents=True, exist_ok=True)
+    own = made.with_suffix(f".{os.getpid()}")
+    own.write_bytes(code)
+    own.replace(made)
+    return made
+
+
+def on_device() -> Cuda:
+    """The CUDA back end on this rank's device, which plans with the memory that is free now."""
+    import cupy
+
+    device = local_rank() % cupy.cuda.runtime.getDeviceCount()
+    with cupy.cuda.Device(device):
+        engine = Cuda(device_arrays(), DeviceLauncher(device), cupy.cuda.runtime.memGetInfo()[0])
+    if os.environ.get("BULKSAMPLE_CUSPARSE") == "1":
+        from cupyx.scipy import sparse
+
+        engine.device.library = sparse
+    if os.environ.get("BULKSAMPLE_GRAPHS") == "1":
+        engine.device.graphs = Graphs(engine.device)
+    return engine
+
+
+def local_rank() -> int:
+    """Which process of this machine this is, as launchers say it: ranks take devices in turn, and share them where they are more."""
+    for name in ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return 0
+
+
+def device_arrays() -> SimpleNamespace:
+    """CuPy as `device.Device` asks for it."""
+    import cupy
+    import cupyx
+
+    def pinned(array: np.ndarray) -> np.ndarray:
+        copy = cupyx.empty_pinned(array.shape, array.dtype)
+        copy[...] = array
+        return copy
+
+    same = {name: getattr(cupy, name) for name in ("empty", "zeros", "full", "asarray", "argsort", "asnumpy", "concatenate", "from_dlpack")}
+    return SimpleNamespace(**same, pinned=pinned)
+
+
+class DeviceLauncher:
+    """Launches kernels on one device and a stream of its own; see `kernels.Launcher`.
+
+    The stream does not wait for others, so a bulk is sampled while the default stream trains. Whoever uses arrays of it elsewhere
+    waits for `stream` first.
+    """
+
+    def __init__(self, device: int = 0) -> None:
+        import cupy
+
+        self._cupy, self._device, self.number = cupy, cupy.cuda.Device(device), device
+        self._functions: dict[str, Any] = {}
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.most_blocks = self._device.attributes["MultiProcessorCount"] * BLOCKS_PER_PROCESSOR
+
+    def __call__(self, name: str, blocks: int, *values: Any) -> None:
+        kernel = kernels()[name]
+        if name not in self._functions:
+            module = self._cupy.RawModule(path=str(compiled(kernel.file, self._device.compute_capability)))
+            for sibling in (other for other in kernels().values() if other.file == kernel.file):
+                self._functions[sibling.name] = module.get_function(sibling.name)
+        self._functions[name]((blocks,), (THREADS,), tuple(kernel.arguments(values, _pointer)))
+
+    def graph(self, launches: Sequence[tuple[Any, ...]]) -> Callable[[], None]:
+        """A CUDA graph, captured on the launcher's stream and started on the current one. What is captured is launches alone: their
+        functions were loaded and their arrays allocated when they ran first."""
+        with self._cupy.cuda.Device(self.number), self.stream:
+            self.stream.begin_capture()
+            try:
+                for launch in launches:
+                    self(*launch)
+            finally:
+                captured = self.stream.end_capture()
+
+        def start(kept: Sequence[tuple[Any, ...]] = launches) -> None:
+            captured.launch()
+
+        return start
+
+    @contextmanager
+    def phase(self, name: str, stream: Any = None) -> Iterator[None]:
+        nvtx = self._cupy.cuda.nvtx
+        here = self._cupy.cuda.Device(self.number)  # a new one: each keeps what its thread was on before
+        with here, self.stream if stream is None else stream:
+            nvtx.RangePush(name)
+            try:
+                yield
+            finally:
+                nvtx.RangePop()
+
+
+def _pointer(array: Any) -> Any:
+    """CuPy's arrays as they are; numpy's, which then lie in pinned memory, by their address, which is the same on the device."""
+    if array is None:
+        return np.uintp(0)
+    return np.uintp(array.ctypes.data) if isinstance(array, np.ndarray) else array
+
+
+def share_pool(take: Callable[[int, int, int], int], give: Callable[[int], None]) -> None:
+    """Let CuPy allocate from another library's pool, so that neither holds memory which the other lacks.
+
+    ``take(size, device, stream)`` gives an address and ``give(address)`` returns it: torch's are
+    ``torch.cuda.caching_allocator_alloc`` and ``torch.cuda.caching_allocator_delete``. Where the pool is at its end, `MemoryError`
+    is raised as CuPy would.
+    """
+    import cupy
+
+    def taken(size: int, device: int) -> int:
+        try:
+            return take(size, device, cupy.cuda.get_current_stream().ptr)
+        except RuntimeError as error:
+            raise MemoryError(str(error)) from error
+
+    cupy.cuda.set_allocator(cupy.cuda.PythonFunctionAllocator(taken, lambda address, device: give(address)).malloc)

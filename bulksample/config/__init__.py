@@ -1,0 +1,1 @@
+"""Options: declared once, read from flags and files."""

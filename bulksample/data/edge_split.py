@@ -1,0 +1,192 @@
+"""Splitting the edges of a graph for link prediction, and the file that keeps the split.
+
+Held out are edges, not vertices: the store that is trained on has lost the edges of ``val`` and ``test``, both ways where the graph is
+undirected, and `links.npz` beside its arrays names them, with the negatives that each is ranked among. Every draw is named by
+a counter (seed, what, which), so a split is the same on any machine.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import DataError, UsageError
+from ..graph import Graph
+from ..sparse import CSR
+from .npy import Archive
+from .random_words import Words, scaled
+
+FILE = "links.npz"
+_DEAL, _TURN, _NEGATIVE = 102, 103, 104  # stages of Purpose.GENERATE that nobody else uses
+_ATTEMPTS = 40  # of a draw that must not meet a neighbour, before the vertices that would fit are listed
+HELD_OUT = ("val", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Held-out edges of a graph of n vertices.
+
+    Parameters
+    ----------
+    n : int
+    pairs : dict of int32 arrays of shape (e, 2)
+        For val and test: source and destination.
+    negatives : dict of int32 arrays of shape (e, K)
+        Of each pair, destinations that no edge of the whole graph joins its source to.
+
+    Raises
+    ------
+    DataError
+        If shapes do not fit, or a vertex is out of range.
+    """
+
+    n: int
+    pairs: dict[str, np.ndarray]
+    negatives: dict[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        for split in HELD_OUT:
+            pairs, negatives = self.pairs[split], self.negatives[split]
+            if pairs.shape != (len(pairs), 2) or negatives.ndim != 2 or len(negatives) != len(pairs):
+                raise DataError(f"{split}: pairs of shape {pairs.shape} and negatives of shape {negatives.shape} do not belong together")
+            for what, ends in (("pairs", pairs), ("negatives", negatives)):
+                if ends.dtype.kind not in "iu" or (ends.size and not 0 <= ends.min() <= ends.max() < self.n):
+                    raise DataError(f"{split}: {what} must name vertices from 0 to {self.n - 1}")
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the file of a store's folder, whole or not at all."""
+        stream, target = io.BytesIO(), Path(folder) / FILE
+        arrays = {f"{split}_pairs": self.pairs[split].astype("<i4") for split in HELD_OUT}
+        arrays |= {f"{split}_negatives": self.negatives[split].astype("<i4") for split in HELD_OUT}
+        np.savez(stream, **{"n": np.array(self.n, "<i8"), **arrays})  # type: ignore[arg-type]
+        made = target.with_name(f".{FILE}.{os.getpid()}.tmp")
+        try:
+            made.write_bytes(stream.getvalue())
+            os.replace(made, target)
+        except OSError as error:
+            raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
+        finally:
+            made.unlink(missing_ok=True)
+
+    @staticmethod
+    def load(folder: str | os.PathLike[str]) -> Links:
+        """Read what `save` wrote; nothing is unpickled.
+
+        Raises
+        ------
+        UsageError
+            If the store has no held-out edges.
+        DataError
+            If the file is damaged.
+        """
+        path = Path(folder) / FILE
+        if not path.is_file():
+            raise UsageError(f"{folder} has no held-out edges; a store that `bulksample data split-edges` wrote would fit")
+        with Archive(path) as archive:
+            n = archive.read("n")
+            pairs = {split: archive.read(f"{split}_pairs") for split in HELD_OUT}
+            negatives = {split: archive.read(f"{split}_negatives") for split in HELD_OUT}
+        if n.shape != () or n.dtype.kind != "i":
+            raise DataError(f"{FILE}: n must be one number; found {n.dtype} of shape {n.shape}")
+        try:
+            return Links(int(n), pairs, negatives)
+        except DataError as error:
+            raise DataError(f"{FILE}: {error}") from error
+
+
+def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int) -> tuple[Graph, Links]:
+    """Hold out a share of the edges for validation, and one for the test.
+
+    Parameters
+    ----------
+    val, test : float
+        Shares of the edges: of pairs of vertices where the graph is undirected, else of directed edges. Loops stay.
+    negatives : int
+        K, for each held-out edge.
+
+    Returns
+    -------
+    The graph without them, and them: an undirected pair in a direction at random.
+
+    Raises
+    ------
+    UsageError
+        If the shares leave nothing to train on, or a source of a held-out edge is joined to every vertex.
+    """
+    if not (val >= 0 and test >= 0 and val + test < 1):
+        raise UsageError(f"shares of validation and test must be positive and leave some edges; got {val} and {test}")
+    if negatives < 1:
+        raise UsageError(f"a held-out edge is ranked among 1 negative at least; got {negatives}")
+    a, words = graph.adjacency, Words(seed)
+    destination, source = a.row_of_entry(), a.indices.astype(np.int64)
+    undirected = _same_pattern(a)
+    entries = np.flatnonzero(source < destination if undirected else source != destination)
+    dealt = entries[words.permutation(_DEAL, len(entries))]
+    counts = [round(val * len(entries)), round(test * len(entries))]
+    held = dict(zip(HELD_OUT, (np.sort(dealt[: counts[0]]), np.sort(dealt[counts[0] : sum(counts)])), strict=True))
+    pairs = {split: np.stack([source[own], destination[own]], axis=1).astype(np.int32) for split, own in held.items()}
+    gone = np.zeros(a.nnz, bool)
+    for first, (split, own) in zip((0, counts[0]), held.items(), strict=True):
+        gone[own] = True
+        if undirected:
+            turned = words.of(_TURN, first, len(own))[:, 0] % np.uint32(2) == 1
+            gone |= joined(a, destination[own], source[own], entries=True)
+            pairs[split][turned] = pairs[split][turned][:, ::-1]
+    drawn = {}
+    for first, split in zip((0, counts[0]), HELD_OUT, strict=True):
+        drawn[split] = _negatives(a, pairs[split][:, 0], negatives, words, first * negatives)
+    return replace(graph, adjacency=_without(a, gone)), Links(graph.n, pairs, drawn)
+
+
+def joined(a: CSR, sources: np.ndarray, destinations: np.ndarray, entries: bool = False) -> np.ndarray:
+    """Which pairs are edges, source in the row of destination: bool; or, of all entries of A, which are these pairs."""
+    keys = a.row_of_entry() * a.shape[1] + a.indices  # ascending, as A is canonical
+    wanted = destinations.astype(np.int64) * a.shape[1] + sources
+    at = np.searchsorted(keys, wanted)
+    found = at < len(keys)
+    found[found] = keys[at[found]] == wanted[found]
+    if not entries:
+        return found
+    marked = np.zeros(len(keys), bool)
+    marked[at[found]] = True
+    return marked
+
+
+def _same_pattern(a: CSR) -> bool:
+    """Whether every edge is there both ways."""
+    turned = a.transpose()
+    return bool(np.array_equal(turned.indptr, a.indptr) and np.array_equal(turned.indices, a.indices))
+
+
+def _without(a: CSR, gone: np.ndarray) -> CSR:
+    rows = np.bincount(a.row_of_entry()[~gone], minlength=a.shape[0])
+    indptr = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
+    return CSR(indptr, a.indices[~gone], None if a.values is None else a.values[~gone], a.shape)
+
+
+def _negatives(a: CSR, sources: np.ndarray, count: int, words: Words, first: int) -> np.ndarray:
+    """Uniform destinations that a source has no edge to, and that are not itself: int32, shape (len(sources), count)."""
+    n = a.shape[0]
+    source = np.repeat(sources.astype(np.int64), count)
+    drawn, open_ = np.full(len(source), -1, np.int64), np.arange(len(source))
+    for attempt in range(_ATTEMPTS):
+        if not len(open_):
+            break
+        bits = words.of(_NEGATIVE, first, len(source), attempt)[open_, 0]
+        found = scaled(bits, 32, n)
+        fits = ~joined(a, source[open_], found) & (found != source[open_])
+        drawn[open_[fits]] = found[fits]
+        open_ = open_[~fits]
+    targets = a.transpose() if len(open_) else a
+    for at in open_:
+        u = int(source[at])
+        fit = np.setdiff1d(np.arange(n), np.append(targets.indices[targets.indptr[u] : targets.indptr[u + 1]], u))
+        if not len(fit):
+            raise UsageError(f"vertex {u} is joined to all others, so it has no negative; a sparser graph would fit")
+        bits = words.of(_NEGATIVE, first + int(at), 1, _ATTEMPTS)[0, :1]
+        drawn[at] = fit[scaled(bits, 32, len(fit))[0]]
+    return drawn.reshape(len(sources), count).astype(np.int32)

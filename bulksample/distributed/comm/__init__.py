@@ -1,0 +1,1 @@
+"""Typed collectives between ranks, over MPI, torch.distributed or threads."""

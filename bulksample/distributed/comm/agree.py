@@ -1,0 +1,62 @@
+"""What must be equal on all ranks before the first step, compared while a difference can still be explained."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from ...errors import UsageError
+from ...graph import Graph
+from ...sparse import CSR
+from .base import Comm
+
+_SLICE = 2**18
+_SLICES = 8
+
+
+def agree(comm: Comm, settings: dict[str, Any]) -> None:
+    """Compare facts over ranks.
+
+    Parameters
+    ----------
+    facts : dict of what JSON can say
+        The configuration, the version, the fingerprint of the graph.
+
+    Raises
+    ------
+    UsageError
+        On all ranks together where a fact differs, naming it, the first two ranks that differ, and both values.
+    """
+    everyone = comm.gather_control(settings)
+    for key in {key: None for theirs in everyone for key in theirs}:
+        for rank, theirs in enumerate(everyone):
+            if theirs.get(key) != everyone[0].get(key):
+                raise UsageError(
+                    f"the ranks do not agree on {key}: {everyone[0].get(key)!r} on rank 0, {theirs.get(key)!r} on rank {rank}; "
+                    "start all ranks with the same command, data and version"
+                )
+
+
+def fingerprint(graph: Graph) -> str:
+    """A digest that tells one graph from another without reading all of it: 16 hex digits.
+
+    Sizes and dtypes of all arrays, and up to eight evenly spaced slices of 256 KiB of each.
+    """
+    arrays: dict[str, np.ndarray | None] = {"labels": graph.labels, **{f"{k} mask": v for k, v in graph.masks.items()}}
+    for name, matrix in (("adjacency", graph.adjacency), ("features", graph.features)):
+        if isinstance(matrix, CSR):
+            arrays |= {f"{name} indptr": matrix.indptr, f"{name} indices": matrix.indices, f"{name} values": matrix.values}
+        else:
+            arrays[name] = matrix
+    sha = hashlib.sha256(f"{graph.num_classes} {graph.weight_unit!r}".encode())
+    for name, array in arrays.items():
+        if array is None:
+            continue
+        sha.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        flat = array.reshape(-1)
+        step = max(1, _SLICE // array.itemsize)
+        for start in np.unique(np.linspace(0, max(0, len(flat) - step), _SLICES).astype(np.int64)):
+            sha.update(np.ascontiguousarray(flat[start : start + step]).data)
+    return sha.hexdigest()[:16]

@@ -1,0 +1,117 @@
+"""Ranks as MPI processes. The module mpi4py.MPI comes in as an argument: distributed/comm/world.py is where it is imported."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .base import Comm, Flight
+from .cuda_aware import CudaAware, ask
+from .notes_mpi import MpiNotes
+from .pairwise_alltoall import PairwiseAlltoall
+from .processes import Part, ProcessComm
+from .sentinel import Sentinel
+from .watch import armed, guarded
+
+_ABORT_SECONDS = 5.0  # for the launcher to end this process, too
+_TAGS = 2**15  # what every MPI library has
+
+
+class MpiComm(ProcessComm):
+    """All ranks of MPI_COMM_WORLD.
+
+    Parameters
+    ----------
+    mpi : the module mpi4py.MPI
+    """
+
+    def __init__(self, mpi: Any, timeout: float, sentinel: Sentinel) -> None:
+        comm, notes = mpi.COMM_WORLD.Dup(), MpiNotes(mpi, lambda: self.watch.now())
+        self._mpi, self._comm = mpi, comm
+        self._exchanges, self._in_flight = 0, set[PairwiseAlltoall]()
+        super().__init__(comm.rank, comm.size, notes, (mpi.Exception,), timeout, sentinel)
+        self._only_thread = None if mpi.Query_thread() >= mpi.THREAD_MULTIPLE else threading.get_ident()
+
+    def _allreduce(self, array: np.ndarray, kind: str) -> None:
+        if array.dtype.kind == "f":  # MPI libraries differ in the order of a sum
+            super()._allreduce(array, kind)
+            return
+        what = f"allreduce {kind} {array.dtype} {array.shape}"
+        self._complete(what, lambda: self._comm.Iallreduce(self._mpi.IN_PLACE, array, op=self._mpi.SUM).Test)
+
+    def _exchange_shares(self, array: np.ndarray, counts: list[int], into: np.ndarray) -> Callable[[], bool]:
+        own = [into.shape[1]] * self.size
+        done: Callable[[], bool] = self._comm.Ialltoallv([array, counts], [into, own]).Test
+        return done
+
+    def _gather_shares(self, share: np.ndarray, counts: list[int], array: np.ndarray) -> Callable[[], bool]:
+        done: Callable[[], bool] = self._comm.Iallgatherv(share, [array, counts]).Test
+        return done
+
+    def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
+        out = np.empty(int(sizes.sum()), np.uint8)
+        starts = np.cumsum(sizes) - sizes
+        there = [out, sizes.tolist(), starts.tolist(), self._mpi.BYTE]
+        self._complete(f"allgather {kind} {len(out)} bytes", lambda: self._comm.Iallgatherv([part, self._mpi.BYTE], there).Test)
+        return out
+
+    def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
+        what = f"broadcast {kind} {len(part)} bytes from rank {root}"
+        self._complete(what, lambda: self._comm.Ibcast([part, self._mpi.BYTE], root).Test)
+
+    def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
+        out = np.empty_like(words)
+        self._complete("alltoall counts", lambda: self._comm.Ialltoall([words, self._mpi.INT64_T], [out, self._mpi.INT64_T]).Test)
+        return out
+
+    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> Flight:
+        self._exchanges += 1
+        incoming = sum(len(place) for r, place in enumerate(into) if r != self.rank)
+        what = f"alltoall {kind} {incoming} bytes"
+        letters = self._attempt(
+            what, lambda: PairwiseAlltoall(self._mpi, self._comm, self._exchanges % _TAGS, self.most_elements, parts, into)
+        )
+        self._in_flight.add(letters)  # until it is waited for: MPI writes into its memory
+
+        def wait() -> None:
+            if letters in self._in_flight:
+                self._attempt(what, lambda: self.watch.wait(letters.done, what + self._among, self._glance))
+                self._in_flight.remove(letters)
+                if letters.wrong:
+                    self._end(f"{what}: {letters.wrong}")
+
+        return Flight(lambda: self._attempt(what, letters.done), wait)
+
+    def _split(self, color: int, members: list[int]) -> Comm:
+        return _MpiPart(self, color, members)
+
+    @property
+    def cuda_aware(self) -> CudaAware:
+        return ask(self._mpi.__file__)
+
+    def start_bytes(self, parts: list[Any], into: list[Any], kind: str) -> Flight:
+        """Begin an all-to-all of what lies where the MPI library reads it: bytes of one dimension, of agreed lengths; nothing is counted."""
+        return self._start_alltoall(parts, into, kind)
+
+    def barrier(self) -> None:
+        self._complete("barrier", lambda: self._comm.Ibarrier().Test)
+
+    def _end_ranks(self, code: int) -> None:
+        with armed(2 * _ABORT_SECONDS):
+            if self._sentinel.abort(code):
+                time.sleep(_ABORT_SECONDS)
+            self._comm.Abort(code)
+
+
+class _MpiPart(Part, MpiComm):
+    """Some of the ranks."""
+
+    def __init__(self, whole: MpiComm, color: int, members: list[int]) -> None:
+        Part.__init__(self, whole, members)
+        self._mpi, self._exchanges, self._in_flight = whole._mpi, 0, whole._in_flight
+        with guarded(self.watch.timeout, "the other ranks to split", self._strike):
+            self._comm = whole._comm.Split(color, self.rank)

@@ -1,0 +1,214 @@
+"""Ranks that torchrun started, or anything else that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: no MPI is needed.
+
+Bytes move by the gloo back end of torch.distributed. Process groups are made here and not by `init_process_group`: a program
+may have its own, several threads split communicators at once, and a group is known by a name instead of by how many were made before.
+
+Of gloo's collectives only the broadcast and the all-to-all with lengths are used. A gloo message between two ranks cannot be asked
+whether it has come; these can, so every wait has its deadline.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as torch_distributed
+from torch.distributed import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from ...errors import PeerLost, UsageError
+from .base import Comm, Flight
+from .notes_store import StoreNotes
+from .processes import Part, ProcessComm
+from .sentinel import Sentinel
+from .watch import end_process, guarded
+
+_WORLDS = itertools.count()  # that this process has opened; each has keys of its own in the store
+BACKENDS = {"gloo": "ProcessGroupGloo", "nccl": "ProcessGroupNCCL"}
+_SECONDS_MORE = 60.0  # the deadline is that of `Watch`; gloo's own, which names nobody, comes after it
+
+
+def meet(timeout: float) -> tuple[Any, int, int]:
+    """The store that all ranks share, this rank and their number, by the environment.
+
+    Raises
+    ------
+    PeerLost
+        If the store is not there in time.
+    """
+    try:
+        store, rank, size = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout))))
+    except (RuntimeError, ValueError, OSError) as error:
+        where = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        raise PeerLost(f"the ranks did not meet at MASTER_ADDR:MASTER_PORT {where} within {timeout:g} s: {error}") from error
+    return PrefixStore(f"bulksample {next(_WORLDS)}", store), rank, size
+
+
+def process_group(backend: str, store: Any, name: str, rank: int, size: int, timeout: float) -> Any:
+    """A process group of torch.distributed that is registered nowhere; blocks until all its ranks have come.
+
+    Parameters
+    ----------
+    backend : str
+        A key of BACKENDS.
+    name : str
+        Alike on the ranks of the group, and never used before.
+
+    Raises
+    ------
+    UsageError
+        If this torch was built without that back end.
+    """
+    made = getattr(torch_distributed, BACKENDS[backend], None)
+    if made is None:
+        raise UsageError(f"torch {torch.__version__} was built without {backend}; mpirun, with mpi4py, would fit")
+    return made(PrefixStore(name, store), rank, size, timedelta(seconds=timeout))
+
+
+class TorchComm(ProcessComm):
+    """All ranks that share a store.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+    backend : str
+        Of the process groups; their tensors lie on the host.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: float, sentinel: Sentinel, backend: str = "gloo") -> None:
+        self.store, self.backend, self.name, self._splits = store, backend, "all", 0
+        with guarded(timeout, "the other ranks to start", end_process):
+            self._group = process_group(backend, store, self.name, rank, size, timeout + _SECONDS_MORE)
+        own = PrefixStore("notes", store.clone() if hasattr(store, "clone") else store)
+        self._store_notes = StoreNotes(own, rank, size, lambda: self.watch.now())
+        super().__init__(rank, size, self._store_notes, (RuntimeError,), timeout, sentinel)
+        self._notes.read()
+
+    def new_group(self, backend: str) -> Any:
+        """A process group of the ranks of this communicator under another back end; collective."""
+        self._splits += 1
+        name = f"{self.name}.{self._splits}-{backend}"
+        with guarded(self.watch.timeout, f"the other ranks to make a group of {backend}", self._strike):
+            return process_group(backend, self.store, name, self.rank, self.size, self.watch.timeout + _SECONDS_MORE)
+
+    def _start(self, parts: np.ndarray, lengths: list[int], into: np.ndarray, incoming: list[int]) -> Callable[[], bool]:
+        """Begin an all-to-all of one-dimensional arrays, by numbers of entries for and from each rank; int64 or bytes."""
+        options = torch_distributed.AllToAllOptions()
+        return ended(self._group.alltoall_base(torch.from_numpy(into), torch.from_numpy(parts), incoming, lengths, options))
+
+    def _exchange_shares(self, array: np.ndarray, counts: list[int], into: np.ndarray) -> Callable[[], bool]:
+        size = array.itemsize
+        return self._start(_bytes(array), [size * count for count in counts], _bytes(into), [size * into.shape[1]] * self.size)
+
+    def _gather_shares(self, share: np.ndarray, counts: list[int], array: np.ndarray) -> Callable[[], bool]:
+        return self._spread(_bytes(share), _bytes(array), [array.itemsize * count for count in counts])
+
+    def _spread(self, part: np.ndarray, out: np.ndarray, sizes: list[int]) -> Callable[[], bool]:
+        """Begin to send the same bytes to every rank; as many as all ranks receive are held for that."""
+        return self._start(np.tile(part, self.size), [len(part)] * self.size, out, sizes)
+
+    def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
+        out = np.empty(int(sizes.sum()), np.uint8)
+        self._complete(f"allgather {kind} {len(out)} bytes", lambda: self._spread(part, out, sizes.tolist()))
+        return out
+
+    def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
+        options = torch_distributed.BroadcastOptions()
+        options.rootRank, options.rootTensor = root, 0
+        what = f"broadcast {kind} {len(part)} bytes from rank {root}"
+        self._complete(what, lambda: ended(self._group.broadcast([torch.from_numpy(part)], options)))
+
+    def _alltoall_words(self, words: np.ndarray, what: str = "alltoall counts") -> np.ndarray:
+        out = np.empty_like(words)
+        ones = [1] * self.size
+        self._complete(what, lambda: self._start(words, ones, out, ones))
+        return out
+
+    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> Flight:
+        """One message to each rank whatever its length: gloo counts bytes in 64 bits."""
+        outgoing, incoming = [len(part) for part in parts], [len(place) for place in into]
+        outgoing[self.rank] = incoming[self.rank] = 0  # it lies there already
+        held = np.concatenate([part[:length] for part, length in zip(parts, outgoing, strict=True)])
+        out = np.empty(sum(incoming), np.uint8)
+        what = f"alltoall {kind} {len(out)} bytes"
+        landed = self._attempt(what, lambda: self._start(held, outgoing, out, incoming))
+        places = list(zip(np.split(out, np.cumsum(incoming)[:-1]), into, incoming, strict=True))
+
+        def wait() -> None:
+            if places:
+                self._attempt(what, lambda: self.watch.wait(landed, what + self._among, self._glance))
+            while places:
+                came, place, length = places.pop()
+                place[:length] = came
+
+        return Flight(lambda: self._attempt(what, landed), wait)
+
+    def _split(self, color: int, members: list[int]) -> Comm:
+        self._splits += 1
+        return _TorchPart(self, f"{self.name}.{self._splits}-{color}", members)
+
+    def barrier(self) -> None:
+        if self.size > 1:
+            self._alltoall_words(np.zeros(self.size, np.int64), "barrier")
+
+    def leave(self, patience: float | None, reason: str = "") -> bool:
+        if not super().leave(patience, reason):
+            return False
+        del self._group  # its threads would be in the way of the interpreter's end
+        return True
+
+    def _glance(self, waited: float) -> None:
+        super()._glance(waited)
+        self._follow()
+
+    def _strike(self, report: str) -> None:
+        with suppress(*self._faults):
+            self._follow()
+        super()._strike(report)
+
+    def _follow(self) -> None:
+        """Leave where another rank has told why all must."""
+        if (code := self._store_notes.ended()) is not None:
+            self._sentinel.say("told")
+            os._exit(code)
+
+    def _end_ranks(self, code: int) -> None:
+        """The others leave when they look at the notes, or when gloo loses this one; torchrun ends them as well."""
+        with suppress(*self._faults):
+            self._store_notes.end(code)
+        self._sentinel.say("told")
+        os._exit(code)
+
+
+class _TorchPart(Part, TorchComm):
+    """Some of the ranks, in a process group of their own."""
+
+    def __init__(self, whole: TorchComm, name: str, members: list[int]) -> None:
+        Part.__init__(self, whole, members)
+        self.store, self.backend, self.name, self._splits = whole.store, whole.backend, name, 0
+        self._store_notes = whole._store_notes
+        with guarded(self.watch.timeout, "the other ranks to split", self._strike):
+            more = self.watch.timeout + _SECONDS_MORE
+            self._group = process_group(self.backend, self.store, name, self.rank, self.size, more)
+
+
+def ended(work: Any) -> Callable[[], bool]:
+    """Whether a collective has ended; raises what it ended with."""
+
+    def done() -> bool:
+        if work.is_completed():
+            work.wait()
+            return True
+        return False
+
+    return done
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,1 @@
+"""Predicted messages and bytes of every exchange."""

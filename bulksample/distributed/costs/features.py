@@ -1,0 +1,61 @@
+"""What `RowExchange` sends on a process grid: opening it, with the filling of its cache, and a fetch. Predicted; nothing moves here.
+
+Every process column exchanges the rows of a matrix of f columns among its g = p / c ranks, rank i of them holding block row i.
+Opening compares five numbers. A cache with room for m rows is filled from candidates: block row i names its m_i = min(m, own rows)
+hottest, and sends the h_i of them that are among the m hottest of all.
+
+======== ======================================================= ===========================
+kind     bytes that rank i sends in opening                      messages
+======== ======================================================= ===========================
+control  40 (g - 1), and with a cache (8 + 16 m_i) (g - 1) more  g - 1, 4 (g - 1) with a cache
+features row_bytes(f) * h_i (g - 1)                              g - 1 with a cache, else 0
+======== ======================================================= ===========================
+
+What a fetch sends stands in `exchange`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..comm.primitives import Traffic
+from ..comm.threads import SerialComm
+from ..matrix.cache import hottest
+from ..matrix.codec import codec_named
+from ..matrix.exchange import predict
+
+ByRank = list[dict[str, Traffic]]  # for each of p ranks, kind to (messages, bytes)
+
+
+def kept(n: int, width: int, codec: str, cache_bytes: int, access_count: np.ndarray) -> np.ndarray:
+    """The places that every cache will hold, ascending; `heat` is that of all places, shape (n,)."""
+    room = min(n, cache_bytes // max(1, codec_named(codec).row_bytes(width)))
+    return hottest(SerialComm(), 0, np.asarray(access_count, np.float64), room)
+
+
+def opened(
+    replication: int, bounds: np.ndarray, width: int, codec: str = "fp32", cache_bytes: int = 0, access_count: np.ndarray | None = None
+) -> ByRank:
+    """What every rank sends when a `RowExchange` is made in each process column."""
+    others, n = len(bounds) - 2, int(bounds[-1])
+    if not cache_bytes or access_count is None:
+        column = [{"control": Traffic(others, 40 * others), "features": Traffic(0, 0)} for _ in bounds[1:]]
+    else:
+        row_bytes = codec_named(codec).row_bytes(width)
+        candidates = np.minimum(min(n, cache_bytes // max(1, row_bytes)), np.diff(bounds)).tolist()
+        hot = np.diff(np.searchsorted(kept(n, width, codec, cache_bytes, access_count), bounds)).tolist()
+        column = [
+            {"control": Traffic(4 * others, (48 + 16 * m) * others), "features": Traffic(others, row_bytes * h * others)}
+            for m, h in zip(candidates, hot, strict=True)
+        ]
+    return [sent for sent in column for _ in range(replication)]
+
+
+def fetched(
+    replication: int, asked: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str = "fp32", cached: np.ndarray | None = None
+) -> ByRank:
+    """What every rank sends in a fetch in which rank r asks for the places ``asked[r]``: each process column by itself."""
+    columns = [predict(asked[j::replication], bounds, width, codec, cached) for j in range(replication)]
+    return [sent for process_row in zip(*columns, strict=True) for sent in process_row]

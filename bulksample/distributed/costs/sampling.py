@@ -1,0 +1,252 @@
+"""Messages and bytes of every exchange of a partitioned graph, predicted from its layout: nothing moves here.
+
+On a p/c x c grid, let a rank bring k minibatches of R rows in all. E entries are drawn from those rows, or kept of them. N_m is what
+P = Q A holds in the columns of block m, and N^j what Q^j A holds, Q^j being the part of Q whose vertices process column j works on.
+U are the distinct rows that the rank names and D their entries; U' and D' those that its whole process row names in the block column
+of a stage. v is 8 where the matrix holds values, else 0. Bytes that are sent:
+
+======================== ============== ==================================== ==========================================
+operation                among          by the rank that asks                back to it
+======================== ============== ==================================== ==========================================
+owner: sample_rows       process column 16 k to each, 4 R in all (8 R named) 4 R + 4 E in all
+owner: restrict          process column the same, 16 k + 4 C to each         4 R + 4 E in all (4 R + 12 E with shares)
+owner: left_multiply     process column 16 k + 4 R to each                   4 k + 12 N_m from each m
+owner: sample_layer      process column 16 k + 4 R to each                   4 k + 12 min(N_m, s + 1) from each m
+rows: sample_rows,       process row    4 U to each                          4 U + (4 + v) D in all
+restrict                 process column 4 U' to one, in each stage           4 U' + (4 + v) D'
+rows: left_multiply,     process row    16 k + 4 R to each                   4 k + 12 N^j from each j
+sample_layer             process column 4 U' to one, in each stage           4 U' + (4 + v) D'
+======================== ============== ==================================== ==========================================
+
+C are the selected columns; the minimum is taken in each minibatch. What a rank has for itself is not sent. `rows-oblivious` asks
+nobody in the stages, and U', D' are the whole block row. Every nonempty part for another rank is a message; every all-to-all among
+g ranks adds g - 1 messages and 8 (g - 1) bytes of kind control, from each (see `Comm`).
+
+Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024; what it prints is
+in `published`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...adjacency import Entries, LocalAdjacency
+from ...backends.base import Backend
+from ...errors import UsageError
+from ...rng import Draw, Law
+from ...selection import Selection
+from ...sparse import CSR
+from ..matrix.layout import Layout
+from ..matrix.packets import by_owner
+from .collectives import ID, VALUE, Members, Sent, nothing
+
+
+class BlockRowCosts(ABC):
+    """What the ranks send in the collectives of a `BlockRowAdjacency`.
+
+    Methods take what each rank brings, p selections in rank order. What a first layer-wise call sends beyond that is in `first_use`.
+
+    Parameters
+    ----------
+    ranks, replication : p and c
+    matrix : CSR, shape (n, n)
+        The whole of A.
+    backend : Backend
+        Who multiplies: how large a product is, is known by making it.
+    layout : Layout, optional
+        Of p / c block rows; even ones unless given.
+
+    Raises
+    ------
+    UsageError
+        If c does not divide p, or the layout does not fit.
+    """
+
+    def __init__(self, ranks: int, replication: int, matrix: CSR, backend: Backend, layout: Layout | None = None) -> None:
+        if replication < 1 or ranks % replication:
+            raise UsageError(f"replication must divide the number of ranks: got c = {replication} with p = {ranks}")
+        self.ranks, self.replication, self.rows = ranks, replication, ranks // replication
+        self.whole, self.weighted = LocalAdjacency(matrix, backend), matrix.values is not None
+        self.layout = layout or Layout.even(matrix.shape[0], self.rows)
+        n, dealt, blocks = matrix.shape[0], self.layout.n, self.layout.blocks
+        if (dealt, blocks) != (n, self.rows):
+            raise UsageError(f"the layout must deal {n} rows to {self.rows} blocks; got {dealt} rows in {blocks}")
+        self.column, self.row = Members("column", self.rows, replication), Members("row", self.rows, replication)
+
+    @abstractmethod
+    def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> Sent:
+        """What `Adjacency.sample_rows` sends."""
+
+    @abstractmethod
+    def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> Sent:
+        """What `Adjacency.left_multiply` sends."""
+
+    @abstractmethod
+    def sample_layer(self, asked: Sequence[Selection], entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> Sent:
+        """What `Adjacency.sample_layer` sends."""
+
+    @abstractmethod
+    def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> Sent:
+        """What `Adjacency.restrict` sends."""
+
+    def first_use(self, entries: Entries) -> Sent:
+        """What the first layer-wise call with these entries adds, once.
+
+        Squares need the longest column of A: n counts of 8 bytes go to the owners of their ranges, then one number from each.
+        """
+        if entries != "squares":
+            return nothing(self.rows, self.replication)
+        widths = np.broadcast_to(np.diff(self.layout.bounds), (self.rows, self.replication, self.rows))
+        return self.column.alltoall(8 * widths) + self.column.allgather(self._on_grid([8] * self.ranks))
+
+    def _on_grid(self, values: ArrayLike) -> np.ndarray:
+        """What is known of each rank: int64, shape (p / c, c, ...)."""
+        found = np.array(values, np.int64)
+        return found.reshape(self.rows, self.replication, *found.shape[1:])
+
+    def _to_each(self, members: Members, asked: Sequence[Selection]) -> Sent:
+        """Every selection whole, to all members."""
+        minibatches, rows = (members.to_each(self._on_grid(sizes)) for sizes in ([len(q) for q in asked], [len(q.vertices) for q in asked]))
+        return members.selections(minibatches, rows, asked[0].own_names is not None)
+
+    def _stored(self, entries: Entries) -> bool:
+        """Whether the matrix with these entries holds values."""
+        return entries == "squares" or (entries == "weights" and self.weighted)
+
+
+class OwnerCosts(BlockRowCosts):
+    """What `OwnerAdjacency` sends."""
+
+    def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> Sent:
+        drawn = self._drawn(fanout, draw.law)
+        rows, picks = self._by_owner(asked), self._by_owner(asked, [drawn[q.vertices] for q in asked])
+        return self._to_owners(asked, rows) + self.column.answers(rows, picks, values=False)
+
+    def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> Sent:
+        backend, pattern = self.whole.backend, self.whole.matrix.with_values(None)
+        kept = [np.diff(backend.restrict(pattern, *pair).pointers) for pair in zip(rows, columns, strict=True)]
+        asked, edges = self._by_owner(rows), self._by_owner(rows, kept)
+        return self._to_owners(rows, asked) + self._to_each(self.column, columns) + self.column.answers(asked, edges, shares)
+
+    def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> Sent:
+        return self._sums(asked, entries, most=self.layout.n)
+
+    def sample_layer(self, asked: Sequence[Selection], entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> Sent:
+        return self._sums(asked, entries, most=self.layout.n if fanout < 0 else fanout + 1)
+
+    def first_use(self, entries: Entries) -> Sent:
+        """And the column blocks: a count for each row of block row i and, entry by entry, its part in the columns of block m."""
+        matrix, blocks = self.whole.matrix, self.layout.blocks_of
+        pair = blocks(matrix.row_of_entry()) * self.rows + blocks(matrix.indices)
+        crossing = np.bincount(pair, minlength=self.rows**2).reshape(self.rows, 1, self.rows).repeat(self.replication, axis=1)
+        counts = np.broadcast_to(np.diff(self.layout.bounds)[:, None, None], crossing.shape)
+        sent = super().first_use(entries) + self.column.alltoall(ID * counts) + self.column.alltoall(ID * crossing)
+        return sent + self.column.alltoall(VALUE * crossing) if self._stored(entries) else sent
+
+    def _sums(self, asked: Sequence[Selection], entries: Entries, most: int) -> Sent:
+        """Column sums from every range, at most so many of each minibatch."""
+        sizes = []
+        for q in asked:
+            product = self.whole.left_multiply(q, entries)
+            place = product.row_of_entry() * self.rows + self.layout.blocks_of(product.indices)
+            of_range = np.bincount(place, minlength=len(q) * self.rows).reshape(len(q), self.rows)
+            sizes.append(np.minimum(of_range, most).sum(axis=0))
+        minibatches = self.column.to_each(self._on_grid([len(q) for q in asked]))
+        return self._to_each(self.column, asked) + self.column.answers(minibatches, self._on_grid(sizes), values=True)
+
+    def _to_owners(self, asked: Sequence[Selection], rows: np.ndarray) -> Sent:
+        minibatches = self.column.to_each(self._on_grid([len(q) for q in asked]))
+        return self.column.selections(minibatches, rows, asked[0].own_names is not None)
+
+    def _by_owner(self, asked: Sequence[Selection], each: Sequence[np.ndarray] | None = None) -> np.ndarray:
+        """The rows of every block that a rank asks for, or the sum of a number of each: shape (p / c, c, p / c)."""
+        numbers = each or [np.ones(len(q.vertices)) for q in asked]
+        owners = [self.layout.blocks_of(q.vertices) for q in asked]
+        return self._on_grid([np.bincount(block, number, self.rows) for block, number in zip(owners, numbers, strict=True)])
+
+    def _drawn(self, fanout: int, law: Law) -> np.ndarray:
+        """How many picks each row of A yields; draws by weight pass over entries of weight zero."""
+        matrix = self.whole.matrix
+        if fanout < 0:
+            return matrix.degrees
+        if law is Law.REPLACEMENT:
+            return np.where(matrix.degrees > 0, fanout, 0)
+        by_weight = law in (Law.RACE, Law.LABOR) and matrix.values is not None
+        able = np.bincount(matrix.row_of_entry()[matrix.entries() > 0], minlength=self.layout.n) if by_weight else matrix.degrees
+        return np.minimum(able, fanout)
+
+
+class RowsCosts(BlockRowCosts):
+    """What `RowsAdjacency` sends.
+
+    Attributes
+    ----------
+    works_on : int64, shape (p / c,)
+        The process column that works on each block column; `ProcessGrid.block_columns` seen from the other side.
+    """
+
+    def __init__(
+        self, ranks: int, replication: int, matrix: CSR, backend: Backend, layout: Layout | None = None, oblivious: bool = False
+    ) -> None:
+        super().__init__(ranks, replication, matrix, backend, layout)
+        self.oblivious = oblivious
+        self.works_on = np.repeat(np.arange(replication), [len(part) for part in np.array_split(np.arange(self.rows), replication)])
+        cuts = np.searchsorted(self.works_on, np.arange(replication + 1))
+        self.shares = Layout(self.layout.bounds[cuts], self.layout.order, self.layout.position)  # a block for each process column
+
+    def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> Sent:
+        return self._fetched(asked)
+
+    def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> Sent:
+        return self._fetched(rows)
+
+    def sample_layer(self, asked: Sequence[Selection], entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> Sent:
+        return self.left_multiply(asked, entries)
+
+    def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> Sent:
+        sizes = [[self.whole.left_multiply(part, entries).nnz for part in by_owner(q, self.shares).parts] for q in asked]
+        minibatches = self.row.to_each(self._on_grid([len(q) for q in asked]))
+        back = self.row.answers(minibatches, self._on_grid(sizes), values=True)
+        return self._to_each(self.row, asked) + self._stages([q.vertices for q in asked], self._stored(entries)) + back
+
+    def _fetched(self, asked: Sequence[Selection]) -> Sent:
+        """To each rank the rows that it names, once each."""
+        named = [np.unique(q.vertices) for q in asked]
+        ids = self.row.to_each(self._on_grid([len(own) for own in named]))
+        rows, entries = (self._on_grid(counts) for counts in self._counted(named, self.shares))
+        return self.row.alltoall(ID * ids) + self._stages(named, self.weighted) + self.row.answers(rows, entries, self.weighted)
+
+    def _stages(self, named: Sequence[np.ndarray], values: bool) -> Sent:
+        """To all members of a process row the rows that one of them names, or all rows; block row k in its own process column."""
+        together = [np.unique(np.concatenate(named[first : first + self.replication])) for first in range(0, self.ranks, self.replication)]
+        rows, entries = self._counted([np.arange(self.layout.n)] * self.rows if self.oblivious else together, self.layout)
+        sent = nothing(self.rows, self.replication)
+        for k, j in enumerate(self.works_on):
+            asked, found = np.zeros((2, self.rows, self.replication, self.rows), np.int64)
+            asked[:, j, k], found[:, j, k] = rows[:, k], entries[:, k]
+            stage = self.column.answers(asked, found, values)
+            if not self.oblivious:
+                stage += self.column.alltoall(ID * asked)
+            sent[..., j] += stage[..., j]
+        return sent
+
+    def _counted(self, lists: Sequence[np.ndarray], layout: Layout) -> tuple[np.ndarray, np.ndarray]:
+        """For each list, its vertices in every block and their entries of A: int64, shape (lists, blocks)."""
+        blocks, degrees = [layout.blocks_of(vertices) for vertices in lists], self.whole.matrix.degrees
+        rows = [np.bincount(block, minlength=layout.blocks) for block in blocks]
+        entries = [np.bincount(block, degrees[vertices], layout.blocks) for block, vertices in zip(blocks, lists, strict=True)]
+        return np.array(rows, np.int64), np.array(entries, np.int64)
+
+
+def costs_of(
+    exchange: str, ranks: int, replication: int, matrix: CSR, backend: Backend, layout: Layout | None = None
+) -> OwnerCosts | RowsCosts:
+    """The costs of an exchange by its name: owner, rows or rows-oblivious."""
+    if exchange == "owner":
+        return OwnerCosts(ranks, replication, matrix, backend, layout)
+    return RowsCosts(ranks, replication, matrix, backend, layout, oblivious=exchange == "rows-oblivious")

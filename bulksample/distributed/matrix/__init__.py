@@ -1,0 +1,1 @@
+"""A graph and its features in block rows over a process grid."""

@@ -1,0 +1,149 @@
+"""How a row of numbers looks while it travels: a table of codecs from float32 to fewer bytes and back.
+
+A codec costs a line in `CODECS`. Some take number by number, some round a row to codes on a grid of its own. Rows that stay on
+their rank pass through it too, so that what is fetched is a function of the matrix and the codec, on any number of ranks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from ... import backends
+from ...backends.base import Backend, Noise
+from ...errors import DataError, UsageError
+from ...rng import MAX_LAYERS, Purpose, tag
+
+_PIECE = 2**16  # rows looked at together
+_BYTE = np.dtype(np.uint8)
+
+
+class Codec(ABC):
+    """From rows of shape (m, f) to what travels, `dtype` of shape (m, columns(f)), and back."""
+
+    name: str
+    dtype: np.dtype
+
+    @abstractmethod
+    def encode(self, rows: np.ndarray, names: np.ndarray | None = None) -> np.ndarray:
+        """What travels of float32 or float16 rows, and what random words call each of them, int32, shape (m,).
+
+        Raises `DataError` where a number cannot be held.
+        """
+
+    @abstractmethod
+    def decode(self, rows: np.ndarray, width: int | None = None) -> np.ndarray:
+        """float32, shape (m, width); as wide as what travels unless said."""
+
+    def columns(self, width: int) -> int:
+        """Of what travels of a row of f numbers."""
+        return width
+
+    def row_bytes(self, width: int) -> int:
+        return self.columns(width) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Entrywise(Codec):
+    """Number by number: exact, or rounded to nearest, ties to even. Not-a-number stays not-a-number."""
+
+    name: str
+    dtype: np.dtype
+    _encode: Callable[[np.ndarray], np.ndarray]
+    _decode: Callable[[np.ndarray], np.ndarray]
+
+    def encode(self, rows: np.ndarray, names: np.ndarray | None = None) -> np.ndarray:
+        out = np.empty(rows.shape, self.dtype)
+        for first in range(0, len(rows), _PIECE):
+            piece = rows[first : first + _PIECE]
+            out[first : first + _PIECE] = self._encode(piece)
+            if self.dtype.itemsize < piece.itemsize:
+                self._refuse_overflow(piece, out[first : first + _PIECE])
+        return out
+
+    def decode(self, rows: np.ndarray, width: int | None = None) -> np.ndarray:
+        return self._decode(rows)
+
+    def _refuse_overflow(self, before: np.ndarray, after: np.ndarray) -> None:
+        lost = np.isinf(self._decode(after)) & np.isfinite(before)
+        if lost.any():
+            raise DataError(f"codec {self.name} cannot hold {before[lost][0]}: it becomes infinite; codec fp32 would fit")
+
+
+@dataclass(frozen=True)
+class Rounded(Codec):
+    """Rows as b-bit codes beside a header of 4 bytes, by `Backend.quantise`: ceil(f b / 8) + 4 bytes.
+
+    The noise is that of the name of a row and of the column, the same at every time: a row has one rounding, which does
+    not depend on who asks for it.
+    """
+
+    name: str
+    bits: int
+    dtype: np.dtype = _BYTE
+
+    def encode(self, rows: np.ndarray, names: np.ndarray | None = None) -> np.ndarray:
+        assert names is not None
+        single = np.ascontiguousarray(rows, np.float32)
+        return _backend().quantise(single, self.bits, np.ascontiguousarray(names, np.int32), _FIXED)
+
+    def decode(self, rows: np.ndarray, width: int | None = None) -> np.ndarray:
+        assert width is not None
+        return _backend().dequantise(rows, width, self.bits)
+
+    def columns(self, width: int) -> int:
+        return -(-width * self.bits // 8) + 4
+
+
+_FIXED = Noise(0, tag(Purpose.ROUNDING, MAX_LAYERS - 1, 0))  # messages of hidden layers name lower ones
+
+
+@cache
+def _backend() -> Backend:
+    return backends.make(threads=1)
+
+
+def codec_named(name: str) -> Codec:
+    """The codec of a name; raises `UsageError` for an unknown one."""
+    if name not in CODECS:
+        raise UsageError(f"there is no codec {name!r}; {', '.join(CODECS)} would fit")
+    return CODECS[name]
+
+
+def _to_half(rows: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # looked for afterwards
+        return rows.astype(np.float16)
+
+
+def _to_bfloat16(rows: np.ndarray) -> np.ndarray:
+    """The upper 16 bits of float32, rounded: adding 0x7fff and the last bit that stays carries exactly when it should."""
+    bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
+    upper = bits >> np.uint32(16)
+    rounded = (bits + (np.uint32(0x7FFF) + (upper & np.uint32(1)))) >> np.uint32(16)
+    quiet = upper | np.uint32(0x40)  # a carry would turn some of not-a-number into infinity or zero
+    return np.where(np.isnan(rows), quiet, rounded).astype(np.uint16)
+
+
+def _from_bfloat16(rows: np.ndarray) -> np.ndarray:
+    return (rows.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def _to_single(rows: np.ndarray) -> np.ndarray:
+    return rows.astype(np.float32, copy=False)
+
+
+CODECS: dict[str, Codec] = {
+    codec.name: codec
+    for codec in (
+        Entrywise("fp32", np.dtype(np.float32), _to_single, _to_single),
+        Entrywise("fp16", np.dtype(np.float16), _to_half, _to_single),
+        Entrywise("bf16", np.dtype(np.uint16), _to_bfloat16, _from_bfloat16),
+        Rounded("int8", 8),
+        Rounded("int4", 4),
+        Rounded("int2", 2),
+    )
+}

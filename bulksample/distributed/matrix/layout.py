@@ -1,0 +1,87 @@
+"""Where the rows of a distributed matrix live: which block row a vertex lies in, and at which place there.
+
+Vertices keep their ids everywhere, in columns, in minibatches and in the counters of random numbers, so a layout never
+changes what is drawn. Places are what a rank computes with: block row i is the places ``bounds[i]:bounds[i + 1]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import UsageError
+from ...sparse import MAX_VERTICES, frozen
+from .partition import Partition, block_bounds
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The rows of n vertices in block rows.
+
+    Parameters
+    ----------
+    bounds : int64, shape (blocks + 1,)
+        Ascending from 0 to n; some blocks may be empty.
+    order, position : int32, shape (n,), optional
+        The vertex at each place, and the place of each vertex. Vertices ascend within a block. Without them places are
+        vertices, and the layout takes no memory.
+
+    Raises
+    ------
+    UsageError
+        If the bounds do not ascend from 0.
+    """
+
+    bounds: np.ndarray
+    order: np.ndarray | None = None
+    position: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bounds", frozen(checked_bounds(self.bounds)))
+
+    @staticmethod
+    def even(n: int, blocks: int) -> Layout:
+        """Consecutive vertices, as evenly as can be."""
+        return Layout(block_bounds(n, blocks))
+
+    @staticmethod
+    def of(partition: Partition) -> Layout:
+        """A block row for each part."""
+        if (np.diff(partition.assignment) >= 0).all():
+            return Layout(partition.bounds)
+        return Layout(partition.bounds, partition.order, partition.position)
+
+    @property
+    def n(self) -> int:
+        return int(self.bounds[-1])
+
+    @property
+    def blocks(self) -> int:
+        return len(self.bounds) - 1
+
+    def places(self, vertices: np.ndarray) -> np.ndarray:
+        """The place of each vertex, in the dtype of the vertices or int32."""
+        return vertices if self.position is None else self.position[vertices]
+
+    def vertices(self, places: np.ndarray) -> np.ndarray:
+        """The vertex at each place, in the dtype of the places or int32."""
+        return places if self.order is None else self.order[places]
+
+    def members(self, block: int) -> np.ndarray:
+        """The vertices of a block row, ascending: int32."""
+        first, last = int(self.bounds[block]), int(self.bounds[block + 1])
+        return np.arange(first, last, dtype=np.int32) if self.order is None else self.order[first:last]
+
+    def blocks_of(self, vertices: np.ndarray) -> np.ndarray:
+        """The block row of each vertex: int64."""
+        return np.searchsorted(self.bounds, self.places(vertices), side="right") - 1
+
+
+def checked_bounds(bounds: np.ndarray) -> np.ndarray:
+    """The bounds of block rows as int64, or `UsageError`."""
+    bounds = np.asarray(bounds)
+    ascending = bounds.dtype.kind == "i" and bounds.ndim == 1 and len(bounds) > 1 and bounds[0] == 0 and (np.diff(bounds) >= 0).all()
+    if not ascending or bounds[-1] > MAX_VERTICES:
+        raise UsageError(f"bounds must be integers that ascend from 0 to at most {MAX_VERTICES}; got {bounds.tolist()}")
+    return bounds.astype(np.int64)

@@ -1,0 +1,209 @@
+"""Opening a graph: the whole of it on every rank, or a block row on each.
+
+Either way a rank ends up with an `Adjacency` and with all seeds of the split; minibatches do not depend on which.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...adjacency import Adjacency, LocalAdjacency
+from ...backends.base import Backend
+from ...data import store
+from ...data.manifest import load_manifest
+from ...errors import BackendUnavailable, DataError, UsageError
+from ..comm.base import Comm
+from . import partition as partitions
+from .block_rows import BlockRowAdjacency
+from .graph_block import GraphBlock, load_block
+from .grid import ProcessGrid
+from .layout import Layout
+from .owner import OwnerAdjacency
+from .packets import KIND
+from .partition import Partition
+from .spgemm15d import RowsAdjacency
+
+PLACEMENTS = ("replicated", "partitioned")
+EXCHANGES = ("owner", "rows", "rows-oblivious")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the graph lies and how it is multiplied with.
+
+    Parameters
+    ----------
+    graph : {"replicated", "partitioned"}
+        Partitioned, rank (i, j) of the process grid reads block row i of p / c, and no more.
+    replication : int
+        c; 1 where the graph is replicated.
+    exchange : {"owner", "rows", "rows-oblivious"}
+    partition : str
+        Which block row a vertex lies in: ``block``, ``random``, ``metis`` or ``super`` (see `distributed.matrix.partition`), or the file
+        of a `Partition` of p / c parts.
+
+    Raises
+    ------
+    UsageError
+        If a name is unknown, or a grid is asked for where the graph is replicated.
+    """
+
+    graph: str = "replicated"
+    replication: int = 1
+    exchange: str = "owner"
+    partition: str = "block"
+
+    def __post_init__(self) -> None:
+        if self.graph not in PLACEMENTS:
+            raise UsageError(f"graph must be one of {', '.join(PLACEMENTS)}; got {self.graph!r}")
+        if self.exchange not in EXCHANGES:
+            raise UsageError(f"exchange must be one of {', '.join(EXCHANGES)}; got {self.exchange!r}")
+        if not self.partitioned and (self.replication, self.exchange) != (1, "owner"):
+            raise UsageError(
+                f"replication and exchange are of a graph in block rows; got c = {self.replication} and {self.exchange} with the graph "
+                "replicated: graph partitioned would fit"
+            )
+        if self.partition not in partitions.KINDS and not Path(self.partition).is_file():
+            raise UsageError(f"partition must be one of {', '.join(partitions.KINDS)} or a file; got {self.partition!r}")
+
+    @property
+    def partitioned(self) -> bool:
+        return self.graph == "partitioned"
+
+    @property
+    def oblivious(self) -> bool:
+        return self.exchange == "rows-oblivious"
+
+
+@dataclass(frozen=True, eq=False)
+class OpenBlock:
+    """A graph in block rows as one rank holds it."""
+
+    grid: ProcessGrid
+    layout: Layout
+    block: GraphBlock
+    placement: Placement
+
+    def adjacency(self, backend: Backend) -> BlockRowAdjacency:
+        """A, for samplers; its collectives are those of the grid."""
+        if self.placement.exchange == "owner":
+            return OwnerAdjacency(self.grid, self.block.adjacency, backend, self.layout)
+        return RowsAdjacency(self.grid, self.block.adjacency, backend, self.layout, self.placement.oblivious)
+
+    def seeds(self, split: str | None) -> np.ndarray:
+        """The vertices of a split of the whole graph, or the default seeds: int32, ascending, alike on every rank.
+
+        Collective in the process column: 4 bytes per seed go to each other member.
+
+        Raises
+        ------
+        UsageError
+            If the graph has no such split.
+        """
+        mask = self.own_seeds(split)
+        return np.arange(self.block.n, dtype=np.int32) if mask is None else np.sort(self.gathered(self.block.vertices[mask]))
+
+    def classes(self, split: str | None) -> np.ndarray:
+        """The class of each of those seeds: int64, in their order; 12 bytes per seed go to each other member."""
+        assert self.block.labels is not None
+        mask = self.own_seeds(split)
+        own = slice(None) if mask is None else mask
+        return self.gathered(self.block.labels[own])[np.argsort(self.gathered(self.block.vertices[own]))]
+
+    def own_seeds(self, split: str | None) -> np.ndarray | None:
+        """Which rows of this block are seeds: bool; None where all are. Collective in the process column."""
+        block = self.block
+        if split not in (None, "all", *block.masks):
+            raise UsageError(f"graph {block.name!r} has no {split!r} split; it has {', '.join([*block.masks, 'all'])}")
+        mask = None if split == "all" else block.masks.get(split or "train")
+        if mask is None or split:
+            return mask
+        some = self.grid.column_comm.allgather(np.array([mask.any()]), KIND).any()
+        return mask if some else None
+
+    def times_named(self) -> np.ndarray:
+        """How many rows of A name each row of this block: int64, shape (m,); see `counted`."""
+        return self.counted(self.block.adjacency.indices)
+
+    def counted(self, vertices: np.ndarray) -> np.ndarray:
+        """How often the members of the process column name each row of this block: int64, shape (m,).
+
+        Collective in the process column: n counts of 8 bytes go to their owners.
+        """
+        counts = np.bincount(self.layout.places(vertices), minlength=self.block.n)
+        return np.sum(self.grid.column_comm.alltoall(np.split(counts, self.layout.bounds[1:-1]), KIND), axis=0)
+
+    def gathered(self, own: np.ndarray) -> np.ndarray:
+        """What the blocks hold, one after the other; collective in the process column (kind "topology")."""
+        column = self.grid.column_comm
+        counts = column.allgather(np.array([len(own)]), KIND)[:, 0]
+        return column.allgather_rows(np.ascontiguousarray(own), counts, KIND)
+
+
+def open_block(
+    directory: str | os.PathLike[str], placement: Placement, comm: Comm, seed: int = 0, features: bool = True, label: str | None = None
+) -> OpenBlock:
+    """Read this rank's block row of a store; collective.
+
+    Parameters
+    ----------
+    seed : int
+        Of the partitions that are made at random.
+    features : bool
+        Without them they are not read.
+    label : str, optional
+        Another column as the label.
+
+    Raises
+    ------
+    UsageError
+        On every rank, if c or the partition does not fit.
+    """
+    grid = ProcessGrid(comm, placement.replication)
+    layout = _layout(directory, placement.partition, grid, seed)
+    return OpenBlock(grid, layout, load_block(directory, layout.members(grid.row), features, label), placement)
+
+
+def open_for_sampling(
+    directory: str | os.PathLike[str], split: str | None, comm: Comm, backend: Backend, placement: Placement, seed: int = 0
+) -> tuple[Adjacency, np.ndarray]:
+    """The adjacency of a store without its features, and the seeds of a split; see `Placement` and `OpenBlock.seeds`."""
+    if not placement.partitioned:
+        graph = store.load(directory, features=False)
+        return LocalAdjacency(graph.adjacency, backend), graph.seeds(split) if split else graph.default_seeds()
+    opened = open_block(directory, placement, comm, seed, features=False)
+    return opened.adjacency(backend), opened.seeds(split)
+
+
+def _layout(directory: str | os.PathLike[str], how: str, grid: ProcessGrid, seed: int) -> Layout:
+    """The layout that a name or a file says. METIS needs the whole structure: rank 0 reads it, and tells the others (4 n bytes)."""
+    n, parts = load_manifest(Path(directory)).vertices, grid.rows
+    if how == "block":
+        return Layout.even(n, parts)
+    if how == "random":
+        return Layout.of(partitions.random(n, parts, seed))
+    made, fault = None, ["", ""]
+    if grid.comm.rank == 0:
+        try:
+            made = _partition(directory, how, n, parts, seed)
+        except (DataError, UsageError, BackendUnavailable) as error:
+            fault = [type(error).__name__, str(error)]
+    kind, text = grid.comm.gather_control(fault)[0]
+    if kind:
+        raise (DataError if kind == "DataError" else UsageError)(text)
+    assignment = np.empty(n, np.int32) if made is None else made.assignment.copy()
+    return Layout.of(Partition(parts, grid.comm.broadcast(assignment, KIND)))
+
+
+def _partition(directory: str | os.PathLike[str], how: str, n: int, parts: int, seed: int) -> Partition:
+    """A partition that needs the whole structure, or a file."""
+    if how in partitions.KINDS:
+        return partitions.make(how, store.load(directory, features=False).adjacency, parts, seed)
+    made = Partition.load(how)
+    if (made.n, made.parts) != (n, parts):
+        raise DataError(f"{how} deals {made.n} vertices to {made.parts} parts; p / c = {parts} parts of {n} vertices would fit")
+    return made

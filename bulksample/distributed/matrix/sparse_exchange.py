@@ -1,0 +1,63 @@
+"""Sparse rows that live in block rows, fetched like dense ones: X = H[ids] for a sparse n x f matrix H.
+
+With U_rq the distinct rows of rank q that rank r asks for and that q is not r, a fetch sends: ids, 4 bytes each
+("topology"); a count of 4 bytes for each row and 8 bytes for each stored entry ("features").
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import PeerLost, UsageError
+from ...sparse import CSR
+from ..comm.base import Arrival, Comm
+from .layout import checked_bounds
+from .packets import KIND, landed, pointers, start_rows
+
+
+class SparseRowExchange:
+    """The rows of a sparse n x f matrix in block rows over the ranks of a communicator (a process column).
+
+    Parameters
+    ----------
+    comm : Comm, p ranks
+    bounds : int64, shape (p + 1,)
+        Rank i holds the rows ``bounds[i]:bounds[i + 1]``. The same on all ranks.
+    rows : CSR of float32, shape (bounds[rank + 1] - bounds[rank], f)
+
+    Raises
+    ------
+    UsageError
+        If the rows are not those that the bounds say.
+    """
+
+    def __init__(self, comm: Comm, bounds: np.ndarray, rows: CSR) -> None:
+        self.comm, self.bounds, self._rows = comm, checked_bounds(bounds), rows
+        self._first, last = (int(bound) for bound in self.bounds[comm.rank : comm.rank + 2])
+        if rows.shape[0] != last - self._first or rows.values is None:
+            raise UsageError(f"rank {comm.rank} holds rows {self._first} to {last} of a matrix with values; got {rows.shape[0]} rows")
+
+    def start(self, ids: np.ndarray) -> SparseFetch:
+        """Begin to fetch rows in the order asked for; collective. The ids have been exchanged when it returns."""
+        unique, place = np.unique(ids, return_inverse=True)
+        if len(unique) and not 0 <= unique[0] <= unique[-1] < self.bounds[-1]:
+            raise UsageError(f"ids must be rows of the matrix, 0 to {self.bounds[-1] - 1}; got {unique[0]} to {unique[-1]}")
+        wanted = self.comm.alltoall(np.split(unique.astype(np.int32), np.searchsorted(unique, self.bounds[1:-1])), KIND)
+        local = np.concatenate(wanted) - np.int32(self._first)
+        if len(local) and not 0 <= local.min() <= local.max() < self._rows.shape[0]:
+            raise PeerLost(f"rank {self.comm.rank} was asked for rows that it does not hold")
+        sent = self._rows.take(local)
+        arrivals = start_rows(self.comm, [len(part) for part in wanted], sent.indptr, [sent.indices, sent.entries()], "features")
+        return SparseFetch(arrivals, place, self._rows.shape[1])
+
+
+class SparseFetch:
+    """Rows under way. Every fetch is waited for; `wait` may be called again."""
+
+    def __init__(self, arrivals: list[Arrival], place: np.ndarray, width: int) -> None:
+        self._arrivals, self._place, self._width = arrivals, place, width
+
+    def wait(self) -> CSR:
+        """The rows in the order asked for: float32, shape (m, f)."""
+        counts, columns, values = (np.concatenate(part) for part in zip(*landed(self._arrivals), strict=True))  # owners ascend as ids do
+        return CSR(pointers(counts), columns, values, (len(counts), self._width)).take(self._place)

@@ -1,0 +1,144 @@
+"""The `rows` policy: the 1.5D product Q A. Rows of A travel to whoever multiplies with them.
+
+Process row i stacks the minibatches of its c members as Q_i. Process (i, j) works on the block columns k of column j, a
+stage each: it asks the holder of block row k for the rows that the nonzero columns of Q_ik name (`rows`), or is sent
+all of them (`rows-oblivious`), and multiplies; the rows of stage k + 1 are on their way while stage k multiplies. What
+the c members have made is then added up inside the process row, each receiving the rows of its own minibatches.
+
+A frontier with one row of Q per vertex needs no product: the rows that were fetched are the rows of P.
+
+Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024, section 5.2
+and algorithm 2. Their all-reduce over the process row is a reduce-scatter here, since no member needs another's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from ...adjacency import Entries, Kept, LocalAdjacency, race_weights
+from ...backends.base import Backend, LayerPicks, Picks, check_fanout
+from ...rng import Draw
+from ...selection import Selection
+from ...sparse import CSR
+from ..comm.base import Arrival
+from .block_rows import BlockRowAdjacency
+from .grid import ProcessGrid
+from .layout import Layout
+from .packets import KIND, exchange_rows, exchange_selections, placed, pointers, stacked
+
+
+class RowsAdjacency(BlockRowAdjacency):
+    """Block rows of A; data travels to the work.
+
+    Parameters
+    ----------
+    oblivious : bool
+        Send whole block rows instead of those that are named: the form to measure against.
+    """
+
+    def __init__(self, grid: ProcessGrid, block: CSR, backend: Backend, layout: Layout | None = None, oblivious: bool = False) -> None:
+        super().__init__(grid, block, backend, layout)
+        self.oblivious = oblivious
+
+    def left_multiply(self, q: Selection, entries: Entries) -> CSR:
+        members = exchange_selections(self.grid.row_comm, [q] * self.grid.replication)
+        q_row = placed(stacked(members), self.layout)
+        products = [self._empty(len(q_row))]
+        for first, needed, rows in self._stages(np.unique(q_row.vertices), self.with_entries(entries)):
+            here = (q_row.vertices >= first) & (q_row.vertices <= (needed[-1] if len(needed) else -1))
+            places = np.searchsorted(needed, q_row.vertices[here])
+            q_k = CSR.from_edges(q_row.minibatch_of_row()[here], places, (len(q_row), len(needed)))
+            products.append(self.backend.spgemm(q_k, rows))
+        own = _sum(products)
+        answers = exchange_rows(self.grid.row_comm, [len(member) for member in members], own.indptr, [own.indices, own.entries()])
+        shares = [CSR(pointers(counts), columns, values, (len(q), self.n)) for counts, columns, values in answers]
+        return _sum(shares)
+
+    def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
+        rows, places = self._fetch(q.vertices)
+        at = Selection(q.minibatches, q.pointers, places, q.n, q.names)
+        return self.backend.sample_rows(rows, at, check_fanout(fanout), draw)
+
+    def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
+        p = self.left_multiply(q, entries)
+        return self.backend.smallest_keys(p.indptr, p.indices, race_weights(p.entries(), power), check_fanout(fanout), q.minibatches, draw)
+
+    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
+        fetched, places = self._fetch(rows.vertices)
+        at = Selection(rows.minibatches, rows.pointers, places, rows.n)
+        return LocalAdjacency(fetched, self.backend).restrict(at, columns, shares)
+
+    def _fetch(self, vertices: np.ndarray) -> tuple[CSR, np.ndarray]:
+        """The distinct rows of A that this rank named, by place, and where each named row stands among them."""
+        row_comm = self.grid.row_comm
+        own, places = np.unique(self.layout.places(vertices), return_inverse=True)
+        wanted = row_comm.alltoall([own] * row_comm.size, KIND)
+        fetched = [(np.empty(0, np.int32), CSR(np.zeros(1, np.int64), np.empty(0, np.int32), self._no_values(), (0, self.n)))]
+        fetched += [(needed, rows) for _, needed, rows in self._stages(np.unique(np.concatenate(wanted)), self.block)]
+        ids, rows = np.concatenate([needed for needed, _ in fetched]), _stacked_rows([part for _, part in fetched])
+        for_each = [np.flatnonzero(np.isin(ids, asked, assume_unique=True)).astype(np.int32) for asked in wanted]
+        sent = self.backend.extract_rows(rows, np.concatenate(for_each))
+        entries = [sent.indices] if sent.values is None else [sent.indices, sent.values]
+        answers = exchange_rows(row_comm, [len(part) for part in for_each], sent.indptr, entries)
+        counts, *arrays = (np.concatenate(part) for part in zip(*answers, strict=True))  # columns of the grid ascend, so ids do
+        values = arrays[1] if self.weighted else None
+        return CSR(pointers(counts), arrays[0], values, (len(own), self.n)), places
+
+    def _stages(self, ids: np.ndarray, block: CSR) -> Iterator[tuple[int, np.ndarray, CSR]]:
+        """For each block column of this process column: its first place, those of `ids` in it, and their rows of A."""
+        stages = self.grid.block_columns(self.grid.column)
+        waiting = [self._start(k, ids, block) for k in stages[:1]]
+        for t, k in enumerate(stages):
+            needed, arrivals = waiting.pop()
+            waiting += [self._start(following, ids, block) for following in stages[t + 1 : t + 2]]
+            counts, columns, *values = (arrival.wait()[k] for arrival in arrivals)
+            rows = CSR(pointers(counts), columns, values[0] if values else None, (len(counts), self.n))
+            if self.oblivious:
+                rows = self.backend.extract_rows(rows, needed - np.int32(self.bounds[k]))
+            yield int(self.bounds[k]), needed, rows
+
+    def _start(self, k: int, ids: np.ndarray, block: CSR) -> tuple[np.ndarray, list[Arrival]]:
+        """Ask the holder of block row k for rows; where that is this rank, send what everyone asked for."""
+        column, grid = self.grid.column_comm, self.grid
+        needed = ids[np.searchsorted(ids, self.bounds[k]) : np.searchsorted(ids, self.bounds[k + 1])].astype(np.int32)
+        nothing = np.empty(0, np.int32)
+        if self.oblivious:
+            asked = [np.arange(block.shape[0], dtype=np.int32) if grid.row == k else nothing] * column.size
+        else:
+            local = needed - np.int32(self.bounds[k])
+            asked = column.alltoall([local if i == k else nothing for i in range(column.size)], KIND)
+        sent = self.backend.extract_rows(block, np.concatenate(asked))
+        cuts = np.cumsum([0, *[len(part) for part in asked]])
+        pieces = [np.diff(sent.indptr).astype(np.int32)[a:b] for a, b in pairwise(cuts)]
+        arrivals = [column.start_alltoall(pieces, KIND)]
+        for array in (sent.indices, sent.values):
+            if array is not None:
+                ends = sent.indptr[cuts]
+                arrivals.append(column.start_alltoall([array[a:b] for a, b in pairwise(ends)], KIND))
+        return needed, arrivals
+
+    def _empty(self, rows: int) -> CSR:
+        return CSR(np.zeros(rows + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), (rows, self.n))
+
+    def _no_values(self) -> np.ndarray | None:
+        return np.empty(0, np.int64) if self.weighted else None
+
+
+def _sum(parts: list[CSR]) -> CSR:
+    """The sum of integer matrices of one shape, canonical; sums of zero are not stored."""
+    rows, columns, values = (
+        np.concatenate(arrays) for arrays in zip(*[(m.row_of_entry(), m.indices, m.entries()) for m in parts], strict=True)
+    )
+    total = CSR.from_edges(rows, columns, parts[0].shape, values)
+    return total
+
+
+def _stacked_rows(parts: list[CSR]) -> CSR:
+    """Matrices of one width, one below the other."""
+    values = None if parts[0].values is None else np.concatenate([part.entries() for part in parts])
+    counts = np.concatenate([part.degrees for part in parts])
+    return CSR(pointers(counts), np.concatenate([part.indices for part in parts]), values, (len(counts), parts[0].shape[1]))

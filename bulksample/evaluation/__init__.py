@@ -1,0 +1,1 @@
+"""Exact inference, and the scores made of it."""

@@ -1,0 +1,64 @@
+"""Scores of every split by exact inference."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..distributed.comm.base import Comm
+from ..nn.model import Gnn
+from .inference import Share, infer
+from .metrics import ogb_score, score
+
+
+def evaluate(model: Gnn, name: str, share: Share, comm: Comm, metric: str) -> dict[str, float]:
+    """Scores of every split of a graph, on every rank; collective.
+
+    Parameters
+    ----------
+    name : str
+        Of the graph.
+    share : Share
+        Labels and masks of its rows are looked at; the shares of all ranks are the graph.
+
+    Returns
+    -------
+    dict
+        ``{split}_accuracy`` for train, val and test where the graph has them, ``{split}_{metric}`` where the metric is
+        another, and ``{split}_ogb`` for graphs named ogbn-* where OGB's evaluator is installed.
+
+    Notes
+    -----
+    All ranks gather a label, a class and a margin, 24 bytes, for every vertex of a split (kind "activations").
+    """
+    assert share.labels is not None
+    return judged(infer(model, share), share.labels, share.masks, name, comm, metric)
+
+
+def judged(logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], name: str, comm: Comm, metric: str) -> dict[str, float]:
+    """Scores of logits that this rank has, shape (rows, classes); collective. See `evaluate`."""
+    logits = logits.cpu()
+    predicted, own_labels = logits.argmax(1).numpy(), labels
+    margin = (logits[:, 1] - logits[:, 0]).numpy() if metric == "rocauc" else np.zeros(len(predicted))
+    scores: dict[str, float] = {}
+    for split, mask in masks.items():
+        own = np.stack([own_labels[mask], predicted[mask], margin[mask]], axis=1).astype(np.float64)
+        counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
+        labels, classes, margins = comm.allgather_rows(own, counts, "activations").T
+        labels, classes = labels.astype(np.int64), classes.astype(np.int64)
+        if not len(labels):
+            continue
+        for wanted in dict.fromkeys(("accuracy", metric)):
+            scores[f"{split}_{wanted}"] = score(wanted, labels, classes, margins)
+        by_ogb = ogb_score(name, labels, classes)
+        if by_ogb is not None:
+            scores[f"{split}_ogb"] = by_ogb
+    return scores
+
+
+def accuracies(logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], comm: Comm) -> dict[str, float]:
+    """The accuracy of every split alone: two counts of each are added over ranks (kind "control"), and nothing is gathered."""
+    right = logits.argmax(1).cpu().numpy() == labels
+    counts = np.array([[np.count_nonzero(right[mask]), np.count_nonzero(mask)] for mask in masks.values()], np.int64).reshape(-1, 2)
+    comm.allreduce(counts, "control")
+    return {f"{split}_accuracy": int(hits) / int(rows) for split, (hits, rows) in zip(masks, counts, strict=True) if rows}

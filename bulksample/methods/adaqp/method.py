@@ -1,0 +1,117 @@
+"""AdaQP: full-graph training whose messages are rounded at random, each in the width that it deserves.
+
+Hidden rows and the gradients of halo rows travel as codes of 2, 4 or 8 bits (`rounded`). Every c epochs their widths are chosen
+anew (`assignment`), from the noise that each message adds and the time that it takes. All are 8 bits wide before.
+Limit: 32 bits is `full`. The published ablation: `--bits 32 --no-overlap` (vanilla), `--no-overlap` (quantised only),
+`--bits 32` (overlapped only), and neither.
+
+References
+----------
+Wan, Zhao, Wu, "Adaptive message quantization and parallelization for distributed full-graph GNN training", MLSys 2023.
+Not taken over from its code: noise and header on different grids, codes that spill, traces of evaluations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+
+from ... import backends
+from ...config.train import TrainConfig
+from ...distributed.comm.base import Comm
+from ...distributed.matrix.codec import codec_named
+from ...distributed.matrix.halo import Messages, PlainMessages
+from ...errors import UsageError
+from ...rng import Purpose, Stream
+from ...views.view import View
+from ..full import Full
+from .assignment import Assignment, coefficients
+from .link_speeds import links_of
+from .rounded_messages import CodedMessages, Names, RoundedMessages, number
+from .widths import CLASSES
+
+if TYPE_CHECKING:
+    from ...training.loop import Trainer
+
+
+class AdaQP(Full):
+    """Full-graph training with quantised messages."""
+
+    name: ClassVar[str] = "adaqp"
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        if config.message_coding == "feedback" and config.message_rounding != "nearest":
+            raise UsageError("error feedback is for rounding to nearest; message_rounding nearest would fit")
+        if config.message_coding != "plain" and (config.checkpoint or config.bits in ("16", "32")):
+            raise UsageError("difference coding and error feedback need bits below 16, and a checkpoint does not hold what ranks remember")
+        self._rounded: RoundedMessages | None = None
+        self._assignment: Assignment | None = None
+
+    def messages(self, comm: Comm) -> Messages:
+        config = self.config
+        if config.bits == "32":
+            return PlainMessages()
+        if config.bits == "16":
+            return CodedMessages(codec_named("bf16"))
+        self._rounded = RoundedMessages(
+            backends.make(config.backend, torch.get_num_threads()), config.seed, comm.rank, config.message_header == "fp32",
+            config.message_rounding == "nearest", config.message_coding, self._given,
+        )  # fmt: skip
+        return self._rounded
+
+    def view(self, view: View, comm: Comm) -> View:
+        view, config = super().view(view, comm), self.config
+        if self._rounded is None:
+            return view
+        halo, own = self.rows.halo, self.rows.vertices
+        self._rounded.names = Names([own[asked] for asked in halo.asked], np.split(halo.vertices, np.cumsum(halo.counts)[:-1]))
+        if config.bits in ("uniform", "adaptive"):
+            weights = coefficients(self.rows, config.model == "gcn", config.noise_weights, comm)
+            links, uniform = links_of(config.links, comm), config.bits == "uniform"
+            self._assignment = Assignment(comm, self._rounded, halo, weights, links, config.variance_weight, uniform)
+        return view
+
+    def begin_round(self, trainer: Trainer) -> None:
+        rounded, epoch, every = self._rounded, trainer.epoch, self.config.reassign_every
+        if rounded is None:
+            return
+        rounded.epoch = epoch
+        if self.config.bits == "random" and epoch % every == 0:
+            rounded.sent.clear()
+            rounded.received.clear()
+        if self._assignment is not None:
+            self._assignment.begin(epoch)
+            rounded.traced = {} if (epoch + 1) % every == 0 and not trainer.step else None
+
+    def combine_gradients(self, trainer: Trainer, sums: torch.Tensor) -> torch.Tensor:
+        """Besides, what was traced is brought to rank 0: before this step might be kept as a checkpoint."""
+        if self._assignment is not None:
+            self._assignment.note(trainer.epoch)
+        return super().combine_gradients(trainer, sums)
+
+    def describe(self) -> dict[str, Any]:
+        tables = [] if self._rounded is None else list(self._rounded.sent.values())
+        rows = sum(len(bits) for bits in tables)
+        mean = sum(int(bits.sum()) for bits in tables) / rows if rows else None
+        made = 0 if self._assignment is None else self._assignment.made
+        return {**super().describe(), "bits": self.config.bits, "mean_bits": mean, "assignments": made}
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {} if self._assignment is None else self._assignment.state_dict()
+
+    def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
+        if self._assignment is not None and tensors:
+            self._assignment.load_state_dict(tensors)
+
+    def _given(self, key: str, names: np.ndarray, receiver: int) -> np.ndarray:
+        """Widths where none have been assigned: fixed, 8, or drawn anew every c epochs, by both sides alike."""
+        bits = self.config.bits
+        if bits != "random":
+            return np.full(len(names), int(bits) if bits.isdigit() else 8, np.uint8)
+        assert self._rounded is not None
+        period = self._rounded.epoch // self.config.reassign_every
+        words = Stream(self.config.seed).words(Purpose.WIDTH, 0, vertex=names, minibatch=receiver, layer=number(key), epoch=period)
+        return np.array(CLASSES, np.uint8)[(words[:, 0].astype(np.uint64) * np.uint64(3)) >> np.uint64(32)]

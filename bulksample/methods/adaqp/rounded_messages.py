@@ -1,0 +1,151 @@
+"""Hidden rows as b-bit messages: one message from rank to rank, layer and direction, each row in its own width.
+
+    [records of 2 bits | of 4 | of 8]        a record: ceil(f b / 8) bytes of codes, then its header
+
+Within a class rows keep their order, so both sides know where each lies from the table of widths alone, and with n_b rows
+of width b a message has sum over b of n_b (ceil(f b / 8) + h) bytes, h = 4 or 8. Random words name (epoch, layer, direction,
+sender's vertex, receiver, column).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ...backends.base import Backend, Noise
+from ...distributed.matrix.codec import Codec
+from ...errors import PeerLost
+from ...rng import Purpose, tag
+from .widths import CLASSES
+
+Key = tuple[str, int]  # layer and direction, peer
+
+
+class Names(NamedTuple):
+    """The vertices of the halo, and of the own rows that each rank asks for: what random words call the rows."""
+
+    asked: list[np.ndarray]
+    halo: list[np.ndarray]
+
+    def sent(self, peer: int, key: str) -> np.ndarray:
+        """Of the rows that this rank sends to another."""
+        return (self.halo if is_backward(key) else self.asked)[peer]
+
+    def received(self, peer: int, key: str) -> np.ndarray:
+        return (self.asked if is_backward(key) else self.halo)[peer]
+
+
+def is_backward(key: str) -> bool:
+    """Whether the key of an exchange names the way back, that of gradients."""
+    return key.endswith("backward")
+
+
+def number(key: str) -> int:
+    """Twice the layer, and one more backward."""
+    return 2 * int(key.split()[0]) + is_backward(key)
+
+
+class CodedMessages:
+    """Rows through a codec that takes number by number."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+
+    def pack(self, rows: np.ndarray, peer: int, key: str) -> np.ndarray:
+        return self._codec.encode(rows)
+
+    def unpack(self, message: np.ndarray, count: int, width: int, peer: int, key: str) -> np.ndarray:
+        return self._codec.decode(message)
+
+
+class RoundedMessages:
+    """Rows as codes of 2, 4 or 8 bits.
+
+    Parameters
+    ----------
+    backend : Backend
+    seed : int
+    rank : int
+    wide : bool
+        Whether headers are float32.
+    nearest : bool
+        Round to nearest instead of at random.
+    coding : {"plain", "difference", "feedback"}
+        What is rounded: rows; their difference from what the peer has of them already; or rows and the error that was made
+        the last time. The latter two remember a float32 row for each that is sent, the difference one for each that comes, too.
+    default : callable of (key, names, receiver) to uint8 widths
+        Where there is no table.
+
+    Attributes
+    ----------
+    epoch : int
+    names : Names
+    sent, received : dict of (key, peer) to uint8, shape (rows,)
+        The tables: widths of the rows sent to a peer, and of those that come from it.
+    traced : dict of (key, peer) to float64, shape (rows,), or None
+        Where it is a dictionary, f / 6 (max - min)^2 of every row that is sent, the noise it gets times (2^b - 1)^2, is kept in it.
+    widths : dict of key to int
+        f of what was sent.
+    """
+
+    names: Names
+
+    def __init__(
+        self, backend: Backend, seed: int, rank: int, wide: bool, nearest: bool, coding: str,
+        default: Callable[[str, np.ndarray, int], np.ndarray],
+    ) -> None:  # fmt: skip
+        self._backend, self._seed, self._rank, self.wide, self._nearest = backend, seed, rank, wide, nearest
+        self._coding, self._default = coding, default
+        self.epoch = 0
+        self.sent, self.received = dict[Key, np.ndarray](), dict[Key, np.ndarray]()
+        self.traced: dict[Key, np.ndarray] | None = None
+        self.widths = dict[str, int]()
+        self._told, self._heard = dict[Key, np.ndarray](), dict[Key, np.ndarray]()
+
+    def record_bytes(self, width: int, bits: int) -> int:
+        return -(-width * bits // 8) + (8 if self.wide else 4)
+
+    def pack(self, rows: np.ndarray, peer: int, key: str) -> np.ndarray:
+        at, names, width = (key, peer), self.names.sent(peer, key), rows.shape[1]
+        self.widths[key] = width
+        bits = self._of(self.sent, at, names, peer)
+        before = self._told.get(at, np.float32(0)) if self._coding != "plain" else np.float32(0)
+        rows = rows - before if self._coding == "difference" else rows + before if self._coding == "feedback" else rows
+        if self.traced is not None:
+            self.traced[at] = width / 6 * np.square(np.ptp(rows, axis=1).astype(np.float64))
+        noise = None if self._nearest else Noise(self._seed, tag(Purpose.ROUNDING, number(key), self.epoch), peer)
+        classes = [(b, np.flatnonzero(bits == b)) for b in CLASSES]
+        records = [self._backend.quantise(rows[some], b, names[some], noise, self.wide).reshape(-1) for b, some in classes]
+        message = np.concatenate(records)
+        if self._coding != "plain":
+            decoded = self._rows(message, bits, width)
+            self._told[at] = before + decoded if self._coding == "difference" else rows - decoded
+        return message
+
+    def unpack(self, message: np.ndarray, count: int, width: int, peer: int, key: str) -> np.ndarray:
+        at = (key, peer)
+        bits = self._of(self.received, at, self.names.received(peer, key), self._rank)
+        expected = sum(int(np.count_nonzero(bits == b)) * self.record_bytes(width, b) for b in CLASSES)
+        if len(bits) != count or len(message) != expected:
+            raise PeerLost(f"rank {self._rank} expected {expected} bytes for {len(bits)} rows from rank {peer}, {key}; {len(message)} came")
+        rows = self._rows(message, bits, width)
+        if self._coding == "difference":
+            rows = self._heard[at] = self._heard.get(at, np.float32(0)) + rows
+        return rows
+
+    def _of(self, tables: dict[Key, np.ndarray], at: Key, names: np.ndarray, receiver: int) -> np.ndarray:
+        if at not in tables:
+            tables[at] = self._default(at[0], names, receiver)
+        return tables[at]
+
+    def _rows(self, message: np.ndarray, bits: np.ndarray, width: int) -> np.ndarray:
+        """What a message stands for, in the order of the rows."""
+        rows, first = np.empty((len(bits), width), np.float32), 0
+        for b in CLASSES:
+            some, size = np.flatnonzero(bits == b), self.record_bytes(width, b)
+            records = message[first : first + len(some) * size].reshape(len(some), size)
+            rows[some] = self._backend.dequantise(np.ascontiguousarray(records), width, b, self.wide)
+            first += len(some) * size
+        return rows

@@ -1,0 +1,272 @@
+"""Grappa: every rank trains on its own part of the graph, and nothing but gradients travels.
+
+    offline            p chunks of the vertices; rank r trains on the seeds of chunk r
+    super-epoch t      rank r sees S = chunk r and c - 1 others, another choice in each (see `methods.grappa.method.chunks`)
+    step               g = sum over ranks, seeds of w_v grad loss_v / sum of w_v     one all-reduce, the only traffic of an epoch
+
+over p ranks 2 (p - 1) 4 (|theta| + 7) bytes a step (kind "gradients"): the gradient, sum of w, of w loss, the wish to stop, n,
+sum of w**2, and the mass of the weights before and beyond a cap. Neither the cut, nor the features, nor fanouts are in it.
+
+Views
+    strict   the induced subgraph of S          halo   and the features of all sources from outside          base   c = 1, strict
+Chunks
+    static   block rows, as --partition makes them       fresh   dealt anew in every super-epoch by a counter
+Weights, normalised over the step (see `methods.grappa.method.seed_weights`, `methods.grappa.method.tree_weights`)
+    node     coverage over all hops of each seed        batch   one for each rank and step: the mean of those
+    tree     Horvitz-Thompson; exact                    none    uniform
+shrunk to (1 - lambda) + lambda w, with lambda given or the effective share of the seeds.
+
+What may be claimed: with `tree` and `fresh` the gradient tends to that of neighbour-sampled training on the whole graph, with a bias of
+O(1 / seeds of a step). The other weights are of first order; with static chunks a tree that touches two chunks beyond the own
+one is in no strict view, and no weight repairs that. With one rank this is `sync`, or with --full-graph `full`, to the bit.
+
+The published code takes the coverage of the first hop alone, which is near 1 wherever there is a halo; here it is of all hops.
+
+Xu, Siebenbrunner, Bindschaedler, "Grappa: gradient-only communication for scalable graph neural network training",
+arXiv 2602.01872.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from ...config.train import TrainConfig
+from ...distributed.comm.base import Comm
+from ...errors import UsageError
+from ...nn.model import Gnn
+from ...training.batches import BatchSource, MiniBatchSource, Step
+from ...training.isolated_batches import IsolatedBatches, part_loader, shared_steps
+from ...training.method import Method
+from ...views.full_graph import FullGraph
+from ...views.local import Deal, LocalFlight, LocalRows, LocalView, whole_degrees
+from ...views.partitioned import BlockView
+from ...views.view import View
+from ..full import in_single
+from .chunks import fresh_chunks, seen_chunks
+from .seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
+from .tree_weights import tree_weights
+
+if TYPE_CHECKING:
+    from ...training.loop import Trainer
+
+
+class Grappa(Method):
+    """Training on parts, with gradients weighted by how much of the graph stood behind them."""
+
+    name: ClassVar[str] = "grappa"
+    graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
+    apart: ClassVar[bool] = True
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.chunks = 1 if config.view == "base" else config.view_chunks
+        self._flight: tuple[int, LocalFlight] | None = None  # the view of a super-epoch to come
+        self._pass: FullGraph | None = None  # over all rows of the view
+        self._totals = torch.zeros(5, dtype=torch.float64)  # of all steps: sum w, n, sum w**2, mass before and beyond the cap
+        self._sent = {"initial": 0, "repartition": 0}
+        if config.full_graph:
+            in_single(config)
+        if config.seed_weights == "tree":
+            self._check_trees()
+
+    def _check_trees(self) -> None:
+        config = self.config
+        asked: dict[str, tuple[Any, Any]] = {
+            "chunking": (config.chunking, "fresh"), "sampler": (config.sampler, "sage"), "frontier": (config.frontier, "all"),
+            "full_graph": (config.full_graph, False), "halo_rows": (config.halo_rows, None),
+            "weighted draws": (bool(config.sampler_options.get("weighted", False)), False),
+        }  # fmt: skip
+        for what, (given, fits) in asked.items():
+            if given != fits:
+                raise UsageError(f"tree weights are exact where every tree has a known chance; got {what} {given}: {fits} would fit")
+        if config.shrink == "ess":
+            raise UsageError("tree weights are known only when they are drawn; a number would fit for shrink")
+
+    # ---- views
+
+    def view(self, view: View, comm: Comm) -> View:
+        """The first view; collective, as every later one."""
+        self.whole, self.comm = cast(BlockView, view), comm
+        self._backend = view.adjacency.backend
+        self._degrees = whole_degrees(self.whole)
+        self._blocks = Deal.of_blocks(self.whole.layout)
+        self._turn = 0
+        self.local = self._fly(0).wait()
+        self._sent["initial"] = self._sent_so_far()
+        return self.local
+
+    def deal(self, turn: int) -> Deal:
+        """Who sees what in a super-epoch; the same on every rank, without a message."""
+        config, p = self.config, self.comm.size
+        part = self._blocks.part
+        if config.chunking == "fresh":
+            part = fresh_chunks(config.seed, turn, self.whole.layout.n, p, self._backend)
+        return Deal(part, seen_chunks(p, self.chunks, turn))
+
+    def turn(self, epoch: int) -> int:
+        """The super-epoch of an epoch."""
+        every = self.config.swap_every
+        constant = self.comm.size == 1 or (self.config.chunking == "static" and (self.chunks == 1 or self.chunks >= self.comm.size))
+        return 0 if constant or not every else epoch // every
+
+    def _fly(self, turn: int) -> LocalFlight:
+        halo = self.config.halo_rows if self.config.view == "halo" else 0
+        return LocalFlight(self.whole, self.deal(turn), self._degrees, self._backend, halo)
+
+    def _sent_so_far(self) -> int:
+        return sum(sent.bytes for sent in self.comm.tally.values())
+
+    def batches(self, trainer: Trainer) -> BatchSource:
+        layout = self.whole.layout
+        order = layout.bounds if layout.order is None else np.concatenate([layout.bounds, layout.order])
+        self.steps_made = IsolatedBatches(
+            {"ranks": self.comm.size, "partition": zlib.crc32(order.astype(np.int64).tobytes())}, self._forget
+        )
+        self._settle(trainer)
+        return self.steps_made
+
+    def begin_round(self, trainer: Trainer) -> None:
+        """See the view of this epoch, and send for the next one while this one is trained on."""
+        before, epoch = self._sent_so_far(), trainer.epoch
+        turn = self.turn(epoch)
+        with trainer.ledger.phase("fetch"):
+            if turn != self._turn:
+                self.steps_made.train_on(None, 1)  # the view of before is let go before the next one is brought
+                self._pass, self._turn = None, turn
+                trainer.view = self.local = self._view_of(turn)
+                trainer.bring(self.local)
+                self._settle(trainer)
+            coming = self.turn(epoch + 1)
+            if self.config.overlap and coming != turn and epoch + 1 < self.config.epochs:
+                self._flight = coming, self._fly(coming)
+        self._sent["repartition"] += self._sent_so_far() - before
+
+    def _view_of(self, turn: int) -> LocalView:
+        if self._flight is None or self._flight[0] != turn:
+            self._forget()
+            return self._fly(turn).wait()
+        flight, self._flight = self._flight[1], None
+        return flight.wait()
+
+    def _forget(self) -> None:
+        """Wait for what is under way, and let it go."""
+        if self._flight is not None:
+            self._flight[1].wait()
+            self._flight = None
+
+    def _settle(self, trainer: Trainer) -> None:
+        """Weights and steps of a view; three numbers are added over ranks (kind "control") where weights are of coverage."""
+        config, view = self.config, self.local
+        counts = np.bincount(self.deal(self._turn).part[self.whole.seeds], minlength=self.comm.size)
+        steps, sizes = shared_steps(counts.tolist(), config.batch_size)
+        if config.full_graph:
+            self._pass = FullGraph(LocalRows(view), config.form == "strong")
+            self.steps_made.train_on(None, 1)
+        else:
+            loader = part_loader(trainer, self.comm.rank, sizes[self.comm.rank])
+            self.steps_made.train_on(MiniBatchSource(loader, view, trainer.ledger), steps)
+        self._raw, self._amount = self._coverage_weights()
+
+    def _coverage_weights(self) -> tuple[np.ndarray, float]:
+        """The weight of every seed before it is capped and shrunk, and lambda."""
+        config, view = self.config, self.local
+        linked = view.total_degrees[view.seeds] > 0
+        amount = 1.0 if config.shrink in (None, "ess") else float(config.shrink)
+        raw = np.ones(len(view.seeds))
+        if config.seed_weights in ("node", "batch"):
+            raw = walk_coverage(view.matrix, view.total_degrees, config.weight_hops or config.layers)[view.seeds]
+            told = raw[linked]
+            n, total, squares = self.comm.allreduce(np.array([len(told), told.sum(), np.square(told).sum()]), "control")
+            raw = np.where(linked, raw * (n / total if total else 1.0), raw)
+            amount = effective_share(n, total, squares) if config.shrink in (None, "ess") else amount
+        return raw, amount
+
+    # ---- a step
+
+    def steps(self, remaining: int, comm: Comm) -> int:
+        """Alike on every rank already."""
+        return remaining
+
+    def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, float]:
+        """The weighted sum of the losses, and the sum of the weights."""
+        self._told = torch.zeros(4)
+        asked = self._asked_of_all(trainer) if self.config.full_graph else self.asked(trainer, step)
+        if asked is None:
+            return None, 0
+        logits, truth, rows = asked
+        if self.config.seed_weights == "tree":
+            raw = self._tree_weights(step)[rows]
+        else:
+            seeds = self.local.seeds if step.minibatch is None else step.minibatch.seeds
+            raw = self._raw[np.searchsorted(self.local.seeds, seeds[rows])]
+        weights = self._final(raw)
+        losses = F.cross_entropy(logits, truth, reduction="none")
+        return torch.sum(losses * torch.from_numpy(weights.astype(np.float32)).to(losses.device)), float(weights.sum())
+
+    def _asked_of_all(self, trainer: Trainer) -> tuple[torch.Tensor, torch.Tensor, np.ndarray] | None:
+        """One pass over all rows of the view."""
+        rows = np.flatnonzero(self.local.classes >= 0)
+        if not len(rows):
+            return None
+        assert self._pass is not None
+        logits = self._pass(cast(Gnn, trainer.model))
+        at, truth = self.local.seeds[rows].astype(np.int64), self.local.classes[rows]
+        return logits[torch.from_numpy(at).to(logits.device)], torch.from_numpy(truth).to(logits.device), rows
+
+    def _tree_weights(self, step: Step) -> np.ndarray:
+        config, view = self.config, self.local
+        assert step.minibatch is not None
+        replace, share = bool(config.sampler_options.get("replace", False)), min(1.0, self.chunks / self.comm.size)
+        drawn, halo = step.minibatch.on_host(), config.view == "halo"
+        return tree_weights(drawn, view.matrix, view.total_degrees, config.fanouts, replace, share, halo)
+
+    def _final(self, raw: np.ndarray) -> np.ndarray:
+        """Weights as they are used, and what is told of them."""
+        cut, beyond = capped(raw, self.config.weight_cap)
+        weights = shrunk(cut, self._amount)
+        if self.config.seed_weights == "batch":
+            weights = batch_scalar(weights)
+        self._told = torch.tensor([len(raw), float(np.square(weights).sum()), float(raw.sum()), beyond])
+        return weights
+
+    def combine_gradients(self, trainer: Trainer, sums: torch.Tensor) -> torch.Tensor:
+        """As of `sync`, four more scalars riding along: n, sum of w**2, mass before the cap, mass beyond it."""
+        summed = super().combine_gradients(trainer, torch.cat([sums, self._told]))
+        self._totals += torch.cat([summed[:1], summed[3:]]).double()
+        return summed[:3]
+
+    def end_stage(self, trainer: Trainer, stage: int) -> None:
+        self._forget()
+
+    # ---- state and report
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"totals": self._totals}
+
+    def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
+        self._totals = tensors["totals"]
+
+    def describe(self) -> dict[str, Any]:
+        """Collective: what each rank sent is gathered."""
+        total, n, squares, mass, beyond = self._totals.tolist()
+        share = effective_share(n, total, squares)
+        told = self.comm.gather_control([*self._sent.values(), len(self.local.vertices) - self.local.rows])
+        initial, repartition, _ = (sum(column) for column in zip(*told, strict=True))
+        return {
+            "view": self.config.view,
+            "chunking": self.config.chunking,
+            "seed_weights": self.config.seed_weights,
+            "super_epochs": 1 + self._turn,
+            "shrinkage": float(self._amount),
+            "weight_cv": (1 / share - 1) ** 0.5 if share else None,
+            "effective_share": share,
+            "capped_mass": beyond / mass if mass else 0.0,
+            "halo_rows": max(row[2] for row in told),
+            "initial_bytes": initial,
+            "repartition_bytes": repartition,
+        }

@@ -1,0 +1,1 @@
+"""RETEXO: train a network layer by layer."""

@@ -1,0 +1,130 @@
+"""RETEXO in federated mode: every client holds a few vertices, features never leave it, and neighbours tell their logits.
+
+    z^0_v = W_2 act(W_1 x_v)                                   an MLP, alone
+    z^l_v = W_2 act(W_1 [z_v || mean of z_u])                  gcn and sage: both are this with RETEXO
+          = W_2 act(W_1 [z_v || max of W_pool z_u])            sage-pool
+          = W act(attention over z_u)                          gat; several heads but in the last stage, which has one
+    for l = 1 .. L, on z = z^(l-1), the logits, frozen and sent once to every neighbour
+
+A stage minimises the mean cross entropy over labelled clients; the best stage by validation gives the scores. The clients are
+simulated on ranks: a step of all labelled clients is the step of their union, and a rank sends a row of logits once to
+each other rank that needs it. What the clients themselves would send is counted by `Federated.client_bytes`, 4 bytes a scalar:
+
+    parameters    2 R_l (m_tr + m_val) |theta_l|    to the clients with training or validation vertices, and back, each round
+    final         N |theta_l|                       to all N clients, after each stage
+    logits        pairs C                           for l = 1 .. L, a pair being a vertex and another client that has a neighbour
+
+Kolluri, Choudhary, Hooi, Saxena, "RETEXO: scalable neural network training over distributed graphs", arXiv 2302.13053 v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.nn import Linear
+
+from ...config.train import TrainConfig
+from ...distributed.comm.base import Comm
+from ...errors import UsageError
+from ...nn.layers import GatLayer, Layer, PoolLayer, SageLayer, VertexLayer
+from ...nn.single_layer import Stage, head
+from ...views.full_graph import OwnRows
+from ...views.view import View
+from .method import Retexo
+
+if TYPE_CHECKING:
+    from ...training.loop import Trainer
+
+
+class Federated(Retexo):
+    """An MLP and L stages on logits; features stay with their clients."""
+
+    name: ClassVar[str] = "retexo-federated"
+    shares_features: ClassVar[bool] = False
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        for option, fits, why in (
+            ("layer_norm", False, "no rows are normalised"), ("feature_codec", "fp32", "features stay with their clients"),
+            ("cache_bytes", 0, "features stay with their clients"), ("gradient_codec", "fp32", "4 bytes are counted for a scalar"),
+        ):  # fmt: skip
+            if getattr(config, option) != fits:
+                raise UsageError(f"the method {self.name!r} has no use for {option}, since {why}; {fits} would fit")
+
+    def view(self, view: View, comm: Comm) -> View:
+        super().view(view, comm)
+        counts = comm.gather_control(_clients(self.rows, self.truth.cpu().numpy(), self.config.client_vertices))
+        self._clients = {key: sum(count[key] for count in counts) for key in counts[0]}
+        return view
+
+    def stages(self) -> int:
+        return self.config.layers + 1
+
+    def rounds(self, stage: int) -> int:
+        return self.config.epochs
+
+    def make_parts(self, view: View, seed: int) -> list[Stage]:
+        config, C = self.config, view.num_classes
+        generator = torch.Generator().manual_seed(seed)
+        activation: Callable[[torch.Tensor], torch.Tensor] = F.elu if config.model == "gat" else F.relu
+        parts = []
+        for stage in range(self.stages()):
+            layer = self._layer(stage, view.num_features if stage == 0 else C, generator)
+            on_top = head(config.hidden, C, generator, bias=False)
+            parts.append(Stage(layer, None, on_top, activation, generator, 0.0 if stage else config.input_dropout, config.dropout))
+        return parts
+
+    def _layer(self, stage: int, width: int, generator: torch.Generator) -> Layer:
+        name, hidden = self.config.model, self.config.hidden
+        if stage == 0:
+            return VertexLayer(width, hidden, generator)
+        if name == "gat":
+            return GatLayer(width, hidden, 1 if stage == self.config.layers else self.config.heads, generator)
+        return PoolLayer(width, hidden, generator, activated=False) if name == "sage-pool" else SageLayer(width, hidden, generator)
+
+    def export(self, part: Stage, z: torch.Tensor) -> torch.Tensor:
+        return part.logits(z)
+
+    def finish(self, trainer: Trainer) -> None:
+        """The scores of the best stage by validation; of the last where there is none."""
+        best = self._told[self._best_stage()]
+        trainer.progress.best_epoch = int(best["best_epoch"])
+        trainer.progress.best_scores = {name: value for name, value in best.items() if name not in ("best_epoch", "rounds")}
+
+    def _best_stage(self) -> int:
+        key = f"val_{self.config.metric}"
+        return max(range(len(self._told)), key=lambda stage: (self._told[stage].get(key, 0.0), stage), default=-1)
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "best_stage": self._best_stage(), "clients": self._clients, "client_bytes": self.client_bytes()}
+
+    def client_bytes(self) -> dict[str, int]:
+        """What the clients and their server send in the stages that are over."""
+        counts, over = self._clients, list(zip(self.parts, self._told, strict=False))
+        sizes = [sum(parameter.numel() for parameter in part.parameters()) for part, _ in over]
+        asked = counts["training"] + counts["validation"]
+        return {
+            "parameters": sum(4 * 2 * int(told["rounds"]) * asked * size for size, (_, told) in zip(sizes, over, strict=True)),
+            "final": 4 * counts["clients"] * sum(sizes),
+            "logits": 4 * counts["pairs"] * sum(self._widths_sent()[: max(0, len(over) - 1)]),
+        }
+
+    def _widths_sent(self) -> list[int]:
+        return [cast(Linear, cast(Stage, part).head).out_features for part in self.parts]
+
+
+def _clients(own: OwnRows, truth: np.ndarray, vertices: int) -> dict[str, int]:
+    """How many clients the own rows are, and what they need: up to so many vertices each, ascending in the block row."""
+    place = np.empty(own.rows, np.int64)
+    place[np.argsort(own.vertices)] = np.arange(own.rows)
+    client = place // vertices
+    row, source = np.repeat(np.arange(own.rows), np.diff(own.structure.indptr)), own.structure.indices.astype(np.int64)
+    away = source >= own.rows
+    away[~away] = client[source[~away]] != client[row[~away]]
+    pairs = np.unique(source[away] * max(1, own.rows) + client[row[away]])
+    held = {"training": truth >= 0, "validation": own.masks.get("val", np.zeros(own.rows, bool))}
+    return {"clients": len(np.unique(client)), "pairs": len(pairs), **{what: len(np.unique(client[mask])) for what, mask in held.items()}}

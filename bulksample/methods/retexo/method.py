@@ -1,0 +1,195 @@
+"""RETEXO in partition mode: a network trained layer by layer, so that rows travel once a layer and never in a round.
+
+    X^0 = features
+    for l = 0 .. L-1:   halo rows of X^l travel, once;   A^l = Agg(X^l), once where it needs no weights
+                        train z = conv_l(X^l), logits = Head(act(LN(z))), z itself in the last layer, on frozen X^l
+                        X^(l+1) = act(LN(z)) with the best weights by validation, without dropout
+
+With d_l the width of X^l, B_sum the halo rows of all ranks, R_l the rounds of stage l and |theta_l| its parameters, head
+and norm among them, a run over p ranks sends
+
+    V = 4 [ B_sum sum_l d_l + sum_l R_l 2 (p - 1) (|theta_l| + 3) + 2 (p - 1) sum_l |theta_l| ]   bytes
+
+as features (l = 0; sparse ones as they are stored) and activations, gradients with three sums, and weights ("model": rank 0's
+before a stage and after it). No gradient of a row ever travels. Heads, whose input is dropped like that of the next layer,
+are of no use afterwards: what is left is a `Gnn` with a layer norm. `--refine K` trains it end to end for K rounds more,
+as `full` does.
+
+With one layer this is `full`. The published code takes degrees from the part of a rank, freezes one dropout mask into the
+aggregate, and leaves vertices without neighbours out; here degrees are those of the whole graph, dropout follows the
+cached aggregate, and every vertex is kept.
+
+Kolluri, Choudhary, Hooi, Saxena, "RETEXO: scalable neural network training over distributed graphs", arXiv 2302.13053.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import torch
+from torch import nn
+
+from ...config.train import TrainConfig
+from ...distributed.comm.base import Comm
+from ...distributed.matrix.codec import codec_named
+from ...distributed.matrix.halo import PlainMessages
+from ...errors import UsageError
+from ...evaluation.evaluate import accuracies, judged
+from ...nn.aggregate import SparseRows
+from ...nn.layers import Layer
+from ...nn.model import Gnn, Model
+from ...nn.single_layer import Stage, head
+from ...training.weights import weights_of_rank_0
+from ...views.full_graph import FrozenInput, OwnRows
+from ...views.view import View
+from ..full import Full
+
+if TYPE_CHECKING:
+    from ...training.loop import Trainer
+
+
+class Retexo(Full):
+    """Stages of one layer each, on inputs that were exchanged once."""
+
+    name: ClassVar[str] = "retexo"
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        if config.batch_norm:
+            raise UsageError(f"the method {self.name!r} has no place for batch_norm: hidden rows are normalised one by one")
+        if config.form != "strong":
+            raise UsageError(f"the method {self.name!r} sends its input once; form strong would fit")
+        self._told: list[dict[str, float]] = []  # of each stage that is over: its rounds and its scores
+        self._exported = 0
+
+    def view(self, view: View, comm: Comm) -> View:
+        super().view(view, comm)
+        self.input, self._ranks = self.graph.input, comm.size
+        told = comm.gather_control([len(self.rows.halo.vertices), _halo_feature_bytes(self.rows, self.config.feature_codec)])
+        self._halo_rows, self._feature_bytes = (sum(column) for column in zip(*told, strict=True))
+        return view
+
+    # ---- stages
+
+    def stages(self) -> int:
+        return self.config.layers + (self.config.refine > 0)
+
+    def rounds(self, stage: int) -> int:
+        return self.config.refine if stage == self.config.layers else self.config.epochs
+
+    def model(self, trainer: Trainer, stage: int) -> Model:
+        if stage == 0:
+            self.parts = nn.ModuleList(self.make_parts(trainer.view, trainer.word(0, 0, initial=True)))
+        return self.network if stage == len(self.parts) else cast(Stage, self.parts[stage])
+
+    def make_parts(self, view: View, seed: int) -> list[Stage]:
+        """The stages of a network with their initial weights; they train the modules of the network itself."""
+        config, L = self.config, self.config.layers
+        width = config.hidden
+        if config.model == "gat":
+            if width % config.heads:
+                raise UsageError(f"the hidden width must be a multiple of the number of heads: got {width} with {config.heads} heads")
+            width //= config.heads  # heads are averaged, so that few numbers of a vertex travel
+        widths = [view.num_features, *[width] * (L - 1), view.num_classes]
+        self.network = net = Gnn(
+            config.model, widths, config.dropout, config.input_dropout, heads=config.heads, seed=seed, layer_norm=True, average_heads=True
+        )
+        heads = [head(width, view.num_classes, net.generator) for _ in range(L - 1)]
+        dropped = [config.input_dropout, *[config.dropout] * (L - 1)]
+        return [
+            Stage(cast(Layer, layer), norm, on_top, net.activation, net.generator, share, config.dropout)
+            for layer, norm, on_top, share in zip(net.layers, [*net.norms, None], [*heads, None], dropped, strict=True)
+        ]
+
+    def begin_stage(self, trainer: Trainer, stage: int) -> None:
+        """Export what the stages before have learnt, and exchange it: all of them again where a run is resumed."""
+        with trainer.ledger.phase("fetch"):
+            while self._exported < stage < len(self.parts):
+                part = trainer.place.model(cast(Stage, self.parts[self._exported]))  # which a checkpoint left on the host
+                self.input = self._after(cast(Stage, part))
+                self._exported += 1
+
+    @torch.no_grad()
+    def _after(self, part: Stage) -> FrozenInput:
+        """The input of the stage that follows; 4 B_sum d bytes (kind "activations")."""
+        part.eval()
+        own = self.export(part, part.rows(self.input))
+        part.train()
+        halo = self.rows.halo.start(own.contiguous().cpu().numpy(), PlainMessages(), "export").wait()
+        return FrozenInput(self.rows, torch.cat([own, torch.from_numpy(halo).to(own.device)]))
+
+    def export(self, part: Stage, z: torch.Tensor) -> torch.Tensor:
+        """The rows that the next stage is trained on."""
+        return part.hidden(z)
+
+    def end_stage(self, trainer: Trainer, stage: int) -> None:
+        weights_of_rank_0(trainer.model, trainer.comm)
+        progress = trainer.progress
+        self._told.append({"rounds": progress.rounds, "best_epoch": progress.best_epoch, **progress.best_scores})
+        if stage == self.stages() - 1:
+            self.finish(trainer)
+
+    def finish(self, trainer: Trainer) -> None:
+        """Leave what was trained, and its scores."""
+        trainer.model = self.network
+
+    # ---- a round
+
+    def logits(self, trainer: Trainer) -> torch.Tensor:
+        return super().logits(trainer) if isinstance(trainer.model, Gnn) else trainer.model(self.input)
+
+    def evaluate(self, trainer: Trainer) -> dict[str, float]:
+        """Scores of the stage under way; its logits are at hand on every rank, so that only counts travel for the accuracy."""
+        trainer.model.eval()
+        with torch.no_grad():
+            logits = self.logits(trainer)
+        trainer.model.train()
+        own, metric = self.rows, self.config.metric
+        if metric == "accuracy":
+            return accuracies(logits, own.labels, own.masks, trainer.comm)
+        return judged(logits, own.labels, own.masks, trainer.view.name, trainer.comm, metric)
+
+    # ---- state and report
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        tensors = {f"parts.{name}": tensor.clone() for name, tensor in self.parts.state_dict().items()}
+        for i, told in enumerate(self._told):
+            tensors |= {f"told.{i}.{key}": torch.tensor(value, dtype=torch.float64) for key, value in told.items()}
+        return tensors
+
+    def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
+        self.parts.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("parts.")})
+        for name, value in tensors.items():
+            if name.startswith("told."):
+                _, i, key = name.split(".")
+                while len(self._told) <= int(i):
+                    self._told.append({})
+                self._told[int(i)][key] = value.item()
+
+    def describe(self) -> dict[str, Any]:
+        stages = [{**one, "rounds": int(one["rounds"]), "best_epoch": int(one["best_epoch"])} for one in self._told]
+        return {**super().describe(), "halo_rows_of_all": self._halo_rows, "stages": stages, "predicted_bytes": self._volume()}
+
+    def _volume(self) -> dict[str, int]:
+        """V by kind, of the stages that are over, had the run never been interrupted; without the refinement."""
+        over, p = list(zip(self.parts, self._told, strict=False)), self._ranks
+        sizes = [sum(parameter.numel() for parameter in part.parameters()) for part, _ in over]
+        word = 4 if self.config.gradient_codec == "fp32" else 2
+        return {
+            "features": self._feature_bytes,
+            "activations": 4 * self._halo_rows * sum(self._widths_sent()[: max(0, len(over) - 1)]),
+            "gradients": sum(2 * (p - 1) * (word * size + 12) * int(told["rounds"]) for size, (_, told) in zip(sizes, over, strict=True)),
+            "model": 4 * 2 * (p - 1) * sum(sizes),
+        }
+
+    def _widths_sent(self) -> list[int]:
+        """Of the rows that are exported after each stage."""
+        return [layer.width_out for layer in cast(list[Layer], list(self.network.layers))]
+
+
+def _halo_feature_bytes(own: OwnRows, codec: str) -> int:
+    """What it took to fetch the features of halo rows: a count and 8 bytes an entry of sparse ones, dense ones as the codec has them."""
+    first, last = own.rows, own.x.shape[0]
+    if isinstance(own.x, SparseRows):
+        return 4 * (last - first) + 8 * int(own.x.indptr[last] - own.x.indptr[first])
+    return (last - first) * codec_named(codec).row_bytes(own.x.shape[1])

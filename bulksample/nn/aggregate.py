@@ -1,0 +1,211 @@
+"""Sparse times dense, with its gradient: the one operation that all layers and sparse features share.
+
+    Y = A X,    dX = A^T dY
+
+A is a block, the whole adjacency, or a batch of sparse features. Rows are summed by one thread in the order of
+their entries, so a product repeats to the bit. The kernel is the native one for float32, torch's CSR product
+otherwise; bench/bench_spmm.py compares them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cached_property, singledispatch
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..minibatch import Block
+
+_native: Any
+try:
+    from bulksample import _native  # type: ignore[attr-defined, no-redef]
+except ImportError:
+    _native = None
+
+
+class SparseRows:
+    """A sparse matrix of D rows and S columns to multiply with.
+
+    Parameters
+    ----------
+    indptr : int64, shape (D + 1,)
+        Row pointers; they may start above 0, so that a slice of rows needs no copy of the entries.
+    indices : int32, shape (E,)
+    weights : float32, shape (E,), optional
+        ``None`` stands for ones.
+    columns : int
+        S.
+    """
+
+    def __init__(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int) -> None:
+        self.indptr, self.indices, self.weights, self.columns = indptr, indices, weights, columns
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.indptr) - 1, self.columns
+
+    def __getitem__(self, rows: slice) -> SparseRows:
+        """Consecutive rows; a view."""
+        first, last, _ = rows.indices(len(self.indptr) - 1)
+        return SparseRows(self.indptr[first : last + 1], self.indices, self.weights, self.columns)
+
+    @cached_property
+    def degrees(self) -> np.ndarray:
+        """Entries per row: int64, shape (D,)."""
+        return np.diff(self.indptr)
+
+    def inverse_degrees(self, dtype: torch.dtype) -> torch.Tensor:
+        """One over the entries of each row, 1 where there are none: shape (D,)."""
+        return torch.from_numpy(1.0 / np.maximum(self.degrees, 1)).to(dtype)
+
+    def row_of_entry(self) -> np.ndarray:
+        """The row of each entry: int64, shape (E,)."""
+        return np.repeat(np.arange(len(self.degrees)), self.degrees)
+
+    def row_index(self) -> torch.Tensor:
+        """The row of each entry, to index tensors with: int64, shape (E,)."""
+        return torch.from_numpy(self.row_of_entry())
+
+    def column_index(self) -> torch.Tensor:
+        """The column of each entry: int64, shape (E,)."""
+        return torch.from_numpy(self.indices.astype(np.int64))
+
+    def row_max(self, values: torch.Tensor) -> torch.Tensor:
+        """The largest value of the entries of each row, 0 where there are none: shape (D, h) from (E, h)."""
+        top = torch.zeros(self.shape[0], values.shape[1], dtype=values.dtype)
+        some = self.degrees > 0
+        if some.any():
+            top[torch.from_numpy(some)] = torch.from_numpy(np.maximum.reduceat(values.numpy(), self.indptr[:-1][some], axis=0))
+        return top
+
+    def over_entries(self) -> SparseRows:
+        """The D x E matrix of ones that adds what stands at the entries of each row."""
+        return SparseRows(self.indptr, np.arange(len(self.indices), dtype=np.int32), None, len(self.indices))
+
+    @cached_property
+    def transposed(self) -> SparseRows:
+        """The S x D matrix; the entries of a row ascend."""
+        own = self.packed()
+        if _native is not None and (own.weights is None or own.weights.dtype == np.float32):
+            indptr, indices, weights = _native.transpose(own.indptr, own.indices, own.weights, self.columns)
+            return SparseRows(indptr, indices, weights, self.shape[0])
+        order = np.argsort(own.indices, kind="stable")
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(own.indices, minlength=self.columns))])
+        weights = None if own.weights is None else own.weights[order]
+        return SparseRows(indptr, own.row_of_entry()[order].astype(np.int32), weights, self.shape[0])
+
+    def times(self, x: torch.Tensor) -> torch.Tensor:
+        """A X without a gradient: shape (D, f) from x of shape (S, f)."""
+        if _native is not None and x.dtype == torch.float32:
+            array = x.detach().contiguous().numpy()
+            return torch.from_numpy(_native.spmm(self.indptr, self.indices, self.weights, array, torch.get_num_threads()))
+        own = self.packed()
+        weights = np.ones(len(own.indices)) if own.weights is None else own.weights
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # "Sparse CSR tensor support is in beta state"
+            matrix = torch.sparse_csr_tensor(
+                torch.from_numpy(own.indptr.copy()),
+                torch.from_numpy(own.indices.astype(np.int64)),
+                torch.from_numpy(weights.copy()).to(x.dtype),
+                own.shape,
+            )
+            return matrix @ x.detach()
+
+    def weights_or_ones(self) -> torch.Tensor:
+        """The value of each entry: float32, shape (E,)."""
+        return torch.ones(len(self.indices)) if self.weights is None else torch.tensor(self.weights)
+
+    def with_weights(self, weights: torch.Tensor) -> SparseRows:
+        """The same pattern with other values."""
+        return SparseRows(self.indptr, self.indices, weights.numpy(), self.columns)
+
+    def packed(self) -> SparseRows:
+        """The same matrix with row pointers that run from 0 to the number of entries."""
+        first, last = int(self.indptr[0]), int(self.indptr[-1])
+        if first == 0 and last == len(self.indices):
+            return self
+        weights = None if self.weights is None else self.weights[first:last]
+        return SparseRows(self.indptr - first, self.indices[first:last], weights, self.columns)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: SparseRows, x: torch.Tensor) -> torch.Tensor:
+        ctx.matrix = matrix
+        return matrix.times(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grad: torch.Tensor) -> tuple[None, torch.Tensor | None]:
+        return None, ctx.matrix.transposed.times(grad[0]) if ctx.needs_input_grad[1] else None
+
+
+def product(matrix: SparseRows, x: torch.Tensor) -> torch.Tensor:
+    """A X, shape (D, f), differentiable in X. Half precision is summed, and returned, in single."""
+    return _Product.apply(matrix, _at_least_single(x))
+
+
+def _at_least_single(x: torch.Tensor) -> torch.Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+@singledispatch
+def matrix_of(block: Block) -> SparseRows:
+    """A block as a matrix to multiply with, wherever its arrays lie."""
+    return SparseRows(block.indptr, block.indices, block.weights, block.num_sources)
+
+
+def aggregate(block: Block, x: torch.Tensor, mean: bool = True) -> torch.Tensor:
+    """What each destination of a block gathers from its sources.
+
+    Parameters
+    ----------
+    block : Block
+    x : shape (num_sources, f)
+    mean : bool
+        Blocks with weights are summed as they are; those without are averaged over the row, or summed where
+        `mean` is false.
+
+    Returns
+    -------
+    Shape (num_destinations, f); the row of a destination without edges is 0.
+    """
+    matrix = matrix_of(block)
+    gathered = product(matrix, x)
+    if block.weights is not None or not mean:
+        return gathered
+    return gathered * matrix.inverse_degrees(gathered.dtype)[:, None]
+
+
+class _OwnAndMean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: SparseRows, inverse: torch.Tensor | None, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.matrix, ctx.inverse = matrix, inverse
+        gathered = matrix.times(x)
+        return x[: matrix.shape[0]], gathered if inverse is None else gathered.mul_(inverse)
+
+    @staticmethod
+    def backward(ctx: Any, *grad: torch.Tensor) -> tuple[None, None, torch.Tensor | None]:
+        if not ctx.needs_input_grad[2]:
+            return None, None, None
+        own, gathered = grad
+        dx = ctx.matrix.transposed.times(gathered if ctx.inverse is None else gathered * ctx.inverse)
+        dx[: len(own)] += own
+        return None, None, dx
+
+
+def own_and_mean(block: Block, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows of the destinations, which stand first in x, and `aggregate(block, x)`.
+
+    In one, because the gradient of both is one array then: by itself that of the destinations would be padded with zeros to the size
+    of x and added.
+    """
+    matrix, x = matrix_of(block), _at_least_single(x)
+    inverse = None if block.weights is not None else matrix.inverse_degrees(x.dtype)[:, None]
+    return _OwnAndMean.apply(matrix, inverse, x)
+
+
+def multiply(x: torch.Tensor | SparseRows, weight: torch.Tensor) -> torch.Tensor:
+    """X W for dense or sparse X: shape (N, out) from (N, in) and (in, out). Sparse rows are never made dense."""
+    return product(x, weight) if isinstance(x, SparseRows) else x @ weight

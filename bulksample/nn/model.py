@@ -1,0 +1,159 @@
+"""The models: L layers with normalisation, activation and dropout between them; and one such layer trained alone.
+
+    h^0 = x;   h^l = dropout(act(norm(layer_l(h^(l-1)))))  for l < L;   logits = layer_L(h^(L-1))
+
+Written over blocks, so the same weights run on minibatches of any sampler and, layer by layer, on the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..errors import UsageError
+from ..minibatch import Block
+from .layers import GatLayer, GcnLayer, Input, Layer, PoolLayer, SageLayer
+
+if TYPE_CHECKING:
+    from ..config.train import TrainConfig
+
+MODELS = ("sage", "sage-pool", "gcn", "gat")
+
+
+class Model(nn.Module):
+    """What the loop trains. All that is random in it comes from its own generator, which the loop seeds anew for every step.
+
+    Torch's global generator may be used by other threads.
+    """
+
+    generator: torch.Generator
+    input_dropout: float
+
+    def drop_input(self, x: Input) -> Input:
+        """Dropout on the input; of sparse rows, on the stored values."""
+        if not (self.training and self.input_dropout):
+            return x
+        if isinstance(x, torch.Tensor):
+            return self.drop(x, self.input_dropout)
+        own = x.packed()
+        return own.with_weights(self.drop(own.weights_or_ones(), self.input_dropout))
+
+    def drop(self, h: torch.Tensor, share: float) -> torch.Tensor:
+        """Dropout, while the model is trained."""
+        if not (self.training and share):
+            return h
+        kept = torch.empty_like(h, requires_grad=False).bernoulli_(1 - share, generator=self.generator)
+        return h * kept.div_(1 - share)
+
+
+class Gnn(Model):
+    """A graph neural network over blocks.
+
+    Parameters
+    ----------
+    name : {"sage", "sage-pool", "gcn", "gat"}
+    widths : sequence of int
+        Input, hidden layers, output: L + 1 of them.
+    dropout, input_dropout : float
+        On hidden rows, and on the input; of sparse inputs the stored values are dropped.
+    batch_norm : bool
+        After every hidden layer. Statistics are those of this rank's minibatch.
+    heads : int
+        Attention heads of the hidden layers of "gat"; the output layer has one.
+    seed : int
+        Of the initial weights.
+    layer_norm : bool
+        After every hidden layer, over each row.
+    average_heads : bool
+        Average the heads of hidden layers instead of concatenating them.
+
+    Raises
+    ------
+    UsageError
+        If the name is unknown, or a hidden width is not a multiple of `heads`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        widths: Sequence[int],
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        batch_norm: bool = False,
+        heads: int = 4,
+        seed: int = 0,
+        layer_norm: bool = False,
+        average_heads: bool = False,
+    ) -> None:
+        super().__init__()
+        if name not in MODELS:
+            raise UsageError(f"there is no model {name!r}; {', '.join(MODELS)} would fit")
+        uneven = [width for width in widths[1:-1] if width % heads]
+        if name == "gat" and uneven and not average_heads:
+            raise UsageError(f"hidden widths must be multiples of the number of heads: got {uneven[0]} with {heads} heads")
+        pairs = list(pairwise(widths))
+        self.generator = torch.Generator().manual_seed(seed)
+        inner = [i < len(pairs) - 1 for i in range(len(pairs))]
+        self.layers = nn.ModuleList(
+            self._layer(name, a, b, heads if hidden else 1, average_heads) for (a, b), hidden in zip(pairs, inner, strict=True)
+        )
+        norm = nn.LayerNorm if layer_norm else BatchNorm
+        self.norms = nn.ModuleList(norm(width) for width in widths[1:-1] if batch_norm or layer_norm)
+        self.dropout, self.input_dropout = dropout, input_dropout
+        self.activation = F.elu if name == "gat" else F.relu
+
+    def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor) -> torch.Tensor:
+        """Logits of the destinations of the last block.
+
+        Parameters
+        ----------
+        blocks : L blocks, from the input layer to the output layer
+        x : shape (num_sources of blocks[0], width of the input)
+        degrees : shape (num_sources of blocks[0],)
+            (Weighted) degrees in the whole graph.
+
+        Raises
+        ------
+        UsageError
+            If there are not L blocks.
+        """
+        if len(blocks) != len(self.layers):
+            raise UsageError(f"a model of {len(self.layers)} layers needs as many blocks; the minibatch has {len(blocks)}")
+        h: Input = self.drop_input(x)
+        for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
+            h = self.between(i, layer(block, h, degrees[: block.num_sources]))
+        assert isinstance(h, torch.Tensor)
+        return h
+
+    def between(self, i: int, h: torch.Tensor) -> torch.Tensor:
+        """What follows layer i: normalisation, activation, dropout; nothing after the last."""
+        if i == len(self.layers) - 1:
+            return h
+        if len(self.norms):
+            h = self.norms[i](h)
+        return self.drop(self.activation(h), self.dropout)
+
+    def _layer(self, name: str, width_in: int, width_out: int, heads: int, averaged: bool) -> Layer:
+        if name == "gat":
+            return GatLayer(width_in, width_out, heads, self.generator, averaged)
+        return {"sage": SageLayer, "sage-pool": PoolLayer, "gcn": GcnLayer}[name](width_in, width_out, self.generator)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch norm that uses its running statistics where a batch has fewer than two rows."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if self.training and len(input) < 2:
+            return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+        return super().forward(input)
+
+
+def build(config: TrainConfig, num_features: int, num_classes: int, seed: int) -> Gnn:
+    """The model that a configuration describes, its initial weights drawn from `seed`."""
+    widths = [num_features, *[config.hidden] * (config.layers - 1), num_classes]
+    return Gnn(config.model, widths, config.dropout, config.input_dropout, config.batch_norm, config.heads, seed, config.layer_norm)

@@ -1,0 +1,123 @@
+"""Node-wise sampling of a graph in block rows that stays on devices: rows go to their owners, picks come back; the host sees counts.
+
+Who is asked, what is sent and in which order is that of `distributed.matrix.owner.OwnerAdjacency`, whose minibatches these are to the bit; layer-wise
+samplers go its way, over the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ...backends.base import check_fanout
+from ...backends.cuda.bulk import Bulk, asked_of, hop_after_hop, most_found
+from ...backends.cuda.draws import Drawn, Rows, draw_rows
+from ...backends.cuda.numbers import Held, Numbering
+from ...backends.hops import Expansion
+from ...distributed.matrix.owner import OwnerAdjacency
+from ...distributed.matrix.packets import KIND
+from ...errors import PeerLost
+from ...rng import Draw
+from ...selection import Selection
+from .bulks import cut, memory_errors
+from .cuda_context import CudaContext
+from .tensors import TensorComm
+
+
+class Routed(NamedTuple):
+    """The rows of a frontier, owner by owner; see `distributed.matrix.packets.Routed`."""
+
+    order: torch.Tensor  # int64, shape (R,)
+    rows: list[int]  # of each owner
+    sizes: torch.Tensor  # int64, shape (owners, k): of each minibatch
+
+
+class DeviceOwnerAdjacency(OwnerAdjacency):
+    """Block rows of A on the devices of a process column.
+
+    Parameters
+    ----------
+    adjacency : OwnerAdjacency
+    card : Card
+    over : TensorComm
+        Among the members of the process column.
+    """
+
+    def __init__(self, adjacency: OwnerAdjacency, card: CudaContext, over: TensorComm) -> None:
+        super().__init__(adjacency.grid, adjacency.block, card.engine, adjacency.layout)
+        self._card, self.over = card, over
+        self._inner_bounds = card.put(self.bounds[1:-1].astype(np.int32))
+        self._positions = None if self.layout.position is None else card.put(self.layout.position)
+
+    def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
+        """Bytes a hop as of `OwnerAdjacency.sample_rows`; the host waits for what goes to whom, and comes, three times a hop."""
+        with self._card.stages.sample.on("expand"), memory_errors():
+            bulk = self._bulk(seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
+            return cut(self._card, bulk, seeds, only_new)
+
+    def _bulk(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> Bulk:
+        device, k = self._card.kernels, len(seeds)
+        entries = self.grid.rows * self.block.nnz  # about those of A
+        numbering = Numbering(device, k, self.n, most_found(len(seeds.vertices), fanouts, entries, k))
+        asked = asked_of(device, seeds)
+        minibatches = self._card.tensor(asked.minibatches)
+
+        def draw(frontier: Held, hop: int) -> Drawn:
+            return self._drawn(minibatches, frontier, fanouts[hop], draws[hop])
+
+        return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new)
+
+    def _drawn(self, minibatches: torch.Tensor, frontier: Held, fanout: int, draw: Draw) -> Drawn:
+        """What the rows of a frontier drew, wherever they lie."""
+        card, over = self._card, self.over
+        vertices = card.tensor(frontier.vertices)[: frontier.size]
+        routed = self._routed(vertices, card.tensor(frontier.pointers), len(minibatches))
+        tables = torch.stack([minibatches.expand_as(routed.sizes), routed.sizes], dim=2)
+        table, _ = over.start_alltoall(list(tables), KIND).whole()
+        asked, askers = over.start_alltoall(vertices[routed.order][:, None].split(routed.rows), KIND).whole()
+        picks = draw_rows(card.kernels, card.kernels.matrix(self.block), self._own_rows(table, asked[:, 0]), fanout, draw)
+        pointers = card.tensor(picks.pointers)
+        ends = pointers[torch.tensor([0, *accumulate(askers)], device=pointers.device)].tolist()
+        sent = card.tensor(picks.columns)[: ends[-1]].split([b - a for a, b in pairwise(ends)])
+        counts, columns = over.start_alltoall(pointers.diff().int().split(askers), KIND), over.start_alltoall(sent, KIND)
+        return Drawn(*map(card.array, _in_order(routed.order, counts.whole()[0], columns.whole()[0])))
+
+    def _routed(self, vertices: torch.Tensor, pointers: torch.Tensor, k: int) -> Routed:
+        """The rows of each block row, and how many of them each minibatch has."""
+        owners = len(self.bounds) - 1
+        owner = torch.searchsorted(self._inner_bounds, self._places(vertices), right=True)
+        minibatch = torch.arange(k, device=vertices.device).repeat_interleave(pointers.diff(), output_size=len(vertices))
+        sizes = torch.bincount(owner * k + minibatch, minlength=owners * k).reshape(owners, k)
+        return Routed(owner.argsort(stable=True), sizes.sum(1).tolist(), sizes)
+
+    def _own_rows(self, table: torch.Tensor, vertices: torch.Tensor) -> Rows:
+        """What all members of the process column ask of this block row."""
+        array: Any = self._card.array
+        minibatches, sizes = table.T.contiguous()
+        places, parts = array(self._places(vertices) - self.first), array(_pointers(sizes))
+        return Rows(places, array(vertices), parts, array(minibatches), len(vertices), len(table))
+
+    def _places(self, vertices: torch.Tensor) -> torch.Tensor:
+        return vertices if self._positions is None else self._positions[vertices.long()]
+
+
+def _in_order(order: torch.Tensor, counts: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Answers to routed rows in the order of the frontier; see `distributed.matrix.packets.in_order`."""
+    own, start = counts.new_empty(len(order), dtype=torch.int64), counts.new_empty(len(order), dtype=torch.int64)
+    own[order], start[order] = counts.long(), _pointers(counts)[:-1]
+    ends, entry = _pointers(own), torch.arange(len(columns), device=columns.device)
+    if ends[-1] != len(columns):
+        raise PeerLost(f"{int(ends[-1])} picks were promised; {len(columns)} came")
+    row = torch.arange(len(order), device=columns.device).repeat_interleave(own, output_size=len(columns))
+    return ends, columns[start[row] + entry - ends[row]]
+
+
+def _pointers(counts: torch.Tensor) -> torch.Tensor:
+    """Row pointers of counts: int64."""
+    ends = counts.new_zeros(len(counts) + 1, dtype=torch.int64)
+    torch.cumsum(counts, 0, out=ends[1:])
+    return ends

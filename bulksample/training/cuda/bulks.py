@@ -1,0 +1,134 @@
+"""Minibatches that are sampled on a device and stay there.
+
+The back end leaves k minibatches end to end; here they become tensors that share that memory, and are cut by counts that the host
+knows already. What another sampler made on the host is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...adjacency import LocalAdjacency
+from ...backends.base import LayerPicks, LayerRace, LayerWeights, check_fanout
+from ...backends.cuda import layers
+from ...backends.cuda.bulk import Bulk, expand
+from ...backends.cuda.predicted import bulk_bytes, recorded_bytes
+from ...backends.cuda.predicted_layers import layer_bytes
+from ...backends.hops import Expansion, Hop
+from ...minibatch import MiniBatch
+from ...rng import Draw
+from ...selection import Selection
+from .cuda_context import CudaContext
+from .rows import placed_block
+from .streams import CudaStreamSync, DeviceMiniBatch, Lease
+
+
+class DeviceAdjacency(LocalAdjacency):
+    """A in this process, whose expansions stay on the device: arrays of an `Expansion` are tensors."""
+
+    def __init__(self, adjacency: LocalAdjacency, card: CudaContext) -> None:
+        super().__init__(adjacency.matrix, card.engine, adjacency._longest_column)
+        self._card = card
+
+    def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
+        device = self._card.kernels
+        with self._card.stages.sample.on("expand"), memory_errors():
+            bulk = expand(device, device.matrix(self.matrix), seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
+            return cut(self._card, bulk, seeds, only_new)
+
+    def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
+        device = self._card.kernels
+        predict = bulk_bytes if device.graphs is None or min(fanouts) < 0 else recorded_bytes
+        return sum(predict(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, device.free_bytes, device.numbering))
+
+    def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int:
+        device = self._card.kernels
+        return layer_bytes(self.n, self._top, k, seeds, fanouts, only_new, from_frontier, device.free_bytes, device.numbering).peak
+
+    @cached_property
+    def _top(self) -> np.ndarray:
+        """Sums of the largest degrees: int64, shape (n + 1,)."""
+        return np.concatenate([[0], np.cumsum(np.sort(self.matrix.degrees)[::-1])])
+
+    def _expanded_layers(
+        self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
+    ) -> list[Expansion]:
+        device = self._card.kernels
+        with self._card.stages.sample.on("expand_layers"), memory_errors():
+            bulk = layers.expand_layers(device, device.matrix(self.matrix), seeds, drawn, weights, only_new)
+            return cut(self._card, bulk, seeds, only_new)
+
+
+class memory_errors:
+    """What torch raises where memory ends, as `MemoryError`: the loader then goes on with half as many minibatches."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise MemoryError(str(error)) from error
+
+
+def cut(card: CudaContext, bulk: Bulk, seeds: Selection, only_new: bool) -> list[Expansion]:
+    """The minibatches of a bulk, one by one, as `backends.hops.cut` makes them; nothing is waited for.
+
+    Where only new vertices are expanded there is a `Hop` for each hop all the same: the rows of all up to it.
+    """
+    vertices, seed_rows = card.tensor(bulk.held.vertices), card.tensor(bulk.seed_rows)
+    frontiers = [bulk.ends[0], *(grown - held for held, grown in zip(bulk.ends, bulk.ends[1:-1], strict=False))] if only_new else bulk.ends
+    hops = [Hop(card.tensor(hop.pointers), card.tensor(hop.columns), _or_none(card, hop.weights)) for hop in bulk.hops]
+    counts, ends = np.stack([np.diff(held) for held in bulk.ends], axis=1).tolist(), bulk.ends[-1].tolist()
+    expansions = []
+    for j in range(len(seeds)):
+        own = zip(hops, frontiers, bulk.hops, strict=False)  # what is held in the end is no frontier
+        parts = [_part(hop, at[j : j + 2].tolist(), there.ends[j : j + 2].tolist()) for hop, at, there in own]
+        asked = seed_rows[seeds.pointers[j] : seeds.pointers[j + 1]]
+        expansions.append(Expansion(asked, vertices[ends[j] : ends[j + 1]], counts[j], _nested(parts) if only_new else parts))
+    return expansions
+
+
+def _or_none(card: CudaContext, array: Any) -> Any:
+    return None if array is None else card.tensor(array)
+
+
+def _part(hop: Any, rows: list[int], edges: list[int]) -> Hop:
+    entries = slice(*edges)
+    weights = None if hop.weights is None else hop.weights[entries]
+    return Hop(hop.pointers[rows[0] : rows[1] + 1] - edges[0], hop.columns[entries], weights)
+
+
+def _nested(parts: list[Any]) -> list[Any]:
+    """The rows of all hops up to each; they share memory."""
+    starts = np.cumsum([0, *(len(part.columns) for part in parts)]).tolist()
+    pointers: Any = torch.cat([parts[0].pointers, *(part.pointers[1:] + start for part, start in zip(parts[1:], starts[1:], strict=False))])
+    columns: Any = torch.cat([part.columns for part in parts])
+    weights: Any = None if parts[0].weights is None else torch.cat([part.weights for part in parts])
+    rows = np.cumsum([len(part.pointers) - 1 for part in parts]).tolist()
+    return [Hop(pointers[: r + 1], columns[:e], None if weights is None else weights[:e]) for r, e in zip(rows, starts[1:], strict=True)]
+
+
+class BulkStreamSync(CudaStreamSync):
+    """The order between streams, and the way of a bulk onto the device."""
+
+    def __init__(self, card: CudaContext) -> None:
+        super().__init__(card.stages)
+        self._card = card
+
+    def handed(self, bulk: list[MiniBatch]) -> list[MiniBatch]:
+        stage = self.stages.sample
+        with stage.on("hand over"), memory_errors():
+            blocks = [tuple(placed_block(self._card, block) for block in minibatch.blocks) for minibatch in bulk]
+            lease = Lease(stage.record(), len(bulk))
+        return [_with_lease(minibatch, own, lease) for minibatch, own in zip(bulk, blocks, strict=True)]
+
+
+def _with_lease(minibatch: MiniBatch, blocks: tuple[Any, ...], lease: Lease) -> DeviceMiniBatch:
+    held = {part.name: getattr(minibatch, part.name) for part in fields(MiniBatch)}
+    return DeviceMiniBatch(**held | {"blocks": blocks}, lease=lease)

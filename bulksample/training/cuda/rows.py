@@ -1,0 +1,123 @@
+"""Sparse times dense on a device: blocks whose arrays lie there, multiplied by the kernels of csrc/spmm.cu.
+
+    Y = A X,    dX = A^T dY        a warp sums a row in the order of its entries, so a product repeats to the bit
+
+A sum has the bits of the host's native one where its entries have no weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from ...backends.cuda import features as kernels
+from ...minibatch import Block
+from ...nn.aggregate import SparseRows, matrix_of
+from .cuda_context import CudaContext
+
+
+class DeviceRows(SparseRows):
+    """A sparse matrix of D rows and S columns on a device; see `SparseRows`, of which the arrays are tensors here.
+
+    Row pointers run from 0.
+    """
+
+    indptr: torch.Tensor  # type: ignore[assignment]
+    indices: torch.Tensor  # type: ignore[assignment]
+    weights: torch.Tensor | None  # type: ignore[assignment]
+
+    def __init__(self, card: CudaContext, indptr: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor | None, columns: int) -> None:
+        super().__init__(indptr, indices, weights, columns)  # type: ignore[arg-type]
+        self.card = card
+
+    def __getitem__(self, rows: slice) -> DeviceRows:
+        first, last, _ = rows.indices(len(self.indptr) - 1)
+        begin, end = torch.stack([self.indptr[first], self.indptr[last]]).tolist()
+        weights = None if self.weights is None else self.weights[begin:end]
+        return DeviceRows(self.card, self.indptr[first : last + 1] - begin, self.indices[begin:end], weights, self.columns)
+
+    @cached_property
+    def degrees(self) -> torch.Tensor:  # type: ignore[override]
+        return self.indptr.diff()
+
+    def inverse_degrees(self, dtype: torch.dtype) -> torch.Tensor:
+        return (1.0 / self.degrees.clamp(min=1).double()).to(dtype)
+
+    def row_of_entry(self) -> torch.Tensor:  # type: ignore[override]
+        return torch.repeat_interleave(torch.arange(self.shape[0], device=self.card.where), self.degrees, output_size=len(self.indices))
+
+    @cached_property
+    def transposed(self) -> DeviceRows:
+        with self.card.stages.train.on("transpose"):
+            made = kernels.transposed(self.card.kernels, self._block, mean=False)
+            indptr, indices, weights = (self.card.tensor(part) for part in made[:3])
+            return DeviceRows(self.card, indptr, indices, None if self.weights is None else weights, self.shape[0])
+
+    def times(self, x: torch.Tensor) -> torch.Tensor:
+        """A X without a gradient: float32, shape (D, f)."""
+        with self.card.stages.train.on("aggregate"):
+            given = self.card.array(x.float().reshape(-1))
+            summed = kernels.aggregate(self.card.kernels, self._block, given, x.shape[1], mean=False)
+            return self.card.tensor(summed).reshape(self.shape[0], x.shape[1])
+
+    def row_index(self) -> torch.Tensor:
+        return self.row_of_entry()
+
+    def column_index(self) -> torch.Tensor:
+        return self.indices.long()
+
+    def row_max(self, values: torch.Tensor) -> torch.Tensor:
+        top = values.new_full((self.shape[0], values.shape[1]), -torch.inf)
+        top.scatter_reduce_(0, self.row_index()[:, None].expand_as(values), values, "amax")
+        return top.masked_fill_((self.degrees == 0)[:, None], 0.0)
+
+    def over_entries(self) -> DeviceRows:
+        every = torch.arange(len(self.indices), dtype=torch.int32, device=self.card.where)
+        return DeviceRows(self.card, self.indptr, every, None, len(every))
+
+    def packed(self) -> DeviceRows:
+        return self
+
+    def with_weights(self, weights: torch.Tensor) -> DeviceRows:
+        return DeviceRows(self.card, self.indptr, self.indices, weights.detach(), self.columns)
+
+    def weights_or_ones(self) -> torch.Tensor:
+        return torch.ones(len(self.indices), device=self.card.where) if self.weights is None else self.weights
+
+    @cached_property
+    def _block(self) -> kernels.Block:
+        weights = None if self.weights is None else self.card.array(self.weights)
+        return kernels.Block(self.card.array(self.indptr), self.card.array(self.indices), weights, *self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceBlock(Block):
+    """A block whose arrays are tensors."""
+
+    card: CudaContext = field(kw_only=True)
+
+
+@matrix_of.register
+def _(block: DeviceBlock) -> SparseRows:
+    return DeviceRows(block.card, block.indptr, block.indices, block.weights, block.num_sources)  # type: ignore[arg-type]
+
+
+def placed_block(card: CudaContext, block: Block) -> DeviceBlock:
+    """A block on a device; its arrays are copied where they are not there."""
+    first, last = (int(block.indptr[0]), int(block.indptr[-1])) if isinstance(block.indptr, np.ndarray) else (0, len(block.indices))
+    weights = None if block.weights is None else card.put(block.weights[first:last])
+    return DeviceBlock(card.put(block.indptr) - first, card.put(block.indices[first:last]), weights, block.num_sources, card=card)
+
+
+def placed_rows(card: CudaContext, rows: SparseRows | torch.Tensor) -> SparseRows | torch.Tensor:
+    """Dense or sparse rows on a device."""
+    if isinstance(rows, torch.Tensor):
+        return card.put(rows)
+    if isinstance(rows, DeviceRows):
+        return rows
+    own = rows.packed()
+    weights = None if own.weights is None else card.put(own.weights)
+    return DeviceRows(card, card.put(own.indptr), card.put(own.indices), weights, own.columns)

@@ -1,0 +1,103 @@
+"""A graph that lies whole on every rank: sampling and features need no communication."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..adjacency import LocalAdjacency
+from ..backends.base import Backend
+from ..distributed.comm.base import Comm
+from ..evaluation.inference import Around, Share, compact, even_work
+from ..graph import Graph
+from ..minibatch import Block
+from ..nn.layers import Input, Layer
+from ..sparse import CSR
+from .features import Features, FeatureSource
+from .view import View, as_index, mean_weights
+
+
+class WholeView(View):
+    """A graph that this rank holds whole.
+
+    Parameters
+    ----------
+    graph : Graph
+        With features and labels.
+    comm : Comm
+        Ranks share the rows in exact inference.
+    split : str, optional
+        What is trained on; the training vertices where there are some, else all, unless given.
+    weighted : bool
+        Make every mean a weighted one, for graphs with edge weights.
+    storage, gathering
+        `storage` and `threads` of `Features`.
+    """
+
+    def __init__(
+        self, graph: Graph, comm: Comm, backend: Backend, fingerprint: str, split: str | None = None, norm: str = "none",
+        weighted: bool = False, storage: str = "given", gathering: int = 0,
+    ) -> None:  # fmt: skip
+        assert graph.labels is not None
+        self.graph, self.fingerprint = graph, fingerprint
+        self.name, self.num_features, self.num_classes = graph.name, graph.num_features, graph.num_classes
+        self.features = Features(graph, norm, storage, gathering)
+        self.adjacency = LocalAdjacency(graph.adjacency, backend)
+        self.seeds = graph.seeds(split) if split else graph.default_seeds()
+        self.classes = graph.labels[self.seeds]
+        self.share = WholeShare(graph, self.features, comm, weighted)
+        self.all_degrees = self.share.all_degrees
+        self.memory = {
+            "adjacency": graph.adjacency.nbytes(),
+            "features": self.features.nbytes(),
+            "replicated": 4 * graph.n + 12 * len(self.seeds),
+        }
+
+
+class WholeShare(Share):
+    """An even share of the rows of a graph that every rank holds whole; what is sent is all-gathered, n rows on every rank."""
+
+    def __init__(self, graph: Graph, features: Features, comm: Comm, weighted: bool = False) -> None:
+        self._matrix: CSR = graph.adjacency
+        self._features: FeatureSource = features
+        self._comm = comm
+        self.n, self.edges, self.sparse = graph.n, graph.adjacency.nnz, features.is_sparse
+        degrees, self._weights = mean_weights(self._matrix.indptr, self._matrix.values, graph.weight_unit, weighted)
+        self.all_degrees = torch.from_numpy(degrees)
+        self.bounds = even_work(self._matrix.indptr, comm.size)
+        self.first, last = int(self.bounds[comm.rank]), int(self.bounds[comm.rank + 1])
+        self.rows, own = last - self.first, slice(self.first, last)
+        self.indptr, self.degrees = self._matrix.indptr[self.first : last + 1], self.all_degrees[own]
+        self.labels = None if graph.labels is None else graph.labels[own]
+        self.masks = {split: mask[own] for split, mask in graph.masks.items()}
+
+    def compute_on(self, features: FeatureSource, all_degrees: torch.Tensor) -> None:
+        """Take features and degrees from where the rows are computed from now on."""
+        self._features, self.all_degrees = features, all_degrees
+        self.degrees = all_degrees[self.first : self.first + self.rows]
+
+    def features(self, first: int, last: int) -> Input:
+        return self._features.now(np.arange(self.first + first, self.first + last))
+
+    def spread(self, sent: torch.Tensor) -> Around:
+        rows = sent
+        if self._comm.size > 1:
+            rows = torch.from_numpy(self._comm.allgather_rows(sent.contiguous().cpu().numpy(), np.diff(self.bounds), "activations"))
+        return lambda a, b: (self._block(a, b), rows, slice(self.first + a, self.first + b))
+
+    def spread_features(self, layer: Layer) -> Around:
+        """Nothing travels: every chunk of rows fetches the features that its edges name."""
+
+        def around(a: int, b: int) -> tuple[Block, torch.Tensor, slice]:
+            named = self._block(a, b)
+            own = np.arange(self.first + a, self.first + b)
+            block, vertices, place = compact(named.indptr, named.indices, named.weights, own)
+            return block, layer.send(self._features.now(vertices), self.all_degrees[as_index(vertices)], False), place
+
+        return around
+
+    def _block(self, a: int, b: int) -> Block:
+        """Rows of the share whose sources are all vertices; the arrays of entries are shared."""
+        entries = slice(self.indptr[a], self.indptr[b])
+        weights = None if self._weights is None else self._weights[entries]
+        return Block(self.indptr[a : b + 1] - self.indptr[a], self._matrix.indices[entries], weights, self.n)

@@ -1,0 +1,50 @@
+"""What must be equal on all ranks is compared, and a difference is explained on every rank."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from communities import community_graph
+
+from bulksample import UsageError
+from bulksample.distributed.comm.agree import agree, fingerprint
+from bulksample.distributed.comm.thread_budget import fair_threads
+from bulksample.distributed.comm.threads import on_threads
+
+
+def test_equal_facts_pass():
+    on_threads(3, lambda comm: agree(comm, {"version": "1", "lr": 0.1}))
+
+
+def test_a_difference_is_named_with_both_values_on_every_rank():
+    def body(comm):
+        with pytest.raises(UsageError, match=r"do not agree on lr: 0.1 on rank 0, 0.2 on rank 2"):
+            agree(comm, {"version": "1", "lr": 0.2 if comm.rank == 2 else 0.1})
+
+    on_threads(3, body)
+
+
+def test_the_fingerprint_tells_graphs_apart():
+    graph = community_graph()
+    same = community_graph()
+    assert fingerprint(graph) == fingerprint(same)
+    labels = graph.labels.copy()
+    labels[7] = (labels[7] + 1) % graph.num_classes
+    features = graph.features.copy()
+    features[3, 2] += 1
+    indices = graph.adjacency.indices.copy()
+    indices[5] += 1
+    others = [
+        replace(graph, labels=labels),
+        replace(graph, features=features),
+        replace(graph, features=graph.features.astype(np.float16)),
+        replace(graph, adjacency=type(graph.adjacency)(graph.adjacency.indptr, indices, None, graph.adjacency.shape)),
+        replace(graph, masks={}),
+    ]
+    assert len({fingerprint(other) for other in [graph, *others]}) == len(others) + 1
+
+
+def test_ranks_of_one_machine_share_its_processors():
+    shares = on_threads(4, fair_threads)
+    assert len(set(shares)) == 1
+    assert shares[0] == max(1, on_threads(1, fair_threads)[0] // 4)

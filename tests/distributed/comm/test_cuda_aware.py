@@ -1,0 +1,71 @@
+"""A library is asked whether it reads device memory. The libraries are compiled here: one that says yes, one that says no, one that is mute."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from launch import run_ranks
+
+from bulksample.distributed.comm.cuda_aware import SWITCHES, SYMBOL, ask
+from bulksample.distributed.comm.threads import SerialComm
+
+CC = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+
+
+def built(folder, name, source, *more):
+    if CC is None:
+        pytest.skip("there is no C compiler")
+    (folder / f"{name}.c").write_text(source)
+    made = folder / f"lib{name}.so"
+    subprocess.run([CC, "-shared", "-fPIC", "-o", made, folder / f"{name}.c", *more], check=True, timeout=60)
+    return made
+
+
+@pytest.mark.parametrize(("body", "aware", "reason"), [
+    ("return 1;", True, "says that it reads device memory"), ("return 0;", False, "says that it does not"), ("return -1;", False, "says that it does not"),
+])  # fmt: skip
+def test_what_a_library_says_is_believed(tmp_path, body, aware, reason):
+    found = ask(built(tmp_path, "says", f"int {SYMBOL}(void) {{ {body} }}"), {})
+    assert found.aware is aware
+    assert reason in found.reason
+
+
+def test_a_library_that_cannot_say_is_not_trusted_whatever_its_name(tmp_path):
+    found = ask(built(tmp_path, "mpi_cuda_aware", "int MPI_Init(void) { return 0; }"), {})
+    assert found == (False, f"the MPI library has no {SYMBOL} to ask")
+    found = ask(tmp_path / "nowhere.so", {})
+    assert not found.aware
+    assert "cannot be asked" in found.reason
+
+
+def test_a_module_that_is_linked_with_a_library_asks_it(tmp_path):
+    """As mpi4py's is."""
+    built(tmp_path, "inner", f"int {SYMBOL}(void) {{ return 1; }}")
+    module = built(tmp_path, "module", f"int {SYMBOL}(void); int used(void) {{ return {SYMBOL}(); }}", f"-L{tmp_path}", "-linner",
+                   f"-Wl,-rpath,{tmp_path}")  # fmt: skip
+    assert ask(module, {}).aware
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize(("value", "aware"), [("0", False), ("No", False), ("1", True), ("", True)])
+def test_the_environment_can_turn_it_off_and_not_on(tmp_path, name, value, aware):
+    says = {
+        1: built(tmp_path, "yes", f"int {SYMBOL}(void) {{ return 1; }}"),
+        0: built(tmp_path, "no", f"int {SYMBOL}(void) {{ return 0; }}"),
+    }
+    found = ask(says[1], {name: value})
+    assert found.aware is aware
+    assert aware or found.reason == f"{name}={value} keeps the MPI library from device memory"
+    assert not ask(says[0], {name: value}).aware
+
+
+def test_the_library_of_this_machine_answers():
+    """Before a communicator is there, and by it; pip's MPICH is built without CUDA and says so."""
+    code = "from bulksample.distributed.comm.world import cuda_aware, world\nprint(cuda_aware())\nwith world(30) as comm: print(comm.cuda_aware)"
+    ended = run_ranks(2, code)
+    assert ended.code == 0, ended
+    answers = set(ended.out.split("\n")[:4])
+    assert len(answers) == 1, ended
+    assert "MPI library" in answers.pop()
+    assert SerialComm().cuda_aware == (False, "the ranks do not meet by MPI")

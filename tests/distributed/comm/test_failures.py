@@ -1,0 +1,184 @@
+"""A rank that raises, leaves, dies or stops ends the job within the deadline, and is named."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from launch import ROOT, Ranks, run_ranks
+
+from bulksample.distributed.comm import shared_memory as sharedmemory
+
+LOST = 75
+
+OPEN = """
+import os, signal, sys, time
+import numpy as np
+from bulksample.distributed.comm.world import world
+comm = world({timeout})
+comm.barrier()
+def others_wait():
+    comm.allreduce(np.ones(3), "gradients")
+"""
+
+SHARED = """
+for line in open("/proc/self/maps"):
+    if "mpich_shm_" in line:
+        print("name=" + line.split()[5], flush=True)
+comm.barrier()
+"""
+
+
+def fault(what, timeout=60, after="others_wait()"):
+    """A program whose rank 1 does `what` while the others enter a collective."""
+    return OPEN.format(timeout=timeout) + f"if comm.rank == 1:\n    {what}\n{after}\n"
+
+
+@pytest.mark.parametrize(
+    ("what", "shown"), [("raise KeyError('boom on one rank')", "boom on one rank"), ("import nothing_there", "ModuleNotFoundError")]
+)
+def test_an_exception_ends_all_ranks_with_its_traceback(what, shown):
+    ended = run_ranks(3, fault(what), timeout=40)
+    assert ended.code == 1, ended
+    assert "Traceback" in ended.err, ended
+    assert shown in ended.err, ended
+
+
+def test_an_early_exit_is_noticed():
+    ended = run_ranks(3, fault("sys.exit(0)"), timeout=40)
+    assert ended.code == LOST, ended
+    assert "rank 1 left early" in ended.err, ended
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("os._exit(3)", "ended with exit code 3 in the middle of the work"),
+        ("os._exit(0)", "ended with exit code 0 in the middle of the work"),  # MPICH's mpirun alone may end with code 0 here
+        ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by signal 9"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "was ended by signal 11"),
+    ],
+)
+def test_a_rank_that_dies_without_a_word_is_named(what, said):
+    ended = run_ranks(3, fault(what), timeout=40)
+    assert ended.code == LOST, ended
+    assert re.findall(r"bulksample: rank (\d) of 3 \(process", ended.err) == ["1"], ended
+    assert said in ended.err, ended
+
+
+def test_a_killed_rank_is_named_while_a_child_of_it_lives_on():
+    ended = run_ranks(3, fault("os.fork() or (time.sleep(30), os._exit(0))\n    os.kill(os.getpid(), signal.SIGKILL)"), timeout=40)
+    assert ended.code == LOST, ended
+    assert "rank 1 of 3 (process" in ended.err, ended
+    assert "was killed by signal 9" in ended.err, ended
+
+
+STOP = "os.kill(os.getpid(), signal.SIGSTOP)"
+AT_ONCE = "import bulksample.distributed.comm.world as own\nown.OUTSIDE_SECONDS = 0\n"
+
+
+def test_a_rank_that_never_starts_strikes_the_deadline():
+    late = f"import os, signal\nif os.environ['PMI_RANK'] == '1':\n    {STOP}\n"
+    ended = run_ranks(3, late + AT_ONCE + OPEN.format(timeout=2), timeout=40)
+    assert ended.code != 0, ended  # 15 at times: mpirun ends what has not started by SIGTERM
+    assert "waited 2 s for the other ranks to start" in ended.err, ended
+
+
+def test_a_rank_that_stops_on_its_way_out_strikes_the_deadline():
+    """After all have left MPI waits once more, where nothing can be polled and nobody asked."""
+    ended = run_ranks(3, AT_ONCE + OPEN.format(timeout=2) + f"comm.close()\nif comm.rank == 1:\n    {STOP}\n", timeout=40)
+    assert ended.code != 0, ended
+    assert "waited 2 s for the other ranks to end" in ended.err, ended
+
+
+@pytest.mark.parametrize("missing", ["os.environ.pop('HYDI_CONTROL_FD')", "shutil.which = lambda *_, **__: None"])
+@pytest.mark.parametrize("what", ["comm.abort(75)", pytest.param("raise KeyError('boom')", marks=pytest.mark.slow)])
+def test_without_a_wire_to_the_launcher_or_a_sentinel_mpi_ends_the_job(what, missing):
+    ended = run_ranks(3, f"import os, shutil\n{missing}\n{fault(what)}", timeout=40)
+    assert ended.code != 0, ended
+    assert "MPI_Abort" in ended.err, ended
+
+
+def test_a_stopped_rank_strikes_the_deadline_and_is_named():
+    ended = run_ranks(3, fault("os.kill(os.getpid(), signal.SIGSTOP)", timeout=2), timeout=40)
+    assert ended.code == LOST, ended
+    assert "no sign of life from rank 1" in ended.err, ended
+    assert "allreduce gradients float64 (3,)" in ended.err, ended
+    assert "last collectives of rank" in ended.err, ended
+
+
+def test_ranks_in_different_collectives_do_not_hang():
+    ended = run_ranks(2, fault("comm.gather_control('lost')", timeout=2), timeout=40)
+    assert ended.code == LOST, ended  # at the deadline, or at once where the difference is noticed
+    assert "same collectives" in ended.err or "allgather control" in ended.err, ended
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_leaving_together_needs_no_close(code):
+    ended = run_ranks(3, OPEN.format(timeout=20) + f"time.sleep(0.3 * comm.rank)\nsys.exit({code})\n", timeout=40)
+    assert ended.code == code, ended
+    assert not ended.err, ended
+
+
+def test_a_world_may_be_closed_and_opened_again():
+    again = "assert world() is comm\ncomm.close()\nnew = world(10)\nassert new is not comm\nnew.barrier()\nnew.close()\n"
+    ended = run_ranks(2, OPEN.format(timeout=20) + again, timeout=40)
+    assert ended.code == 0, ended
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_signals_to_the_launcher_leave_nothing_behind(number):
+    ranks = Ranks(2, OPEN.format(timeout=60) + "print('up', flush=True)\ntime.sleep(60)\n")
+    ranks.process.stdout.readline()
+    ranks.process.send_signal(number)
+    ranks.wait(40)  # which looks for what is left
+
+
+def test_a_killed_job_leaves_no_shared_memory():
+    ended = run_ranks(2, OPEN.format(timeout=20) + SHARED + "os.kill(os.getpid(), signal.SIGKILL)\n", timeout=40)
+    names = set(re.findall(r"name=(\S+)", ended.out))
+    assert names, "MPICH keeps its memory elsewhere; what is tested here has no object"
+    assert not [name for name in names if os.path.exists(name)], ended
+
+
+def test_memory_that_nobody_holds_is_swept_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(sharedmemory, "FOLDER", tmp_path)
+    names = [tmp_path / f"mpich_shm_{name}" for name in ("lost", "held", "young")]
+    for name in names:
+        name.write_bytes(bytes(4096))
+    (tmp_path / "other").write_bytes(bytes(4096))
+    for name in [*names[:2], tmp_path / "other"]:
+        os.utime(name, (0, 0))
+    monkeypatch.setattr(sharedmemory, "_mapped", lambda process: {names[1]} if process.name == str(os.getpid()) else set())
+    assert sharedmemory.sweep() == [names[0]]
+    assert not names[0].exists()
+    assert all(name.exists() for name in [*names[1:], tmp_path / "other"])
+
+
+def alone(code, **env):
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PMI_", "SLURM_", "OMPI_"))}
+    return subprocess.run(
+        [sys.executable, "-c", code], env={**clean, "PYTHONPATH": str(ROOT), **env}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_ranks_that_do_not_see_each_other_are_refused():
+    ended = alone("from bulksample.distributed.comm.world import world; world()", SLURM_NTASKS="4", SLURM_PROCID="0")
+    assert ended.returncode == 1
+    assert "SLURM_NTASKS says that 4 ranks were started" in ended.stderr
+
+
+def test_alone_needs_no_mpi4py():
+    without = "import sys; sys.modules['mpi4py'] = None\nfrom bulksample.distributed.comm.world import world\n"
+    ended = alone(without + "assert world().size == 1 and world() is world()")
+    assert ended.returncode == 0, ended.stderr
+    ended = alone(without + "world()", PMI_SIZE="2")
+    assert "pip install mpi4py" in ended.stderr
+
+
+def test_importing_the_package_loads_neither_torch_nor_mpi4py():
+    code = "import sys, bulksample, bulksample.config, bulksample.distributed.comm.world\nassert not {'torch', 'mpi4py'} & set(sys.modules)"
+    ended = alone(code)
+    assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,178 @@
+"""Training and sampling with a fault on one rank: the job ends in time, says which rank it was, and leaves nothing behind.
+
+`run_ranks` fails where a job does not end or leaves a process. The fast set takes some pairs of phase and fault, as every
+launch of a training imports torch; the slow set takes all of them, and kills and stops ranks at random points.
+"""
+
+import itertools
+import json
+import random
+import re
+
+import pytest
+from communities import community_graph
+from faults import ACTS
+from launch import ROOT, run_ranks
+
+from bulksample.data import store
+from bulksample.distributed.comm.ledger import PHASES
+
+LOST = 75
+SEED = 2024  # of the random points
+DEADLINE = 3
+LONGEST = 240  # seconds for a launch: the deadline, 30 more to start, and imports on a busy machine
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    place = tmp_path_factory.mktemp("graph") / "g"
+    store.save(community_graph(), place)
+    return str(place)
+
+
+def training(graph, *more, epochs=1000):
+    options = {"fanouts": "3,3", "hidden": 8, "batch-size": 16, "epochs": epochs, "threads": 1, "timeout": DEADLINE}
+    return ["train", graph, "--quiet", *(str(word) for name, value in options.items() for word in (f"--{name}", value)), *more]
+
+
+def sampling(graph, replication, exchange, sampler):
+    """Enough bulks for 150 collectives on each rank."""
+    options = {
+        "graph": "partitioned", "replication": replication, "exchange": exchange, "sampler": sampler, "fanouts": "5,5", "seeds": "all",
+        "batch-size": 1, "bulk-size": 1, "threads": 1, "timeout": DEADLINE,
+    }  # fmt: skip
+    return ["sample", graph, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
+
+
+def launch(p, rank, act, where, command):
+    """Run a command on p ranks with a fault on one of them, which must be named."""
+    fault = {"rank": rank, "act": act, "where": where}
+    print(p, fault, command)
+    ended = run_ranks(p, [str(ROOT / "tests" / "faults.py"), json.dumps(fault), *command], timeout=LONGEST)
+    WITNESS[act.split()[0]](ended, rank, p)
+
+
+def raised(ended, rank, p):
+    assert ended.code == 1, ended
+    assert f"rank {rank} of {p} failed; ending all ranks" in ended.err, ended
+    assert "Traceback" in ended.err, ended
+    assert "boom on one rank" in ended.err, ended
+
+
+def left(ended, rank, p):
+    assert ended.code == LOST, ended
+    assert re.search(rf"rank {rank} left|rank {rank} of {p}: waited \d+ s for the other ranks to leave", ended.err), ended
+
+
+def died(ended, rank, p):
+    assert ended.code == LOST, ended
+    assert re.findall(r"bulksample: rank (\d+) of (\d+) \(process", ended.err) == [(str(rank), str(p))], ended
+
+
+def stopped(ended, rank, p):
+    assert ended.code == LOST, ended
+    missed = [ranks.split(", ") for ranks in re.findall(r"no sign of life from ranks? ([\d, ]+)", ended.err)]
+    assert missed, ended
+    assert all(str(rank) in ranks for ranks in missed), ended
+
+
+WITNESS = {"raise": raised, "exit": left, "_exit": died, "kill": died, "stop": stopped}
+
+
+# ---- every phase of training
+
+FAST = {("sample", "raise"), ("forward", "exit"), ("reduce", "_exit 0"), ("evaluate", "raise"), ("checkpoint", "kill")}
+
+
+@pytest.mark.parametrize(
+    ("phase", "act"), [pytest.param(phase, act, marks=[] if (phase, act) in FAST else SLOW) for phase in PHASES for act in ACTS]
+)
+def test_a_fault_in_a_phase_of_training(stored, tmp_path, phase, act):
+    rank = 0 if phase == "checkpoint" else 1  # which one rank alone writes
+    launch(2, rank, act, ["phase", phase, 2], training(stored, "--checkpoint", str(tmp_path)))
+
+
+@pytest.mark.parametrize("act", ["raise", *(pytest.param(act, marks=SLOW) for act in ACTS if act != "raise")])
+def test_a_fault_on_the_thread_that_samples(stored, act):
+    launch(2, 1, act, ["thread", 12], training(stored, "--graph", "partitioned"))
+
+
+# ---- sampling from block rows
+
+LAYOUTS = [(2, 1), (3, 1), (4, 2), (4, 1)]  # ranks, replication
+WAYS = list(itertools.product(["owner", "rows", "rows-oblivious"], ["sage", "ladies"]))
+
+
+@pytest.mark.parametrize(
+    ("act", "way"), [(act, way) if act == ACTS[i] else pytest.param(act, way, marks=SLOW) for i, way in enumerate(WAYS) for act in ACTS]
+)
+def test_a_fault_in_sampling(stored, act, way):
+    launch(2, 1, act, ["collective", 40], sampling(stored, 1, *way))
+
+
+# ---- random points
+
+
+def draw(kind, i):
+    """The ranks, the rank, and a source of random numbers for the i-th launch of a kind."""
+    rng = random.Random(f"{SEED} {kind} {i}")
+    p, replication = (8, 2) if i % 12 == 11 else LAYOUTS[i % len(LAYOUTS)]
+    return rng, p, replication, rng.randrange(p)
+
+
+@SLOW
+@pytest.mark.parametrize("i", range(24))
+def test_sigkill_while_sampling(stored, i):
+    rng, p, replication, rank = draw("sample", i)
+    launch(p, rank, "kill", ["collective", rng.randint(1, 100)], sampling(stored, replication, *WAYS[i % 6]))
+
+
+@SLOW
+@pytest.mark.parametrize("i", range(12))
+def test_sigkill_while_training(stored, i):
+    rng, p, replication, rank = draw("train", i)
+    where = ["collective", rng.randint(1, 300)] if i % 3 else ["thread", rng.randint(1, 60)]
+    placement = [] if i % 3 == 1 else ["--graph", "partitioned", "--replication", str(replication)]
+    launch(p, rank, "kill", where, training(stored, *placement))
+
+
+@SLOW
+@pytest.mark.parametrize("i", range(12))
+def test_sigkill_at_any_time(stored, i):
+    """Counted from the start of the process, so that imports, the start of MPI and the loading of the graph are hit as well."""
+    rng, p, replication, rank = draw("seconds", i)
+    fault = {"rank": rank, "act": "kill", "where": ["seconds", round(rng.uniform(0, 8), 2)]}
+    placement = ["--graph", "partitioned", "--replication", str(replication)] if i % 2 else []
+    print(p, fault)
+    ended = run_ranks(p, [str(ROOT / "tests" / "faults.py"), json.dumps(fault), *training(stored, *placement)], timeout=LONGEST)
+    assert ended.code != 0, ended
+    if "EXIT CODE: 9" not in ended.out:  # what mpirun says where the rank had not come to the others yet
+        died(ended, rank, p)
+
+
+@SLOW
+@pytest.mark.parametrize("i", range(6))
+def test_sigstop_while_sampling(stored, i):
+    rng, p, replication, rank = draw("stop sample", i)
+    launch(p, rank, "stop", ["collective", rng.randint(1, 100)], sampling(stored, replication, *WAYS[i % 6]))
+
+
+@SLOW
+@pytest.mark.parametrize("i", range(6))
+def test_sigstop_while_training(stored, i):
+    rng, p, replication, rank = draw("stop train", i)
+    where = ["collective", rng.randint(1, 300)] if i % 2 else ["thread", rng.randint(1, 60)]
+    launch(p, rank, "stop", where, training(stored, "--graph", "partitioned", "--replication", str(replication)))
+
+
+@SLOW
+@pytest.mark.parametrize("i", range(4))
+def test_sigstop_at_any_time(stored, i):
+    rng, p, _, rank = draw("stop seconds", i)
+    fault = {"rank": rank, "act": "stop", "where": ["seconds", round(rng.uniform(0, 8), 2)]}
+    print(p, fault)
+    ended = run_ranks(p, [str(ROOT / "tests" / "faults.py"), json.dumps(fault), *training(stored)], timeout=LONGEST)
+    assert ended.code != 0, ended
+    if "for the other ranks to start" not in ended.err:  # a rank that has not come cannot be told from another
+        stopped(ended, rank, p)

@@ -1,0 +1,59 @@
+"""What the environment of each launcher says, and which one counts where several have left something."""
+
+import os
+
+import pytest
+
+from bulksample.distributed.comm.launchers import PREFIXES, Launch, launched
+
+TORCH = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "node001", "MASTER_PORT": "29500"}
+TORCHRUN = {**TORCH, "TORCHELASTIC_RUN_ID": "7"}
+JOB = {"SLURM_NTASKS": "2", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+STEP = {"SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1"}
+PMI = {"PMI_SIZE": "4", "PMI_RANK": "2", "PMI_FD": "5"}
+OMPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2"}
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    for name in [*os.environ, *TORCH]:
+        if name.startswith(PREFIXES) or name in TORCH:
+            monkeypatch.delenv(name, raising=False)
+
+    def put(values):
+        for name, value in values.items():
+            monkeypatch.setenv(name, value)
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({}, Launch()),
+        ({"WORLD_SIZE": "4"}, Launch()),  # left over
+        ({"WORLD_SIZE": "4", "RANK": "0"}, Launch()),
+        (TORCH, Launch("environment", 8, "WORLD_SIZE", 3)),
+        (TORCHRUN, Launch("torchrun", 8, "WORLD_SIZE", 3)),
+        (JOB, Launch("srun", 2, "SLURM_NTASKS", 0)),
+        (STEP, Launch("srun", 2, "SLURM_STEP_NUM_TASKS", 1)),
+        (PMI, Launch("mpirun", 4, "PMI_SIZE", 2)),
+        (OMPI, Launch("mpirun", 4, "OMPI_COMM_WORLD_SIZE", 2)),
+        (STEP | PMI, Launch("srun", 4, "PMI_SIZE", 2)),
+        (STEP | PMI | {"HYDI_CONTROL_FD": "6"}, Launch("mpirun", 4, "PMI_SIZE", 2)),  # MPICH's mpirun in a job
+        (JOB | OMPI, Launch("mpirun", 4, "OMPI_COMM_WORLD_SIZE", 2)),
+        (STEP | PMI | TORCHRUN, Launch("torchrun", 8, "WORLD_SIZE", 3)),  # one torchrun a node, started by srun
+        (PMI | TORCH, Launch("mpirun", 4, "PMI_SIZE", 2)),
+        (STEP | TORCH, Launch("environment", 8, "WORLD_SIZE", 3)),
+        ({"PMI_SIZE": "many"}, Launch()),
+    ],
+)
+def test_the_launcher_closest_to_the_process_decides(environment, values, found):
+    environment(values)
+    assert launched() == found
+
+
+def test_torch_is_asked_only_where_it_started_the_ranks():
+    assert Launch("torchrun", 2, "WORLD_SIZE", 0).by_torch
+    assert Launch("environment", 2, "WORLD_SIZE", 0).by_torch
+    assert not Launch("srun", 2, "SLURM_NTASKS", 0).by_torch

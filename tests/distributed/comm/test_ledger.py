@@ -1,0 +1,127 @@
+"""Messages beside bytes, training apart from evaluation, and the processor's seconds apart from waiting."""
+
+import time
+
+import numpy as np
+import pytest
+
+from bulksample.distributed.comm.ledger import Ledger, balance, combine
+from bulksample.distributed.comm.threads import SerialComm, on_threads
+
+
+def both(body):
+    """What each of two ranks has counted, as one."""
+    return combine(on_threads(2, body))
+
+
+def test_messages_are_counted_as_the_contract_of_comm_says():
+    def body(comm):
+        ledger = Ledger(comm)
+        comm.broadcast(np.zeros(4, np.float32), "model")
+        with ledger.phase("reduce"):
+            comm.allreduce(np.zeros(10, np.float32), "gradients")
+        with ledger.phase("fetch"):
+            comm.alltoall([np.zeros(comm.rank * (r != comm.rank), np.uint8) for r in range(2)], "features")
+        return ledger.total()
+
+    found = both(body)
+    assert found["messages_sent"] == {
+        "total": 1 + 4 + 1 + 2, "topology": 0, "features": 1, "activations": 0, "gradients": 4, "model": 1, "control": 2,
+    }  # fmt: skip
+    assert found["bytes_sent"] == {
+        "total": 16 + 80 + 1 + 16, "topology": 0, "features": 1, "activations": 0, "gradients": 80, "model": 16, "control": 16,
+    }  # fmt: skip
+    assert found["training_bytes"] == found["bytes_sent"]
+    assert found["training_messages"] == found["messages_sent"]
+
+
+@pytest.mark.parametrize("aside", ["evaluate", "checkpoint"])
+def test_what_is_not_training_is_not_counted_as_training(aside):
+    def body(comm):
+        ledger = Ledger(comm)
+        with ledger.phase("forward"):
+            comm.allreduce(np.zeros(2, np.int64), "activations")
+        with ledger.phase(aside):
+            comm.allgather(np.zeros(3, np.int64), "activations")
+            time.sleep(0.05)
+        return ledger.total()
+
+    found = both(body)
+    assert found["bytes_sent"]["activations"] == 2 * 16 + 2 * 24
+    assert found["training_bytes"]["activations"] == found["training_bytes"]["total"] == 2 * 16
+    assert found["messages_sent"]["total"] == found["training_messages"]["total"] + 2
+    assert found["compute_seconds"] < found["phases"][aside]
+
+
+def test_the_busiest_rank_is_the_one_that_sends_most():
+    def body(comm):
+        ledger = Ledger(comm)
+        comm.broadcast(np.zeros(100, np.uint8), "model", root=1)
+        comm.allgather(np.zeros(7, np.uint8), "control")
+        return ledger.total()
+
+    found = both(body)
+    assert found["busiest_rank"] == {"messages": 2, "bytes": 107}
+    assert found["training_bytes"]["total"] == 114
+
+
+def test_bytes_of_the_sampling_thread_are_training():
+    def body(comm):
+        sampling = comm.apart()
+        ledger = Ledger(comm, sampling)
+        sampling.allreduce(np.zeros(5, np.int32), "topology")
+        return ledger.take()
+
+    found = both(body)
+    assert found["training_bytes"]["topology"] == found["bytes_sent"]["topology"] == found["phase_bytes"]["sample"] == 40
+    assert found["training_messages"]["topology"] == 4
+
+
+def test_waiting_is_not_computing():
+    ledger = Ledger(SerialComm())
+    with ledger.phase("forward"):
+        time.sleep(0.2)
+    found = combine([ledger.take()])
+    assert found["phases"]["forward"] >= 0.2
+    assert 0 <= found["compute_seconds"] < found["phases"]["forward"]
+
+
+def test_the_share_spent_waiting_for_samples():
+    ledger = Ledger(SerialComm())
+    with ledger.phase("sample"):
+        time.sleep(0.06)
+    with ledger.phase("forward"):
+        time.sleep(0.14)
+    with ledger.phase("evaluate"):
+        time.sleep(0.2)
+    share = combine([ledger.take()])["waiting_share"]
+    assert 0 < share["sample"] < 1
+    assert share["fetch"] == 0
+
+
+def test_computing_counts_from_the_first_phase_on_and_not_twice():
+    ledger = Ledger(SerialComm())
+    sum(i * i for i in range(300_000))
+    assert combine([ledger.take()])["compute_seconds"] == 0
+    with ledger.phase("forward"):
+        pass
+    sum(i * i for i in range(300_000))
+    parts = [combine([ledger.take()])["compute_seconds"] for _ in range(2)]
+    assert parts[0] > 10 * parts[1]
+    assert combine([ledger.total()])["compute_seconds"] >= sum(parts)
+
+
+def test_balance_names_the_least_the_middle_and_the_most_of_ranks():
+    def body(comm):
+        ledger = Ledger(comm)
+        with ledger.phase("fetch"):
+            comm.alltoall([np.zeros(8 * (comm.rank == 1 and r != 1), np.uint8) for r in range(3)], "features")
+        return ledger.total()
+
+    ledgers = on_threads(3, body)
+    for rank, seconds in enumerate((3.0, 1.0, 2.0)):
+        ledgers[rank]["seconds"]["forward"] = seconds
+    found = balance(ledgers)
+    assert found["seconds"]["forward"] == {"min": 1.0, "median": 2.0, "max": 3.0, "rank": 0}
+    control = sum(ledgers[0]["sent"]["control"][3:])
+    assert found["bytes"] == {"min": control, "median": control, "max": control + 16, "rank": 1}

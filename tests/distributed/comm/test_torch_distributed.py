@@ -1,0 +1,97 @@
+"""The contract of a communicator under torchrun, and what becomes of a rank that fails there."""
+
+import re
+
+import pytest
+import torch.distributed
+from launch import run_ranks
+from test_comm import sums
+from test_failures import OPEN, fault
+from test_two_threads import OPEN as THREADS
+
+from bulksample.distributed.comm.threads import on_threads
+
+SLOW = pytest.mark.slow  # a launch imports torch in every process
+pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch was built without gloo")
+FAILED = 1  # what torchrun ends with, whatever its ranks said
+
+
+def run(n, what, timeout=90.0):
+    return run_ranks(n, what, timeout, launcher="torchrun")
+
+
+@pytest.mark.parametrize("p", [3, *(pytest.param(p, marks=SLOW) for p in (2, 5))])
+def test_the_battery_of_collectives(p):
+    code = f"""
+import sys; sys.path.insert(0, {__file__.rsplit("/", 1)[0]!r})
+import test_alltoall, test_comm
+from bulksample.distributed.comm.world import world
+with world(30) as comm:
+    assert type(comm).__name__ == "TorchComm" and comm.size == {p}
+    for most in (2**30, 5):
+        comm.most_elements = most
+        test_comm.exercise(comm)
+        test_alltoall.exercise(comm)
+        test_alltoall.overlap(comm)
+        test_alltoall.exercise_split(comm)
+    print("sum", test_comm.sums(comm))
+assert "mpi4py" not in sys.modules
+print("done")
+"""
+    ended = run(p, code)
+    assert ended.code == 0, ended
+    assert ended.out.count("done") == p, ended
+    assert set(re.findall(r"sum (\w+)", ended.out)) == set(on_threads(p, sums)), ended
+
+
+@SLOW
+def test_two_threads_do_not_disturb_each_other():
+    ended = run(3, THREADS.format(timeout=60, before="") + """
+sampled = pool.submit(mixed, side, 200, 1)
+mixed(comm, 200, 2)
+sampled.result()
+print("done")
+""")  # fmt: skip
+    assert ended.code == 0, ended
+    assert ended.out.count("done") == 3, ended
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "said"),
+    [
+        ("raise KeyError('boom on one rank')", 1, "boom on one rank"),
+        pytest.param("sys.exit(0)", 75, "rank 1 left early", marks=SLOW),
+        pytest.param("os.kill(os.getpid(), signal.SIGSTOP)", 75, "no sign of life from rank 1", marks=SLOW),
+    ],
+)
+def test_a_rank_that_fails_ends_all(what, code, said):
+    ended = run(3, fault(what, timeout=8), timeout=90)
+    assert ended.code == FAILED, ended
+    assert said in ended.err, ended
+    assert re.search(rf"exitcode +: {code}\b", ended.err), ended  # torchrun's own account of a rank
+
+
+def test_a_killed_rank_is_named():
+    ended = run(3, fault("os.kill(os.getpid(), signal.SIGKILL)", timeout=8))
+    assert ended.code == FAILED, ended
+    assert re.search(r"rank +: 1 \(local_rank: 1\)\s+exitcode +: -9", ended.err), ended
+
+
+@SLOW
+def test_ranks_in_different_collectives_do_not_hang():
+    ended = run(2, fault("comm.gather_control('lost')", timeout=5))
+    assert ended.code == FAILED, ended
+    assert "allreduce gradients" in ended.err or "allgather control" in ended.err or "same collectives" in ended.err, ended
+
+
+@SLOW
+def test_leaving_together_needs_no_close():
+    ended = run(3, OPEN.format(timeout=20) + "time.sleep(0.3 * comm.rank)\nsys.exit(0)\n")
+    assert ended.code == 0, ended
+
+
+@SLOW
+def test_a_world_may_be_closed_and_opened_again():
+    again = "assert world() is comm\ncomm.close()\nnew = world(10)\nassert new is not comm\nnew.barrier()\nnew.close()\n"
+    ended = run(2, OPEN.format(timeout=20) + again)
+    assert ended.code == 0, ended

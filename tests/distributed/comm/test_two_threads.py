@@ -1,0 +1,197 @@
+"""Two threads of every rank communicate at once, each over a communicator of its own; then one of them fails."""
+
+import re
+
+import pytest
+from launch import run_ranks
+
+LOST = 75
+
+OPEN = """
+import os, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+{before}
+from bulksample.distributed.comm.world import world
+
+def mixed(comm, rounds, seed, fault=lambda i: None):
+    '''Collectives of all kinds in an order that the seed decides; every result is checked.'''
+    rng, p, r = np.random.default_rng(seed), comm.size, comm.rank
+    for i in range(rounds):
+        fault(i)
+        kind, n = rng.integers(6), int(rng.integers(1, 3000))
+        if kind == 0:
+            assert (comm.allreduce(np.full(n, r + i), "gradients") == p * i + p * (p - 1) // 2).all()
+        elif kind == 1:
+            for q, part in enumerate(comm.alltoall([np.full(n + q, 100 * r + q) for q in range(p)], "features")):
+                assert len(part) == n + r and (part == 100 * q + r).all()
+        elif kind == 2:
+            assert comm.gather_control([i, r]) == [[i, q] for q in range(p)]
+        elif kind == 3:
+            assert (comm.allgather(np.array([i, r]), "control") == [[i, q] for q in range(p)]).all()
+        elif kind == 4:
+            assert (comm.broadcast(np.full(n, r), "model", root=i % p) == i % p).all()
+        else:
+            comm.barrier()
+
+comm = world({timeout})
+side = comm.split(0)
+pool = ThreadPoolExecutor(1, thread_name_prefix="sampler")
+
+def at(round, act):
+    '''Rank 1 does something in a round.'''
+    return lambda i: act() if (comm.rank, i) == (1, round) else None
+
+def boom():
+    raise KeyError("boom beside")
+"""
+
+
+def run(p, then, timeout=60, before="", limit=100):
+    return run_ranks(p, OPEN.format(timeout=timeout, before=before) + then, timeout=limit)
+
+
+@pytest.mark.parametrize(("p", "rounds"), [(2, 1500), (3, 500), pytest.param(4, 5000, marks=pytest.mark.slow)])
+def test_two_threads_do_not_disturb_each_other(p, rounds):
+    """Thousands of collectives at once; the tally that both count into is what one thread after the other counts."""
+    ended = run(p, f"""
+tallies = [np.array(list(comm.tally.values()))]
+sampled = pool.submit(mixed, side, {rounds}, 1)
+mixed(comm, {rounds}, 2)
+sampled.result()
+tallies.append(np.array(list(comm.tally.values())))
+mixed(side, {rounds}, 1)
+mixed(comm, {rounds}, 2)
+tallies.append(np.array(list(comm.tally.values())))
+together, apart = np.diff(tallies, axis=0)
+assert (together == apart).all() and together.any(), (together, apart)
+print("done")
+""")  # fmt: skip
+    assert ended.code == 0, ended
+    assert ended.out.count("done") == p, ended
+
+
+def test_threads_may_split_and_close_what_is_theirs():
+    ended = run(
+        4,
+        """
+half = comm.split(comm.rank % 2)
+sampled = pool.submit(mixed, half, 100, 1)
+mixed(side.split(comm.rank // 2), 100, 2)
+sampled.result()
+""",
+    )
+    assert ended.code == 0, ended
+
+
+def test_what_the_thread_of_a_pool_raised_ends_all_ranks_when_it_is_asked_for():
+    ended = run(
+        3,
+        """
+sampled = pool.submit(mixed, side, 1000, 1, at(50, boom))
+mixed(comm, 200, 2)  # these go on meanwhile
+sampled.result()
+comm.barrier()
+""",
+    )
+    assert ended.code == 1, ended
+    assert "rank 1 of 3 failed" in ended.err, ended
+    assert "boom beside" in ended.err, ended
+
+
+def test_what_nobody_asks_for_ends_at_the_deadline_and_says_where_both_threads_are():
+    """Rank 1 waits for the others, who wait for the thread that rank 1 has lost."""
+    ended = run(
+        3,
+        """
+sampled = pool.submit(mixed, side, 1000, 1, at(50, boom))
+if comm.rank != 1:
+    sampled.result()
+comm.allreduce(np.ones(3), "gradients")
+""",
+        timeout=2,
+    )
+    assert ended.code == LOST, ended
+    assert re.search(r"rank 1 (is at #\d+|of 3: waited 2 s for) allreduce gradients float64 \(3,\)", ended.err), ended
+    assert "on thread sampler_0: not finished" in ended.err, ended
+
+
+def test_an_exception_on_a_thread_of_its_own_ends_all_ranks():
+    ended = run(
+        3,
+        """
+thread = threading.Thread(target=mixed, args=(side, 1000, 1, at(50, boom)))
+thread.start()
+mixed(comm, 100000, 2)
+""",
+    )
+    assert ended.code == 1, ended
+    assert "rank 1 of 3 failed" in ended.err, ended
+    assert "boom beside" in ended.err, ended
+
+
+def test_a_thread_that_takes_no_part_may_fail():
+    ended = run(
+        2,
+        """
+thread = threading.Thread(target=boom)
+thread.start()
+thread.join()
+mixed(comm, 10, 2)
+""",
+    )
+    assert ended.code == 0, ended
+    assert ended.err.count("boom beside") == 2, ended
+
+
+@pytest.mark.parametrize(
+    ("act", "code", "said"),
+    [
+        ("os._exit(0)", LOST, r"rank 1 of 3 \(process \d+ on \S+\) ended with exit code 0"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", LOST, r"rank 1 of 3 \(process \d+ on \S+\) was killed by signal 9"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", LOST, "no sign of life from rank 1"),
+        ("sys.exit(0)", LOST, "rank 1 left"),
+    ],
+)
+@pytest.mark.parametrize("where", ["beside", pytest.param("ahead", marks=pytest.mark.slow)])
+def test_faults_while_two_threads_communicate(act, code, said, where):
+    faults = {where: f"at(50, lambda: {act})"}
+    ended = run(
+        3,
+        f"""
+sampled = pool.submit(mixed, side, 1000, 1, {faults.get("beside", "at(-1, boom)")})
+mixed(comm, 200, 2, {faults.get("ahead", "at(-1, boom)")})
+sampled.result()
+mixed(comm, 100000, 2)
+""",
+        timeout=3,
+    )
+    assert ended.code == code, ended
+    assert re.search(said, ended.err), ended
+
+
+def test_two_threads_on_one_communicator_are_refused():
+    ended = run(
+        2,
+        """
+sampled = pool.submit(lambda: [mixed(comm, 1000, 1)] if comm.rank else time.sleep(1))
+time.sleep(0.5)
+mixed(comm, 1000, 1)
+""",
+        timeout=5,
+    )
+    assert ended.code == 1, ended
+    assert "two threads use one communicator at once" in ended.err, ended
+
+
+def test_an_mpi_library_for_one_thread_is_refused_where_there_are_two():
+    ended = run(
+        2,
+        """
+mixed(comm, 10, 2)
+pool.submit(mixed, side, 10, 1).result()
+""",
+        before="import mpi4py\nmpi4py.rc.thread_level = 'funneled'",
+    )
+    assert ended.code == 1, ended
+    assert "this MPI library serves one thread only" in ended.err, ended

@@ -1,0 +1,66 @@
+"""Waits end: when the thing is done, or at the deadline with a record of what went before."""
+
+import threading
+
+import pytest
+
+from bulksample.distributed.comm.watch import REMEMBERED, Watch
+
+
+class Struck(Exception):
+    pass
+
+
+def strike(report):
+    raise Struck(report)
+
+
+def test_a_wait_ends_when_it_is_done():
+    watch, polls = Watch(5, strike), iter([False] * 40 + [True])
+    watch.wait(lambda: next(polls), "a sum")
+    assert "a sum" in watch.now()
+    assert "not finished" not in watch.now()
+
+
+def test_a_wait_strikes_at_the_deadline_and_says_for_what():
+    watch = Watch(0.05, strike)
+    with pytest.raises(Struck, match="waited 0 s for a sum"):
+        watch.wait(lambda: False, "a sum")
+    assert "not finished" in watch.now()
+
+
+def test_it_glances_around_while_it_waits():
+    seen = []
+    with pytest.raises(Struck):
+        Watch(0.3, strike, seen.append).wait(lambda: False, "a sum")
+    assert 2 <= len(seen) <= 6
+    assert seen == sorted(seen)
+
+
+def test_the_ring_keeps_the_last_64():
+    watch = Watch(5, strike)
+    for i in range(100):
+        watch.wait(lambda: True, f"sum {i}")
+    lines = watch.history().splitlines()
+    assert len(lines) == REMEMBERED == 64
+    assert "sum 99" in lines[-1]
+    assert "sum 36" in lines[0]
+
+
+def test_it_tells_of_every_thread_that_waits():
+    """A wait that others have pushed out of the ring is still told of."""
+    watch, beside = Watch(30, strike), threading.Event()
+    thread = threading.Thread(target=watch.wait, args=(beside.is_set, "a product"), name="sampler_0")
+    thread.start()
+    while "a product" not in watch.now():
+        pass
+    told = []
+    for i in range(100):
+        watch.wait(lambda: not told.append(watch.now()), f"sum {i}")
+    assert "#1 a product on thread sampler_0: not finished" in told[-1]
+    assert "#101 sum 99: not finished" in told[-1]
+    assert watch.history().splitlines()[0] == "  #1 a product on thread sampler_0: not finished"
+    assert len(watch.history().splitlines()) == 1 + REMEMBERED
+    beside.set()
+    thread.join()
+    assert "not finished" not in watch.history()

@@ -1,0 +1,275 @@
+"""Predicted messages and bytes are those that were sent: equal, for every policy, sampler, grid and layout."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from battery import SETTINGS, make, needs_weights
+from communities import community_graph
+from launch import run_ranks
+from test_spgemm15d import ALL_GRIDS, MINIBATCHES, POLICIES, distributed, epoch, seeds_of
+from zoo import ZOO, random_matrix
+
+from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, backends, samplers
+from bulksample.data import store
+from bulksample.distributed.comm.base import KINDS, Traffic
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.costs.call_recorder import Recorder, predicted
+from bulksample.distributed.costs.collectives import by_rank
+from bulksample.distributed.costs.features import fetched, kept, opened
+from bulksample.distributed.costs.opening import grid_made, layout_dealt, seeds_gathered
+from bulksample.distributed.costs.published import published_words
+from bulksample.distributed.costs.sampling import costs_of
+from bulksample.distributed.matrix import partition
+from bulksample.distributed.matrix.exchange import RowExchange
+from bulksample.distributed.matrix.grid import ProcessGrid
+from bulksample.distributed.matrix.layout import Layout
+from bulksample.distributed.matrix.opening import Placement, open_for_sampling
+
+GRIDS = [(1, 1), (2, 1), (3, 3), (4, 2), (6, 3), (8, 2)]
+NOTHING = dict.fromkeys(KINDS, Traffic(0, 0))
+BACKEND = backends.make("auto", 1)
+
+
+def foreseen(sampler, policy, matrix, lists, p, c, layout=None, bulk=MINIBATCHES):
+    """What `epoch` sends on every rank, the making of the grid included."""
+    recorders = [Recorder(LocalAdjacency(matrix, BACKEND)) for _ in range(p)]
+    for r, recorder in enumerate(recorders):
+        epoch(sampler, recorder, lists, r, p, bulk)
+    costs = costs_of(policy, p, c, matrix, BACKEND, layout)
+    return [NOTHING | sent for sent in by_rank(grid_made(p, c) + predicted(costs, [recorder.calls for recorder in recorders]))]
+
+
+def sent_by(comm, sampler, policy, matrix, lists, c, layout=None, bulk=MINIBATCHES):
+    before = dict(comm.tally)
+    epoch(sampler, distributed(comm, c, policy, matrix, layout), lists, comm.rank, comm.size, bulk)
+    return {kind: Traffic(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in KINDS}
+
+
+def assert_foreseen(setting, policy, matrix, p, c, layout=None, bulk=MINIBATCHES):
+    sampler, lists = make(setting), seeds_of(matrix.shape[0])
+    sent = on_threads(p, lambda comm: sent_by(comm, sampler, policy, matrix, lists, c, layout, bulk))
+    assert sent == foreseen(sampler, policy, matrix, lists, p, c, layout, bulk), f"{setting}, {policy}, p {p}, c {c}"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_what_is_sent_is_what_was_foreseen(setting, policy):
+    for name in ("weighted", "random"):
+        if needs_weights(setting) and name != "weighted":
+            continue
+        for p, c in GRIDS if name == "weighted" else GRIDS[3:]:
+            layout = Layout.of(partition.random(ZOO[name].shape[0], p // c, seed=p)) if p % 4 == 0 else None
+            assert_foreseen(setting, policy, ZOO[name], p, c, layout, bulk=1 + p % 3)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("p", "c"), [pytest.param(p, c, marks=[pytest.mark.slow] * (p > 8)) for p, c in ALL_GRIDS])
+def test_on_every_grid_and_with_more_ranks_than_vertices(policy, p, c):
+    for matrix in (ZOO["skewed"], random_matrix(5, 12, seed=p, weighted=p % 2 == 0), ZOO["single"]):
+        for setting in ("sage", "ladies"):
+            assert_foreseen(setting, policy, matrix, p, c)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("bounds", [[0, 0, 150, 150, 200], [0, 200, 200, 200, 200], [0, 1, 2, 3, 200]])
+def test_on_uneven_and_empty_blocks(policy, bounds):
+    for setting in ("sage", "ladies", "fastgcn", "saint"):
+        assert_foreseen(setting, policy, ZOO["weighted"], 8, 2, Layout(np.array(bounds)), bulk=2)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", ["sage", "labor", "ladies", "fastgcn"])
+def test_where_a_hop_takes_everything_or_nothing(policy, name):
+    sampler, matrix, lists = samplers.make(name, (-1, 0)), ZOO["weighted"], seeds_of(200)
+    sent = on_threads(4, lambda comm: sent_by(comm, sampler, policy, matrix, lists, 2))
+    assert sent == foreseen(sampler, policy, matrix, lists, 4, 2)
+
+
+@pytest.mark.parametrize("setting", ["sage", "sage replace", "sage weighted", "labor"])
+def test_entries_of_weight_zero_are_counted_as_they_are_drawn(setting):
+    """With a fanout near the degrees: by weight they are passed over, uniformly they are not."""
+    sampler, matrix, lists = make(setting, fanouts=(14, 20)), ZOO["weighted"], seeds_of(200)
+    assert (matrix.values == 0).sum() > 100
+    sent = on_threads(4, lambda comm: sent_by(comm, sampler, "owner", matrix, lists, 1))
+    assert sent == foreseen(sampler, "owner", matrix, lists, 4, 1)
+
+
+def test_products_with_every_kind_of_entries():
+    for policy in POLICIES:
+        for entries in ("ones", "weights", "squares"):
+            for name in ("weighted", "skewed"):
+                matrix = ZOO[name]
+                asked = [Selection.of([np.arange(r, 40, 3), [], [7 * r]], matrix.shape[0]) for r in range(6)]
+
+                def rank(comm, policy=policy, entries=entries, matrix=matrix, asked=asked):
+                    distributed(comm, 2, policy, matrix).left_multiply(asked[comm.rank], entries)
+                    return comm.tally
+
+                costs = costs_of(policy, 6, 2, matrix, BACKEND)
+                expected = by_rank(grid_made(6, 2) + costs.left_multiply(asked, entries) + costs.first_use(entries))
+                assert on_threads(6, rank) == [NOTHING | sent for sent in expected], f"{policy}, {entries}, {name}"
+
+
+# A of a path with a loop at its end, on 2 ranks: rank 0 holds rows 0 and 1, rank 1 holds rows 2 and 3.
+#   row 0: 1      row 1: 0 2      row 2: 1 3      row 3: 2 3
+PATH = CSR.from_edges(np.array([0, 1, 1, 2, 2, 3, 3]), np.array([1, 0, 2, 1, 3, 2, 3]), (4, 4))
+ASKED = [Selection.of([[0, 2], [2, 3]], 4), Selection.of([[1]], 4)]  # rank 0 names rows 2, 2 and 3 of rank 1; rank 1 names row 1 of rank 0
+DRAW = Stream(0).draw(samplers.sage.Law.UNIFORM, layer=0, epoch=0)
+
+
+def test_owner_sample_rows_by_hand():
+    first, second = by_rank(costs_of("owner", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
+    # rank 0: a table of two minibatches (32) and three ids (12) go; to rank 1 it returns a count (4) and one pick of row 1 (4)
+    assert first == {"topology": (4, 32 + 12 + 4 + 4), "control": (4, 4 * 8)}
+    # rank 1: a table of one (16) and an id (4) go; it returns three counts (12) and three picks (12)
+    assert second == {"topology": (4, 16 + 4 + 12 + 12), "control": (4, 4 * 8)}
+
+
+def test_owner_sample_layer_by_hand():
+    first, second = by_rank(costs_of("owner", 2, 1, PATH, BACKEND).sample_layer(ASKED, "ones", 1, 1, DRAW))
+    # P of rank 0: columns 1 3 and 1 2 3; of rank 1: columns 0 2. Rank 0 owns columns 0 and 1, rank 1 columns 2 and 3; s + 1 = 2.
+    # rank 0: two minibatches (32), four ids (16); for rank 1 a count (4) and column 0 with its sum (4 and 8)
+    assert first == {"topology": (5, 32 + 16 + 4 + 12), "control": (5, 5 * 8)}
+    # rank 1: one minibatch (16), an id (4); for rank 0 two counts (8) and columns 3, 2, 3 with their sums (3 * 12)
+    assert second == {"topology": (5, 16 + 4 + 8 + 36), "control": (5, 5 * 8)}
+
+
+def test_owner_restrict_and_its_first_use_by_hand():
+    costs = costs_of("owner", 2, 1, PATH, BACKEND)
+    columns = [Selection.of([[1], [2, 3]], 4), Selection.of([[0, 3]], 4)]
+    first, second = by_rank(costs.restrict(ASKED, columns))
+    # rank 0: two minibatches and three ids, the minibatches again with three columns; for rank 1 a count and the edge (1, 0)
+    assert first == {"topology": (7, 32 + 12 + 32 + 12 + 4 + 4 + 8), "control": (7, 7 * 8)}
+    # rank 1: one minibatch and an id, again with two columns; for rank 0 three counts and the edges (2, 1); (2, 3), (3, 2), (3, 3)
+    assert second == {"topology": (7, 16 + 4 + 16 + 8 + 12 + 16 + 32), "control": (7, 7 * 8)}
+    first, second = by_rank(costs.first_use("squares"))
+    # longest column: two counts of 8 bytes, then one number; column block: two counts of 4, then (1, 2) or (2, 1), an id and a value
+    assert first == second == {"topology": (5, 16 + 8 + 8 + 4 + 8), "control": (4, 4 * 8)}
+
+
+def test_rows_by_hand():
+    first, second = by_rank(costs_of("rows", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
+    # rank 0 asks for rows 2 and 3 once each (8); it serves row 1: a count (4) and two columns (8). One process row a rank: no more.
+    assert first == {"topology": (3, 8 + 4 + 8), "control": (6, 6 * 8)}
+    assert second == {"topology": (3, 4 + 8 + 16), "control": (6, 6 * 8)}
+    first, second = by_rank(costs_of("rows-oblivious", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
+    assert first == {"topology": (2, 8 + 12), "control": (4, 4 * 8)}  # rows 0 and 1: two counts, three columns
+    assert second == {"topology": (2, 8 + 16), "control": (4, 4 * 8)}
+
+
+def test_rows_by_hand_in_one_process_row():
+    first, second = by_rank(costs_of("rows", 2, 2, PATH, BACKEND).left_multiply(ASKED, "ones"))
+    # all rows lie on both ranks; column 0 works on the one block column, column 1 on none. Rank 0 sends two minibatches (32) and four
+    # ids (16), then the product of rank 1, a count (4) and columns 0 and 2 with their sums (24)
+    assert first == {"topology": (5, 32 + 16 + 4 + 24), "control": (5, 5 * 8)}
+    # rank 1 sends one minibatch and an id, then two counts of zero for its share of the product of rank 0
+    assert second == {"topology": (3, 16 + 4 + 8), "control": (5, 5 * 8)}
+
+
+def test_stages_are_those_of_the_grid():
+    for p, c in ALL_GRIDS:
+        (shares, *_) = on_threads(p, lambda comm, c=c: [list(ProcessGrid(comm, c).block_columns(j)) for j in range(c)])
+        costs = costs_of("rows", p, c, PATH, BACKEND)
+        assert [np.flatnonzero(costs.works_on == j).tolist() for j in range(c)] == shares
+
+
+def test_the_published_formula_by_hand():
+    # p = 8, c = 2, two layers of k b = 4 and 12 rows, d = 5: 16 rows, 80 entries
+    words = published_words(8, 2, [4, 12], 5)
+    assert (words.column_ids, words.row_data, words.all_reduce) == (16 / 2, 80 / 2, 2 * 80 / 8)
+    assert words.per_process == 8 + 40 + 20
+    assert words.moved == 16 + 80 + 2 * 80
+    assert published_words(8, 1, [4, 12], 5).moved == 16 + 80
+
+
+@pytest.mark.parametrize("how", ["block", "random", "metis", "file"])
+@pytest.mark.parametrize("split", [None, "val", "all"])
+def test_opening_a_store(split, how, tmp_path):
+    if how == "metis":
+        pytest.importorskip("pymetis")
+    graph = community_graph()
+    n = graph.adjacency.shape[0]
+    for train in (graph.masks["train"], np.zeros(n, bool)):
+        graph = replace(graph, masks={**graph.masks, "train": train})
+        store.save(graph, tmp_path / "graph", overwrite=True)
+        parts = {"file": partition.random(n, 3, 9), "random": partition.random(n, 3, 5), "block": partition.block_rows(n, 3)}.get(how)
+        parts = parts or partition.metis(graph.adjacency, 3, 5)
+        parts.save(tmp_path / "parts.npz")
+        placement = Placement("partitioned", 2, "owner", str(tmp_path / "parts.npz") if how == "file" else how)
+
+        def rank(comm, placement=placement):
+            open_for_sampling(tmp_path / "graph", split, comm, BACKEND, placement, seed=5)
+            return comm.tally
+
+        expected = grid_made(6, 2)
+        if how in ("metis", "file"):
+            expected += layout_dealt(6, 2, n)
+        if split != "all":
+            own = np.bincount(parts.assignment[graph.masks[split or "train"]], minlength=3)
+            expected += seeds_gathered(2, own, named=split is not None)
+        assert on_threads(6, rank) == [NOTHING | sent for sent in by_rank(expected)]
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1, 400, 10**6])
+@pytest.mark.parametrize(("p", "c"), [(1, 1), (4, 1), (6, 2), (4, 4), (8, 2)])
+def test_features_on_a_grid(p, c, cache_bytes):
+    rng = np.random.default_rng(p)
+    matrix, access_count = rng.standard_normal((37, 5)).astype(np.float32), rng.integers(0, 4, 37)
+    bounds = np.concatenate([[0], np.sort(rng.integers(0, 38, p // c - 1)), [37]])
+    asked = [rng.integers(0, 37, 9) for _ in range(p)]
+
+    def rank(comm):
+        grid = ProcessGrid(comm, c)
+        own, before = slice(bounds[grid.row], bounds[grid.row + 1]), dict(comm.tally)
+        exchange = RowExchange(grid.column_comm, bounds, matrix[own], "bf16", cache_bytes, access_count[own])
+        made = {kind: Traffic(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in KINDS}
+        before = dict(comm.tally)
+        exchange.fetch(asked[comm.rank])
+        return made, {kind: Traffic(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in KINDS}
+
+    made, moved = zip(*on_threads(p, rank), strict=True)
+    assert list(made) == [NOTHING | sent for sent in opened(c, bounds, 5, "bf16", cache_bytes, access_count)]
+    cached = kept(37, 5, "bf16", cache_bytes, access_count)
+    assert list(moved) == [NOTHING | sent for sent in fetched(c, asked, bounds, 5, "bf16", cached)]
+
+
+def test_processes_send_what_was_foreseen():
+    program = """
+import sys
+sys.path[:0] = {path!r}
+from test_costs import POLICIES, ZOO, foreseen, make, seeds_of, sent_by
+from bulksample.distributed.comm.world import world
+with world(60) as comm:
+    lists = seeds_of(200)
+    for policy in POLICIES:
+        for setting in ("sage", "ladies"):
+            sent = sent_by(comm, make(setting), policy, ZOO["weighted"], lists, 2)
+            assert sent == foreseen(make(setting), policy, ZOO["weighted"], lists, 4, 2)[comm.rank], (policy, setting, comm.rank, sent)
+    print("equal")
+"""
+    ended = run_ranks(4, program.format(path=[path for path in sys.path if path]), timeout=100)
+    assert ended.code == 0, ended
+    assert ended.out.count("equal") == 4, ended
+
+
+def test_calls_that_do_not_pair_up_are_an_error():
+    recorder = Recorder(LocalAdjacency(ZOO["random"], BACKEND))
+    recorder.sample_rows(Selection.of([[1]], 200), 2, DRAW)
+    with pytest.raises(ValueError, match="zip"):
+        predicted(costs_of("owner", 2, 1, ZOO["random"], BACKEND), [recorder.calls, []])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((6, 4, ZOO["random"], BACKEND), "replication must divide the number of ranks"),
+        ((4, 0, ZOO["random"], BACKEND), "replication must divide the number of ranks"),
+        ((4, 2, ZOO["random"], BACKEND, Layout.even(200, 3)), "must deal 200 rows to 2 blocks; got 200 rows in 3"),
+        ((4, 2, ZOO["random"], BACKEND, Layout.even(199, 2)), "must deal 200 rows to 2 blocks; got 199 rows in 2"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        costs_of("owner", *arguments)

@@ -1,0 +1,225 @@
+"""Partitions are what they promise, whoever makes them; a rank reads its own block of a store and no more."""
+
+import sys
+
+import numpy as np
+import pytest
+from communities import community_graph
+
+from bulksample import CSR, BackendUnavailable, DataError, UsageError
+from bulksample.data.store import save
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.matrix.graph_block import load_block
+from bulksample.distributed.matrix.partition import Partition, block_bounds, block_rows, metis, random, super_nodes
+
+SIZES = (1, 2, 3, 4, 8)
+
+
+def check(partition, n, parts):
+    assert (partition.n, partition.parts) == (n, parts)
+    assert partition.assignment.dtype == partition.order.dtype == partition.position.dtype == np.int32
+    assert partition.bounds.dtype == np.int64
+    assert partition.bounds.shape == (parts + 1,)
+    assert sorted(partition.order) == list(range(n))
+    assert (partition.order[partition.position] == np.arange(n)).all()
+    for part in range(parts):
+        expected = np.flatnonzero(partition.assignment == part)
+        assert partition.members(part).tolist() == expected.tolist()
+        assert (partition.order[partition.bounds[part] : partition.bounds[part + 1]] == expected).all()
+
+
+def cut(adjacency, partition):
+    """Edges between parts."""
+    return np.count_nonzero(partition.assignment[adjacency.row_of_entry()] != partition.assignment[adjacency.indices])
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 300])
+@pytest.mark.parametrize("parts", SIZES)
+def test_every_maker_keeps_the_promise(n, parts):
+    rng = np.random.default_rng(n)
+    edges = rng.integers(0, max(n, 1), (2, 8 * n))
+    adjacency = CSR.from_edges(*edges, (n, n))
+    for partition in (block_rows(n, parts), random(n, parts, 3), metis(adjacency, parts, 3), super_nodes(adjacency, parts, 3 * parts, 3)):
+        check(partition, n, parts)
+
+
+@pytest.mark.parametrize("maker", [block_rows, lambda n, parts: random(n, parts, 1)])
+def test_sizes_are_even(maker):
+    for n in (0, 7, 8, 100):
+        for parts in (1, 3, 8, 11):
+            sizes = np.diff(maker(n, parts).bounds)
+            assert sizes.max() - sizes.min() <= 1
+
+
+def test_block_rows_are_the_identity():
+    partition = block_rows(10, 4)
+    assert partition.bounds.tolist() == block_bounds(10, 4).tolist() == [0, 2, 5, 7, 10]
+    assert partition.position.tolist() == list(range(10))
+
+
+def test_block_bounds_do_not_overflow():
+    assert block_bounds(2**31 - 1, 2**10)[-1] == 2**31 - 1
+
+
+def test_random_depends_on_the_seed_alone():
+    assert (random(100, 4, 1).assignment == random(100, 4, 1).assignment).all()
+    assert (random(100, 4, 1).assignment != random(100, 4, 2).assignment).any()
+    assert random(12, 3, 7).assignment.tolist() == [1, 2, 0, 2, 2, 0, 1, 0, 2, 0, 1, 1]  # on any machine
+
+
+def test_metis_cuts_fewer_edges_and_repeats_itself():
+    graph = community_graph(n=600, classes=4, degree=10)
+    found = metis(graph.adjacency, 4, 1)
+    assert cut(graph.adjacency, found) < 0.7 * cut(graph.adjacency, random(600, 4, 1))
+    assert (found.assignment == metis(graph.adjacency, 4, 1).assignment).all()
+    sizes = np.diff(found.bounds)
+    assert sizes.max() < 1.3 * sizes.min()
+
+
+def test_super_nodes_keep_clusters_together():
+    graph = community_graph(n=600, classes=4, degree=10)
+    clusters, dealt = metis(graph.adjacency, 12, 5), super_nodes(graph.adjacency, 3, 12, 5)
+    for cluster in range(12):
+        assert len(set(dealt.assignment[clusters.members(cluster)])) == 1
+    owners = [dealt.assignment[clusters.members(cluster)[0]] for cluster in range(12)]
+    assert np.bincount(owners).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        ([], []),  # no edges
+        ([0, 1, 2], [0, 1, 2]),  # loops only
+        ([5] * 19, list(range(19))),  # a star
+        (list(range(19)), list(range(1, 20))),  # a path, one way
+    ],
+)
+@pytest.mark.parametrize("parts", [2, 7, 19, 20, 50])
+def test_metis_on_odd_graphs(edges, parts):
+    adjacency = CSR.from_edges(np.array(edges[0], np.int64), np.array(edges[1], np.int64), (20, 20))
+    check(metis(adjacency, parts, 0), 20, parts)
+
+
+def test_metis_never_sees_a_bad_matrix():
+    bad = CSR(np.array([0, 1, 2]), np.array([1, 7], np.int32), None, (2, 2))
+    with pytest.raises(DataError, match="row 1 names column 7"):
+        metis(bad, 2, 0)
+    with pytest.raises(DataError, match="square"):
+        metis(CSR.from_edges([0], [2], (2, 3)), 2, 0)
+
+
+def test_without_pymetis_the_error_says_what_would_fit(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    with pytest.raises(BackendUnavailable, match="pip install pymetis"):
+        metis(CSR.from_edges([0, 1, 2], [1, 2, 0], (3, 3)), 2, 0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: block_rows(3, 0),
+        lambda: random(3, -1, 0),
+        lambda: random(3, 2, -1),
+        lambda: super_nodes(CSR.from_edges([0], [1], (3, 3)), 4, 3, 0),
+    ],
+)
+def test_misuse_is_refused(call):
+    with pytest.raises(UsageError):
+        call()
+
+
+@pytest.mark.parametrize("assignment", [np.array([0, 2]), np.array([-1]), np.array([0.5]), np.zeros((2, 2), int), np.array([2**32])])
+def test_an_assignment_names_parts_that_there_are(assignment):
+    with pytest.raises(DataError):
+        Partition(2, assignment)
+
+
+def test_a_partition_survives_a_file(tmp_path):
+    for partition in (random(100, 7, 1), block_rows(0, 3)):
+        partition.save(tmp_path / "parts")
+        again = Partition.load(tmp_path / "parts")
+        check(again, partition.n, partition.parts)
+        assert (again.assignment == partition.assignment).all()
+    assert [path.name for path in tmp_path.iterdir()] == ["parts"]
+
+
+def test_a_partition_that_cannot_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(UsageError, match="cannot write"):
+        block_rows(4, 2).save(tmp_path / "taken")
+    with pytest.raises(UsageError, match="cannot write"):
+        block_rows(4, 2).save(tmp_path / "nowhere" / "parts")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"parts": np.array(2)},
+        {"parts": np.array(0), "assignment": np.zeros(3, np.int32)},
+        {"parts": np.array([2]), "assignment": np.zeros(3, np.int32)},
+        {"parts": np.array(2), "assignment": np.array([0, 2])},
+        {"parts": np.array(2), "assignment": np.array([None, 1])},
+    ],
+)
+def test_a_file_that_holds_something_else_is_refused(tmp_path, arrays):
+    path = tmp_path / "parts.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(DataError, match=r"parts\.npz"):
+        Partition.load(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(DataError, match=r"parts\.npz"):
+        Partition.load(path)
+
+
+@pytest.mark.parametrize("kind", [{}, {"weighted": True}, {"sparse": True}, {"half": True}])
+@pytest.mark.parametrize("p", SIZES)
+def test_a_rank_loads_its_own_rows(tmp_path, kind, p):
+    graph = community_graph(n=100, **kind)
+    save(graph, tmp_path / "store")
+    bounds = block_bounds(graph.n, p)
+    bounds[p // 2] = bounds[p // 2 + 1] if p > 2 else bounds[p // 2]  # one rank has nothing
+    blocks = on_threads(p, lambda comm: load_block(tmp_path / "store", np.arange(*bounds[comm.rank : comm.rank + 2])))
+    for block in blocks:
+        rows = block.vertices
+        assert (block.n, block.weight_unit, block.num_classes) == (graph.n, graph.weight_unit, graph.num_classes)
+        assert block.adjacency.shape == (len(rows), graph.n)
+        assert (block.adjacency.to_scipy() != graph.adjacency.to_scipy()[rows]).nnz == 0
+        if kind.get("sparse"):
+            assert (block.features.to_scipy() != graph.features.to_scipy()[rows]).nnz == 0
+        else:
+            assert block.features.dtype == graph.features.dtype
+            assert (block.features == graph.features[rows]).all()
+        assert (block.labels == graph.labels[rows]).all()
+        assert all((mask == graph.masks[split][rows]).all() for split, mask in block.masks.items())
+        assert not isinstance(block.labels.base, np.memmap)
+    assert sum(block.adjacency.nnz for block in blocks) == graph.adjacency.nnz
+
+
+def test_a_block_without_features(tmp_path):
+    save(community_graph(n=50), tmp_path / "store")
+    (tmp_path / "store" / "features.npy").unlink()
+    assert load_block(tmp_path / "store", np.arange(20), features=False).features is None
+    with pytest.raises(DataError, match=r"features\.npy"):
+        load_block(tmp_path / "store", np.arange(20))
+
+
+@pytest.mark.parametrize("rows", [[-1, 3], [3, 2], [2, 2], [0, 50], [0.5]])
+def test_rows_that_are_not_there_are_refused(tmp_path, rows):
+    save(community_graph(n=50), tmp_path / "store")
+    with pytest.raises(UsageError, match="ascending from 0 to 49"):
+        load_block(tmp_path / "store", np.array(rows))
+
+
+@pytest.mark.parametrize(
+    ("role", "value"), [("indptr", 2**40), ("indptr", -1), ("indices", 99), ("weights", -5), ("labels", 9), ("features", np.nan)]
+)
+def test_damage_in_the_block_is_found(tmp_path, role, value):
+    save(community_graph(n=50, weighted=True), tmp_path / "store")
+    array = np.load(tmp_path / "store" / f"{role}.npy", mmap_mode="r+")
+    array[10] = value
+    array.flush()
+    with pytest.raises(DataError, match="store: rows 0 to 19"):
+        load_block(tmp_path / "store", np.arange(20))
+    if role in ("labels", "features"):
+        load_block(tmp_path / "store", np.arange(20, 50))

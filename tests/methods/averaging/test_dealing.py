@@ -1,0 +1,106 @@
+"""Parts that are lent where trainers go, and given back where they come: no vertex is lost or held twice."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from communities import community_graph
+from test_serving import SMALL, WHOLE, joining
+from trainers import free_port
+
+from bulksample.config.train import TrainConfig
+from bulksample.methods.averaging.dealing import Dealing
+from bulksample.methods.averaging.joined import invited
+from bulksample.training.loop import Trainer
+
+
+def in_turn(vertices, pieces):
+    return np.arange(len(vertices)) % pieces
+
+
+def test_a_part_is_lent_to_those_who_are_there_and_given_back():
+    home = np.random.default_rng(0).integers(0, 4, 100).astype(np.int32)
+    dealing = Dealing(home, in_turn)
+    first = [dealing.members(part) for part in range(4)]
+    assert dealing.lend(1, [0, 2, 3]) == [0, 2, 3]
+    assert not len(dealing.members(1))
+    assert sorted(np.concatenate([dealing.members(part) for part in range(4)])) == list(range(100))
+    assert dealing.lend(1, [0, 2, 3]) == []  # there is nothing left to lend
+    assert dealing.lend(3, [2]) == [2]  # its own and what was lent to it
+    assert np.array_equal(dealing.members(2), np.setdiff1d(np.arange(100), dealing.members(0)))
+    assert dealing.give_back(1) == [0, 2]
+    assert dealing.give_back(3) == [2]
+    assert all(np.array_equal(dealing.members(part), first[part]) for part in range(4))
+    assert dealing.give_back(0) == []
+
+
+def test_nobody_to_lend_to():
+    dealing = Dealing(np.array([0, 1, 1], np.int32), in_turn)
+    assert dealing.lend(1, []) == []
+    assert dealing.members(1).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("method", ["random-tma", "super-tma", "psgd-pa"])
+def test_the_part_of_a_lost_trainer_is_dealt_to_the_others_and_given_back_to_one_that_joins(method):
+    graph, address, results = community_graph(), f"127.0.0.1:{free_port()}", []
+    more = {"method": method, "tolerate_failures": True, "trainers": 3, "listen": address, "timeout": 30.0, "redeal_after": 0.0}
+    server = Trainer(TrainConfig.of(**{**SMALL, **WHOLE, **more, "epochs": 10_000, "eval_every": 10_000}), graph)
+    reports = []
+    running = threading.Thread(target=lambda: reports.append(server.run()), daemon=True)
+    running.start()
+    trainers = []
+
+    def joined():
+        """A trainer that has said that all is loaded."""
+        trainer = Trainer(invited(address, 30.0), graph)
+        trainers.append(trainer)
+        return trainer
+
+    def runs():
+        trainer = joined()
+        results.append(trainer.run())
+
+    def until(happened):
+        deadline = time.monotonic() + 60
+        while not happened():
+            assert time.monotonic() < deadline, "it did not happen"
+            time.sleep(0.02)
+
+    threads = [threading.Thread(target=runs, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(trainers) == 2)
+    victim = joined()
+    victim.method.plane.meet(victim)
+    until(lambda: hasattr(server.method.plane, "_next"))  # the rounds have begun: one that goes before is waited for
+    victim.method.plane._line.close()
+    until(lambda: sum(trainer.view.adjacency.n for trainer in trainers[:2]) == graph.n)
+    held = [set(server.method.plane._dealing.members(part)) for part in range(3)]
+    assert held[victim.method.plane.part] == set()
+    assert set.union(*held) == set(range(graph.n))
+    threads.append(threading.Thread(target=runs, daemon=True))
+    threads[-1].start()
+    until(lambda: len(trainers) == 4 and sum(trainer.view.adjacency.n for trainer in trainers if trainer is not victim) == graph.n)
+    back = trainers[3]
+    assert back.method.plane.part == victim.method.plane.part
+    assert back.view.adjacency.n == victim.view.adjacency.n
+    until(lambda: server.method.plane.rounds[-1]["responders"] == [0, 1, 2])
+    server.progress.finished = True
+    running.join(30)
+    for thread in threads:
+        thread.join(30)
+    (report,) = reports
+    assert (report["joined"], report["lost"], report["parts_dealt_again"]) == (4, 1, 1)
+    assert len(results) == 3
+    assert all(one["ended"] for one in results)
+
+
+def test_without_a_time_nothing_is_dealt_again():
+    graph, address, results = community_graph(), f"127.0.0.1:{free_port()}", []
+    thread = joining(address, graph, results)
+    more = {"method": "random-tma", "tolerate_failures": True, "trainers": 2, "listen": address, "timeout": 1.0}
+    report = Trainer(TrainConfig.of(**{**SMALL, **WHOLE, **more}), graph).run()
+    thread.join(30)
+    assert report["parts_dealt_again"] == 0
+    assert results[0][0].view.adjacency.n < graph.n

@@ -1,0 +1,306 @@
+"""Trainers that may die, be late or join again: rounds go on with those who answer, and intervals of steps repeat what ranks do."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from communities import community_graph
+from launch import ROOT
+from trainers import free_port, invited_once_it_listens
+
+from bulksample import UsageError
+from bulksample.config.train import TrainConfig
+from bulksample.data import store
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.errors import PeerLost
+from bulksample.methods.averaging.joined import invited
+from bulksample.methods.averaging.participant import vector_of
+from bulksample.methods.averaging.tma import RandomTma
+from bulksample.training.loop import Trainer
+
+SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0.01, "dropout": 0.0, "threads": 1, "quiet": True}
+WHOLE = {"sampler": "full", "batch_size": 1000, "interval": "3"}  # a step is an epoch: steps of ranks and of processes are alike
+
+
+def joining(address, graph, results):
+    """A trainer on a thread, from the moment that the server listens."""
+
+    def body():
+        trainer = Trainer(invited_once_it_listens(address), graph)
+        results.append((trainer, trainer.run()))
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
+    return thread
+
+
+def served(graph, trainers, **options):
+    address, results = f"127.0.0.1:{free_port()}", []
+    threads = [joining(address, graph, results) for _ in range(trainers)]
+    asked = {**SMALL, "tolerate_failures": True, "trainers": trainers, "listen": address, "timeout": 30.0, "grace": 30.0, **options}
+    server = Trainer(TrainConfig.of(**asked), graph)
+    report = server.run()
+    for thread in threads:
+        thread.join(30)
+    return server, report, results
+
+
+@pytest.mark.parametrize("method", ["random-tma", "psgd-pa", "llcg"])
+@pytest.mark.parametrize("average_by", ["responders", "vertices"])
+def test_intervals_of_steps_are_those_of_ranks_to_the_bit(method, average_by):
+    graph = community_graph()
+    asked = {"method": method, "average_by": average_by, **WHOLE}
+    server, report, results = served(graph, 2, **asked)
+    ranks = on_threads(3, lambda comm: Trainer(TrainConfig.of(**SMALL | asked | {"epochs": 12, "eval_every": 3}), graph, comm).run())[0]
+    assert report["test_accuracy"] == ranks["test_accuracy"]
+    size = len(vector_of(server.model))
+    assert report["bytes_sent"]["model"] == 4 * 2 * 8 * (size + 4) + 2 * 4 * (size + 4)  # rounds, and the first weights
+    assert report["bytes_sent"]["topology"] == 4 * graph.n
+    assert [one["responders"] for one in report["rounds"]] == [[0, 1]] * 4
+    assert all(one["steps"] == {"0": 3, "1": 3} for one in report["rounds"])
+    assert sorted(told["part"] for _, told in results) == [0, 1]
+    assert all(told["ended"] for _, told in results)
+
+
+def test_weights_of_intervals_of_steps_are_those_of_ranks():
+    graph = community_graph()
+    asked = {"method": "super-tma", "eval_every": 100, **WHOLE}
+    server, _, results = served(graph, 3, **asked)
+
+    def rank(comm):
+        trainer = Trainer(TrainConfig.of(**SMALL | asked | {"epochs": 12}), graph, comm)
+        trainer.run()
+        return vector_of(trainer.model)
+
+    expected = on_threads(4, rank)
+    assert all(np.array_equal(vector_of(server.model), one) for one in expected)
+    assert len(results) == 3
+
+
+def test_it_learns():
+    graph = community_graph(n=600, degree=12, noise=1.2)
+    _, report, _ = served(graph, 2, method="super-tma", interval="epoch", epochs=8, dropout=0.2)
+    assert report["averages"] == 8
+    assert report["test_accuracy"] > 0.6
+    assert (report["joined"], report["lost"]) == (2, 0)
+
+
+def test_rounds_by_the_clock():
+    """As many as were asked for, each an average of those who had answered, of however many steps."""
+    _, report, _ = served(community_graph(), 2, method="super-tma", interval="0.2s", epochs=5, average_by="steps")
+    assert [one["responders"] for one in report["rounds"]] == [[0, 1]] * 5
+    assert all(steps > 0 for one in report["rounds"] for steps in one["steps"].values())
+    assert 0 < report["train_loss"] < 5
+
+
+def test_no_round_counts_the_wait_for_trainers(monkeypatch):
+    began, whole = [], RandomTma.begin_round
+
+    def begin_round(self, trainer):
+        began.append((self.plane.serves, self.plane.describe().get("joined")))
+        whole(self, trainer)
+
+    monkeypatch.setattr(RandomTma, "begin_round", begin_round)
+    served(community_graph(), 2, method="random-tma", epochs=2, **WHOLE)
+    assert [joined for serves, joined in began if serves] == [2, 2]
+
+
+def test_a_server_goes_on_from_its_checkpoint(tmp_path):
+    graph, asked = community_graph(), {"method": "random-tma", **WHOLE, "checkpoint": str(tmp_path / "c")}
+    first, report, _ = served(graph, 2, epochs=2, eval_every=100, **asked)
+    assert [one["round"] for one in report["rounds"]] == [0, 1]
+    last = vector_of(first.model)
+    address = f"127.0.0.1:{free_port()}"
+    more = {**SMALL, **asked, "tolerate_failures": True, "trainers": 2, "listen": address, "resume": "auto", "eval_every": 100}
+    assert np.array_equal(vector_of(Trainer(TrainConfig.of(**more), graph).model), last)
+    _, report, _ = served(graph, 2, epochs=4, resume="auto", eval_every=100, **asked)
+    assert report["resumed"]
+    assert [one["round"] for one in report["rounds"]] == [2, 3]
+    elsewhere = {"epochs": 4, "listen": f"127.0.0.1:{free_port()}"}
+    ended = Trainer(TrainConfig.of(**more | elsewhere), graph).run()  # which waits for nobody
+    assert (ended["resumed"], ended["rounds"], ended["joined"]) == (True, [], 0)
+
+
+def test_a_graph_that_is_not_the_same_is_refused():
+    graph, address, said = community_graph(), f"127.0.0.1:{free_port()}", []
+
+    def stranger():
+        while not said:
+            try:
+                Trainer(invited(address, 5.0), community_graph(seed=1))
+            except UsageError as error:
+                said.append(str(error))
+            except PeerLost:
+                time.sleep(0.05)
+
+    other = threading.Thread(target=stranger, daemon=True)
+    other.start()
+    results = []
+    asked = {**SMALL, **WHOLE, "method": "random-tma", "tolerate_failures": True, "trainers": 1, "listen": address, "timeout": 30.0}
+
+    def friend():
+        other.join()
+        joining(address, graph, results).join()
+
+    late = threading.Thread(target=friend, daemon=True)
+    late.start()
+    report = Trainer(TrainConfig.of(**asked), graph).run()
+    late.join(30)
+    assert "the graph of this run is" in said[0]
+    assert report["joined"] == 1
+
+
+def test_nobody_comes():
+    asked = {**SMALL, "method": "random-tma", "tolerate_failures": True, "listen": f"127.0.0.1:{free_port()}", "timeout": 0.3}
+    with pytest.raises(PeerLost, match="no trainer is left in round 0"):
+        Trainer(TrainConfig.of(**asked), community_graph()).run()
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"listen": "127.0.0.1:0"}, "of one in memory"), ({"listen": "nowhere"}, "must be HOST:PORT"),
+    ({"interval_growth": 1.5}, "1 would fit"), ({"method": "sync"}, "tolerate_failures is of the method"),
+])  # fmt: skip
+def test_what_has_no_meaning_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        Trainer(TrainConfig.of(**{"method": "random-tma", "tolerate_failures": True, **options}), community_graph())
+
+
+# ---- real processes
+
+SLOW = """
+import sys, time
+from bulksample.methods.averaging import joined
+whole = joined.Joined.end_step
+def end_step(self, *arguments):
+    time.sleep({seconds})
+    return whole(self, *arguments)
+joined.Joined.end_step = end_step
+sys.argv = {argv!r}
+from bulksample.cli import main
+main()
+"""
+
+
+class Processes:
+    """A server and trainers, none of which is left behind."""
+
+    def __init__(self, folder, trainers, *more):
+        self.folder, self.address = folder, f"127.0.0.1:{free_port()}"
+        store.save(community_graph(n=600), folder / "g")
+        words = ["--method", "random-tma", "--tolerate-failures", "--trainers", trainers, "--listen", self.address, "--fanouts", "5,5"]
+        words += ["--hidden", 16, "--batch-size", 16, "--threads", 1, "--metrics", folder / "lines", "--json", folder / "report", *more]
+        self.all = []
+        self.server = self.start(["-m", "bulksample", "train", str(folder / "g"), *map(str, words)], log="server")
+
+    def start(self, words, log="trainer"):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        with open(self.folder / log, "ab") as stream:
+            made = subprocess.Popen([sys.executable, *words], env=environment, stdout=stream, stderr=stream)
+        self.all.append(made)
+        return made
+
+    def trainer(self, slow=0.0):
+        """A trainer, once the server listens."""
+        self.until(lambda: b"listening" in (self.folder / "server").read_bytes())
+        argv = ["bulksample", "train", str(self.folder / "g"), "--join", self.address, "--quiet"]
+        return self.start(["-c", SLOW.format(seconds=slow, argv=argv)])
+
+    def until(self, happened, seconds=120):
+        deadline = time.monotonic() + seconds
+        while not happened():
+            if time.monotonic() > deadline or self.server.poll() is not None:
+                pytest.fail(f"it did not happen\n{self.said()}")
+            time.sleep(0.1)
+
+    def rounds(self):
+        lines = self.folder / "lines"
+        return len(lines.read_text().splitlines()) if lines.exists() else 0
+
+    def weight_bytes(self, number):
+        """Of the weights that travelled in a round."""
+        return json.loads((self.folder / "lines").read_text().splitlines()[number])["bytes_sent"]["model"]
+
+    def said(self):
+        return "\n".join(Path(self.folder / name).read_text() for name in ("server", "trainer") if (self.folder / name).exists())
+
+    def end(self):
+        for made in self.all:
+            made.kill()
+            made.wait()
+
+
+@pytest.fixture
+def processes(request, tmp_path):
+    made = Processes(tmp_path, *request.param)
+    yield made
+    made.end()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [(3, "--epochs", 1000, "--interval", "0.5s", "--grace", 2, "--timeout", 120)], indirect=True)
+def test_a_killed_trainer_is_missed_a_restarted_one_joins_and_a_slow_one_slows_nobody(processes):
+    fast, victim, slow = processes.trainer(), processes.trainer(), processes.trainer(slow=0.2)
+    processes.until(lambda: processes.rounds() >= 4)
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.wait()
+    killed = processes.rounds()
+    processes.until(lambda: processes.rounds() >= killed + 4)
+    processes.trainer()
+    processes.until(lambda: processes.said().count(" joined from ") == 4)
+    processes.until(lambda: processes.weight_bytes(-1) == processes.weight_bytes(2))  # when as many answer as before
+    processes.server.send_signal(signal.SIGTERM)
+    assert processes.server.wait(120) == 75, processes.said()
+    report = json.loads((processes.folder / "report").read_text())
+    assert "was lost in round" in processes.said()
+    assert (report["joined"], report["lost"]) == (4, 1)
+    lists = [set(one["responders"]) for one in report["rounds"]]
+    missing = [i for i, one in enumerate(lists) if len(one) == 2]
+    assert len(missing) >= 3
+    assert lists[missing[0] - 1] == lists[-1] == {0, 1, 2}  # before, and when it was back
+    steps = {part: sum(one["steps"].get(part, 0) for one in report["rounds"] if len(one["steps"]) == 3) for part in "012"}
+    assert sorted(steps.values())[1] >= 2 * min(steps.values())  # the others made their steps
+    assert fast.wait(30) == slow.wait(30) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [(2, "--epochs", 1000, "--interval", "0.3s", "--grace", 1, "--timeout", 40)], indirect=True)
+def test_a_run_without_trainers_ends_and_says_so(processes):
+    both = [processes.trainer(), processes.trainer()]
+    processes.until(lambda: processes.rounds() >= 2)
+    for trainer in both:
+        os.kill(trainer.pid, signal.SIGKILL)
+    assert processes.server.wait(150) == 75, processes.said()
+    assert "no trainer is left in round" in processes.said()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [(2, "--epochs", 1000, "--interval", "0.3s", "--grace", 1, "--timeout", 60)], indirect=True)
+def test_trainers_end_with_the_server_and_a_stopped_one_is_not_waited_for(processes):
+    one, stopped = processes.trainer(), processes.trainer()
+    processes.until(lambda: processes.rounds() >= 2)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    before = processes.rounds()
+    processes.until(lambda: processes.rounds() >= before + 5)
+    os.kill(stopped.pid, signal.SIGCONT)
+    processes.server.send_signal(signal.SIGKILL)
+    assert one.wait(60) == stopped.wait(60) == 75, processes.said()
+
+
+@pytest.mark.slow
+def test_the_command_line_starts_its_own_trainers(tmp_path):
+    store.save(community_graph(n=600), tmp_path / "g")
+    flags = {"method": "super-tma", "fanouts": "5,5", "hidden": 16, "batch-size": 16, "epochs": 4, "interval": "epoch", "trainers": 2}
+    words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
+    command = ["-m", "bulksample", "train", str(tmp_path / "g"), *words, "--tolerate-failures", "--json", str(tmp_path / "r")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, *command], env=environment, timeout=200, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads((tmp_path / "r").read_text())
+    assert (report["joined"], report["averages"], report["trainers"]) == (2, 4, 2)

@@ -1,0 +1,108 @@
+"""Rows by vertex: every way of holding them, exactly, into memory that is used again only when nobody looks at it."""
+
+import numpy as np
+import pytest
+import torch
+from communities import community_graph
+
+from bulksample import UsageError
+from bulksample.distributed.comm.thread_budget import divide
+from bulksample.distributed.matrix.codec import CODECS
+from bulksample.nn import gather as module
+from bulksample.nn.gather import RowPool, gather_rows
+from bulksample.views.features import Features
+
+
+@pytest.fixture(params=["native", "numpy"])
+def kernel(request, monkeypatch):
+    if request.param == "numpy":
+        monkeypatch.setattr(module, "_native", None)
+    elif module._native is None:
+        pytest.skip("no native back end")
+
+
+def every_half():
+    """All 2**16 halves that are numbers or infinite, 16 a row."""
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    return np.where(np.isnan(halves), np.float16(1), halves).reshape(-1, 16)
+
+
+@pytest.mark.parametrize("width", [1, 3, 16, 257])
+def test_rows_are_those_asked_for(kernel, width):
+    x = np.random.default_rng(0).standard_normal((50, width)).astype(np.float32)
+    vertices = np.random.default_rng(1).integers(0, 50, 3000)
+    scale = np.random.default_rng(2).random(50, dtype=np.float32)
+    for held, exact in ((x, x), (x.astype(np.float16), x.astype(np.float16)), (CODECS["bf16"].encode(x), None)):
+        exact = CODECS["bf16"].decode(held) if exact is None else exact.astype(np.float32)
+        for threads in (1, 3):
+            rows = gather_rows(held, vertices, threads=threads)
+            assert rows.dtype == np.float32
+            assert np.array_equal(rows, exact[vertices])
+            scaled = gather_rows(held, vertices, scale, threads=threads)
+            assert np.array_equal(scaled, exact[vertices] * scale[vertices][:, None])
+
+
+def test_every_half_becomes_the_same_number(kernel):
+    x = every_half()
+    assert np.array_equal(gather_rows(x, np.arange(len(x))).view(np.uint32), x.astype(np.float32).view(np.uint32))
+
+
+def test_a_buffer_is_used_again_once_nobody_looks_at_it():
+    pool = RowPool()
+    first = torch.from_numpy(pool.rows(10, 4))
+    kept = first[3:5]
+    second = pool.rows(8, 4)
+    assert not np.shares_memory(first.numpy(), second)
+    place = second.__array_interface__["data"][0]
+    del second, first
+    assert pool.rows(6, 4).__array_interface__["data"][0] == place  # `kept` still holds the other one
+    del kept
+    assert pool.nbytes() == 4 * (50 + 40)
+    assert len({id(pool.rows(30, 4)) for _ in range(5)}) >= 1
+    assert pool.nbytes() <= 4 * (150 + 40)
+
+
+def test_what_autograd_keeps_is_not_overwritten():
+    graph = community_graph()
+    features, weight = Features(graph), torch.ones(graph.num_features, 2, requires_grad=True)
+    x = features.fetch(np.arange(20))
+    expected, loss = x.sum(0), (x @ weight).sum()
+    del x
+    for start in range(20, 80, 20):
+        features.fetch(np.arange(start, start + 20))
+    loss.backward()
+    torch.testing.assert_close(weight.grad, expected[:, None].expand(-1, 2))
+
+
+def test_rows_gathered_ahead_are_the_same():
+    graph = community_graph()
+    now, ahead = Features(graph, "l2"), Features(graph, "l2", threads=1)
+    asked = [np.arange(0, 30), np.arange(30, 31), np.arange(7, 99)]
+    flights = [ahead.start(vertices) for vertices in asked]
+    for vertices, flight in zip(asked, flights, strict=True):
+        assert torch.equal(flight.wait(), now.fetch(vertices))
+
+
+@pytest.mark.parametrize("storage", ["fp16", "bf16"])
+def test_features_held_in_half_of_the_memory(storage):
+    graph = community_graph()
+    whole, half = Features(graph), Features(graph, storage=storage)
+    assert half.nbytes() * 2 == whole.nbytes()
+    torch.testing.assert_close(half.fetch(np.arange(50)), whole.fetch(np.arange(50)), rtol=2.0**-8, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("threads", "asked", "expected"),
+    [(1, None, (0, 0, 1)), (2, None, (0, 0, 2)), (4, None, (1, 0, 3)), (16, None, (2, 2, 12)), (2, 1, (1, 0, 1))],
+)
+def test_threads_add_up_to_what_there_is(threads, asked, expected):
+    division = divide(threads, asked)
+    assert division == expected
+    assert sum(division) == threads
+
+
+def test_a_thread_is_left_to_compute():
+    with pytest.raises(UsageError, match="at most 1 would fit"):
+        divide(2, 2)
+    assert divide(1, waits=True) == (1, 0, 1)
+    assert divide(4, 0, waits=True) == (0, 0, 4)

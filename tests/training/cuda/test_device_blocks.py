@@ -1,0 +1,115 @@
+"""Samples of block rows that stay on devices: on any grid the minibatches of one process, to the bit, for the bytes of the host."""
+
+import numpy as np
+import pytest
+from battery import SETTINGS, make, needs_weights
+from emulation.card import emulated_card
+from emulation.host import compiler
+from test_spgemm15d import distributed, epoch, seeds_of
+from zoo import ZOO
+
+from bulksample import LocalAdjacency, PeerLost, Selection, Stream, backends
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.matrix import partition
+from bulksample.distributed.matrix.layout import Layout
+from bulksample.training.cuda.blocks import DeviceOwnerAdjacency
+from bulksample.training.cuda.tensors import Grouped, Staged
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
+GRIDS = [(4, 2), (3, 1)]
+MORE = [(1, 1), (2, 1), (4, 1), (4, 4), (6, 2), (8, 2)]
+NODE_WISE = ("sage", "sage weighted", "labor", "full")
+SETTING = [pytest.param(name, marks=[] if name in NODE_WISE else pytest.mark.slow) for name in SETTINGS]
+
+
+def on_devices(comm, c, matrix, how, layout=None):
+    card = emulated_card()
+    adjacency = distributed(comm, c, "owner", matrix, layout, card.engine)
+    column = adjacency.grid.column_comm
+    return DeviceOwnerAdjacency(adjacency, card, Staged(column) if how == "host" else Grouped(column, how))
+
+
+def sent_since(comm, before):
+    return {kind: np.subtract(comm.tally[kind], before[kind]).tolist() for kind in before}
+
+
+def drawn_both_ways(comm, c, matrix, how, layout, sampler, lists, bulk):
+    """Of the rows on devices and of those on hosts: minibatches, and what was sent."""
+    found = []
+    for there in (on_devices(comm, c, matrix, how, layout), distributed(comm, c, "owner", matrix, layout, backends.make("reference"))):
+        before = dict(comm.tally)
+        found.append((epoch(sampler, there, lists, comm.rank, comm.size, bulk), sent_since(comm, before)))
+    return found
+
+
+@pytest.mark.parametrize("grids", [pytest.param(GRIDS, id="some grids"), pytest.param(MORE, id="more grids", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("setting", SETTING)
+def test_the_grid_does_not_change_a_minibatch_on_devices(setting, grids):
+    for name in ("weighted", "single", "random"):
+        matrix = ZOO[name]
+        if needs_weights(setting) and matrix.values is None:
+            continue
+        lists = seeds_of(matrix.shape[0])
+        for frontier in ("all", "new") if setting == "sage" else ("all",):
+            sampler = make(setting, frontier=frontier)
+            alone = dict(epoch(sampler, LocalAdjacency(matrix, backends.make("reference")), lists))
+            for turn, (p, c) in enumerate(grids if name == "weighted" else grids[:1]):
+                layout = Layout.of(partition.random(matrix.shape[0], p // c, seed=p)) if turn % 2 else None
+                how = "host" if turn % 3 == 2 else "gloo"
+
+                def rank(comm, c=c, matrix=matrix, how=how, layout=layout, sampler=sampler, lists=lists):
+                    return drawn_both_ways(comm, c, matrix, how, layout, sampler, lists, bulk=1 + comm.size % 3)
+
+                both = on_threads(p, rank)
+                spread = dict(pair for (there, _), _ in both for pair in there)
+                assert spread == alone, f"{name}, p = {p}, c = {c}: minibatches {[i for i in alone if spread.get(i) != alone[i]]}"
+                for (_, sent), (_, on_host) in both:
+                    assert sent == on_host
+
+
+def test_empty_blocks_and_ranks_without_minibatches_are_legal():
+    matrix, lists, sampler = ZOO["random"], seeds_of(200), make("sage", frontier="new")
+    alone = dict(epoch(sampler, LocalAdjacency(matrix, backends.make("reference")), lists))
+    for bounds in ([0, 0, 150, 150, 200], [0, 200, 200, 200, 200]):
+
+        def rank(comm, bounds=bounds):
+            there = on_devices(comm, 1, matrix, "gloo", Layout(np.array(bounds)))
+            drawn = []
+            for call in range(2):
+                own = lists if (comm.rank, call) == (2, 0) else []
+                drawn += epoch(sampler, there, own, bulk=10) if own else [(m.id, m.digest()) for m in nothing(sampler, there)]
+            return drawn
+
+        assert dict(on_threads(4, rank)[2]) == alone
+
+
+def nothing(sampler, adjacency):
+    """A call of a rank that has no minibatch."""
+    return sampler.sample_bulk(adjacency, Selection.of([], adjacency.n), Stream(3), epoch=1)
+
+
+def test_arrays_stay_where_they_were_made():
+    def rank(comm):
+        there = on_devices(comm, 1, ZOO["weighted"], "gloo")
+        (minibatch,) = make("sage").sample_bulk(there, Selection.of([[1, 2, 3]], 200), Stream(3))
+        return [type(array).__name__ for array in (minibatch.vertices, minibatch.blocks[0].indptr, minibatch.blocks[0].indices)]
+
+    assert on_threads(2, rank) == [["Tensor"] * 3] * 2
+
+
+def test_picks_that_were_not_promised_are_noticed():
+    class Short(Grouped):
+        def start_alltoall(self, parts, kind):
+            if parts[0].dim() == 1 and parts[0].dtype.itemsize == 4 and self.turn == 1:
+                parts = [part[:-1] if len(part) else part for part in parts]
+            self.turn += parts[0].dim() == 1
+            return super().start_alltoall(parts, kind)
+
+    def rank(comm):
+        there = on_devices(comm, 1, ZOO["weighted"], "gloo")
+        there.over = Short(there.grid.column_comm, "gloo")
+        there.over.turn = 0
+        epoch(make("full", fanouts=(-1,)), there, [[1, 2, 150]] * 2, comm.rank, 2)
+
+    with pytest.raises(PeerLost, match=r"picks were promised; \d+ came"):
+        on_threads(2, rank)

@@ -1,0 +1,239 @@
+"""Devices that reach each other: features and samples of a partitioned graph are those of the host, in bits and in bytes sent."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from communities import community_graph
+from emulation.card import Reaching, emulated_card, reaching_place
+from emulation.host import compiler
+from launch import run_ranks
+from test_device_training import SMALL, Told
+
+from bulksample import PeerLost, UsageError
+from bulksample.config.train import TrainConfig
+from bulksample.data import store
+from bulksample.distributed.comm.threads import SerialComm, on_threads
+from bulksample.distributed.matrix.layout import Layout
+from bulksample.distributed.matrix.partition import random
+from bulksample.training.cuda.context import ComputeContext
+from bulksample.training.cuda.exchange import DeviceExchange, travels
+from bulksample.training.cuda.tensors import Grouped, Staged
+from bulksample.training.loop import Trainer
+from bulksample.views.features import ExchangedFeatures
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
+
+
+def since(comm, before):
+    return {kind: tuple(np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in before}
+
+
+class Rows:
+    """A matrix in block rows, dealt evenly or at random, and how it travels and is asked for."""
+
+    def __init__(self, seed, p):
+        rng = np.random.default_rng([seed, p])
+        self.n, width = int(rng.choice([3, 40, 300])), int(rng.choice([1, 3, 16]))
+        self.matrix = rng.standard_normal((self.n, width)).astype(rng.choice([np.float32, np.float16]))
+        self.layout = Layout.even(self.n, p) if seed % 2 else Layout.of(random(self.n, p, seed))
+        self.codec = ["fp32", "fp16", "bf16"][seed % 3]
+        self.cache_bytes, self.access_count = int(rng.choice([0, 64, 100_000])), rng.integers(0, 5, self.n)
+        self.asked = [rng.integers(0, self.n, rng.choice([0, 1, 30, 200])).astype(np.int32) for _ in range(p)]
+
+    def source(self, comm):
+        own = self.layout.members(comm.rank)
+        cached = {"cache_bytes": self.cache_bytes, "heat": self.access_count[own]} if self.cache_bytes else {}
+        return ExchangedFeatures(comm, self.layout, self.matrix[own], codec=self.codec, **cached)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+@pytest.mark.parametrize("how", ["host", "gloo"])
+def test_rows_that_devices_fetch_are_those_of_the_host(p, how):
+    def body(comm):
+        over = Staged(comm) if how == "host" else Grouped(comm, how)
+        for seed in range(12):
+            rows = Rows(seed, p)
+            source, free = rows.source(comm), [1 << 30, 0][seed % 4 == 3]
+            assert travels(source)
+            there = DeviceExchange(emulated_card(), source, over, free)
+            assert there.held.whole == (free > 0 or there.held.n == 0)
+            asked, tally = rows.asked[comm.rank], dict(comm.tally)
+            expected, sent = source.fetch(asked), since(comm, tally)
+            for vertices in (asked, torch.from_numpy(asked)):
+                tally = dict(comm.tally)
+                got = there.fetch(vertices)
+                assert got.numpy().tobytes() == expected.numpy().tobytes()
+                assert got.shape == expected.shape
+                assert since(comm, tally) == sent
+
+    on_threads(p, body)
+
+
+def test_two_fetches_are_under_way_at_once():
+    def body(comm):
+        rows = Rows(2, 3)
+        source = rows.source(comm)
+        there, asked = DeviceExchange(emulated_card(), source, Grouped(comm, "gloo"), 1 << 30), rows.asked[comm.rank]
+        first, second = there.start(asked), there.start(asked[::-1].copy())
+        expected = source.fetch(asked)
+        assert torch.equal(first.wait(), expected)
+        assert torch.equal(second.wait(), expected.flip(0))
+        assert first.wait() is first.wait()
+
+    on_threads(3, body)
+
+
+def test_a_row_that_is_none_and_a_row_that_is_not_held_are_refused():
+    def beyond(comm):
+        there = DeviceExchange(emulated_card(), Rows(1, 2).source(comm), Staged(comm), 1 << 30)
+        with pytest.raises(UsageError, match="vertices must be rows of the matrix"):
+            there.fetch(np.array([10_000], np.int32))
+
+    def moved(comm):
+        there = DeviceExchange(emulated_card(), Rows(1, 2).source(comm), Staged(comm), 1 << 30)
+        last = int(there._bounds[-1]) - 1
+        if comm.rank == 1:
+            there._bounds[1] = last + 1  # it has been changed behind its back
+        there.fetch(np.array([last] * comm.rank, np.int32))
+
+    on_threads(2, beyond)
+    with pytest.raises(PeerLost, match=r"rank 0 was asked for rows (\d+) to \1; it holds 0 to"):
+        on_threads(2, moved)
+
+
+@pytest.mark.parametrize(("width", "options"), [(8, {"codec": "int8"}), (8, {"codec": "int2"})])
+def test_rounded_rows_travel_over_the_host(width, options):
+    def body(comm):
+        return travels(ExchangedFeatures(comm, Layout.even(4, 1), np.zeros((4, width), np.float32), **options))
+
+    assert on_threads(1, body) == [False]
+
+
+def trained(source, comm, where, **options):
+    """The loss of every step, the report, and the digests of this rank's minibatches of the first epoch."""
+    told = Told()
+    trainer = Trainer(TrainConfig.of(**{**SMALL, "graph": "partitioned", **options}), source, comm, [told], where)
+    digests = [(m.id, m.digest()) for m in trainer.batches.loader if m is not None]
+    trainer.batches.loader.epoch = 0
+    return told.losses, trainer.run(), digests
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    for name, kind in {"plain": {}, "half": {"half": True}, "sparse": {"sparse": True}, "weighted": {"weighted": True}}.items():
+        store.save(community_graph(150, **kind), folder / name)
+    return folder
+
+
+@pytest.mark.parametrize(("name", "p", "options"), [
+    ("plain", 2, {"fetch_together": 2, "frontier": "new"}),
+    ("half", 4, {"replication": 2, "partition": "random", "feature_codec": "bf16", "cache_bytes": 500, "model": "gcn"}),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+        ("plain", 4, {"partition": "metis", "sampler": "labor"}), ("plain", 3, {"sampler": "ladies", "fanouts": (20, 20)}),
+        ("sparse", 2, {"input_dropout": 0.5}), ("plain", 2, {"exchange": "rows"}), ("plain", 2, {"feature_codec": "int8"}),
+        ("plain", 2, {"backend": "native"}), ("plain", 2, {"sampler": "shadow", "bulk_size": "auto"}), ("half", 4, {"sampler": "full"}),
+    )),
+], ids=str)  # fmt: skip
+def test_devices_that_reach_each_other_train_as_hosts_do(stored, name, p, options):
+    """What is sampled, fetched and sent is alike, and losses to the bit, but for sums with weights and those of over two ranks by gloo."""
+    alone = trained(stored / name, SerialComm(), ComputeContext(), **{**options, "replication": 1, "cache_bytes": 0, "epochs": 0})[2]
+    expected = on_threads(p, lambda comm: trained(stored / name, comm, ComputeContext(), **options))
+    got = on_threads(p, lambda comm: trained(stored / name, comm, reaching_place(), **options))
+    assert dict(pair for _, _, digests in got for pair in digests) == dict(alone)
+    near = 2e-6 if p > 2 or name == "sparse" else 0
+    np.testing.assert_allclose(got[0][0], expected[0][0], rtol=near)
+    report, on_host = got[0][1], expected[0][1]
+    sent, there = (dict(r["bytes_sent"], control=0, total=0) for r in (report, on_host))
+    assert sent == there
+    assert report["test_accuracy"] == on_host["test_accuracy"]
+    assert report["device_comm"] == "gloo"
+    host_rows = name == "sparse" or options.get("feature_codec") == "int8"
+    assert [report["features_on"], report["features_by"]] == (["host", "host"] if host_rows else ["device", "gloo"])
+    on_device = options.get("sampler") != "ladies" and not {"exchange", "backend"} & options.keys()
+    assert report["samples_by"] == ("gloo" if on_device else "host")
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("plain", {"method": "full", "model": "gcn"}), ("half", {"method": "adaqp", "bits": "adaptive", "reassign_every": 2}),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+        ("plain", {"method": "full", "model": "gat"}), ("plain", {"method": "full", "overlap": False, "form": "naive"}),
+        ("sparse", {"method": "full", "input_dropout": 0.3}), ("plain", {"method": "bns", "boundary_share": 0.5}),
+        ("plain", {"method": "full", "model": "sage-pool"}), ("weighted", {"method": "full", "model": "gcn"}),
+        ("plain", {"method": "adaqp", "bits": "4", "model": "gcn"}), ("plain", {"method": "adaqp", "bits": "16", "batch_norm": True}),
+    )),
+], ids=str)  # fmt: skip
+def test_methods_on_the_whole_graph_train_on_devices_as_on_hosts(stored, name, options):
+    """Sums with weights, and attention, agree within rounding; the others to the bit. Hidden rows travel over the host."""
+
+    def run(comm, where):
+        told = Told()
+        own = {"hidden": 8, "epochs": 4, "threads": 1, "seed": 4, "quiet": True, **options}
+        return told, Trainer(TrainConfig.of(**own), stored / name, comm, [told], where).run()
+
+    expected, on_host = on_threads(2, lambda comm: run(comm, ComputeContext()))[0]
+    got, report = on_threads(2, lambda comm: run(comm, reaching_place()))[0]
+    exact = name in ("plain", "half") and options.get("model") in (None, "gcn")
+    np.testing.assert_allclose(got.losses, expected.losses, rtol=0 if exact else 2e-5)
+    assert len(got.losses) == 4
+    assert report["bytes_sent"]["activations"] == on_host["bytes_sent"]["activations"] > 0
+    assert [report["device_comm"], report["features_by"]] == ["gloo", "host" if name == "sparse" else "gloo"]
+
+
+class OneAtATime(Reaching):
+    """As NCCL, which two threads may not use at once."""
+
+    def tensors(self, comm):
+        over = super().tensors(comm)
+        over.concurrent = False
+        return over
+
+
+@pytest.mark.parametrize(("threads", "by"), [(None, "host"), (1, "host"), (0, "gloo")])
+def test_two_threads_do_not_use_what_one_may_use(stored, threads, by):
+    options = {"sampling_threads": threads, "epochs": 1}
+    losses, report, digests = on_threads(2, lambda comm: trained(stored / "plain", comm, OneAtATime(emulated_card()), **options))[0]
+    expected = on_threads(2, lambda comm: trained(stored / "plain", comm, ComputeContext(), **options))[0]
+    assert [report[key] for key in ("device_comm", "features_by", "samples_by")] == ["gloo", "gloo", by]
+    assert (losses, digests) == (expected[0], expected[2])
+
+
+def test_what_would_not_be_computed_in_half_is_not_said_to_be(stored):
+    for method in ("full", "bns", "adaqp", "retexo"):
+        with pytest.raises(UsageError, match=r"float32.*; precision fp32, or tf32 on a device, would fit"):
+            Trainer(TrainConfig.of(method=method, precision="bf16"), stored / "plain")
+
+
+PROCESSES = """
+import json, sys, torch
+torch.set_num_threads(1)
+sys.path.insert(0, {folder!r})
+from emulation.card import emulated_place, reaching_place
+from test_device_ranks import trained
+from bulksample.distributed.comm.world import world
+
+with world(120) as comm:
+    found = []
+    for place in (reaching_place(), emulated_place()):
+        found.append(trained({source!r}, comm, place, replication={c}, epochs=1))
+    drawn = comm.gather_control([digests for _, _, digests in found])
+    if comm.rank == 0:
+        report = [[r["device_comm"], r["samples_by"], r["features_by"], r["features_on"]] for _, r, _ in found]
+        losses = [losses for losses, _, _ in found]
+        print(json.dumps([report, [sorted(pair for rank in drawn for pair in rank[way]) for way in (0, 1)], losses]))
+"""
+
+
+@pytest.mark.parametrize(("p", "c"), [(2, 1), pytest.param(4, 1, marks=pytest.mark.slow), pytest.param(4, 2, marks=pytest.mark.slow)])
+def test_processes_that_share_a_device_sample_and_train_as_one_rank_does(stored, p, c):
+    """Staged, as on a card that ranks share, and as if each had one; the digests are those of a rank alone on its host."""
+    alone = trained(stored / "plain", SerialComm(), ComputeContext(), epochs=0)[2]
+    code = PROCESSES.format(folder=__file__.rsplit("/", 1)[0], source=str(stored / "plain"), c=c)
+    ended = run_ranks(p, code, 150)
+    assert ended.code == 0, ended
+    reports, drawn, (grouped, staged) = json.loads(ended.out)
+    assert reports == [["gloo", "gloo", "gloo", "device"], ["host", "host", "host", "host"]]
+    assert drawn[0] == drawn[1] == [list(pair) for pair in sorted(alone)]
+    np.testing.assert_allclose(grouped, staged, rtol=0 if p == 2 else 2e-6)  # sums of two are the same in either order

@@ -1,0 +1,230 @@
+"""Training on an emulated device: the same kernels, orchestration and order as on a real one, with the losses of the host."""
+
+import numpy as np
+import pytest
+import torch
+from communities import community_graph
+from emulation.card import emulated_card, emulated_place
+from emulation.host import compiler
+
+from bulksample import BackendUnavailable, LocalAdjacency, UsageError
+from bulksample.backends.cuda.graphs import Graphs
+from bulksample.config.train import TrainConfig
+from bulksample.data import store
+from bulksample.data.edge_split import split_edges
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods import METHODS
+from bulksample.training.cuda import context as place
+from bulksample.training.cuda.bulks import DeviceAdjacency
+from bulksample.training.cuda.context import CudaComputeContext
+from bulksample.training.cuda.features import DeviceFeatures, fitting
+from bulksample.training.loop import Trainer
+from bulksample.views.features import Features
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
+SMALL = {"fanouts": (3, 2), "hidden": 8, "batch_size": 32, "bulk_size": 2, "epochs": 2, "threads": 1, "seed": 4, "quiet": True}
+
+
+class Told:
+    """Keeps the loss of every step."""
+
+    def __init__(self):
+        self.losses = []
+
+    def begin(self, *numbers):
+        pass
+
+    end = epoch = begin
+
+    def step(self, epoch, step, loss):
+        self.losses.append(loss)
+
+
+def losses(source, comm=None, where=None, **options):
+    """Of every step, and the report."""
+    told = Told()
+    trainer = Trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [told], where)
+    return told.losses, trainer.run()
+
+
+@pytest.mark.parametrize("options", [
+    {"model": "sage"}, {"model": "gcn"}, {"model": "sage", "frontier": "new"}, {"model": "sage", "hidden": 4, "batch_norm": True},
+    {"model": "gcn", "sampler": "labor", "input_dropout": 0.2}, {"model": "sage", "sampler": "shadow"},
+    {"model": "sage", "feature_norm": "l2"}, {"model": "sage", "feature_storage": "bf16"}, {"backend": "native", "layer_norm": True},
+], ids=str)  # fmt: skip
+def test_a_device_gives_the_losses_of_the_host_to_the_bit(options):
+    graph = community_graph(150)
+    expected, on_host = losses(graph, device="cpu", **options)
+    got, report = losses(graph, where=emulated_place(), **options)
+    assert len(got) == 6
+    assert got == expected
+    assert report["test_accuracy"] == on_host["test_accuracy"]
+    assert (report["features_on"], report["device_comm"]) == ("device", "host")
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_bulks_that_are_replayed_train_alike(frontier):
+    """The last minibatch of an epoch is smaller and launched as ever; a bulk is in use while the next one is replayed."""
+    graph, where = community_graph(150), emulated_place()
+    device = where.card.kernels
+    device.graphs = Graphs(device)
+    options = {"frontier": frontier, "bulk_size": 1, "epochs": 3}
+    assert losses(graph, where=where, **options)[0] == losses(graph, device="cpu", **options)[0]
+    assert (device.graphs.recorded, device.graphs.replayed) == (1, 5)
+    adjacency = DeviceAdjacency(LocalAdjacency(graph.adjacency, where.card.engine), where.card)
+    for fanouts in ((3, 2), (3, -1)):  # a hop that takes all is launched as ever, and takes what it then takes
+        device.graphs = Graphs(device)
+        replayed = adjacency.bulk_bytes(2, 64, fanouts, frontier == "new")
+        device.graphs = None
+        assert (replayed > adjacency.bulk_bytes(2, 64, fanouts, frontier == "new")) == (min(fanouts) > 0)
+
+
+@pytest.mark.parametrize("options", [
+    {"sampler": "ladies", "fanouts": (20, 20)}, {"sampler": "ladies", "fanouts": (20, 20), "frontier": "new"}, {"sampler": "fastgcn"},
+    {"precision": "bf16"}, {"model": "gat", "heads": 2}, {"model": "gat", "sampler": "ladies", "fanouts": (20, 20)}, {"model": "sage-pool"},
+    {"model": "gat", "precision": "bf16"},
+], ids=str)  # fmt: skip
+def test_weighted_sums_and_half_products_agree_within_rounding(options):
+    graph = community_graph(150)
+    expected, _ = losses(graph, device="cpu", **options)
+    got, report = losses(graph, where=emulated_place(options.get("precision", "fp32")), **options)
+    np.testing.assert_allclose(got, expected, rtol=2e-2 if "precision" in options else 4e-6)
+    assert report["precision"] == options.get("precision", "fp32")
+
+
+@pytest.mark.parametrize("kind", ["sparse", "half", "weighted"])
+def test_every_kind_of_graph_trains_on_a_device(kind):
+    graph = community_graph(150, **{kind: True})
+    options = {"model": "sage", "input_dropout": 0.3} if kind == "sparse" else {"model": "gcn"}
+    expected, _ = losses(graph, device="cpu", **options)
+    got, report = losses(graph, where=emulated_place(), **options)
+    np.testing.assert_allclose(got, expected, rtol=2e-6 if kind == "sparse" else 0)  # whose entries have weights
+    assert report["features_on"] == ("host" if kind == "sparse" else "device")
+
+
+def test_what_does_not_fit_is_read_from_the_host_but_for_hot_rows():
+    graph = community_graph(150, width=64)
+    expected, _ = losses(graph, device="cpu", batch_size=8)
+    free = int((graph.adjacency.nbytes() + 4 * 150 + 100 * 256) / 0.75)
+    got, report = losses(graph, where=emulated_place(free_bytes=free), batch_size=8)
+    assert got == expected
+    assert report["features_on"].startswith("pinned memory, ")
+    assert 0 < report["features_device_bytes"] <= free
+
+
+def test_the_rows_that_are_kept_are_the_hottest():
+    graph, rng = community_graph(60), np.random.default_rng(1)
+    access_count = rng.permutation(60)
+    card = emulated_card()
+    features = DeviceFeatures(card, Features(graph), access_count, 4 * 60 + 32 * 10)
+    assert str(features.held) == "pinned memory, 10 of 60 rows on the device"
+    assert set(np.flatnonzero(features.rows._cache.slots >= 0)) == set(np.flatnonzero(access_count >= 50))
+    features.rows._x[: 60 * 8].reshape(60, 8)[access_count >= 50] = np.nan  # so a hot row that is read from the host would show
+    asked = rng.integers(0, 60, 200).astype(np.int32)
+    assert (features.fetch(asked).numpy() == graph.features[asked]).all()
+    assert features.fetch(np.empty(0, np.int32)).shape == (0, 8)
+
+
+@pytest.mark.parametrize(("free", "rows", "held"), [(1000, 10, 1000), (999, 9, 940), (140, 1, 140), (139, 0, 0), (0, 0, 0)])
+def test_rows_are_kept_as_far_as_there_is_room(free, rows, held):
+    """10 rows of 100 bytes; a cache takes 4 bytes for every vertex besides."""
+    assert fitting(10, 100, free)[::2] == (rows, held)
+
+
+def test_a_step_waits_for_its_samples_and_leaves_an_event_behind():
+    """Events alone order the streams: what is used has been made, and what is written again has been used."""
+    notes = []
+    losses(community_graph(150), where=emulated_place(notes=notes), epochs=1)
+    steps = [i for i, note in enumerate(notes) if note[:2] == ("train", "record")]
+    assert len(steps) == 3
+    for t, at in enumerate(steps):
+        bulk, before = t // 2, notes[:at]
+        assert ("train", "wait", f"sample {bulk}") in before
+        assert ("fetch", "wait", f"sample {bulk}") in before
+        assert ("train", "wait", f"fetch {t}") in before
+        assert notes[at + 1] == ("fetch", "wait", f"train {t}")
+    ends = [note for note in notes if note[:2] == ("sample", "wait")]
+    assert ends == [("sample", "wait", "train 1"), ("sample", "wait", "train 2")]  # after the last minibatch of each bulk
+    fetched = [i for i, note in enumerate(notes) if note[:2] == ("fetch", "record")]
+    assert [sum(i < at for at in steps) for i in fetched] == [3, 3, 2]  # rows of the next minibatch are sent for before a step
+
+
+@pytest.mark.parametrize("p", [2, 3])
+def test_ranks_with_a_device_each_make_the_steps_of_the_host(p):
+    graph = community_graph(150)
+    expected = on_threads(p, lambda comm: losses(graph, comm, device="cpu", model="gcn"))[0]
+    got = on_threads(p, lambda comm: losses(graph, comm, emulated_place(), model="gcn"))[0]
+    assert got[0] == expected[0]
+    for kind in ("gradients", "model", "activations"):
+        assert got[1]["bytes_sent"][kind] == expected[1]["bytes_sent"][kind] > 0
+    assert got[1]["test_accuracy"] == expected[1]["test_accuracy"]
+
+
+def test_rows_of_a_partitioned_graph_travel_over_the_host(tmp_path):
+    store.save(community_graph(150), tmp_path / "g")
+    options = {"graph": "partitioned", "fetch_together": 2, "bulk_size": 2}
+    expected = on_threads(2, lambda comm: losses(tmp_path / "g", comm, device="cpu", **options))[0]
+    got = on_threads(2, lambda comm: losses(tmp_path / "g", comm, emulated_place(), **options))[0]
+    assert got[0] == expected[0]
+    assert got[1]["features_on"] == "host"
+    assert got[1]["test_accuracy"] == expected[1]["test_accuracy"]
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path):
+    graph = community_graph(150)
+    whole, _ = losses(graph, where=emulated_place(), epochs=3, checkpoint=str(tmp_path / "a"))
+    first, _ = losses(graph, where=emulated_place(), epochs=1, checkpoint=str(tmp_path / "b"))
+    rest, report = losses(graph, where=emulated_place(), epochs=3, checkpoint=str(tmp_path / "b"), resume="auto")
+    assert report["resumed"]
+    assert first + rest == whole
+
+
+def test_a_device_that_is_not_there_is_refused_and_auto_is_the_host():
+    if place.no_device() is None:
+        pytest.skip("there is a device here")
+    with pytest.raises(BackendUnavailable, match=r"device 'cuda' was asked for, but torch .* sees none; --device cpu would fit"):
+        place.make_compute_context(TrainConfig.of(device="cuda"))
+    assert not isinstance(place.make_compute_context(TrainConfig.of()), CudaComputeContext)
+    with pytest.raises(UsageError, match="precision tf32 is of devices"):
+        place.make_compute_context(TrainConfig.of(precision="tf32"))
+    for asked in ("nccl", "mpi"):
+        with pytest.raises(UsageError, match=f"device_comm {asked}"):
+            place.make_compute_context(TrainConfig.of(device_comm=asked))
+
+
+def test_what_trains_on_the_host_alone_says_so(monkeypatch):
+    monkeypatch.setattr(place, "no_device", lambda: None)
+    monkeypatch.setattr(place, "open_card", emulated_card)
+    asked = {"task": "links", "exclude_targets": "self"}
+    with pytest.raises(UsageError, match=r"exclude_targets takes edges out.* and device 'cuda' was asked for; --device cpu would fit"):
+        place.make_compute_context(TrainConfig.of(device="cuda", **asked))
+    assert not isinstance(place.make_compute_context(TrainConfig.of(**asked)), CudaComputeContext)
+    for method in METHODS:
+        assert isinstance(place.make_compute_context(TrainConfig.of(method=method)), CudaComputeContext)
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+@pytest.mark.parametrize(("sampler", "some", "enough"), [
+    ("sage", 10**6, 10**7), ("ladies", 6 * 10**6, 10**8), ("fastgcn", 2 * 10**6, 10**8),
+])  # fmt: skip
+def test_a_bulk_is_as_large_as_its_prediction_fits(sampler, some, enough):
+    graph = community_graph(150)
+    sizes = {}
+    for free in (10**5, some, enough):
+        where = emulated_place(free_bytes=free)
+        report = losses(graph, where=where, sampler=sampler, bulk_size="auto", epochs=1)[1]
+        sizes[free] = report["bulk_size"]
+        assert report["predicted_bytes"] <= where.budget() or report["bulk_size"] == 1
+    assert 1 == sizes[10**5] < sizes[some] <= sizes[enough] == 3
+
+
+@pytest.mark.parametrize("decoder", ["dot", "mlp"])
+def test_links_are_predicted_on_a_device(tmp_path, decoder):
+    graph, held = split_edges(community_graph(150, degree=12), 0.1, 0.1, 20, seed=0)
+    store.save(graph, tmp_path / "g")
+    held.save(tmp_path / "g")
+    options = {"task": "links", "decoder": decoder, "batch_size": 200, "epochs": 1}
+    expected, on_host = losses(tmp_path / "g", device="cpu", **options)
+    got, report = losses(tmp_path / "g", where=emulated_place(), **options)
+    assert got == expected
+    assert report["test_mrr"] == on_host["test_mrr"]

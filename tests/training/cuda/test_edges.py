@@ -1,0 +1,49 @@
+"""Attention and pooling on a device against those of the host: values, gradients, rows without edges, ties."""
+
+import numpy as np
+import pytest
+import torch
+from emulation.card import emulated_card
+from emulation.host import compiler
+from zoo import random_matrix
+
+from bulksample.minibatch import Block
+from bulksample.nn.layers import attended
+from bulksample.nn.pooling import segment_max
+from bulksample.training.cuda import edges, rows
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
+
+
+def blocks(weighted=False):
+    """A block with rows that have no entries, on the host and on the device."""
+    matrix = random_matrix(60, 150, 3)
+    weights = np.random.default_rng(1).random(matrix.nnz).astype(np.float32) if weighted else None
+    block = Block(matrix.indptr[:41], matrix.indices[: matrix.indptr[40]], None if weights is None else weights[: matrix.indptr[40]], 60)
+    assert (np.diff(block.indptr) == 0).any()
+    return block, rows.placed_block(emulated_card(), block)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_destination_attends_to_itself_first(weighted):
+    block, there = blocks(weighted)
+    degrees = torch.arange(40) + 1.0
+    (pattern, stands_for), (own, own_stands_for) = attended(block, slice(3, 43), degrees), attended(there, slice(3, 43), degrees)
+    assert own.indptr.tolist() == pattern.indptr.tolist()
+    assert own.indices.tolist() == pattern.indices.tolist()
+    torch.testing.assert_close(own_stands_for, stands_for)
+
+
+@pytest.mark.parametrize("chunk", [1, 2**28])
+def test_the_first_of_the_largest_has_the_gradient(monkeypatch, chunk):
+    monkeypatch.setattr(edges, "_CHUNK", chunk)
+    block, there = blocks()
+    x = torch.randint(-3, 3, (60, 7), generator=torch.Generator().manual_seed(1)).float()  # many ties, and maxima below 0
+    found = []
+    for own in (block, there):
+        sent = x.clone().requires_grad_()
+        largest = segment_max(own, sent)
+        (largest * (torch.arange(7) + 1.0)).sum().backward()
+        found.append((largest.detach(), sent.grad))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])

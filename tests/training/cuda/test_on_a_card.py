@@ -1,0 +1,87 @@
+"""What emulation cannot show, on a card: the same training within rounding, features read over the bus, streams that overlap."""
+
+import numpy as np
+import pytest
+import torch
+from communities import community_graph
+
+from bulksample.config.train import TrainConfig
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.training.cuda import context as place
+from bulksample.training.cuda.context import CudaComputeContext
+from bulksample.training.cuda.features import DeviceFeatures
+from bulksample.training.loop import Trainer
+from bulksample.views.features import Features
+
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(place.no_device() is not None, reason=str(place.no_device()))]
+SMALL = {"fanouts": (4, 3, 2), "hidden": 32, "batch_size": 64, "bulk_size": 2, "epochs": 4, "dropout": 0.0, "seed": 4, "quiet": True}
+
+
+def losses(graph, comm=None, where=None, **options):
+    """The last loss, the test accuracy, and the report."""
+    report = Trainer(TrainConfig.of(**{**SMALL, **options}), graph, comm, place=where).run()
+    return [report["train_loss"], report["test_accuracy"]], report
+
+
+@pytest.mark.parametrize(("precision", "near"), [("fp32", 2e-4), ("tf32", 1e-2), ("bf16", 3e-2)])
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "sage-pool"])
+def test_a_card_trains_as_the_host_does(model, precision, near):
+    graph = community_graph(2000)
+    expected, _ = losses(graph, device="cpu", model=model)
+    got, report = losses(graph, device="cuda", model=model, precision=precision)
+    np.testing.assert_allclose(got, expected, rtol=near, atol=near)
+    assert [report[key] for key in ("device", "backend", "features_on", "precision")] == ["cuda", "cuda", "device", precision]
+
+
+@pytest.mark.parametrize("options", [
+    {"sampler": "ladies", "fanouts": (64, 64, 64)}, {"frontier": "new"}, {"sampler": "shadow"}, {"backend": "native"},
+], ids=str)  # fmt: skip
+def test_minibatches_of_every_kind_are_used_there(options):
+    graph = community_graph(2000)
+    expected, _ = losses(graph, device="cpu", **options)
+    np.testing.assert_allclose(losses(graph, device="cuda", **options)[0], expected, rtol=2e-4, atol=2e-4)
+
+
+def test_a_run_repeats_to_the_bit():
+    graph = community_graph(2000)
+    runs = [losses(graph, device="cuda", dropout=0.5)[0] for _ in range(3)]
+    assert runs[0] == runs[1] == runs[2]
+
+
+@pytest.mark.parametrize("hot", [0, 100, 1999])
+@pytest.mark.parametrize("half", [False, True])
+def test_rows_are_read_over_the_bus(hot, half):
+    graph, card = community_graph(2000, width=33, half=half), place.open_card()
+    row = graph.features.itemsize * 33
+    features = DeviceFeatures(card, Features(graph), np.arange(2000), 4 * 2000 + row * hot if hot else 0)
+    assert features.held.rows == hot
+    asked = np.random.default_rng(1).integers(0, 2000, 5000).astype(np.int32)
+    for vertices in (asked, torch.from_numpy(asked).to(card.where)):
+        assert (features.fetch(vertices).cpu().numpy() == graph.features[asked].astype(np.float32)).all()
+
+
+def test_arrays_change_hands_without_a_copy():
+    card = place.open_card()
+    array = card.kernels.full(1000, 7, np.int32)
+    tensor = card.tensor(array)
+    assert tensor.data_ptr() == array.data.ptr
+    tensor.fill_(3)
+    torch.cuda.synchronize()
+    assert int(card.array(tensor).sum()) == 3000
+
+
+def test_ranks_share_a_card():
+    graph = community_graph(2000)
+    expected = on_threads(2, lambda comm: losses(graph, comm, device="cpu"))[0][0]
+    got, report = on_threads(2, lambda comm: losses(graph, comm, CudaComputeContext(place.open_card())))[0]
+    np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
+    assert report["device_comm"] == "host"
+
+
+def test_cupy_takes_its_memory_from_torch():
+    engine = place.open_card().engine
+    before = torch.cuda.memory_allocated()
+    held = engine.device.empty(1 << 20, np.uint8)
+    assert torch.cuda.memory_allocated() - before >= 1 << 20
+    del held
+    assert torch.cuda.memory_allocated() == before

@@ -1,0 +1,37 @@
+"""Minibatches come with their rows, several fetched at once or one by one, and a run can stop after any of them."""
+
+import pytest
+import torch
+from communities import community_graph
+
+from bulksample.config.train import TrainConfig
+from bulksample.training.batches import MiniBatchSource
+from bulksample.training.loop import Trainer
+
+OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 16, "bulk_size": 3, "threads": 1}
+
+
+def batches(together):
+    trainer = Trainer(TrainConfig.of(**OPTIONS), community_graph())
+    return MiniBatchSource(trainer.batches.loader, trainer.view, trainer.ledger, together)
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 7, 100])
+def test_every_minibatch_comes_with_its_own_rows(together):
+    features, made = torch.tensor(community_graph().features), batches(together)
+    for epoch in range(2):
+        for number, step in enumerate(made):
+            assert (made.epoch, made.step) == (epoch, number + 1)
+            assert torch.equal(step.x, features[torch.tensor(step.minibatch.vertices, dtype=torch.int64)])
+        assert number + 1 == made.steps
+        assert (made.epoch, made.step) == (epoch + 1, 0)
+
+
+@pytest.mark.parametrize(("together", "then"), [(1, 3), (3, 1), (4, 4), (100, 2)])
+def test_a_run_goes_on_after_any_step_of_a_window(together, then):
+    whole = [step.minibatch.digest() for step in batches(together)]
+    for stop in range(len(whole) + 1):
+        first, second = batches(together), batches(then)
+        seen = [step.minibatch.digest() for _, step in zip(range(stop), first, strict=False)]
+        second.load_state_dict(first.state_dict())
+        assert seen + [step.minibatch.digest() for step in second] == whole, stop

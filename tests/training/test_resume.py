@@ -1,0 +1,128 @@
+"""A resumed run is the same run: bit by bit, also from the middle of an epoch, also after a crash."""
+
+import json
+
+import pytest
+import torch
+from communities import community_graph
+from test_loop import SMALL, Recorder, run, weights
+
+from bulksample import UsageError
+from bulksample.config.train import TrainConfig
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.training import checkpoint
+from bulksample.training.loop import Trainer
+from bulksample.training.observers import JsonLines
+
+RUN = {"dropout": 0.5, "batch_norm": True, "weight_decay": 1e-3, "epochs": 4, "patience": 10}
+
+
+class Crash(Exception):
+    pass
+
+
+class CrashesAt(Recorder):
+    """An observer that ends the run after a number of steps, as a crash would."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.left = steps
+
+    def step(self, epoch, step, loss):
+        super().step(epoch, step, loss)
+        self.left -= 1
+        if not self.left:
+            raise Crash
+
+
+def crash(graph, steps, **options):
+    recorder = CrashesAt(steps)
+    trainer = Trainer(TrainConfig.of(**{**SMALL, **RUN, **options}), graph, None, [recorder])
+    with pytest.raises(Crash):
+        trainer.run()
+    return recorder
+
+
+@pytest.mark.parametrize("model", ["sage", "gat"])
+@pytest.mark.parametrize("crashed_at", [3, 5, 6, 13, 19])  # five steps an epoch
+def test_going_on_from_any_step_gives_the_same_bits(tmp_path, model, crashed_at):
+    graph = community_graph()
+    whole, told, trainer = run(graph, **RUN, model=model)
+    assert trainer.batches.loader.steps == 5
+    crash(graph, crashed_at, model=model, checkpoint=str(tmp_path), checkpoint_every=2)
+    report, again, resumed = run(graph, **RUN, model=model, checkpoint=str(tmp_path), checkpoint_every=2, resume="auto")
+    assert report["resumed"]
+    assert again.losses == told.losses[len(told.losses) - len(again.losses) :]
+    assert len(again.losses) < len(told.losses)
+    assert (weights(resumed) == weights(trainer)).all()
+    for key in ("test_accuracy", "val_accuracy", "best_epoch", "train_loss", "epochs", "steps"):
+        assert report[key] == whole[key], key
+
+
+def test_epochs_may_be_added_afterwards(tmp_path):
+    graph = community_graph()
+    _, told, trainer = run(graph, **{**RUN, "epochs": 3})
+    run(graph, **{**RUN, "epochs": 2}, checkpoint=str(tmp_path))
+    _, again, resumed = run(graph, **{**RUN, "epochs": 3}, checkpoint=str(tmp_path), resume="auto", bulk_size=2, backend="reference")
+    assert again.losses == told.losses[10:]
+    assert (weights(resumed) == weights(trainer)).all()
+
+
+def test_auto_starts_anew_where_there_is_nothing(tmp_path):
+    report, recorder, _ = run(community_graph(), checkpoint=str(tmp_path / "none"), resume="auto")
+    assert not report["resumed"]
+    assert len(recorder.losses) == 15
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, capsys):
+    graph = community_graph()
+    crash(graph, 12, checkpoint=str(tmp_path))
+    newest = max(tmp_path.iterdir())
+    (newest / "tensors.safetensors").write_bytes(b"cut")
+    _, again, _ = run(graph, **RUN, checkpoint=str(tmp_path), resume="auto")
+    assert "is damaged" in capsys.readouterr().err
+    assert len(again.losses) == 15
+
+
+@pytest.mark.parametrize(("key", "value"), [("lr", 0.5), ("seed", 3), ("hidden", 8), ("batch_size", 9)])
+def test_another_configuration_is_refused_by_name(tmp_path, key, value):
+    graph = community_graph()
+    run(graph, checkpoint=str(tmp_path), epochs=1)
+    with pytest.raises(UsageError, match=f"does not fit this run: {key} was"):
+        run(graph, checkpoint=str(tmp_path), resume="auto", **{key: value})
+    with pytest.raises(UsageError, match="graph was"):
+        run(community_graph(seed=5), checkpoint=str(tmp_path), resume=str(max(tmp_path.iterdir())))
+
+
+def test_ranks_go_on_from_what_rank_0_reads(tmp_path):
+    graph = community_graph()
+    told = on_threads(3, lambda comm: run(graph, comm, **RUN)[1].losses)[0]
+
+    def interrupted(comm):
+        return run(graph, comm, **{**RUN, "epochs": 2}, checkpoint=str(tmp_path))
+
+    on_threads(3, interrupted)
+    again = on_threads(3, lambda comm: run(graph, comm, **RUN, checkpoint=str(tmp_path), resume="auto"))
+    assert again[0][1].losses == told[4:]
+    assert all(torch.equal(weights(other[2]), weights(again[0][2])) for other in again)
+    with pytest.raises(UsageError, match="ranks was 3 and is 2 now"):
+        on_threads(2, lambda comm: run(graph, comm, **RUN, checkpoint=str(tmp_path), resume="auto"))
+
+
+def test_the_lines_of_epochs_that_are_repeated_are_written_once(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"epoch": 0, "loss": 1}\n{"epoch": 1, "loss": 2}\n{"epoch": 2, "lo')
+    lines = JsonLines(path)
+    lines.begin(1, 3, 5)
+    lines.epoch({"epoch": 1, "loss": 3})
+    assert [json.loads(line)["loss"] for line in path.read_text().splitlines()] == [1, 3]
+    lines.begin(0, 3, 5)
+    assert path.read_text() == ""
+
+
+def test_the_checkpoint_says_what_it_belongs_to(tmp_path):
+    run(community_graph(), checkpoint=str(tmp_path), epochs=1)
+    tensors, state = checkpoint.newest(tmp_path)[1]
+    assert state["config"]["lr"] == SMALL["lr"]
+    assert {"version", "graph", "loader", "progress"} <= state.keys()
+    assert {name.split(".")[0] for name in tensors} == {"model", "best", "adam"}

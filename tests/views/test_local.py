@@ -1,0 +1,129 @@
+"""A local view is the part of the graph that it says, whatever the ranks and the partition, and costs what is said."""
+
+import numpy as np
+import pytest
+from communities import community_graph, dense_adjacency, dense_features
+
+from bulksample import UsageError, backends
+from bulksample.data import store
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.matrix.grid import ProcessGrid
+from bulksample.distributed.matrix.opening import Placement, open_block
+from bulksample.methods.grappa.chunks import fresh_chunks, seen_chunks
+from bulksample.views.local import Deal, LocalFlight, whole_degrees
+from bulksample.views.partitioned import BlockView
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    for name, kind in {"plain": {}, "sparse": {"sparse": True}, "weighted": {"weighted": True}}.items():
+        store.save(community_graph(**kind), folder / name)
+    return folder
+
+
+def opened(directory, comm, partition="random", replication=1):
+    made = open_block(directory, Placement("partitioned", replication, partition=partition), comm.apart())
+    return BlockView(made, ProcessGrid(comm, replication), backends.make(), "", degrees=True)
+
+
+def views(directory, p, deal_of, halo, partition="random"):
+    """The local view of each rank, and the bytes that it took, by kind, over all ranks."""
+
+    def rank(comm):
+        whole = opened(directory, comm, partition)
+        degrees = whole_degrees(whole)
+        before = dict(comm.tally)
+        view = LocalFlight(whole, deal_of(whole), degrees, backends.make(), halo).wait()
+        return view, {kind: comm.tally[kind].bytes - before[kind].bytes for kind in ("topology", "features")}
+
+    found = on_threads(p, rank)
+    return [view for view, _ in found], {kind: sum(sent[kind] for _, sent in found) for kind in ("topology", "features")}
+
+
+def pairs(turn):
+    return lambda whole: Deal(Deal.of_blocks(whole.layout).part, seen_chunks(whole.grid.comm.size, 2, turn))
+
+
+def fresh(turn):
+    return lambda whole: Deal(fresh_chunks(0, turn, whole.layout.n, whole.grid.comm.size), seen_chunks(whole.grid.comm.size, 2, turn))
+
+
+@pytest.mark.parametrize("name", ["plain", "sparse", "weighted"])
+@pytest.mark.parametrize("halo", [0, None, 20])
+@pytest.mark.parametrize("deal_of", [pairs(1), fresh(2)])
+@pytest.mark.parametrize(("p", "partition"), [(1, "block"), (3, "random"), (4, "metis")])
+def test_a_view_is_the_part_of_the_dense_matrix(stored, name, halo, deal_of, p, partition):
+    graph = store.load(stored / name)
+    a, x = dense_adjacency(graph, weighted=True), dense_features(graph)
+    everyone, _ = views(stored / name, p, deal_of, halo, partition)
+    seeds = []
+    for rank, view in enumerate(everyone):
+        deal, ids = deal_of(view.whole), view.vertices
+        seen = np.flatnonzero(deal.sees(rank, np.arange(graph.n)))
+        assert (ids[: view.rows] == seen).all()
+        outside = np.setdiff1d(np.flatnonzero((a[seen] != 0).any(0)), seen)
+        assert len(ids) - view.rows == min(len(outside), len(outside) if halo is None else halo)
+        assert np.isin(ids[view.rows :], outside).all()
+        held = view.matrix.validate().to_scipy().toarray() * (graph.weight_unit if view.matrix.values is not None else 1)
+        expected = a[np.ix_(ids, ids)]
+        expected[view.rows :] = 0
+        np.testing.assert_allclose(held, expected, rtol=1e-12)
+        fetched = view.features.fetch(np.arange(len(ids)))
+        dense = fetched.numpy() if name != "sparse" else dense_of(fetched)
+        np.testing.assert_array_equal(dense, x[ids])
+        np.testing.assert_array_equal(view.total_degrees, graph.adjacency.degrees[ids])
+        np.testing.assert_array_equal(view.degrees(np.arange(len(ids))), view.whole.degrees(ids))
+        np.testing.assert_array_equal(view.classes, graph.labels[ids[view.seeds]])
+        seeds.append(ids[view.seeds])
+    assert (np.sort(np.concatenate(seeds)) == graph.default_seeds()).all()
+
+
+def dense_of(rows):
+    out = np.zeros(rows.shape, np.float32)
+    out[rows.row_of_entry(), rows.indices] = rows.weights
+    return out
+
+
+@pytest.mark.parametrize("halo", [0, None])
+@pytest.mark.parametrize("deal_of", [pairs(0), fresh(1)])
+def test_bytes_are_those_of_rows_that_others_hold(stored, halo, deal_of):
+    """4 bytes a row and an edge, and for features 4 bytes a name and 4 a number; of 8 columns here."""
+    graph = store.load(stored / "plain")
+    everyone, sent = views(stored / "plain", 4, deal_of, halo)
+    topology = features = 0
+    for rank, view in enumerate(everyone):
+        seen = view.vertices[: view.rows]
+        foreign = view.whole.layout.blocks_of(seen) != rank
+        kept = graph.adjacency.take(seen[foreign])
+        edges = kept.nnz if halo is None else int(np.isin(kept.indices, seen).sum())
+        fetched = int((view.whole.layout.blocks_of(view.vertices) != rank).sum())
+        topology += 4 * len(kept.degrees) + 4 * edges + 4 * fetched
+        features += 4 * 8 * fetched
+    assert sent == {"topology": topology, "features": features}
+
+
+def test_own_blocks_need_no_rows_of_others(stored):
+    _, sent = views(stored / "plain", 4, lambda whole: Deal.of_blocks(whole.layout), 0)
+    assert sent == {"topology": 0, "features": 0}
+
+
+def test_a_small_halo_keeps_what_completes_most(stored):
+    graph = store.load(stored / "plain")
+    views_of, _ = views(stored / "plain", 3, pairs(0), 15)
+    for view in views_of:
+        seen = view.vertices[: view.rows]
+        a = dense_adjacency(graph)[seen]
+        gain = (a / np.maximum(a.sum(1), 1)[:, None]).sum(0)
+        gain[seen] = 0
+        kept = view.vertices[view.rows :]
+        assert gain[kept].min() >= np.delete(gain, kept).max() - 1e-12
+
+
+def test_replication_is_refused(stored):
+    def rank(comm):
+        whole = opened(stored / "plain", comm, replication=2)
+        with pytest.raises(UsageError, match="got replication 2: 1 would fit"):
+            LocalFlight(whole, Deal.of_blocks(whole.layout), whole.block.adjacency.degrees, backends.make())
+
+    on_threads(4, rank)
