@@ -1,6 +1,7 @@
 # make demo      install into .venv and train GraphSAGE on 4 MPI ranks
-# make test      install what the tests need and run them
-# make test-all  the same with the long sweeps
+# make test      install what the tests need and run those a newcomer waits for; at most 10 CPU-minutes
+# make test-long the tests marked `long`: sweeps, launches of many processes, commands of the documentation
+# make test-all  both
 # make bench     the benchmarks that need no GPU; results are printed
 # make bench-peers PEERS="PYTHON ..."   beside DGL, GraphBolt, torch_geometric and scipy, where the Pythons named have them
 # make lint      ruff and mypy
@@ -14,7 +15,7 @@ INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 TWO := -n 2 --dist loadfile  # most tests keep one core busy
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 
-.PHONY: demo test test-all bench bench-peers lint docs clean
+.PHONY: demo test test-long test-all bench bench-peers lint docs clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/bulksample data make dcsbm --preset reddit --vertices 20000 --degree 40 --seed 1 --overwrite -o $(DEMO)/graph
@@ -22,10 +23,12 @@ demo: $(VENV)/run.stamp
 		--epochs 5 --lr 0.01 --seed 1 --json $(DEMO)/result.json
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest $(TWO)
+	$(BIN)/python -m pytest $(TWO) --durations=15
 
-test-all: $(VENV)/test.stamp
-	$(BIN)/python -m pytest $(TWO) -m "slow or not slow"
+test-long: $(VENV)/test.stamp
+	$(BIN)/python -m pytest $(TWO) -m long
+
+test-all: test test-long
 
 bench: $(VENV)/run.stamp
 	for script in bench/bench_[!a]*.py; do $(BIN)/python $$script || exit 1; done

@@ -31,7 +31,7 @@ settings.load_profile("steady")
 def pytest_collection_modifyitems(items):
     for item in items:
         if too_much_to_emulate(item):
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(params=ALL)

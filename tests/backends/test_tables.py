@@ -15,7 +15,7 @@ from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 QUICK = ("weighted", "star", "single")
-GRAPHS = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in ZOO]
+GRAPHS = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in ZOO]
 GIB = 2**30
 
 

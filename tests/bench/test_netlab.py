@@ -76,7 +76,7 @@ def heard():
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGINT))])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *(pytest.param(n, marks=pytest.mark.long) for n in (signal.SIGTERM, signal.SIGINT))])
 def test_nothing_is_left(possible, heard, tmp_path, number):
     before = _network()
     process = subprocess.Popen([sys.executable, SLOW_NETWORK, *SMALL, "--work", tmp_path], stderr=subprocess.PIPE, text=True)
@@ -91,7 +91,7 @@ def test_nothing_is_left(possible, heard, tmp_path, number):
     assert _network() == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_byte_is_as_predicted_and_on_the_links(possible, tmp_path):
     done = subprocess.run(
         [sys.executable, SLOW_NETWORK, *SMALL, "--work", tmp_path], capture_output=True, text=True, timeout=250, check=False
@@ -100,7 +100,7 @@ def test_every_byte_is_as_predicted_and_on_the_links(possible, tmp_path):
     assert "every byte as predicted" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_and_its_trainers_stand_on_hosts_as_ranks_do(possible, tmp_path):
     store.save(community_graph(), tmp_path / "g")
     methods = "sync:epochs=2,random-tma:tolerate-failures=true:interval=0.3s:epochs=3"

@@ -11,8 +11,8 @@ from launch import ROOT, run_ranks
 from bulksample.data import store
 from bulksample.version import __version__
 
-SLOW = pytest.mark.slow
-TRAIN_SLOWLY = pytest.param("train", marks=SLOW)  # as it imports torch
+LONG = pytest.mark.long
+TRAIN_LONG = pytest.param("train", marks=LONG)  # as it imports torch
 COMMANDS = {
     "train": ["train", "--fanouts", "3,3", "--hidden", "8", "--batch-size", "32", "--epochs", "2", "--threads", "1", "--quiet"],
     "sample": ["sample", "--fanouts", "3,3", "--batch-size", "32", "--threads", "1"],
@@ -63,7 +63,7 @@ def reasons(err):
     ("command", "option", "value", "shown"),
     [
         ("train", "--lr", "0.5", "option lr: 0.003 on rank 0, 0.5 on rank 1"),
-        pytest.param("train", "--sampler", "ladies", "option sampler: 'sage' on rank 0, 'ladies' on rank 1", marks=SLOW),
+        pytest.param("train", "--sampler", "ladies", "option sampler: 'sage' on rank 0, 'ladies' on rank 1", marks=LONG),
         ("sample", "--batch-size", "16", "batch size: 32 on rank 0, 16 on rank 1"),
         ("sample partitioned", "--seed", "5", "random seed: 0 on rank 0, 5 on rank 1"),
         ("sample partitioned", "--fanouts", "3,4", "sampler: "),
@@ -76,7 +76,7 @@ def test_another_option_on_one_rank(stored, command, option, value, shown):
     assert f"the ranks do not agree on {shown}" in err, err
 
 
-@pytest.mark.parametrize("command", [TRAIN_SLOWLY, "sample", "sample partitioned"])
+@pytest.mark.parametrize("command", [TRAIN_LONG, "sample", "sample partitioned"])
 def test_another_graph_on_one_rank(stored, command):
     err = refused(3, arguments(command, stored / "g0"), arguments(command, stored / "g1"))
     assert len(reasons(err)) == 1, err
@@ -84,7 +84,7 @@ def test_another_graph_on_one_rank(stored, command):
     assert "on rank 2" in err, err
 
 
-@pytest.mark.parametrize("command", [TRAIN_SLOWLY, "sample", "sample partitioned"])
+@pytest.mark.parametrize("command", [TRAIN_LONG, "sample", "sample partitioned"])
 def test_another_version_on_one_rank(stored, command):
     usual = arguments(command, stored / "g0")
     err = refused(2, usual, usual, "import bulksample.version; bulksample.version.__version__ = '0.0.0'")
@@ -92,7 +92,7 @@ def test_another_version_on_one_rank(stored, command):
     assert len(reasons(err)) == 1, err
 
 
-@SLOW
+@LONG
 def test_another_command_on_one_rank(stored):
     err = refused(2, arguments("sample", stored / "g0"), arguments("train", stored / "g0"))
     assert "the ranks do not agree on" in err, err
@@ -102,7 +102,7 @@ def test_another_command_on_one_rank(stored):
     ("command", "option", "value", "shown"),
     [
         ("sample", "--sampler", "sgae", "there is no sampler 'sgae'"),
-        pytest.param("train", "--model", "saeg", "input should be 'sage'", marks=SLOW),
+        pytest.param("train", "--model", "saeg", "input should be 'sage'", marks=LONG),
     ],
 )
 def test_a_bad_option_on_one_rank(stored, command, option, value, shown):
@@ -112,7 +112,7 @@ def test_a_bad_option_on_one_rank(stored, command, option, value, shown):
     assert "rank 2 of 3 failed; ending all ranks" in err, err
 
 
-@SLOW
+@LONG
 def test_one_rank_that_fails_late_is_heard(stored):
     """The others have waited for longer than it takes to end a job that a rank has left."""
     late = """
@@ -133,8 +133,8 @@ def test_one_rank_that_fails_late_is_heard(stored):
     [
         ("sample", ("--exchange", "owners"), "--exchange: input should be 'owner', 'rows' or 'rows-oblivious'; got 'owners'"),
         ("sample", ("--replication", "2"), "got c = 2 and owner with the graph replicated: graph partitioned would fit"),
-        pytest.param("train", ("--exchange", "rows"), "got c = 1 and rows with the graph replicated", marks=SLOW),
-        pytest.param("train", ("--graph", "whole"), "--graph: input should be 'replicated' or 'partitioned'; got 'whole'", marks=SLOW),
+        pytest.param("train", ("--exchange", "rows"), "got c = 1 and rows with the graph replicated", marks=LONG),
+        pytest.param("train", ("--graph", "whole"), "--graph: input should be 'replicated' or 'partitioned'; got 'whole'", marks=LONG),
     ],
 )
 def test_what_all_ranks_refuse_is_said_once(stored, command, options, shown):
@@ -143,7 +143,7 @@ def test_what_all_ranks_refuse_is_said_once(stored, command, options, shown):
     assert shown in said
 
 
-@pytest.mark.parametrize("command", [TRAIN_SLOWLY, "sample"])
+@pytest.mark.parametrize("command", [TRAIN_LONG, "sample"])
 def test_a_number_of_ranks_that_does_not_fit_the_grid(stored, command):
     grid = arguments(command, stored / "g0", "--graph", "partitioned", "--replication", "3")
     ended = run_ranks(4, ["-m", "bulksample", *grid], timeout=100)
@@ -152,7 +152,7 @@ def test_a_number_of_ranks_that_does_not_fit_the_grid(stored, command):
     assert "got c = 3 with p = 4; c in {1, 2, 4} would fit" in ended.err, ended
 
 
-@pytest.mark.parametrize("command", [TRAIN_SLOWLY, "sample"])
+@pytest.mark.parametrize("command", [TRAIN_LONG, "sample"])
 def test_ranks_that_do_not_see_each_other(stored, command):
     """As srun starts them where its MPI is not that of mpi4py: each is alone, and believes to be rank 0 of 1."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "SLURM_", "OMPI_", "MV2_"))}

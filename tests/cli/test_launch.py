@@ -9,7 +9,7 @@ from launch import run_ranks
 
 from bulksample.data import store
 
-SLOW = pytest.mark.slow
+LONG = pytest.mark.long
 LAUNCHERS = ("mpirun", "torchrun") if torch.distributed.is_gloo_available() else ("mpirun",)
 TRAIN = ["--fanouts", "3,3", "--hidden", "8", "--batch-size", "16", "--epochs", "3"]
 SAMPLE = ["--fanouts", "3,3", "--batch-size", "16", "--seeds", "all"]
@@ -20,8 +20,8 @@ BLOCKS = ["--graph", "partitioned"]
     ("command", "options", "ranks"),
     [
         ("train", TRAIN, 3),
-        pytest.param("train", [*TRAIN, *BLOCKS, "--replication", "2"], 4, marks=SLOW),
-        pytest.param("sample", [*SAMPLE, *BLOCKS], 3, marks=SLOW),
+        pytest.param("train", [*TRAIN, *BLOCKS, "--replication", "2"], 4, marks=LONG),
+        pytest.param("sample", [*SAMPLE, *BLOCKS], 3, marks=LONG),
     ],
 )
 def test_launchers_do_not_change_the_result(tmp_path, command, options, ranks):

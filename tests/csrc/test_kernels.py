@@ -19,7 +19,7 @@ def test_kernels_compile_for_the_device(file, arch):
     assert compiled(file.read_text(), arch).startswith(b"\x7fELF")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
 def test_nvcc_takes_them_too_where_it_is(file, tmp_path):
     try:

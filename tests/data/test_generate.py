@@ -263,7 +263,7 @@ print(graph.n, graph.adjacency.nnz, resource.getrusage(resource.RUSAGE_SELF).ru_
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("call", ["rmat(21, edges=15_000_000)", "dcsbm(600_000, 60, 'products')"])
 def test_memory_per_edge_lets_a_hundred_million_fit_in_8_gib(call):
     """A tenth to a third of the size, in a process of its own: the part that grows is measured per directed edge."""

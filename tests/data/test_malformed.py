@@ -63,7 +63,7 @@ def sources(tmp_path):
     return [(read, tmp_path / name) for name, read in names.items()]
 
 
-@pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=pytest.mark.long)])
 def test_random_damage_to_files(tmp_path, rounds):
     rng = np.random.default_rng(7)
     refusals = 0
@@ -75,7 +75,7 @@ def test_random_damage_to_files(tmp_path, rounds):
     assert refusals > 2 * rounds
 
 
-@pytest.mark.parametrize("rounds", [15, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [15, pytest.param(1000, marks=pytest.mark.long)])
 def test_random_damage_to_stores_whose_sums_agree(stores, tmp_path, rounds):
     """What a writer with a fault of its own, or with bad intent, could sign."""
     rng = np.random.default_rng(8)

@@ -48,7 +48,7 @@ def peak(folder, n, m, compressed=False, options=()):
     return 1024 * int(done.stderr.splitlines()[-1])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the peak is read from /proc")
 @pytest.mark.parametrize(("n", "m", "compressed", "options"), [
     (500_000, 16_000_000, False, ()), (500_000, 8_000_000, True, ("--undirected",)), (3_000_000, 4_000_000, True, ()),

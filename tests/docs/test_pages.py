@@ -72,10 +72,10 @@ def test_blocks_say_what_they_are(page):
 
 
 def to_run():
-    """Pages with something to run; those of single methods, whose command lines have tests of their own, in the slow set."""
+    """Pages with something to run; those of single methods, whose command lines have tests of their own, with `make test-long`."""
     for page in PAGES:
         if code(page, "bash") or code(page, "python"):
-            yield pytest.param(page, id=name(page), marks=[pytest.mark.slow] if page.parent.name == "methods" else [])
+            yield pytest.param(page, id=name(page), marks=[pytest.mark.long] if page.parent.name == "methods" else [])
 
 
 @pytest.mark.parametrize("page", to_run())

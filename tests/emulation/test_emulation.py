@@ -112,14 +112,14 @@ def sanitized(*what):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("graphs", [("weighted", "single"), ("random", "star", "isolated")])
 def test_all_kernels_stay_within_their_arrays_and_what_is_defined(graphs):
     done = sanitized("battery", *graphs)
     assert done.stdout.strip() == f"never launched: {[] if 'weighted' in graphs else ['count_positive']}", done.stderr[-3000:]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("kernel", "found"), [("one_too_many", "heap-buffer-overflow"), ("too_far", "shift exponent 100 is too large")])
 def test_a_write_past_the_end_and_a_shift_too_far_would_show(kernel, found):
     done = sanitized(kernel)

@@ -149,7 +149,7 @@ def short_folder():
         yield folder
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3000)
 @pytest.mark.skipif(not all(map(shutil.which, NEEDED)), reason="SLURM is not installed: slurm/onebox.sh install would fit")
 @pytest.mark.skipif(getattr(os, "getuid", lambda: 1)() != 0, reason="the daemons of SLURM need root here")

@@ -275,7 +275,7 @@ def test_a_stopped_run_goes_on_in_the_middle_of_an_epoch(stored, tmp_path):
     assert resumed["test_accuracy"] == whole["test_accuracy"]
 
 
-@pytest.mark.parametrize("p", [4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("p", [4, pytest.param(8, marks=pytest.mark.long)])
 def test_processes_train_partitioned_as_replicated(stored, tmp_path, p):
     reports = {}
     for name, more in {"whole": (), "blocks": BLOCKS}.items():

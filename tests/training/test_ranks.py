@@ -117,7 +117,7 @@ def command(stored, *more):
     return ["-m", "bulksample", "train", str(stored), *flags, "--quiet", *map(str, more)]
 
 
-@pytest.mark.parametrize("p", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("p", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_processes_do_what_threads_do(stored, tmp_path, p):
     ended = run_ranks(p, command(stored, "--epochs", 3, "--json", tmp_path / "r.json", "--metrics", tmp_path / "m.jsonl"))
     assert ended.code == 0, ended
@@ -129,7 +129,7 @@ def test_processes_do_what_threads_do(stored, tmp_path, p):
     assert len((tmp_path / "m.jsonl").read_text().splitlines()) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_more_processes_than_minibatches(stored, tmp_path):
     ended = run_ranks(4, command(stored, "--epochs", 1, "--batch-size", 100, "--json", tmp_path / "r.json"))
     assert ended.code == 0, ended
@@ -160,16 +160,16 @@ def test_a_signal_to_one_rank_stops_all_with_a_checkpoint(stored, tmp_path):
     assert len(list(tmp_path.glob("step-*"))) == 2
 
 
-SLOW = pytest.mark.slow
+LONG = pytest.mark.long
 
 
 @pytest.mark.parametrize(
     ("fault", "shown"),
     [
         ("raise RuntimeError('boom in a step')", "boom in a step"),
-        pytest.param("os.kill(os.getpid(), signal.SIGSTOP)", "no sign of life from rank 1", marks=SLOW),
-        pytest.param("sys.exit(0)", "rank 1 left", marks=SLOW),
-        pytest.param("os.kill(os.getpid(), signal.SIGKILL)", "", marks=SLOW),
+        pytest.param("os.kill(os.getpid(), signal.SIGSTOP)", "no sign of life from rank 1", marks=LONG),
+        pytest.param("sys.exit(0)", "rank 1 left", marks=LONG),
+        pytest.param("os.kill(os.getpid(), signal.SIGKILL)", "", marks=LONG),
     ],
 )
 def test_a_fault_on_one_rank_ends_the_job_and_a_resumed_one_is_the_same_run(stored, tmp_path, fault, shown):

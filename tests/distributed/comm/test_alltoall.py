@@ -228,7 +228,7 @@ def test_a_rank_that_stops_is_named_in_a_split_too(then, where):
     assert where in ended.err, ended
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_rank_that_leaves_is_missed_by_its_own_column_only():
     then = "import time\nif part.rank == 0 and comm.rank == 1: time.sleep(7)\npart.barrier()\n"
     ended = run_ranks(4, STOP.format(what="pass", then=then).replace("world(2)", "world(20)"), timeout=30)

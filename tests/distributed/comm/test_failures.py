@@ -94,7 +94,7 @@ def test_a_rank_that_stops_on_its_way_out_strikes_the_deadline():
 
 
 @pytest.mark.parametrize("missing", ["os.environ.pop('HYDI_CONTROL_FD')", "shutil.which = lambda *_, **__: None"])
-@pytest.mark.parametrize("what", ["comm.abort(75)", pytest.param("raise KeyError('boom')", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("what", ["comm.abort(75)", pytest.param("raise KeyError('boom')", marks=pytest.mark.long)])
 def test_without_a_wire_to_the_launcher_or_a_sentinel_mpi_ends_the_job(what, missing):
     ended = run_ranks(3, f"import os, shutil\n{missing}\n{fault(what)}", timeout=40)
     assert ended.code != 0, ended

@@ -1,7 +1,7 @@
 """Training and sampling with a fault on one rank: the job ends in time, says which rank it was, and leaves nothing behind.
 
 `run_ranks` fails where a job does not end or leaves a process. The fast set takes some pairs of phase and fault, as every
-launch of a training imports torch; the slow set takes all of them, and kills and stops ranks at random points.
+launch of a training imports torch; `make test-long` takes all of them, and kills and stops ranks at random points.
 """
 
 import itertools
@@ -21,7 +21,7 @@ LOST = 75
 SEED = 2024  # of the random points
 DEADLINE = 3
 LONGEST = 240  # seconds for a launch: the deadline, 30 more to start, and imports on a busy machine
-SLOW = pytest.mark.slow
+LONG = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +86,14 @@ FAST = {("sample", "raise"), ("forward", "exit"), ("reduce", "_exit 0"), ("evalu
 
 
 @pytest.mark.parametrize(
-    ("phase", "act"), [pytest.param(phase, act, marks=[] if (phase, act) in FAST else SLOW) for phase in PHASES for act in ACTS]
+    ("phase", "act"), [pytest.param(phase, act, marks=[] if (phase, act) in FAST else LONG) for phase in PHASES for act in ACTS]
 )
 def test_a_fault_in_a_phase_of_training(stored, tmp_path, phase, act):
     rank = 0 if phase == "checkpoint" else 1  # which one rank alone writes
     launch(2, rank, act, ["phase", phase, 2], training(stored, "--checkpoint", str(tmp_path)))
 
 
-@pytest.mark.parametrize("act", ["raise", *(pytest.param(act, marks=SLOW) for act in ACTS if act != "raise")])
+@pytest.mark.parametrize("act", ["raise", *(pytest.param(act, marks=LONG) for act in ACTS if act != "raise")])
 def test_a_fault_on_the_thread_that_samples(stored, act):
     launch(2, 1, act, ["thread", 12], training(stored, "--graph", "partitioned"))
 
@@ -105,7 +105,7 @@ WAYS = list(itertools.product(["owner", "rows", "rows-oblivious"], ["sage", "lad
 
 
 @pytest.mark.parametrize(
-    ("act", "way"), [(act, way) if act == ACTS[i] else pytest.param(act, way, marks=SLOW) for i, way in enumerate(WAYS) for act in ACTS]
+    ("act", "way"), [(act, way) if act == ACTS[i] else pytest.param(act, way, marks=LONG) for i, way in enumerate(WAYS) for act in ACTS]
 )
 def test_a_fault_in_sampling(stored, act, way):
     launch(2, 1, act, ["collective", 40], sampling(stored, 1, *way))
@@ -121,14 +121,14 @@ def draw(kind, i):
     return rng, p, replication, rng.randrange(p)
 
 
-@SLOW
+@LONG
 @pytest.mark.parametrize("i", range(24))
 def test_sigkill_while_sampling(stored, i):
     rng, p, replication, rank = draw("sample", i)
     launch(p, rank, "kill", ["collective", rng.randint(1, 100)], sampling(stored, replication, *WAYS[i % 6]))
 
 
-@SLOW
+@LONG
 @pytest.mark.parametrize("i", range(12))
 def test_sigkill_while_training(stored, i):
     rng, p, replication, rank = draw("train", i)
@@ -137,7 +137,7 @@ def test_sigkill_while_training(stored, i):
     launch(p, rank, "kill", where, training(stored, *placement))
 
 
-@SLOW
+@LONG
 @pytest.mark.parametrize("i", range(12))
 def test_sigkill_at_any_time(stored, i):
     """Counted from the start of the process, so that imports, the start of MPI and the loading of the graph are hit as well."""
@@ -151,14 +151,14 @@ def test_sigkill_at_any_time(stored, i):
         died(ended, rank, p)
 
 
-@SLOW
+@LONG
 @pytest.mark.parametrize("i", range(6))
 def test_sigstop_while_sampling(stored, i):
     rng, p, replication, rank = draw("stop sample", i)
     launch(p, rank, "stop", ["collective", rng.randint(1, 100)], sampling(stored, replication, *WAYS[i % 6]))
 
 
-@SLOW
+@LONG
 @pytest.mark.parametrize("i", range(6))
 def test_sigstop_while_training(stored, i):
     rng, p, replication, rank = draw("stop train", i)
@@ -166,7 +166,7 @@ def test_sigstop_while_training(stored, i):
     launch(p, rank, "stop", where, training(stored, "--graph", "partitioned", "--replication", str(replication)))
 
 
-@SLOW
+@LONG
 @pytest.mark.parametrize("i", range(4))
 def test_sigstop_at_any_time(stored, i):
     rng, p, _, rank = draw("stop seconds", i)

@@ -11,7 +11,7 @@ from test_two_threads import OPEN as THREADS
 
 from bulksample.distributed.comm.threads import on_threads
 
-SLOW = pytest.mark.slow  # a launch imports torch in every process
+LONG = pytest.mark.long  # a launch imports torch in every process
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch was built without gloo")
 FAILED = 1  # what torchrun ends with, whatever its ranks said
 
@@ -20,7 +20,7 @@ def run(n, what, timeout=90.0):
     return run_ranks(n, what, timeout, launcher="torchrun")
 
 
-@pytest.mark.parametrize("p", [3, *(pytest.param(p, marks=SLOW) for p in (2, 5))])
+@pytest.mark.parametrize("p", [3, *(pytest.param(p, marks=LONG) for p in (2, 5))])
 def test_the_battery_of_collectives(p):
     code = f"""
 import sys; sys.path.insert(0, {__file__.rsplit("/", 1)[0]!r})
@@ -44,7 +44,7 @@ print("done")
     assert set(re.findall(r"sum (\w+)", ended.out)) == set(on_threads(p, sums)), ended
 
 
-@SLOW
+@LONG
 def test_two_threads_do_not_disturb_each_other():
     ended = run(3, THREADS.format(timeout=60, before="") + """
 sampled = pool.submit(mixed, side, 200, 1)
@@ -60,8 +60,8 @@ print("done")
     ("what", "code", "said"),
     [
         ("raise KeyError('boom on one rank')", 1, "boom on one rank"),
-        pytest.param("sys.exit(0)", 75, "rank 1 left early", marks=SLOW),
-        pytest.param("os.kill(os.getpid(), signal.SIGSTOP)", 75, "no sign of life from rank 1", marks=SLOW),
+        pytest.param("sys.exit(0)", 75, "rank 1 left early", marks=LONG),
+        pytest.param("os.kill(os.getpid(), signal.SIGSTOP)", 75, "no sign of life from rank 1", marks=LONG),
     ],
 )
 def test_a_rank_that_fails_ends_all(what, code, said):
@@ -77,20 +77,20 @@ def test_a_killed_rank_is_named():
     assert re.search(r"rank +: 1 \(local_rank: 1\)\s+exitcode +: -9", ended.err), ended
 
 
-@SLOW
+@LONG
 def test_ranks_in_different_collectives_do_not_hang():
     ended = run(2, fault("comm.gather_control('lost')", timeout=5))
     assert ended.code == FAILED, ended
     assert "allreduce gradients" in ended.err or "allgather control" in ended.err or "same collectives" in ended.err, ended
 
 
-@SLOW
+@LONG
 def test_leaving_together_needs_no_close():
     ended = run(3, OPEN.format(timeout=20) + "time.sleep(0.3 * comm.rank)\nsys.exit(0)\n")
     assert ended.code == 0, ended
 
 
-@SLOW
+@LONG
 def test_a_world_may_be_closed_and_opened_again():
     again = "assert world() is comm\ncomm.close()\nnew = world(10)\nassert new is not comm\nnew.barrier()\nnew.close()\n"
     ended = run(2, OPEN.format(timeout=20) + again)

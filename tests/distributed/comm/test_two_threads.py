@@ -51,7 +51,7 @@ def run(p, then, timeout=60, before="", limit=100):
     return run_ranks(p, OPEN.format(timeout=timeout, before=before) + then, timeout=limit)
 
 
-@pytest.mark.parametrize(("p", "rounds"), [(2, 1500), (3, 500), pytest.param(4, 5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("p", "rounds"), [(2, 1500), (3, 500), pytest.param(4, 5000, marks=pytest.mark.long)])
 def test_two_threads_do_not_disturb_each_other(p, rounds):
     """Thousands of collectives at once; the tally that both count into is what one thread after the other counts."""
     ended = run(p, f"""
@@ -153,7 +153,7 @@ mixed(comm, 10, 2)
         ("sys.exit(0)", LOST, "rank 1 left"),
     ],
 )
-@pytest.mark.parametrize("where", ["beside", pytest.param("ahead", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("where", ["beside", pytest.param("ahead", marks=pytest.mark.long)])
 def test_faults_while_two_threads_communicate(act, code, said, where):
     faults = {where: f"at(50, lambda: {act})"}
     ended = run(

@@ -65,7 +65,7 @@ def test_what_is_sent_is_what_was_foreseen(setting, policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize(("p", "c"), [pytest.param(p, c, marks=[pytest.mark.slow] * (p > 8)) for p, c in ALL_GRIDS])
+@pytest.mark.parametrize(("p", "c"), [pytest.param(p, c, marks=[pytest.mark.long] * (p > 8)) for p, c in ALL_GRIDS])
 def test_on_every_grid_and_with_more_ranks_than_vertices(policy, p, c):
     for matrix in (ZOO["skewed"], random_matrix(5, 12, seed=p, weighted=p % 2 == 0), ZOO["single"]):
         for setting in ("sage", "ladies"):

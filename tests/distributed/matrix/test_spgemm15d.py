@@ -55,7 +55,7 @@ def epoch(sampler, adjacency, lists, rank=0, ranks=1, bulk=MINIBATCHES):
     return [(m.id, m.digest()) for m in drawn]
 
 
-@pytest.mark.parametrize("grids", [pytest.param(GRIDS, id="some grids"), pytest.param(ALL_GRIDS, id="all grids", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("grids", [pytest.param(GRIDS, id="some grids"), pytest.param(ALL_GRIDS, id="all grids", marks=pytest.mark.long)])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_grid_does_not_change_a_minibatch(setting, policy, grids):
@@ -126,7 +126,7 @@ def test_products_equal_those_of_one_process():
     assert_products_agree(range(100), lambda seed: [ALL_GRIDS[seed % len(ALL_GRIDS)]])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(100, 600, 100))
 def test_five_hundred_products_equal_those_of_one_process_on_every_grid(first):
@@ -187,7 +187,7 @@ def test_block_columns_are_dealt_once_each():
             assert [k for share in dealt for k in share] == list(range(p // c))
 
 
-@pytest.mark.parametrize("p", [2, 4, pytest.param(1, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("p", [2, 4, pytest.param(1, marks=pytest.mark.long), pytest.param(8, marks=pytest.mark.long)])
 def test_processes_do_what_threads_do(p):
     """The products and the minibatches of one process, for every policy and every c that divides p."""
     program = """

@@ -224,7 +224,7 @@ def test_error_feedback_makes_nearest_rounding_right_on_average(stored):
     assert without > 0.3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("partition", ["metis", "random"])
 def test_gradient_noise_on_cora(tmp_path, partition):
     """Fixed weights, three layers of GCN, four ranks: at equal bytes the chosen widths beat the same widths dealt at random."""

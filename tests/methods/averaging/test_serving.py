@@ -243,7 +243,7 @@ def processes(request, tmp_path):
     made.end()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [(3, "--epochs", 1000, "--interval", "0.5s", "--grace", 2, "--timeout", 120)], indirect=True)
 def test_a_killed_trainer_is_missed_a_restarted_one_joins_and_a_slow_one_slows_nobody(processes):
     fast, victim, slow = processes.trainer(), processes.trainer(), processes.trainer(slow=0.2)
@@ -269,7 +269,7 @@ def test_a_killed_trainer_is_missed_a_restarted_one_joins_and_a_slow_one_slows_n
     assert fast.wait(30) == slow.wait(30) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [(2, "--epochs", 1000, "--interval", "0.3s", "--grace", 1, "--timeout", 40)], indirect=True)
 def test_a_run_without_trainers_ends_and_says_so(processes):
     both = [processes.trainer(), processes.trainer()]
@@ -280,7 +280,7 @@ def test_a_run_without_trainers_ends_and_says_so(processes):
     assert "no trainer is left in round" in processes.said()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [(2, "--epochs", 1000, "--interval", "0.3s", "--grace", 1, "--timeout", 60)], indirect=True)
 def test_trainers_end_with_the_server_and_a_stopped_one_is_not_waited_for(processes):
     one, stopped = processes.trainer(), processes.trainer()
@@ -293,7 +293,7 @@ def test_trainers_end_with_the_server_and_a_stopped_one_is_not_waited_for(proces
     assert one.wait(60) == stopped.wait(60) == 75, processes.said()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_line_starts_its_own_trainers(tmp_path):
     store.save(community_graph(n=600), tmp_path / "g")
     flags = {"method": "super-tma", "fanouts": "5,5", "hidden": 16, "batch-size": 16, "epochs": 4, "interval": "epoch", "trainers": 2}

@@ -102,7 +102,7 @@ def estimates(world, kinds, calls, halo=False):
 
 @pytest.mark.parametrize(("fanouts", "replace", "halo", "calls"), [
     ((2, 2), True, False, 80), ((2, 1), False, False, 80), ((2, 2), True, True, 80), ((-1,), False, False, 80),
-    pytest.param((2, 2), True, False, 700, marks=pytest.mark.slow),  # a million trees
+    pytest.param((2, 2), True, False, 700, marks=pytest.mark.long),  # a million trees
 ])  # fmt: skip
 def test_tree_weights_are_unbiased_and_uniform_and_inverse_ones_are_not(fanouts, replace, halo, calls):
     world = small_world(fanouts, replace)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 GRIDS = [(4, 2), (3, 1)]
 MORE = [(1, 1), (2, 1), (4, 1), (4, 4), (6, 2), (8, 2)]
 NODE_WISE = ("sage", "sage weighted", "labor", "full")
-SETTING = [pytest.param(name, marks=[] if name in NODE_WISE else pytest.mark.slow) for name in SETTINGS]
+SETTING = [pytest.param(name, marks=[] if name in NODE_WISE else pytest.mark.long) for name in SETTINGS]
 
 
 def on_devices(comm, c, matrix, how, layout=None):
@@ -42,7 +42,7 @@ def drawn_both_ways(comm, c, matrix, how, layout, sampler, lists, bulk):
     return found
 
 
-@pytest.mark.parametrize("grids", [pytest.param(GRIDS, id="some grids"), pytest.param(MORE, id="more grids", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("grids", [pytest.param(GRIDS, id="some grids"), pytest.param(MORE, id="more grids", marks=pytest.mark.long)])
 @pytest.mark.parametrize("setting", SETTING)
 def test_the_grid_does_not_change_a_minibatch_on_devices(setting, grids):
     for name in ("weighted", "single", "random"):

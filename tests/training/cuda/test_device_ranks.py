@@ -131,7 +131,7 @@ def stored(tmp_path_factory):
 @pytest.mark.parametrize(("name", "p", "options"), [
     ("plain", 2, {"fetch_together": 2, "frontier": "new"}),
     ("half", 4, {"replication": 2, "partition": "random", "feature_codec": "bf16", "cache_bytes": 500, "model": "gcn"}),
-    *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+    *(pytest.param(*case, marks=pytest.mark.long) for case in (
         ("plain", 4, {"partition": "metis", "sampler": "labor"}), ("plain", 3, {"sampler": "ladies", "fanouts": (20, 20)}),
         ("sparse", 2, {"input_dropout": 0.5}), ("plain", 2, {"exchange": "rows"}), ("plain", 2, {"feature_codec": "int8"}),
         ("plain", 2, {"backend": "native"}), ("plain", 2, {"sampler": "shadow", "bulk_size": "auto"}), ("half", 4, {"sampler": "full"}),
@@ -158,7 +158,7 @@ def test_devices_that_reach_each_other_train_as_hosts_do(stored, name, p, option
 
 @pytest.mark.parametrize(("name", "options"), [
     ("plain", {"method": "full", "model": "gcn"}), ("half", {"method": "adaqp", "bits": "adaptive", "reassign_every": 2}),
-    *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+    *(pytest.param(*case, marks=pytest.mark.long) for case in (
         ("plain", {"method": "full", "model": "gat"}), ("plain", {"method": "full", "overlap": False, "form": "naive"}),
         ("sparse", {"method": "full", "input_dropout": 0.3}), ("plain", {"method": "bns", "boundary_share": 0.5}),
         ("plain", {"method": "full", "model": "sage-pool"}), ("weighted", {"method": "full", "model": "gcn"}),
@@ -226,7 +226,7 @@ with world(120) as comm:
 """
 
 
-@pytest.mark.parametrize(("p", "c"), [(2, 1), pytest.param(4, 1, marks=pytest.mark.slow), pytest.param(4, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("p", "c"), [(2, 1), pytest.param(4, 1, marks=pytest.mark.long), pytest.param(4, 2, marks=pytest.mark.long)])
 def test_processes_that_share_a_device_sample_and_train_as_one_rank_does(stored, p, c):
     """Staged, as on a card that ranks share, and as if each had one; the digests are those of a rank alone on its host."""
     alone = trained(stored / "plain", SerialComm(), ComputeContext(), epochs=0)[2]

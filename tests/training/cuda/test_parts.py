@@ -76,7 +76,7 @@ def test_a_tensor_of_the_device_is_none_of_the_host():
     (3, "plain", {"method": "grappa", "view_chunks": 2, "view": "halo", "chunking": "fresh", "seed_weights": "tree"}),
     (3, "plain", {"method": "random-tma", "interval": "2"}),
     (2, "plain", {"method": "llcg", "epochs": 2}),
-    *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+    *(pytest.param(*case, marks=pytest.mark.long) for case in (
         (2, "plain", {"method": "full"}), (2, "plain", {"method": "bns"}), (2, "plain", {"method": "adaqp", "bits": "adaptive"}),
         (2, "plain", {"method": "sync", "graph": "partitioned", "sampler": "ladies", "fanouts": (20, 20)}),
         (2, "plain", {"method": "sync", "model": "gat"}), (1, "plain", {"method": "sync", "model": "sage-pool", "batch_norm": True}),
@@ -104,7 +104,7 @@ def test_every_method_makes_the_steps_of_the_host_on_a_device(stored, p, name, o
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")  # torch takes "meta" for the one that holds no numbers
 @pytest.mark.parametrize(("p", "options"), [
     (2, {"method": "llcg", "interval": "3"}),
-    *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+    *(pytest.param(*case, marks=pytest.mark.long) for case in (
         (2, {"method": "retexo"}), (2, {"method": "retexo-federated"}), (3, {"method": "psgd-pa", "interval": "5"}),
         (2, {"method": "grappa", "chunking": "fresh"}), (2, {"method": "cofree"}), (1, {"method": "llcg"}),
     )),

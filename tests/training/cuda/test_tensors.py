@@ -82,7 +82,7 @@ with world(60) as comm:
 """
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("torchrun", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("torchrun", marks=pytest.mark.long)])
 def test_rows_and_columns_of_the_grid_have_groups_of_their_own(launcher):
     """Whole numbers, so the order of a sum does not matter."""
     ended = run_ranks(4, RANKS.format(folder=__file__.rsplit("/", 1)[0]), 90, launcher=launcher)
@@ -145,7 +145,7 @@ with world(6) as comm:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("what", "said"), [
     ("raise SystemExit(0)", "rank 1 left early while this rank is in"), ("os.kill(os.getpid(), 9)", "was killed by signal 9"),
     ("import time; time.sleep(60)", "waited 6 s for alltoall features 36 bytes for 36 by gloo"),
@@ -260,7 +260,7 @@ with world(60) as comm:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gradients_that_a_group_adds_train_the_same_model():
     """Of two ranks, whose sums are the same in either order."""
     ended = run_ranks(2, TRAINED, 120)
