@@ -12,7 +12,7 @@ project, author, version = "bulksample", "the bulksample developers", __version_
 release, copyright = version, f"{author}. MIT licence"
 
 root_doc = "docs/index"
-include_patterns = ["docs/**", "README.md", "bench/results/*.md"]
+include_patterns = ["docs/**", "README.md", "bench/results/**"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header", "toc.not_included", "ref.python"]

@@ -47,7 +47,7 @@ class Network:
 _GSAMPLER = "gSampler (SOSP 2023) on a V100, ogbn-products, without renumbering; bulksample's own is not measured on this device"
 _PAPER = "Tripathy, Yelick, Buluc, MLSys 2024: Perlmutter"
 _NODE = "NVIDIA's data sheet: NVLink 4, 900 GB/s for both directions"
-_SPMM = "bench/results/spmm_cpu_2026-11-20.json, 600,000 rows of 100 floats, 1 thread"
+_SPMM = "bench/results/spmm/latest.json, quiet, 600,000 rows of 100 floats, 1 thread"
 _LATENCY = "a collective library's launch is in it"
 
 
@@ -74,10 +74,10 @@ DEVICES = {
     ),
     "cpu": Device(
         memory=Rate(16e9, "assumed", "a small machine"),
-        sampling=Rate(54.44e6, "measured", "bench/results/sampling_cpu_1t_2026-11-21.json, frontier all, 1 thread"),
+        sampling=Rate(54.44e6, "measured", "bench/results/sampling/latest.json, 1-thread, frontier all, 1 thread"),
         gather=Rate(8.904e9, "measured", _SPMM),
         bandwidth=Rate(8.904e9, "measured", _SPMM),
-        operations=Rate(70.70e9, "measured", "bench/results/spmm_cpu_2026-11-20.json, 40,000 x 256 x 256, 1 thread"),
+        operations=Rate(70.70e9, "measured", "bench/results/spmm/latest.json, quiet, 40,000 x 256 x 256, 1 thread"),
         network="ethernet-10g",
     ),
 }  # fmt: skip

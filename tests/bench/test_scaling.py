@@ -3,14 +3,12 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
+import keep
 import pytest
 import scaling
 
 from bulksample.errors import UsageError
-
-RESULTS = Path(scaling.__file__).parent / "results"
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +59,7 @@ def test_measured_minibatches_take_the_place_of_expected_ones(tmp_path):
 def test_the_kept_results_are_what_the_script_says(tmp_path):
     """So a change of a formula or of a profile renews them; every rate has a mark."""
     for name in ("a100-80gb", "h200"):
-        kept = json.loads((RESULTS / f"scaling_paper_{name}_2026-11-21.json").read_text())
+        kept = keep.read("scaling", name)
         for graph, said in kept["graphs"].items():
             found = json.loads(json.dumps(scaling.OnPaper(graph, name, None, []).to_dict()))
             assert [row["seconds"]["epoch"] for row in found["policies"]["owner"]] == pytest.approx(

@@ -103,14 +103,19 @@ def test_given_numbers_go_before_the_profile():
     assert papers(device="h200").connection() == NETWORKS["hgx-h200"]
 
 
-def test_the_rates_of_the_cpu_are_those_that_were_measured():
-    """The same numbers that the files of bench/results give."""
-    files = [RESULTS / "sampling_cpu_1t_2026-11-21.json", RESULTS / "spmm_cpu_2026-11-20.json"]
+def test_the_rates_of_the_cpu_are_those_that_were_measured(written):
+    """The profile of the CPU holds the rates that `measure` reads from the kept results."""
+    kept = {"sampling": "1-thread", "spmm": "quiet"}
+    files = []
+    for theme, part in kept.items():
+        parts = json.loads((RESULTS / theme / "latest.json").read_text())["parts"]
+        files.append(written(parts[part]["result"], f"{theme}.json"))
     found = measure(request(device="cpu"), files).device
     for name in ("sampling", "gather", "bandwidth", "operations"):
         assert getattr(DEVICES["cpu"], name).value == pytest.approx(getattr(found, name).value, rel=1e-3)
         assert getattr(found, name).origin == "measured"
-        assert any(file.name in getattr(DEVICES["cpu"], name).source for file in files)
+        source = getattr(DEVICES["cpu"], name).source
+        assert any(f"{theme}/latest.json, {part}" in source for theme, part in kept.items())
 
 
 def test_the_benchmark_of_a_device_gives_its_rates(written):

@@ -189,7 +189,9 @@ def test_a_table_that_is_not_whole_is_named(tmp_path, found, said):
         read([tmp_path / "odd.json"])
 
 
-def test_kept_results_of_comparisons_and_benchmarks_are_read():
-    results = ROOT / "bench" / "results"
-    found = read([results / "compare_amazon-computers_2026-11-21.json", results / "sampling_cpu_1t_2026-11-21.json"])
+def test_kept_results_of_comparisons_and_benchmarks_are_read(tmp_path):
+    for theme, part in (("compare", "cora"), ("sampling", "1-thread")):
+        parts = json.loads((ROOT / "bench" / "results" / theme / "latest.json").read_text())["parts"]
+        (tmp_path / f"{theme}.json").write_text(json.dumps(parts[part]["result"]))
+    found = read([tmp_path / "compare.json", tmp_path / "sampling.json"])
     assert (len(found.comparisons), len(found.benches)) == (1, 1)
