@@ -32,7 +32,6 @@ from bulksample.backends.cuda.backend import Cuda
 from bulksample.backends.cuda.bulk import expand, most_found
 from bulksample.backends.cuda.draws import Rows, copied
 from bulksample.backends.cuda.features import gather
-from bulksample.backends.cuda.graphs import Graphs
 from bulksample.backends.cuda.tables import STRUCTURES, chosen
 from bulksample.data.generate import rmat
 from bulksample.report.launch import starter
@@ -146,35 +145,24 @@ def numbering(bench: Bench) -> dict[str, Any]:
         met = most_found(len(seeds.vertices), FANOUTS, bench.large.nnz, len(seeds))
         own: dict[str, Any] = {"chosen": chosen(bench.large.shape[0], len(seeds), met, device.free_bytes)}
         for name in STRUCTURES:
-            own[name] = _expanding(bench, "numbering", name, seeds)
+            own[name] = _numbered_by(bench, name, seeds)
         found[f"k = {len(seeds)}"] = own
     return found
 
 
-def _expanding(bench: Bench, setting: str, value: Any, seeds: Selection) -> dict[str, Any] | str:
-    """Seconds of a bulk's hops under one setting of the device, or why they were left out."""
+def _numbered_by(bench: Bench, structure: Any, seeds: Selection) -> dict[str, Any] | str:
+    """Seconds of a bulk's hops with one structure, or why they were left out."""
     device, a = bench.device, bench.device.matrix(bench.large)
     draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
     try:
-        setattr(device, setting, value)
+        device.numbering = structure
         edges = sum(len(hop.columns) for hop in expand(device, a, seeds, FANOUTS, draws, False).hops)
-        seconds = bench.median(lambda: expand(device, a, seeds, FANOUTS, draws, False))  # a shape that comes a second time is recorded
+        seconds = bench.median(lambda: expand(device, a, seeds, FANOUTS, draws, False))
         return {"seconds": seconds, "edges_per_second": edges / seconds["median"]}
     except MemoryError as error:
         return f"left out: {error}"
     finally:
-        setattr(device, setting, None)
-
-
-def replaying(bench: Bench) -> dict[str, Any]:
-    """Seconds of the same hops launched one by one, and replayed as a graph, by minibatches in a bulk; all of them are trimmed there."""
-    found, device = {}, bench.device
-    for k in (1, 8, 32):
-        seeds, own = bench.seeds(k, bench.large), dict[str, Any]()
-        for name, graphs in (("launched", None), ("replayed", Graphs(device))):
-            own[name] = _expanding(bench, "graphs", graphs, seeds)
-        found[f"k = {len(seeds)}"] = own
-    return found
+        device.numbering = None
 
 
 def copying(bench: Bench) -> dict[str, Any]:
@@ -199,25 +187,16 @@ def copying(bench: Bench) -> dict[str, Any]:
 
 
 def layers(bench: Bench) -> dict[str, Any]:
-    """LADIES, three layers of 512, on the device, with cuSPARSE's products, and on this machine's processors: seconds from seeds to
-    minibatches on the host."""
+    """LADIES, three layers of 512, on the device and on this machine's processors: seconds from seeds to minibatches on the host."""
     seeds, sampler = bench.seeds(32, bench.large), samplers.make("ladies", bench.sizes.ladies)
     found: dict[str, Any] = {}
-    try:
-        from cupyx.scipy import sparse
-    except ImportError as error:
-        found["cuda, cuSPARSE"], sparse = f"left out: {error}", None
-    for name, engine in (("cuda", bench.engine), ("cuda, cuSPARSE", bench.engine), ("native", backends.make())):
-        if name in found:
-            continue
-        bench.device.library = sparse if name == "cuda, cuSPARSE" else None
+    for name, engine in (("cuda", bench.engine), ("native", backends.make())):
         adjacency, figures = LocalAdjacency(bench.large, engine), []
         for _ in range(4):
             began = time.perf_counter()
             sampler.sample_bulk(adjacency, seeds, Stream(1))
             figures.append(time.perf_counter() - began)
         found[name] = {"seconds": {"median": statistics.median(figures[1:]), "min": min(figures[1:]), "max": max(figures[1:])}}
-    bench.device.library = None
     return {**found, "times_faster": found["native"]["seconds"]["median"] / found["cuda"]["seconds"]["median"]}
 
 
@@ -280,7 +259,7 @@ def training(bench: Bench) -> dict[str, Any]:
 
 
 SECTIONS = {
-    "digests": digests, "sampling": sampling, "numbering": numbering, "replaying": replaying, "copying": copying,
+    "digests": digests, "sampling": sampling, "numbering": numbering, "copying": copying,
     "training": training, "baselines": baselines, "layers": layers, "sharing": sharing,
 }  # fmt: skip
 

@@ -1,13 +1,13 @@
 // Uniform draws, fused sample-rows: of a row only its picks are read. uniform_row.h decides what draw t picks.
 // A thread draws a row of s <= 32 in registers; then its block reads the picked columns and writes them side by side.
 // For a larger s a block draws a row: all words at once, and a hash table says which positions were taken before.
-#include "stream.h"
+#include "device.h"
 #include "uniform_registers.h"
 
 // What the counters of row r name beside the draw.
 __device__ __forceinline__ BsStream stream_of(bs_i64 r, const bs_i32* names, const bs_i64* parts, bs_i64 k, const bs_i64* minibatches,
                                               bs_u64 seed, bs_u32 tag) {
-  return bs_stream_of(seed, (bs_u32)names[r], minibatches[bs_row_of(parts, k, r)], tag);
+  return BsStream{seed, (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
 }
 
 // Picks of each of the parts[k] rows; 0 for the others of `room`. `repeated` (with replacement): s where there are neighbours;

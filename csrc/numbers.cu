@@ -28,18 +28,6 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) enter_found(const bs_i64*
   }
 }
 
-// The same where all slots are known: those of `held` places for vertices that are held, and of what was found after them.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) enter_slots(const bs_i64* __restrict__ known, bs_i64 held,
-                                                                   const bs_i64* __restrict__ pointers, bs_i64 k,
-                                                                   const bs_i64* __restrict__ slots, bs_u32* numbers) {
-  const bs_i64 count = held + pointers[k];
-  for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) {
-    const bs_i64 at = i < held ? i : i - held;
-    const bs_i64* own = i < held ? known : pointers;
-    if (at < own[k]) atomicMin(&numbers[slots[i]], (i < held ? 0u : NEW) + (bs_u32)(at - own[bs_row_of(own, k, at)]));
-  }
-}
-
 // out[i] = a[i] + b[i].
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) add_pointers(const bs_i64* __restrict__ a, const bs_i64* __restrict__ b,
                                                                     bs_i64 count, bs_i64* __restrict__ out) {

@@ -2,8 +2,8 @@
 // Of s <= 32 a warp keeps the best in its lanes: 32 candidates are sorted and merged into what is kept, and whole chunks are passed
 // over once no key among them is small enough. A larger s, and the rows of whole layers, have their keys written down;
 // a block then finds the s-th smallest digit by digit and takes what is below, in the order of the columns.
+#include "device.h"
 #include "race_row.h"
-#include "stream.h"
 
 struct Candidate {
   double key;
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) race_few(const bs_i64* __
   const bs_i64 rows = parts[k];
   for (bs_i64 r = bs_thread() / 32; r < rows; r += bs_threads() / 32) {
     const bs_i64 begin = indptr[vertices[r]], end = indptr[vertices[r] + 1];
-    const BsStream stream = bs_stream_of(seed, shared ? 0u : (bs_u32)names[r], minibatches[bs_row_of(parts, k, r)], tag);
+    const BsStream stream{seed, shared ? 0u : (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
     Candidate kept{no_key(), NO_COLUMN};
     for (bs_i64 first = begin; first < end && s > 0; first += 32) {
       Candidate fresh{no_key(), NO_COLUMN};
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) keys_of_rows(const bs_i64
                                                                     bs_u64* __restrict__ keys, bs_i32* __restrict__ columns) {
   auto shift = [&](bs_i64 r) { return indptr[vertices[r]] - pointers[r]; };
   bs_walk(pointers, rows, shift, [&](bs_i64 r, bs_i64 at, bs_i64 by) {
-    const BsStream stream = bs_stream_of(seed, shared ? 0u : (bs_u32)names[r], minibatches[bs_row_of(parts, k, r)], tag);
+    const BsStream stream{seed, shared ? 0u : (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
     columns[at] = indices[at + by];
     keys[at] = key_bits(stream, columns[at], values ? (double)values[at + by] : 1.0);
   });
@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) keys_of_layer(const bs_i6
   const bs_i64 width = pointers[once ? 1 : k], all = once ? k * width : width;
   for (bs_i64 at = bs_thread(); at < all; at += bs_threads()) {
     const bs_i64 j = once ? at / width : bs_row_of(pointers, k, at), from = once ? at - j * width : at;
-    keys[at] = key_bits(bs_stream_of(seed, 0u, minibatches[j], tag), columns[from], weights[from]);
+    keys[at] = key_bits(BsStream{seed, 0u, (bs_u32)minibatches[j], tag}, columns[from], weights[from]);
   }
 }
 

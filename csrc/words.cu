@@ -1,4 +1,4 @@
-// Philox words of neighbouring counters: a thread makes a block of four. And memory of one word.
+// Philox words of neighbouring counters: a thread makes a block of four.
 #include "device.h"
 #include "philox.h"
 
@@ -10,8 +10,4 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) random_words(bs_u64 seed,
 #pragma unroll
     for (int j = 0; j < 4; ++j) out[4 * i + j] = words.v[j];
   }
-}
-
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) fill_words(bs_u32 word, bs_i64 count, bs_u32* __restrict__ out) {
-  for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) out[i] = word;
 }

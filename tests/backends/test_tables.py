@@ -1,4 +1,4 @@
-"""Four structures number alike: each by itself against the reference and against numpy; and which is chosen at which size."""
+"""Two structures number alike: each by itself against the reference and against numpy; and which is chosen at which size."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from zoo import ZOO, random_matrix
 from bulksample import LocalAdjacency, Selection, Stream, samplers
 from bulksample.backends.cuda import tables
 from bulksample.backends.cuda.numbers import Numbering
-from bulksample.backends.cuda.tables import STRUCTURES, Found, Held, chosen
+from bulksample.backends.cuda.tables import STRUCTURES, chosen
 from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -57,8 +57,8 @@ def test_each_gives_the_minibatches_of_the_reference(reference, numbering, setti
 @pytest.mark.parametrize("n", [60, 5000, 2**31 - 1])
 def test_each_keeps_what_is_known(reference, numbering, n):
     """Known vertices that are found again, found ones that repeat, minibatches without either; columns up to the last vertex."""
-    if numbering in ("direct", "bitmap") and n > 5000:
-        pytest.skip("a word or a bit for each of 2^31 vertices")
+    if numbering == "direct" and n > 5000:
+        pytest.skip("a word for each of 2^31 vertices")
     rng = np.random.default_rng(n)
     known = Selection.of([rng.choice(50, 20, replace=False), [], [n - 1], rng.integers(n - 30, n, 1)], n)
     columns = np.concatenate([rng.integers(0, 50, 300), [n - 1, 0, n - 1], rng.integers(n - 40, n, 97)]).astype(np.int32)
@@ -67,52 +67,20 @@ def test_each_keeps_what_is_known(reference, numbering, n):
         assert_identical((got[0].pointers, got[0].vertices, got[1]), (expected[0].pointers, expected[0].vertices, expected[1]))
 
 
-@pytest.mark.parametrize("numbering", ["bitmap", "sort"])
-def test_slots_without_gaps_are_ranks(numbering):
-    """The slot of a vertex is the number of distinct (minibatch, vertex) before it: what np.unique says."""
-    rng, device, k, n = np.random.default_rng(2), emulated(3).device, 3, 700
-    held, found = rng.integers(0, n, 400).astype(np.int32), rng.integers(0, n, 4000).astype(np.int32)
-    at, ends = np.array([0, 100, 100, 400]), np.array([0, 1500, 1501, 3990])  # ten more places than were found
-    entered = STRUCTURES[numbering](device, k, n).enter(
-        Held(device.put(at), device.put(held), 400), Found(device.put(ends), device.put(found)), False
-    )
-    keys = np.concatenate([np.repeat(np.arange(k), np.diff(at)) * n + held, np.repeat(np.arange(k), np.diff(ends)) * n + found[:3990]])
-    expected = np.unique(keys, return_inverse=True)[1]
-    np.testing.assert_array_equal(entered.found[:3990], expected[400:])
-
-
-@pytest.mark.parametrize("schedule", [0, 1, 3])
-@pytest.mark.parametrize("count", [1, 31, 2048, 2049, 9000])
-def test_words_are_sorted_by_their_digits_and_keep_their_order(schedule, count):
-    words = np.random.default_rng(count).integers(0, 2**40, count).astype(np.uint64)
-    words[::5] = words[0]
-    digits = words >> np.uint64(12) & np.uint64(0xFFFF)
-    device = emulated(schedule).device
-    got = tables._sorted(device, device.put(words), range(12, 28, 8))
-    np.testing.assert_array_equal(got, words[np.argsort(digits, kind="stable")])
-
-
 @pytest.mark.parametrize(("n", "k", "expected", "free", "name"), [
     (1000, 4, 1000, GIB, "direct"),  # 4 n k is 16 bytes for each vertex that is found
-    (1000, 4, 999, GIB, "bitmap"),
+    (1000, 4, 999, GIB, "hash"),
     (1000, 4, 1000, 8 * 16_000, "direct"),  # and an eighth of what is free
-    (1000, 4, 1000, 8 * 16_000 - 1, "bitmap"),
-    (1600, 40, 1000, GIB, "bitmap"),  # 64 bits for each
-    (1600, 40, 999, GIB, "hash"),
-    (1600, 40, 1000, 8 * 8000, "bitmap"),
-    (1600, 40, 1000, 8 * 7999, "sort"),  # 32,000 bytes of hash tables are more than that as well
-    (10**6, 40, 1000, 8 * 32_000, "hash"),
-    (10**6, 40, 1000, 8 * 32_000 - 1, "sort"),
-    (2**31 - 1, 2**10, 2**23, 0, "sort"),  # 41 bits of a minibatch's vertex, and 23 of a place
-    (2**31 - 1, 2**10, 2**23 + 1, 0, "hash"),
-    (1, 1, 1, 0, "sort"),
+    (1000, 4, 1000, 8 * 16_000 - 1, "hash"),
+    (2**31 - 1, 2**10, 2**23, 0, "hash"),
+    (1, 1, 1, 0, "hash"),
 ])  # fmt: skip
 def test_the_structure_is_chosen_by_size(n, k, expected, free, name):
     assert chosen(n, k, expected, free) == name
 
 
 def test_a_numbering_takes_what_was_chosen():
-    for free, name in ((8 << 30, "direct"), (8 * 5000, "bitmap"), (0, "sort")):
+    for free, name in ((8 << 30, "direct"), (0, "hash")):
         assert type(Numbering(emulated(free_bytes=free).device, 9, 300, 20_000).structure) is STRUCTURES[name]
 
 

@@ -20,15 +20,14 @@ def bench():
 
 
 def test_sections_that_need_no_library_give_their_figures(bench):
-    found = gpu.measure(bench, 1000, ("digests", "sampling", "numbering", "replaying", "copying"))
+    found = gpu.measure(bench, 1000, ("digests", "sampling", "numbering", "copying"))
     assert found["digests"]["minibatches_compared"] == 9 * 17 + 4 * 6
     assert not found["digests"]["differ"]
     assert {name: result["edges"] > 0 for name, result in found["sampling"].items()} == {f"k = {k}": True for k in (1, 8, 32, 3)}
     for own in found["numbering"].values():
         assert own.pop("chosen") in own
-        assert all(own[name]["edges_per_second"] > 0 for name in ("direct", "bitmap", "hash", "sort"))
-    assert all(set(own) == {"launched", "replayed"} for own in found["replaying"].values())
-    assert (bench.device.numbering, bench.device.graphs) == (None, None)
+        assert all(own[name]["edges_per_second"] > 0 for name in ("direct", "hash"))
+    assert bench.device.numbering is None
     assert set(found["copying"]["share_of_copy"]) == {"copy", "rows of 400 bytes", "the same to fp16", "R-MAT rows"}
 
 

@@ -18,8 +18,8 @@ class FakeCupy(types.ModuleType):
 
     def __init__(self, devices=2, free_bytes=8 << 30):
         super().__init__("cupy")
-        self.seen, self.captured = [], None
-        same = ("empty", "zeros", "full", "asarray", "argsort", "asnumpy", "concatenate", "from_dlpack")
+        self.seen = []
+        same = ("empty", "full", "asarray", "argsort", "asnumpy", "from_dlpack")
         self.__dict__.update({name: getattr(arrays, name) for name in same})
         self.RawModule = self._module
         self.cuda = types.SimpleNamespace(
@@ -62,25 +62,11 @@ class FakeCupy(types.ModuleType):
 
         def run(grid, block, values):
             assert block == (THREADS,)
-            if self.captured is not None:
-                return self.captured.append((run, grid, block, values))
             for value, scalar in zip(values, kernels()[name].parameters, strict=True):
                 assert isinstance(value, scalar or np.uintp), f"{name} was given {type(value)}"
             HostLauncher()(name, *grid, *values)
 
         return run
-
-
-class _Graph:
-    """Launches that were captured rather than run."""
-
-    def __init__(self, cupy, launches):
-        self._cupy, self._launches = cupy, launches
-
-    def launch(self):
-        self._cupy.seen.append("start graph")
-        for run, *launch in self._launches:
-            run(*launch)
 
 
 class _Entered:
@@ -90,15 +76,6 @@ class _Entered:
 
     def __init__(self, cupy, name):
         self._cupy, self._name = cupy, name
-
-    def begin_capture(self):
-        self._cupy.seen.append("begin capture")
-        self._cupy.captured = []
-
-    def end_capture(self):
-        self._cupy.seen.append("end capture")
-        launches, self._cupy.captured = self._cupy.captured, None
-        return _Graph(self._cupy, launches)
 
     def __enter__(self):
         self._cupy.seen.append(self._name)

@@ -84,13 +84,6 @@ class HostLauncher:
         if stuck:
             raise RuntimeError(f"kernel {name}, block {stuck - 1}: threads wait for others that never come")
 
-    def graph(self, launches):
-        def start():
-            for launch in launches:
-                self(*launch)
-
-        return start
-
     def phase(self, name, stream=None):
         return nullcontext()
 
@@ -113,14 +106,12 @@ def _poisoned(shape, dtype):
 # what `bulksample.backends.cuda` asks of its array module
 arrays = types.SimpleNamespace(
     empty=_poisoned,
-    zeros=np.zeros,
     full=np.full,
     asarray=np.array,
     argsort=np.argsort,
     asnumpy=np.array,
     pinned=np.array,
     from_dlpack=np.from_dlpack,
-    concatenate=np.concatenate,
 )
 
 

@@ -59,71 +59,35 @@ def asked_of(device: Device, seeds: Selection) -> Asked:
 
 
 def expand(device: Device, a: Matrix, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> Bulk:
-    """See `Backend.expand`. Waits once a hop, for its counts; and once more where a hop takes all neighbours.
-
-    Where the device keeps graphs (`graphs`) and the bulk is of a kind that can be replayed, it waits once in all.
-    """
-    if device.graphs is not None and device.graphs.takes(fanouts, draws):
-        return device.graphs.expand(a, seeds, fanouts, draws, only_new)
-    return expand_rows(device, a, asked_of(device, seeds), fanouts, draws, only_new)
-
-
-def expand_rows(
-    device: Device, a: Matrix, asked: Asked, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, told: Sequence[Any] = ()
-) -> Bulk:
-    """`expand` from seeds that are there, launched as ever; for `told` see `hop_after_hop`."""
-    k = len(asked.minibatches)
+    """See `Backend.expand`. Waits once a hop, for its counts; and once more where a hop takes all neighbours."""
+    k, asked = len(seeds), asked_of(device, seeds)
     numbering = Numbering(device, k, a.shape[1], most_found(len(asked.seeds.columns), fanouts, len(a.indices), k))
 
     def draw(frontier: Held, hop: int) -> Drawn:
         rows = Rows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
         return draw_rows(device, a, rows, fanouts[hop], draws[hop])
 
-    return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new, told)
+    return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new)
 
 
-def hop_after_hop(
-    device: Device, numbering: Numbering, asked: Asked, draw: DrawHop, count: int, only_new: bool, told: Sequence[Any] = ()
-) -> Bulk:
-    """So many hops of a bulk: what a frontier draws is numbered, and is the next frontier. Waits once a hop, and where `draw` does.
-
-    With `told`, an array for what `Numbering.place` tells of the seeds and of each hop, nothing is waited for, arrays have room to
-    spare, and the ends are missing.
-    """
+def hop_after_hop(device: Device, numbering: Numbering, asked: Asked, draw: DrawHop, count: int, only_new: bool) -> Bulk:
+    """So many hops of a bulk: what a frontier draws is numbered, and is the next frontier. Waits once a hop, and where `draw` does."""
     k = len(asked.minibatches)
-
-    def number(held: Held, new: Found, step: int) -> tuple[Held, Any, Any, Any]:
-        return (*numbering.place(held, new, told[step]), None, None) if told else numbering.number(held, new)
-
-    def trim(array: Any, edges: Any) -> Any:
-        return array if told or array is None else array[: edges[k]]
-
     with device.phase("seeds"):
-        held, seed_rows, counts, _ = number(nothing_held(device, k), asked.seeds, 0)
+        held, seed_rows, counts, _ = numbering.number(nothing_held(device, k), asked.seeds)
     frontier, hops, ends = held, list[DeviceHop](), [counts]
     for hop in range(count):
         with device.phase(f"hop {hop}"):
             drawn = draw(frontier, hop)
             of_minibatch = device.empty(k + 1, np.int64)
             device.start("pick_pointers", k + 1, drawn.pointers, frontier.pointers, k + 1, of_minibatch)
-            grown, local, counts, edges = number(held, Found(of_minibatch, drawn.columns), hop + 1)
-            hops.append(DeviceHop(frontier.pointers, drawn.pointers, trim(local, edges), edges, trim(drawn.weights, edges)))
+            grown, local, counts, edges = numbering.number(held, Found(of_minibatch, drawn.columns))
+            weights = None if drawn.weights is None else drawn.weights[: edges[k]]
+            hops.append(DeviceHop(frontier.pointers, drawn.pointers, local[: edges[k]], edges, weights))
             ends.append(counts)
             frontier = beyond(device, grown, held, k) if only_new else grown
             held = grown
     return Bulk(seed_rows, held, hops, ends)
-
-
-def trimmed(bulk: Bulk, told: Sequence[np.ndarray], only_new: bool) -> Bulk:
-    """Copies without the room to spare, by what was told of the seeds and of each hop."""
-    k = len(told[0]) // 2 - 1
-    ends, hops = [counts[: k + 1] for counts in told], []
-    for h, (hop, counts) in enumerate(zip(bulk.hops, told[1:], strict=True)):
-        rows = ends[h][k] - (ends[h - 1][k] if only_new and h else 0)
-        edges = counts[k + 1 :]
-        hops.append(DeviceHop(hop.frontier.copy(), hop.pointers[: rows + 1].copy(), hop.columns[: edges[k]].copy(), edges))
-    held = Held(bulk.held.pointers.copy(), bulk.held.vertices[: ends[-1][k]].copy(), int(ends[-1][k]))
-    return Bulk(bulk.seed_rows.copy(), held, hops, ends)
 
 
 def most_found(seeds: int, fanouts: Sequence[int], entries: int, k: int) -> int:

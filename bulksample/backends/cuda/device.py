@@ -36,7 +36,7 @@ class Device:
     Parameters
     ----------
     arrays : module
-        ``empty, zeros, full, asarray, argsort, concatenate, from_dlpack, asnumpy`` as CuPy has them; ``pinned`` copies an array to
+        ``empty, full, asarray, argsort, from_dlpack, asnumpy`` as CuPy has them; ``pinned`` copies an array to
         memory of the host that kernels can read.
     launcher : Launcher
     free_bytes : int
@@ -45,9 +45,7 @@ class Device:
 
     def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int) -> None:
         self.arrays, self.launch, self.free_bytes = arrays, launcher, free_bytes
-        self.library: Any = None  # of sparse products, such as cupyx.scipy.sparse: see `library`
         self.numbering: Any = None  # a name of `tables.STRUCTURES`; chosen by size unless it is set
-        self.graphs: Any = None  # of bulks that are replayed, a `graphs.Graphs`; none unless it is set
         self._constants: dict[int, Any] = {}
         self._matrix_bytes = 0
         self._matrices: WeakKeyDictionary[CSR, tuple[CSR, Matrix]] = WeakKeyDictionary()

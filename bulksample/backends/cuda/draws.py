@@ -20,8 +20,8 @@ class Rows(NamedTuple):
     vertices: Any  # int32, shape (R,)
     names: Any  # int32, shape (R,)
     parts: Any  # int64, shape (k + 1,): minibatch j has the rows parts[j] .. parts[j + 1] - 1
-    minibatches: Any  # int64, shape (k,): the id, and the epoch in the high 32 bits where the draw's tag leaves it out
-    size: int  # R; where launches are recorded more, and parts[k] is R
+    minibatches: Any  # int64, shape (k,): ids
+    size: int  # R
     k: int
 
 

@@ -6,7 +6,7 @@ Whoever launches them, NVRTC on a device or a host library in tests, takes the s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -42,9 +42,6 @@ class Launcher(Protocol):
 
     def __call__(self, name: str, blocks: int, *values: Any) -> None:
         """Start kernel `name` on that many blocks of `THREADS` threads; arrays are the array module's, or None."""
-
-    def graph(self, launches: Sequence[tuple[Any, ...]]) -> Callable[[], None]:
-        """All of these launches, each (name, blocks, values ..), as one that can be started again and again; they keep their arrays."""
 
     def phase(self, name: str, stream: Any = None) -> AbstractContextManager[Any]:
         """What is started inside belongs to that phase, a range in the profiler's timeline, on a stream: the launcher's unless given."""

@@ -1,4 +1,4 @@
-"""Numbering vertices on a device in the order in which they are found first, by one of four structures (`tables`)."""
+"""Numbering vertices on a device in the order in which they are found first, by one of two structures (`tables`)."""
 
 from __future__ import annotations
 
@@ -32,15 +32,8 @@ class Numbering:
 
         Waits for the last two; see `Backend.relabel`.
         """
-        k, ends = self._k, self._device.empty(2 * self._k + 2, np.int64)
-        grown, local = self.place(held, found, ends)
-        counts = self._device.get(ends)
-        self._held = Held(grown.pointers, grown.vertices[: counts[k]], int(counts[k]))
-        return self._held, local, counts[: k + 1], counts[k + 1 :]
-
-    def place(self, held: Held, found: Found, ends: Any) -> tuple[Held, Any]:
-        """The same without a wait: `ends`, int64 of shape (2 k + 2,), is given what `number` waits for, and vertices have room to spare."""
         device, k, room = self._device, self._k, len(found.columns)
+        ends = device.empty(2 * k + 2, np.int64)
         numbers, slots = self.structure.enter(held, found, held.size == 0 or held is self._held)
         marks = device.empty(room, np.int32)
         device.start("mark_first", room, found.pointers, k, room, numbers, slots, marks)
@@ -50,8 +43,9 @@ class Numbering:
         device.start("keep_known", held.size, held.pointers, held.vertices, k, ends, vertices)
         device.start("add_new", room, held.pointers, found.pointers, found.columns, k, ranks, slots, ends, numbers, vertices)
         device.start("read_numbers", room, found.pointers, k, numbers, slots, local)
-        self._held = Held(ends[: k + 1], vertices, held.size + room)
-        return self._held, local
+        counts = device.get(ends)
+        self._held = Held(ends[: k + 1], vertices[: counts[k]], int(counts[k]))
+        return self._held, local, counts[: k + 1], counts[k + 1 :]
 
 
 def nothing_held(device: Device, k: int) -> Held:
@@ -60,7 +54,7 @@ def nothing_held(device: Device, k: int) -> Held:
 
 
 def beyond(device: Device, grown: Held, held: Held, k: int) -> Held:
-    """The vertices that each minibatch holds beyond those it held; `grown` may have places to spare, and then so have they."""
+    """The vertices that each minibatch holds beyond those it held."""
     pointers, vertices = device.empty(k + 1, np.int64), device.empty(grown.size - held.size, np.int32)
     device.start("drop_known", grown.size, held.pointers, grown.pointers, k, grown.vertices, pointers, vertices)
     return Held(pointers, vertices, grown.size - held.size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,6 @@ import numpy as np
 
 from ..sources import kernel_directory
 from .backend import Cuda
-from .graphs import Graphs
 from .kernels import THREADS, kernels
 
 BLOCKS_PER_PROCESSOR = 16  # of 128 threads: as many as a multiprocessor holds at once
@@ -81,14 +80,7 @@ def on_device() -> Cuda:
 
     device = local_rank() % cupy.cuda.runtime.getDeviceCount()
     with cupy.cuda.Device(device):
-        engine = Cuda(device_arrays(), DeviceLauncher(device), cupy.cuda.runtime.memGetInfo()[0])
-    if os.environ.get("BULKSAMPLE_CUSPARSE") == "1":
-        from cupyx.scipy import sparse
-
-        engine.device.library = sparse
-    if os.environ.get("BULKSAMPLE_GRAPHS") == "1":
-        engine.device.graphs = Graphs(engine.device)
-    return engine
+        return Cuda(device_arrays(), DeviceLauncher(device), cupy.cuda.runtime.memGetInfo()[0])
 
 
 def local_rank() -> int:
@@ -109,7 +101,7 @@ def device_arrays() -> SimpleNamespace:
         copy[...] = array
         return copy
 
-    same = {name: getattr(cupy, name) for name in ("empty", "zeros", "full", "asarray", "argsort", "asnumpy", "concatenate", "from_dlpack")}
+    same = {name: getattr(cupy, name) for name in ("empty", "full", "asarray", "argsort", "asnumpy", "from_dlpack")}
     return SimpleNamespace(**same, pinned=pinned)
 
 
@@ -135,22 +127,6 @@ class DeviceLauncher:
             for sibling in (other for other in kernels().values() if other.file == kernel.file):
                 self._functions[sibling.name] = module.get_function(sibling.name)
         self._functions[name]((blocks,), (THREADS,), tuple(kernel.arguments(values, _pointer)))
-
-    def graph(self, launches: Sequence[tuple[Any, ...]]) -> Callable[[], None]:
-        """A CUDA graph, captured on the launcher's stream and started on the current one. What is captured is launches alone: their
-        functions were loaded and their arrays allocated when they ran first."""
-        with self._cupy.cuda.Device(self.number), self.stream:
-            self.stream.begin_capture()
-            try:
-                for launch in launches:
-                    self(*launch)
-            finally:
-                captured = self.stream.end_capture()
-
-        def start(kept: Sequence[tuple[Any, ...]] = launches) -> None:
-            captured.launch()
-
-        return start
 
     @contextmanager
     def phase(self, name: str, stream: Any = None) -> Iterator[None]:

@@ -67,24 +67,6 @@ def bulk_bytes(
     return BulkBytes(int(SLACK * (peak + tables.standing)) + 8192 * (len(places) + 1), int(SLACK * (kept + vertices)) + 8192)
 
 
-def recorded_bytes(
-    n: int, entries: int, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, free: int, numbering: Name | None = None
-) -> BulkBytes:
-    """Bytes where bulks are recorded (`graphs`): of one with room for all that its hops may draw, of which nothing is given back; beside
-    it others are launched, or results copied. Parameters are those of `bulk_bytes`."""
-    structure = STRUCTURES[numbering or chosen(n, k, most_found(seeds, fanouts, entries, k), free)]
-    rows, held, room, made = 0, 0, seeds, 12 * seeds
-    for fanout in (None, *fanouts):
-        room = seeds if fanout is None else rows * fanout
-        tables = structure.bytes(n, k, held, room)
-        places = (NUMBERING + (12 if only_new else 8)) * room + 4 * (held + room)
-        made += 12 * rows + _scratch(rows, fanout or 0) + places + tables.all
-        held += room
-        rows = room if only_new else held
-    beside = bulk_bytes(n, entries, k, seeds, fanouts, only_new, free, numbering)
-    return BulkBytes(int(SLACK * (made + tables.standing)) + 8192 * (len(fanouts) + 2) + beside.peak, beside.kept)
-
-
 def _scratch(rows: int, s: int) -> int:
     """Of rows that are drawn by blocks, more than `draws.FEW` picks of each."""
     return 4 * min(rows, DRAWING_BLOCKS) * ((2 << (2 * s - 1).bit_length()) + s) if s > FEW else 0

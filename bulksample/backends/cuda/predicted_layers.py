@@ -4,7 +4,7 @@
 
 top(r) is the sum of the r largest degrees, which no r vertices exceed; it is concave, so minibatches of unequal size have fewer
 neighbours. How much less is taken depends on how much larger those degrees are than the ones that are met. What belongs to the
-graph, its matrices, row sums and factors, is placed once and not counted; nor is what a library takes (`library`).
+graph, its matrices, row sums and factors, is placed once and not counted.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import numpy as np
 
 from .device import Device, Matrix
 from .draws import Rows, extents
-from .library import checked_product
 from .tables import LARGEST_TABLE, table_of
 
 _FREE = 0xFFFFFFFF
@@ -19,11 +18,8 @@ def spgemm(device: Device, a: Matrix, b: Matrix, counted: tuple[Any, int] | None
     """Row pointers, columns and sums of A B; waits for the number of sums, unless `loose` arrays may be longer than the pointers name.
 
     `counted` are pointers into the rows of B that the entries of A name, and the number of products; this waits for them where they
-    are not given. By a library where there is one and it can; see `library`.
+    are not given.
     """
-    by_library = checked_product(device, device.library, a, b) if device.library else None
-    if by_library is not None:
-        return by_library
     m, entries = a.shape[0], len(a.indices)
     row_of = device.empty(entries, np.int32)
     products, all_products = counted or extents(device, b, Rows(a.indices, a.indices, None, None, entries, 0))

@@ -18,7 +18,7 @@ from ...adjacency import LocalAdjacency
 from ...backends.base import LayerPicks, LayerRace, LayerWeights, check_fanout
 from ...backends.cuda import layers
 from ...backends.cuda.bulk import Bulk, expand
-from ...backends.cuda.predicted import bulk_bytes, recorded_bytes
+from ...backends.cuda.predicted import bulk_bytes
 from ...backends.cuda.predicted_layers import layer_bytes
 from ...backends.hops import Expansion, Hop
 from ...minibatch import MiniBatch
@@ -44,8 +44,7 @@ class DeviceAdjacency(LocalAdjacency):
 
     def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
         device = self._card.kernels
-        predict = bulk_bytes if device.graphs is None or min(fanouts) < 0 else recorded_bytes
-        return sum(predict(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, device.free_bytes, device.numbering))
+        return sum(bulk_bytes(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, device.free_bytes, device.numbering))
 
     def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int:
         device = self._card.kernels

@@ -7,15 +7,13 @@ from communities import community_graph
 from emulation.card import emulated_card, emulated_place
 from emulation.host import compiler
 
-from bulksample import BackendUnavailable, LocalAdjacency, UsageError
-from bulksample.backends.cuda.graphs import Graphs
+from bulksample import BackendUnavailable, UsageError
 from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.data.edge_split import split_edges
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods import METHODS
 from bulksample.training.cuda import context as place
-from bulksample.training.cuda.bulks import DeviceAdjacency
 from bulksample.training.cuda.context import CudaComputeContext
 from bulksample.training.cuda.features import DeviceFeatures, fitting
 from bulksample.training.loop import Trainer
@@ -60,23 +58,6 @@ def test_a_device_gives_the_losses_of_the_host_to_the_bit(options):
     assert got == expected
     assert report["test_accuracy"] == on_host["test_accuracy"]
     assert (report["features_on"], report["device_comm"]) == ("device", "host")
-
-
-@pytest.mark.parametrize("frontier", ["all", "new"])
-def test_bulks_that_are_replayed_train_alike(frontier):
-    """The last minibatch of an epoch is smaller and launched as ever; a bulk is in use while the next one is replayed."""
-    graph, where = community_graph(150), emulated_place()
-    device = where.card.kernels
-    device.graphs = Graphs(device)
-    options = {"frontier": frontier, "bulk_size": 1, "epochs": 3}
-    assert losses(graph, where=where, **options)[0] == losses(graph, device="cpu", **options)[0]
-    assert (device.graphs.recorded, device.graphs.replayed) == (1, 5)
-    adjacency = DeviceAdjacency(LocalAdjacency(graph.adjacency, where.card.engine), where.card)
-    for fanouts in ((3, 2), (3, -1)):  # a hop that takes all is launched as ever, and takes what it then takes
-        device.graphs = Graphs(device)
-        replayed = adjacency.bulk_bytes(2, 64, fanouts, frontier == "new")
-        device.graphs = None
-        assert (replayed > adjacency.bulk_bytes(2, 64, fanouts, frontier == "new")) == (min(fanouts) > 0)
 
 
 @pytest.mark.parametrize("options", [
