@@ -28,10 +28,15 @@ settings.load_profile("steady")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    """Mark what is long, and leave tests that need a GPU to ``-m cuda``."""
     for item in items:
         if too_much_to_emulate(item):
             item.add_marker(pytest.mark.long)
+    if "cuda" not in config.option.markexpr:
+        on_cards = [item for item in items if item.get_closest_marker("cuda")]
+        config.hook.pytest_deselected(items=on_cards)
+        items[:] = [item for item in items if not item.get_closest_marker("cuda")]
 
 
 @pytest.fixture(params=ALL)
