@@ -33,10 +33,10 @@ from harness import machine
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, digest, samplers
 from bulksample.data.blockmodel import PRESETS
 from bulksample.data.dcsbm import dcsbm
-from bulksample.distributed.comm.base import Comm, Traffic
+from bulksample.distributed.comm.base import Comm, SentCount
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.call_recorder import Recorder, predicted
-from bulksample.distributed.costs.collectives import SENT_KINDS, by_rank
+from bulksample.distributed.costs.call_recorder import CallRecorder, predict_calls
+from bulksample.distributed.costs.collectives import SENT_KINDS, tallies
 from bulksample.distributed.costs.published import published_words
 from bulksample.distributed.costs.sampling import costs_of
 from bulksample.distributed.matrix.grid import ProcessGrid
@@ -80,7 +80,7 @@ def sent(work: Workload, ranks: int, replication: int, policy: str, layout: Layo
         )  # fmt: skip
         before = dict(comm.tally)
         drawn = work.sample(adjacency, comm.rank)
-        return {kind: Traffic(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in SENT_KINDS}, drawn
+        return {kind: SentCount(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in SENT_KINDS}, drawn
 
     moved, drawn = zip(*on_threads(ranks, rank, timeout=600), strict=True)
     return list(moved), digest(triple for part in drawn for triple in part)
@@ -97,22 +97,22 @@ def over_ranks(sent_by_rank: list[dict]) -> dict[str, int]:
     }
 
 
-def compare(work: Workload, ranks: int, replication: int, recorders: list[Recorder], drawn: str) -> dict:
+def compare(work: Workload, ranks: int, replication: int, recorders: list[CallRecorder], drawn: str) -> dict:
     """A line of the table: one grid."""
     layout = Layout.even(work.matrix.shape[0], ranks // replication)
     line: dict = {"ranks": ranks, "replication": replication}
     for policy in POLICIES:
         costs = costs_of(policy, ranks, replication, work.matrix, backends.make(), layout)
-        foreseen = predicted(costs, [recorder.calls for recorder in recorders])
+        foreseen = predict_calls(costs, [recorder.calls for recorder in recorders])
         measured, witness = sent(work, ranks, replication, policy, layout)
         assert witness == drawn, f"{policy} draws other minibatches than one process"
-        assert measured == by_rank(foreseen), f"{policy} does not send what was predicted"
+        assert measured == tallies(foreseen), f"{policy} does not send what was predicted"
         once = int(costs.first_use("squares")[0, 1].sum()) if work.sampler.name == "ladies" else 0
         line[policy] = {**over_ranks(measured), "predicted_bytes": int(foreseen[0, 1].sum()), "once_bytes": once}
     return line | published(work, ranks, replication, recorders)
 
 
-def published(work: Workload, ranks: int, replication: int, recorders: list[Recorder]) -> dict[str, dict]:
+def published(work: Workload, ranks: int, replication: int, recorders: list[CallRecorder]) -> dict[str, dict]:
     """The formula with the rows that the paper counts, and with those that were asked for and the entries they have."""
     frontier = [[call.arguments[0].vertices for call in recorder.calls if call.name.startswith("sample")] for recorder in recorders]
     asked = [sum(len(rows) for rows in layer) for layer in zip(*frontier, strict=True)]
@@ -132,7 +132,7 @@ def published(work: Workload, ranks: int, replication: int, recorders: list[Reco
 def run(work: Workload, all_ranks: list[int]) -> list[dict]:
     lines = []
     for ranks in all_ranks:
-        recorders = [Recorder(LocalAdjacency(work.matrix, backends.make())) for _ in range(ranks)]
+        recorders = [CallRecorder(LocalAdjacency(work.matrix, backends.make())) for _ in range(ranks)]
         drawn = digest(triple for r, recorder in enumerate(recorders) for triple in work.sample(recorder, r))
         for replication in (c for c in range(1, ranks + 1) if ranks % c == 0):
             lines.append(compare(work, ranks, replication, recorders, drawn))

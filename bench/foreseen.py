@@ -20,12 +20,12 @@ from ranks import Grid, Work
 
 from bulksample import LocalAdjacency, backends, samplers
 from bulksample.data import store
-from bulksample.distributed.comm.base import Traffic
-from bulksample.distributed.costs.call_recorder import Call, Recorder, predicted
-from bulksample.distributed.costs.collectives import Sent, by_rank, nothing
-from bulksample.distributed.costs.features import ByRank, fetched, kept
-from bulksample.distributed.costs.opening import seeds_gathered
+from bulksample.distributed.comm.base import SentCount
+from bulksample.distributed.costs.call_recorder import AdjacencyCall, CallRecorder, predict_calls
+from bulksample.distributed.costs.collectives import GridSent, nothing_sent, tallies
+from bulksample.distributed.costs.feature_fetch import Tallies, predict_cache, predict_fetch
 from bulksample.distributed.costs.sampling import RowsCosts, costs_of
+from bulksample.distributed.costs.startup import seeds_gathered
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.loader import BulkLoader
 
@@ -36,7 +36,7 @@ _NOTHING = np.empty(0, np.int32)
 class Drawn(NamedTuple):
     """An epoch of p ranks: the calls of each, and the vertices of each in every step."""
 
-    calls: list[list[Call]]
+    calls: list[list[AdjacencyCall]]
     asked: list[list[np.ndarray]]
 
 
@@ -45,9 +45,9 @@ class _Staged(RowsCosts):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.in_turn = nothing(self.rows, self.replication)
+        self.in_turn = nothing_sent(self.rows, self.replication)
 
-    def _stages(self, named: Sequence[np.ndarray], values: bool) -> Sent:
+    def _stages(self, named: Sequence[np.ndarray], values: bool) -> GridSent:
         sent = super()._stages(named, values)
         self.in_turn += sent
         return sent
@@ -74,12 +74,12 @@ class Foresight:
         graph = self.graph
         return {"vertices": graph.n, "edges": graph.adjacency.nnz, "features": graph.num_features, "parameters": self.parameters}
 
-    def sampled(self, grid: Grid, epoch: int = 0) -> ByRank:
+    def sampled(self, grid: Grid, epoch: int = 0) -> Tallies:
         """The sampling of an epoch, by rank; the first use of a graph included."""
         costs = costs_of(grid.exchange, grid.ranks, grid.replication, self.graph.adjacency, self.backend)
-        return by_rank(predicted(costs, self.drawn(grid.ranks, epoch).calls))
+        return tallies(predict_calls(costs, self.drawn(grid.ranks, epoch).calls))
 
-    def sampling_path(self, grid: Grid, epoch: int = 0) -> Traffic:
+    def sampling_path(self, grid: Grid, epoch: int = 0) -> SentCount:
         """What is sent one after the other in the sampling of an epoch: the messages of the busiest rank, and bytes.
 
         In the stages of `rows` and `rows-oblivious` one rank of a process column sends rows at a time, so there the bytes of a column
@@ -88,37 +88,37 @@ class Foresight:
         matrix, layout = self.graph.adjacency, self._layout(grid)
         staged = _Staged(grid.ranks, grid.replication, matrix, self.backend, layout, grid.exchange == "rows-oblivious")
         costs = costs_of("owner", grid.ranks, grid.replication, matrix, self.backend, layout) if grid.exchange == "owner" else staged
-        sent = predicted(costs, self.drawn(grid.ranks, epoch).calls)
+        sent = predict_calls(costs, self.drawn(grid.ranks, epoch).calls)
         in_turn = staged.in_turn[:, 1].sum(axis=(0, 1)).max()
         at_once = (sent - staged.in_turn)[:, 1].sum(axis=0).max()
-        return Traffic(int(sent[:, 0].sum(axis=0).max()), int(in_turn + at_once))
+        return SentCount(int(sent[:, 0].sum(axis=0).max()), int(in_turn + at_once))
 
-    def seeds_told(self, grid: Grid) -> ByRank:
+    def seeds_told(self, grid: Grid) -> Tallies:
         """What tells every rank all seeds, once."""
         layout = self._layout(grid)
         own = [int(self.graph.masks["train"][layout.members(block)].sum()) for block in range(layout.blocks)]
-        return by_rank(seeds_gathered(grid.replication, own, named=False))
+        return tallies(seeds_gathered(grid.replication, own, named=False))
 
-    def fetched(self, grid: Grid, epoch: int = 0) -> ByRank:
+    def fetched(self, grid: Grid, epoch: int = 0) -> Tallies:
         """The ids and the features of an epoch; what fills a cache is not in it."""
         layout, width = self._layout(grid), self.graph.num_features
         access_count = np.bincount(self.graph.adjacency.indices, minlength=self.graph.n)
-        cached = kept(self.graph.n, width, grid.codec, grid.cache_bytes, access_count) if grid.cache_bytes else None
+        cached = predict_cache(self.graph.n, width, grid.codec, grid.cache_bytes, access_count) if grid.cache_bytes else None
         asked, at_once = self.drawn(grid.ranks, epoch).asked, grid.together
         windows = [[np.concatenate(own) for own in zip(*asked[t : t + at_once], strict=True)] for t in range(0, len(asked), at_once)]
-        return together(*[fetched(grid.replication, window, layout.bounds, width, grid.codec, cached) for window in windows])
+        return together(*[predict_fetch(grid.replication, window, layout.bounds, width, grid.codec, cached) for window in windows])
 
-    def reduced(self, grid: Grid) -> ByRank:
+    def reduced(self, grid: Grid) -> Tallies:
         """The gradients of an epoch."""
         p, numbers, steps = grid.ranks, self.parameters + 3, len(self.drawn(grid.ranks, 0).asked)
         shares = [4 * len(range(r, numbers, p)) for r in range(p)]
-        return [{"gradients": Traffic(2 * (p - 1) * steps, (4 * numbers + (p - 2) * share) * steps)} for share in shares]
+        return [{"gradients": SentCount(2 * (p - 1) * steps, (4 * numbers + (p - 2) * share) * steps)} for share in shares]
 
-    def sample(self, grid: Grid) -> ByRank:
+    def sample(self, grid: Grid) -> Tallies:
         """`bulksample sample`."""
         return together(self.seeds_told(grid), self.sampled(grid))
 
-    def train(self, grid: Grid) -> ByRank:
+    def train(self, grid: Grid) -> Tallies:
         """The first epoch of `bulksample train`."""
         return together(self.sampled(grid), self.fetched(grid), self.reduced(grid))
 
@@ -128,7 +128,7 @@ class Foresight:
     def _drawn(self, ranks: int, epoch: int) -> Drawn:
         work, calls, asked = self.work, [], []
         for rank in range(ranks):
-            recorder = Recorder(LocalAdjacency(self.graph.adjacency, self.backend))
+            recorder = CallRecorder(LocalAdjacency(self.graph.adjacency, self.backend))
             loader = BulkLoader(
                 recorder, samplers.make(work.sampler, work.fanouts), self.graph.default_seeds(), batch_size=work.batch_size,
                 bulk_size=work.bulk_size, seed=work.seed, rank=rank, ranks=ranks, prefetch=False,
@@ -139,16 +139,16 @@ class Foresight:
         return Drawn(calls, [list(step) for step in zip(*asked, strict=True)])
 
 
-def together(*parts: ByRank) -> ByRank:
+def together(*parts: Tallies) -> Tallies:
     """What every rank sends in all of them."""
 
-    def total(rank: Sequence[dict[str, Traffic]], kind: str) -> Traffic:
-        return Traffic(*np.sum([part.get(kind, (0, 0)) for part in rank], axis=0).tolist())
+    def total(rank: Sequence[dict[str, SentCount]], kind: str) -> SentCount:
+        return SentCount(*np.sum([part.get(kind, (0, 0)) for part in rank], axis=0).tolist())
 
     return [{kind: total(rank, kind) for kind in (*KINDS, "control")} for rank in zip(*parts, strict=True)]
 
 
-def over_ranks(sent: ByRank) -> dict[str, int]:
+def over_ranks(sent: Tallies) -> dict[str, int]:
     """Bytes by kind, each message counted once."""
     return {kind: sum(rank[kind].bytes for rank in sent) for kind in KINDS}
 
@@ -158,6 +158,6 @@ def differing(measured: dict[str, int], foreseen: dict[str, int]) -> list[str]:
     return [f"{kind}: {measured[kind]} sent, {foreseen[kind]} foreseen" for kind in KINDS if measured[kind] != foreseen[kind]]
 
 
-def busiest(sent: ByRank) -> Traffic:
+def busiest(sent: Tallies) -> SentCount:
     """The messages and the bytes of the rank that sends most."""
-    return Traffic(*np.max([np.sum(list(rank.values()), axis=0) for rank in sent], axis=0).tolist())
+    return SentCount(*np.max([np.sum(list(rank.values()), axis=0) for rank in sent], axis=0).tolist())

@@ -56,7 +56,8 @@ class Ranks:
             pytest.skip("no mpirun: pip install mpich would bring one")
         start = [MPIRUN, "-n"] if launcher == "mpirun" else TORCHRUN
         command = [*start, str(n), sys.executable, *(["-c", what] if isinstance(what, str) else what)]
-        paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+        folders = [path for path in sys.path if Path(path).is_relative_to(ROOT / "tests")]  # a program may import its test's module
+        paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *folders])
         self.mark = f"{_MARK}={os.getpid()}-{next(_numbers)}"
         environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", _MARK: self.mark.split("=")[1], **(env or {})}
         self.began = time.monotonic()

@@ -28,8 +28,8 @@ def partition(
     from ..distributed.costs.partition_quality import tradeoff
     from ..distributed.matrix import partition as makers
 
-    if by not in makers.KINDS:
-        raise UsageError(f"by must be one of {', '.join(makers.KINDS)}; got {by!r}")
+    if by not in makers.PARTITIONERS:
+        raise UsageError(f"by must be one of {', '.join(makers.PARTITIONERS)}; got {by!r}")
     graph = store.load(directory, features=False)
     adjacency, labels = graph.adjacency, np.full(graph.n, -1) if graph.labels is None else graph.labels
     began = time.perf_counter()

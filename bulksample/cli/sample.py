@@ -26,7 +26,7 @@ def sample(
     from ..distributed.comm.ledger import Ledger, combine
     from ..distributed.comm.thread_budget import fair_threads
     from ..distributed.comm.world import world
-    from ..distributed.matrix.opening import Placement, open_for_sampling
+    from ..distributed.matrix.open_graph import Placement, open_for_sampling
     from ..loader import BulkLoader
     from ..minibatch import digest as digest_of
     from ..training.environment import environment

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..config.train import TrainConfig
 from ..distributed.comm.base import Comm
-from ..distributed.matrix.halo import Messages
+from ..distributed.matrix.halo import MessageFormat
 from ..errors import PeerLost, UsageError
 from ..rng import Purpose, counters, philox, tag
 from ..views.full_graph import OwnRows
@@ -45,7 +45,7 @@ class Bns(Full):
         if config.model not in ("sage", "gcn"):
             raise UsageError(f"rows that do not travel count as zero in a sum; model {config.model} takes no sum: sage or gcn would fit")
 
-    def messages(self, comm: Comm) -> Messages:
+    def messages(self, comm: Comm) -> MessageFormat:
         self.sample = SampledMessages(self.config.boundary_share, self.config.seed, comm)
         return self.sample
 
@@ -80,7 +80,7 @@ class SampledMessages:
         halo, rank = rows.halo, self._comm.rank
         held = np.split(halo.vertices, np.cumsum(halo.counts)[:-1])
         self.incoming = [self._drawn(vertices, rank, epoch) for vertices in held]
-        self.outgoing = [self._drawn(rows.vertices[asked], peer, epoch) for peer, asked in enumerate(halo.asked)]
+        self.outgoing = [self._drawn(rows.vertices[asked], peer, epoch) for peer, asked in enumerate(halo.requested)]
 
     def _drawn(self, vertices: np.ndarray, receiver: int, epoch: int) -> np.ndarray:
         words = philox(counters(vertices, receiver, 0, tag(Purpose.GENERATE, _BOUNDARY, epoch)), self._seed)[..., 0]

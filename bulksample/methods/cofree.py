@@ -6,7 +6,7 @@
 d_p(v) counts the in-neighbours of v that part p has, so the weights of all copies of a vertex add up to one; a vertex without
 in-neighbours counts on the rank of its block row alone. Over p ranks 2 (p - 1) 4 (|theta| + 3) bytes an epoch (kind "gradients"),
 whatever was cut, and once, before the first: 4 n (p - 1) for degrees, 8 an edge that leaves its block row (16 with weights; kind
-"topology"), and the features of every copy that does (see `distributed.matrix.exchange.RowExchange`).
+"topology"), and the features of every copy that does (see `distributed.matrix.feature_exchange.RowExchange`).
 
 To first order this is exact: sum over p of w_pv mean over N_p(v) of x = mean over N(v) of x, so one linear layer of means has, over the
 copies of a vertex, the outputs of the whole graph on average. Deeper models see less than L hops. Means are of local
@@ -31,7 +31,6 @@ import torch.nn.functional as F
 
 from ..config.train import TrainConfig
 from ..distributed.comm.base import Comm
-from ..distributed.matrix.packets import KIND
 from ..errors import UsageError
 from ..nn.model import Gnn
 from ..rng import Purpose, counters, philox, tag
@@ -150,10 +149,10 @@ def cut_view(whole: BlockView, comm: Comm, how: str, seed: int) -> tuple[LocalVi
     rows, columns = block.vertices[block.adjacency.row_of_entry()], block.adjacency.indices
     part = part_of_edges(how, seed, rows, columns, degrees, comm.size)
     edges = [np.column_stack([rows[part == rank], columns[part == rank]]) for rank in range(comm.size)]
-    ends = np.concatenate(comm.alltoall(edges, KIND))
+    ends = np.concatenate(comm.alltoall(edges, "topology"))
     values = None
     if block.adjacency.values is not None:
-        values = np.concatenate(comm.alltoall([block.adjacency.entries()[part == rank] for rank in range(comm.size)], KIND))
+        values = np.concatenate(comm.alltoall([block.adjacency.entries()[part == rank] for rank in range(comm.size)], "topology"))
 
     alone = block.vertices[degrees[block.vertices] == 0]
     vertices = np.unique(np.concatenate([ends.ravel(), alone])).astype(np.int32)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 from ..config.train import TrainConfig
 from ..distributed.comm.base import Comm
-from ..distributed.matrix.halo import Messages, PlainMessages
+from ..distributed.matrix.halo import MessageFormat, PlainFormat
 from ..errors import UsageError
 from ..nn.model import Gnn
 from ..training.batches import BatchSource, Step, WholeGraphSource
@@ -61,9 +61,9 @@ class Full(Method):
         self.truth = torch.from_numpy(np.where(mine, self.rows.labels, -1)).to(view.where)
         return view
 
-    def messages(self, comm: Comm) -> Messages:
+    def messages(self, comm: Comm) -> MessageFormat:
         """How rows of hidden layers travel."""
-        return PlainMessages()
+        return PlainFormat()
 
     def batches(self, trainer: Trainer) -> BatchSource:
         return WholeGraphSource()

@@ -35,7 +35,7 @@ Memory of one rank (`memory`), bytes. r = c / p of the rows of A with the graph 
 The peak is graph + features + vectors + model + max(bulk + buffers + activations, evaluation), and fits if it is at most
 (1 - reserve) of the device. The largest k is the largest that fits, at most T. The loader's chunks (64 MiB) are in the reserve.
 
-Traffic (`traffic`), bytes, each message once; the tables of `distributed.costs.sampling` and `distributed.matrix.exchange` in expectation. Even or random
+Traffic (`traffic`), bytes, each message once; the tables of `distributed.costs.sampling` and `distributed.matrix.feature_exchange` in expectation. Even or random
 block rows: METIS sends less. Per minibatch and hop, kind topology, V_x = n (1 - (1 - R / n)^x) the distinct rows of x minibatches:
     owner          16 (q - 1) + a (8 R + 4 E)
     owner, LADIES  (q - 1) (16 + 4 R + 4 + 12 min(S + 1, C / q)), and as FastGCN: (q - 1) (32 + 4 S) + a (8 R + 12 E)

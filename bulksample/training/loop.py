@@ -26,7 +26,7 @@ from ..distributed.comm.agree import agree
 from ..distributed.comm.base import Comm
 from ..distributed.comm.launchers import launched
 from ..distributed.comm.ledger import Ledger, balance, combine
-from ..distributed.comm.thread_budget import divide, fair_threads
+from ..distributed.comm.thread_budget import divide_threads, fair_threads
 from ..distributed.comm.threads import SerialComm
 from ..errors import UsageError
 from ..evaluation.metrics import check_metric
@@ -83,7 +83,7 @@ class Trainer:
         self.threads = config.threads or fair_threads(self.comm)
         self.placement = config.graph or self.method.graphs[0]
         self.place = place or make_compute_context(config)
-        self.division = divide(self.threads, config.sampling_threads, waits=self.placement == "partitioned" or self.place.ahead)
+        self.division = divide_threads(self.threads, config.sampling_threads, waits=self.placement == "partitioned" or self.place.ahead)
         torch.set_num_threads(self.division.compute)
         backend, self.sampler = self.place.backend(config, self.division.sample or self.threads), make_sampler(config)
         self.backend = backend.name

@@ -16,7 +16,7 @@ from ..data.manifest import load_manifest
 from ..distributed.comm.agree import agree, fingerprint
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.grid import ProcessGrid
-from ..distributed.matrix.opening import OpenBlock, Placement, open_block
+from ..distributed.matrix.open_graph import OpenBlock, Placement, open_block
 from ..errors import UsageError
 from ..graph import Graph
 from ..loader import BulkLoader
@@ -90,7 +90,7 @@ def _block_view(
 ) -> BlockView:
     if isinstance(source, Graph):
         raise UsageError("a partitioned graph is read from a store, block by block; a directory would fit")
-    opened = open_block(source, placement, comm.apart(), config.seed, label=config.label)
+    opened = open_block(source, placement, comm.duplicate(), config.seed, label=config.label)
     access_count = _access_count(config, opened, backend, sampler, comm) if config.cache_bytes else None
     check_labels(opened.block.name, opened.block.labels, opened.block.num_classes)
     grid = ProcessGrid(comm, config.replication)
@@ -103,13 +103,13 @@ def _block_view(
 def _access_count(config: TrainConfig, opened: OpenBlock, backend: Backend, sampler: Sampler, comm: Comm) -> np.ndarray:
     """How often each own row is expected to be fetched: by how many rows name it, or how many of the first minibatches hold it."""
     if config.cache_by == "degree":
-        return opened.times_named()
+        return opened.column_counts()
     loader = BulkLoader(
         opened.adjacency(backend), sampler, opened.seeds(config.seeds), batch_size=config.batch_size, bulk_size=_COUNTED,
         seed=config.seed, rank=comm.rank, ranks=comm.size, prefetch=False,
     )  # fmt: skip
     first = [minibatch.vertices for minibatch in islice(loader, _COUNTED) if minibatch is not None]
-    return opened.counted(np.concatenate([np.empty(0, np.int32), *first]))
+    return opened.count_references(np.concatenate([np.empty(0, np.int32), *first]))
 
 
 def check_labels(name: str, labels: np.ndarray | None, num_classes: int) -> None:

@@ -17,9 +17,9 @@ import torch
 
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.codec import CODECS
-from ..distributed.matrix.exchange import RowExchange
+from ..distributed.matrix.feature_exchange import RowExchange
 from ..distributed.matrix.layout import Layout
-from ..distributed.matrix.sparse_exchange import SparseRowExchange
+from ..distributed.matrix.sparse_feature_exchange import SparseRowExchange
 from ..errors import UsageError
 from ..graph import Graph
 from ..nn.aggregate import SparseRows

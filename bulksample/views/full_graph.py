@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 import torch
 
-from ..distributed.matrix.halo import Halo, HaloFlight, Messages, PlainMessages
+from ..distributed.matrix.halo import Halo, HaloExchange, MessageFormat, PlainFormat
 from ..errors import UsageError
 from ..minibatch import Block
 from ..nn.aggregate import SparseRows
@@ -49,7 +49,7 @@ class OwnRows:
     ----------
     view : BlockView
         On a grid without replication.
-    messages : Messages, optional
+    messages : MessageFormat, optional
         How rows of hidden layers travel; as they are unless given.
     overlap : bool
         Aggregate central rows while halo rows travel. The results are the same to the bit.
@@ -76,10 +76,10 @@ class OwnRows:
         If the graph is replicated c > 1 times.
     """
 
-    def __init__(self, view: BlockView, messages: Messages | None = None, overlap: bool = True, fetch: bool = True) -> None:
+    def __init__(self, view: BlockView, messages: MessageFormat | None = None, overlap: bool = True, fetch: bool = True) -> None:
         if view.grid.replication != 1:
             raise UsageError(f"full-graph training keeps one block row on each rank; got replication {view.grid.replication}: 1 would fit")
-        self.messages, self.overlap = messages or PlainMessages(), overlap
+        self.messages, self.overlap = messages or PlainFormat(), overlap
         block, comm = view.block, view.grid.comm
         remote = view.layout.blocks_of(block.adjacency.indices) != comm.rank
         has_remote = np.bincount(block.adjacency.row_of_entry(), remote, minlength=len(block.vertices)) > 0
@@ -109,7 +109,7 @@ class OwnRows:
         place[order] = np.arange(len(order), dtype=np.int32)
         own = self.halo.sources < len(order)
         self.halo.sources[own] = place[self.halo.sources[own]]
-        self.halo.asked = [place[asked] for asked in self.halo.asked]
+        self.halo.requested = [place[asked] for asked in self.halo.requested]
 
     def part(self, first: int, last: int, sources: int) -> Block:
         """Some own rows as a block, where they are computed."""
@@ -218,7 +218,7 @@ class Travel:
 
     def __init__(self, rows: OwnRows, key: str) -> None:
         self._halo, self._messages, self._key = rows.halo, rows.messages, key
-        self._flight: HaloFlight | None = None
+        self._flight: HaloExchange | None = None
         self._landed: np.ndarray | None = None
 
     def depart(self, own: np.ndarray) -> None:
@@ -235,7 +235,7 @@ class Travel:
 
     def land_back(self) -> np.ndarray:
         assert self._flight is not None
-        return self._flight.added()
+        return self._flight.wait_sum()
 
 
 class _Depart(torch.autograd.Function):

@@ -18,7 +18,6 @@ from ..adjacency import LocalAdjacency
 from ..backends.base import Backend
 from ..distributed.matrix.graph_block import GraphBlock
 from ..distributed.matrix.layout import Layout
-from ..distributed.matrix.packets import KIND
 from ..errors import PeerLost, UsageError
 from ..graph import Graph
 from ..minibatch import Block
@@ -57,7 +56,7 @@ class Deal:
 def whole_degrees(view: BlockView) -> np.ndarray:
     """In-neighbours of every vertex in the whole graph: int32, shape (n,). Collective: 4 n (p - 1) bytes over all ranks."""
     own = view.block.adjacency.degrees.astype(np.int32)
-    by_place = view.grid.column_comm.allgather_rows(own, np.diff(view.layout.bounds), KIND)
+    by_place = view.grid.column_comm.allgather_rows(own, np.diff(view.layout.bounds), "topology")
     return by_place[view.layout.places(np.arange(view.layout.n, dtype=np.int32))]
 
 
@@ -199,11 +198,11 @@ def _seen_rows(whole: BlockView, deal: Deal, outside: bool) -> tuple[np.ndarray,
     """The vertices that this rank sees, ascending, and their rows; edges from outside are left out unless asked for."""
     comm, n = whole.grid.comm, whole.layout.n
     sent = [_rows_for(whole.block, deal, rank, outside) for rank in range(comm.size)]
-    counts = np.concatenate(comm.alltoall([rows.degrees.astype(np.int32) for rows in sent], KIND))
-    columns = np.concatenate(comm.alltoall([rows.indices for rows in sent], KIND))
+    counts = np.concatenate(comm.alltoall([rows.degrees.astype(np.int32) for rows in sent], "topology"))
+    columns = np.concatenate(comm.alltoall([rows.indices for rows in sent], "topology"))
     values = None
     if whole.block.adjacency.values is not None:
-        values = np.concatenate(comm.alltoall([rows.entries() for rows in sent], KIND))
+        values = np.concatenate(comm.alltoall([rows.entries() for rows in sent], "topology"))
     members = [whole.layout.members(rank) for rank in range(comm.size)]
     seen = np.concatenate([part[deal.sees(comm.rank, part)] for part in members])
     if len(counts) != len(seen) or len(columns) != counts.sum():

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from ..backends.base import Backend
-from ..distributed.matrix.exchange import RowExchange
+from ..distributed.matrix.feature_exchange import RowExchange
 from ..distributed.matrix.grid import ProcessGrid
-from ..distributed.matrix.opening import OpenBlock
+from ..distributed.matrix.open_graph import OpenBlock
 from ..errors import UsageError
 from ..evaluation.inference import Around, Share, compact, even_work
 from ..minibatch import Block
@@ -68,7 +68,7 @@ class BlockView(View):
         own_degrees, self.weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
         self.all_degrees = None
         if degrees:
-            self.all_degrees = torch.from_numpy(opened.gathered(own_degrees)[layout.places(np.arange(block.n, dtype=np.int32))])
+            self.all_degrees = torch.from_numpy(opened.gather(own_degrees)[layout.places(np.arange(block.n, dtype=np.int32))])
         self.share = BlockShare(opened, grid, self.features, own_degrees, self.weights)
         self.memory = {
             "adjacency": block.adjacency.nbytes(),

@@ -13,7 +13,7 @@ from foreseen import Foresight, busiest, over_ranks, together
 from launch import MPIRUN
 from ranks import EXCHANGES, Grid, Work, graph_in
 
-from bulksample.distributed.comm.base import Traffic
+from bulksample.distributed.comm.base import SentCount
 
 SCRIPT = Path(sweep_grid.__file__)
 
@@ -90,10 +90,10 @@ def test_stages_are_one_after_the_other(foresight, exchange):
 
 
 def test_parts_add_up():
-    parts = [[{"topology": Traffic(1, 10)}, {"control": Traffic(2, 3)}], [{"topology": Traffic(1, 5)}, {"topology": Traffic(4, 7)}]]
-    nothing = Traffic(0, 0)
-    first = {"topology": Traffic(2, 15), "features": nothing, "gradients": nothing, "control": nothing}
-    second = {"topology": Traffic(4, 7), "features": nothing, "gradients": nothing, "control": Traffic(2, 3)}
+    parts = [[{"topology": SentCount(1, 10)}, {"control": SentCount(2, 3)}], [{"topology": SentCount(1, 5)}, {"topology": SentCount(4, 7)}]]
+    nothing = SentCount(0, 0)
+    first = {"topology": SentCount(2, 15), "features": nothing, "gradients": nothing, "control": nothing}
+    second = {"topology": SentCount(4, 7), "features": nothing, "gradients": nothing, "control": SentCount(2, 3)}
     assert together(*parts) == [first, second]
     assert over_ranks([first, second]) == {"topology": 22, "features": 0, "gradients": 0}
     assert busiest([first, second]) == (6, 15)

@@ -117,11 +117,11 @@ def test_one_rank_that_fails_late_is_heard(stored):
     """The others have waited for longer than it takes to end a job that a rank has left."""
     late = """
     import time
-    from bulksample.distributed import opening
+    from bulksample.distributed.matrix import open_graph
     def load_block(*_):
         time.sleep(7)
-        raise opening.DataError("rows 3 to 4: damaged")
-    opening.load_block = load_block"""
+        raise open_graph.DataError("rows 3 to 4: damaged")
+    open_graph.load_block = load_block"""
     usual = arguments("sample partitioned", stored / "g0")
     ended = launched(2, usual, usual, late)
     assert ended.code == 65, ended

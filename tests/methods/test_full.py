@@ -15,7 +15,7 @@ from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
-from bulksample.distributed.matrix.opening import Placement, open_block
+from bulksample.distributed.matrix.open_graph import Placement, open_block
 from bulksample.methods import make
 from bulksample.nn.model import Gnn
 from bulksample.training.loop import Trainer

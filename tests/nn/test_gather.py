@@ -6,7 +6,7 @@ import torch
 from communities import community_graph
 
 from bulksample import UsageError
-from bulksample.distributed.comm.thread_budget import divide
+from bulksample.distributed.comm.thread_budget import divide_threads
 from bulksample.distributed.matrix.codec import CODECS
 from bulksample.nn import gather as module
 from bulksample.nn.gather import RowPool, gather_rows
@@ -96,13 +96,13 @@ def test_features_held_in_half_of_the_memory(storage):
     [(1, None, (0, 0, 1)), (2, None, (0, 0, 2)), (4, None, (1, 0, 3)), (16, None, (2, 2, 12)), (2, 1, (1, 0, 1))],
 )
 def test_threads_add_up_to_what_there_is(threads, asked, expected):
-    division = divide(threads, asked)
+    division = divide_threads(threads, asked)
     assert division == expected
     assert sum(division) == threads
 
 
 def test_a_thread_is_left_to_compute():
     with pytest.raises(UsageError, match="at most 1 would fit"):
-        divide(2, 2)
-    assert divide(1, waits=True) == (1, 0, 1)
-    assert divide(4, 0, waits=True) == (0, 0, 4)
+        divide_threads(2, 2)
+    assert divide_threads(1, waits=True) == (1, 0, 1)
+    assert divide_threads(4, 0, waits=True) == (0, 0, 4)

@@ -6,7 +6,7 @@ from uniform import DEGREE, N, digraph, papers, request
 
 from bulksample import CSR, Selection, Stream, backends, samplers
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.matrix.exchange import RowExchange
+from bulksample.distributed.matrix.feature_exchange import RowExchange
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.owner import OwnerAdjacency
 from bulksample.distributed.matrix.partition import block_bounds

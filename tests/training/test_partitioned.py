@@ -13,10 +13,10 @@ from bulksample import DataError, UsageError
 from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import SerialComm, on_threads
-from bulksample.distributed.costs.features import fetched
+from bulksample.distributed.costs.feature_fetch import predict_fetch
 from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.grid import ProcessGrid
-from bulksample.distributed.matrix.opening import Placement, open_block
+from bulksample.distributed.matrix.open_graph import Placement, open_block
 from bulksample.evaluation import inference
 from bulksample.evaluation.inference import infer
 from bulksample.training.loop import Trainer
@@ -168,7 +168,7 @@ def test_bytes_of_rows_fetched_together_are_foreseen(stored, c, together):
     bounds, width = partition.block_bounds(300, 4 // c), community_graph().num_features
     steps = range(0, len(asked[0]), together)
     windows = [[np.concatenate(own[first : first + together]) for own in asked] for first in steps]
-    foreseen = [rank["features"].bytes for window in windows for rank in fetched(c, window, bounds, width)]
+    foreseen = [rank["features"].bytes for window in windows for rank in predict_fetch(c, window, bounds, width)]
     assert set(sent) == {sum(foreseen)}
 
 

@@ -8,7 +8,7 @@ from bulksample import UsageError, backends
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
-from bulksample.distributed.matrix.opening import Placement, open_block
+from bulksample.distributed.matrix.open_graph import Placement, open_block
 from bulksample.methods.grappa.chunks import fresh_chunks, seen_chunks
 from bulksample.views.local import Deal, LocalFlight, whole_degrees
 from bulksample.views.partitioned import BlockView
@@ -23,7 +23,7 @@ def stored(tmp_path_factory):
 
 
 def opened(directory, comm, partition="random", replication=1):
-    made = open_block(directory, Placement("partitioned", replication, partition=partition), comm.apart())
+    made = open_block(directory, Placement("partitioned", replication, partition=partition), comm.duplicate())
     return BlockView(made, ProcessGrid(comm, replication), backends.make(), "", degrees=True)
 
 

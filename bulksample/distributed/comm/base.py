@@ -35,9 +35,9 @@ import numpy as np
 
 from ...errors import PeerLost, UsageError
 from .cuda_aware import CudaAware
-from .primitives import KINDS, LANDED, MOST_ELEMENTS, Arrival, Flight, Primitives, Traffic
+from .primitives import COMPLETED, KINDS, MOST_ELEMENTS, PendingAlltoall, Primitives, SentCount, TransferHandle
 
-__all__ = ["KINDS", "LANDED", "MOST_ELEMENTS", "Arrival", "Comm", "Flight", "Primitives", "Traffic"]
+__all__ = ["COMPLETED", "KINDS", "MOST_ELEMENTS", "Comm", "PendingAlltoall", "Primitives", "SentCount", "TransferHandle"]
 
 _COUNT_BITS = 40  # of the word that goes ahead of a part; the other 23 say what the part is made of
 
@@ -46,7 +46,7 @@ class Comm(Primitives):
     """Typed collectives over `size` ranks."""
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """Seconds that a wait may take."""
         return 300.0
 
@@ -172,20 +172,20 @@ class Comm(Primitives):
         """
         return self.start_alltoall(parts, kind).wait()
 
-    def start_alltoall(self, parts: Sequence[np.ndarray], kind: str) -> Arrival:
+    def start_alltoall(self, parts: Sequence[np.ndarray], kind: str) -> PendingAlltoall:
         """Begin `alltoall`; its result is had from ``.wait()`` of what is returned. Lengths are agreed in here."""
         held = self._checked_parts(parts, kind)
         dtype, shape = held[0].dtype, held[0].shape[1:]
         row_bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-        counts = self.announce([len(part) for part in held], kind, f"{dtype.str} {shape}", row_bytes)
+        counts = self.exchange_counts([len(part) for part in held], kind, f"{dtype.str} {shape}", row_bytes)
         out = np.empty((int(counts.sum()), *shape), dtype)
         into = np.split(out, np.cumsum(counts)[:-1])
         into[self.rank][:] = held[self.rank]
         if self.size == 1:
-            return Arrival(into, LANDED)
-        return Arrival(into, self._start_alltoall([_bytes_of(part) for part in held], [_bytes_of(part) for part in into], kind))
+            return PendingAlltoall(into, COMPLETED)
+        return PendingAlltoall(into, self._start_alltoall([_bytes_of(part) for part in held], [_bytes_of(part) for part in into], kind))
 
-    def announce(self, rows: Sequence[int], kind: str, made_of: str, row_bytes: int) -> np.ndarray:
+    def exchange_counts(self, rows: Sequence[int], kind: str, made_of: str, row_bytes: int) -> np.ndarray:
         """What goes ahead of an all-to-all, and all that is counted of it; for parts that travel in another way, this alone.
 
         Parameters
@@ -216,7 +216,7 @@ class Comm(Primitives):
         PeerLost
             If it is not done in time, or `done` fails; ranks that are processes end then.
         """
-        until = time.monotonic() + self.patience
+        until = time.monotonic() + self.timeout
         while time.monotonic() < until:
             try:
                 if done():
@@ -224,7 +224,7 @@ class Comm(Primitives):
             except RuntimeError as error:  # of whatever carries it
                 raise PeerLost(f"rank {self.rank}: {what} failed: {error}") from error
             time.sleep(1e-5)
-        raise PeerLost(f"rank {self.rank} waited {self.patience:g} s for {what}")
+        raise PeerLost(f"rank {self.rank} waited {self.timeout:g} s for {what}")
 
     def split(self, color: int, key: int = 0) -> Comm:
         """The communicator of the ranks that name the same colour, ordered by key, then by rank.
@@ -244,10 +244,10 @@ class Comm(Primitives):
         made.tally, made.most_elements = self.tally, self.most_elements
         return made
 
-    def apart(self) -> Comm:
+    def duplicate(self) -> Comm:
         """A communicator of the same ranks that counts into a tally of its own: for what another thread does."""
         made = self.split(0, self.rank)
-        made.tally = dict.fromkeys(KINDS, Traffic(0, 0))
+        made.tally = dict.fromkeys(KINDS, SentCount(0, 0))
         return made
 
     def gather_control(self, thing: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import KINDS, Comm, Traffic
+from .base import KINDS, Comm, SentCount
 
 PHASES = ("sample", "fetch", "forward", "backward", "reduce", "step", "evaluate", "checkpoint")
 ASIDE = ("evaluate", "checkpoint")  # what a run does besides training
@@ -37,7 +37,7 @@ class Ledger:
         self._comm, self._sampling, self._around = comm, sampling, around
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._phase_bytes = dict.fromkeys(PHASES, 0)
-        self._aside_seconds, self._aside = np.zeros(2), dict.fromkeys(KINDS, Traffic(0, 0))
+        self._aside_seconds, self._aside = np.zeros(2), dict.fromkeys(KINDS, SentCount(0, 0))
         self._began: tuple[float, float] | None = None  # of the first phase: set-up takes its time once, whatever the method
         self._taken = self.total()
 
@@ -135,12 +135,12 @@ def _most(ranks: list[dict[str, dict[str, Any]]], column: int) -> int:
     return max(sum(sent[column] for sent in rank["sent"].values()) for rank in ranks)
 
 
-def _bytes(tally: dict[str, Traffic]) -> int:
+def _bytes(tally: dict[str, SentCount]) -> int:
     return sum(sent.bytes for sent in tally.values())
 
 
-def _add(one: dict[str, Traffic], other: dict[str, Traffic], less: dict[str, Traffic]) -> dict[str, Traffic]:
+def _add(one: dict[str, SentCount], other: dict[str, SentCount], less: dict[str, SentCount]) -> dict[str, SentCount]:
     """one + other - less, kind by kind; a kind that is missing is nothing."""
-    nothing = Traffic(0, 0)
+    nothing = SentCount(0, 0)
     parts = {kind: (one[kind], other.get(kind, nothing), less.get(kind, nothing)) for kind in KINDS}
-    return {kind: Traffic(a.messages + b.messages - c.messages, a.bytes + b.bytes - c.bytes) for kind, (a, b, c) in parts.items()}
+    return {kind: SentCount(a.messages + b.messages - c.messages, a.bytes + b.bytes - c.bytes) for kind, (a, b, c) in parts.items()}

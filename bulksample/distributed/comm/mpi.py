@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from .base import Comm, Flight
+from .base import Comm, TransferHandle
 from .cuda_aware import CudaAware, ask
-from .notes_mpi import MpiNotes
 from .pairwise_alltoall import PairwiseAlltoall
-from .processes import Part, ProcessComm
+from .processes import ProcessComm, SubComm
 from .sentinel import Sentinel
-from .watch import armed, guarded
+from .side_channel_mpi import MpiSideChannel
+from .watch import armed, deadline
 
 _ABORT_SECONDS = 5.0  # for the launcher to end this process, too
 _TAGS = 2**15  # what every MPI library has
@@ -30,7 +30,7 @@ class MpiComm(ProcessComm):
     """
 
     def __init__(self, mpi: Any, timeout: float, sentinel: Sentinel) -> None:
-        comm, notes = mpi.COMM_WORLD.Dup(), MpiNotes(mpi, lambda: self.watch.now())
+        comm, notes = mpi.COMM_WORLD.Dup(), MpiSideChannel(mpi, lambda: self.watch.now())
         self._mpi, self._comm = mpi, comm
         self._exchanges, self._in_flight = 0, set[PairwiseAlltoall]()
         super().__init__(comm.rank, comm.size, notes, (mpi.Exception,), timeout, sentinel)
@@ -68,7 +68,7 @@ class MpiComm(ProcessComm):
         self._complete("alltoall counts", lambda: self._comm.Ialltoall([words, self._mpi.INT64_T], [out, self._mpi.INT64_T]).Test)
         return out
 
-    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> Flight:
+    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
         self._exchanges += 1
         incoming = sum(len(place) for r, place in enumerate(into) if r != self.rank)
         what = f"alltoall {kind} {incoming} bytes"
@@ -84,16 +84,16 @@ class MpiComm(ProcessComm):
                 if letters.wrong:
                     self._end(f"{what}: {letters.wrong}")
 
-        return Flight(lambda: self._attempt(what, letters.done), wait)
+        return TransferHandle(lambda: self._attempt(what, letters.done), wait)
 
     def _split(self, color: int, members: list[int]) -> Comm:
-        return _MpiPart(self, color, members)
+        return _MpiSubComm(self, color, members)
 
     @property
     def cuda_aware(self) -> CudaAware:
         return ask(self._mpi.__file__)
 
-    def start_bytes(self, parts: list[Any], into: list[Any], kind: str) -> Flight:
+    def start_bytes(self, parts: list[Any], into: list[Any], kind: str) -> TransferHandle:
         """Begin an all-to-all of what lies where the MPI library reads it: bytes of one dimension, of agreed lengths; nothing is counted."""
         return self._start_alltoall(parts, into, kind)
 
@@ -107,11 +107,11 @@ class MpiComm(ProcessComm):
             self._comm.Abort(code)
 
 
-class _MpiPart(Part, MpiComm):
+class _MpiSubComm(SubComm, MpiComm):
     """Some of the ranks."""
 
     def __init__(self, whole: MpiComm, color: int, members: list[int]) -> None:
-        Part.__init__(self, whole, members)
+        SubComm.__init__(self, whole, members)
         self._mpi, self._exchanges, self._in_flight = whole._mpi, 0, whole._in_flight
-        with guarded(self.watch.timeout, "the other ranks to split", self._strike):
+        with deadline(self.watch.timeout, "the other ranks to split", self._strike):
             self._comm = whole._comm.Split(color, self.rank)

@@ -20,21 +20,21 @@ MOST_ELEMENTS = 2**30  # in one message; several MPI libraries fail from 2**31 o
 _COUNTING = threading.Lock()
 
 
-class Traffic(NamedTuple):
+class SentCount(NamedTuple):
     """What one rank sent."""
 
     messages: int
     bytes: int
 
 
-class Arrival:
+class PendingAlltoall:
     """What an all-to-all that is under way will bring.
 
     Its parts may not be changed before `wait` has returned, and every arrival is waited for. Some MPI libraries move
     long messages only while the process is inside one of their calls: `done` is such a call.
     """
 
-    def __init__(self, parts: list[np.ndarray], flight: Flight) -> None:
+    def __init__(self, parts: list[np.ndarray], flight: TransferHandle) -> None:
         self._parts, self._flight = parts, flight
 
     def done(self) -> bool:
@@ -47,14 +47,14 @@ class Arrival:
         return self._parts
 
 
-class Flight(NamedTuple):
+class TransferHandle(NamedTuple):
     """How to ask after, and how to wait for, the bytes of an all-to-all."""
 
     done: Callable[[], bool]
     wait: Callable[[], None]
 
 
-LANDED = Flight(lambda: True, lambda: None)
+COMPLETED = TransferHandle(lambda: True, lambda: None)
 
 
 class Primitives(ABC):
@@ -63,7 +63,7 @@ class Primitives(ABC):
     Attributes
     ----------
     rank, size : int
-    tally : dict of kind to Traffic
+    tally : dict of kind to SentCount
         What this rank has sent so far.
     """
 
@@ -73,7 +73,7 @@ class Primitives(ABC):
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self.most_elements = MOST_ELEMENTS
-        self.tally = dict.fromkeys(KINDS, Traffic(0, 0))
+        self.tally = dict.fromkeys(KINDS, SentCount(0, 0))
         self._history = 0  # of the collectives so far, alike on all ranks that took part in the same ones
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Primitives(ABC):
         """The word that each rank has for this one: int64, shape (size,); entry r of `words` goes to rank r."""
 
     @abstractmethod
-    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> Flight:
+    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
         """Begin to fill ``into[r]`` with what rank r sends here, for all other ranks r; bytes, in messages of at most
         `most_elements`. Lengths are agreed, and checked when the messages arrive."""
 
@@ -129,4 +129,4 @@ class Primitives(ABC):
     def _count(self, kind: str, messages: int, sent: int) -> None:
         with _COUNTING:  # communicators of several threads may share a tally
             before = self.tally[kind]
-            self.tally[kind] = Traffic(before.messages + messages, before.bytes + int(sent))
+            self.tally[kind] = SentCount(before.messages + messages, before.bytes + int(sent))

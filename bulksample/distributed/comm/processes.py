@@ -24,7 +24,7 @@ from .watch import Watch
 _GRACE_SECONDS = 5.0  # a collective that a leaving rank has finished may still be on its way to this one
 
 
-class Notes(Protocol):
+class SideChannel(Protocol):
     """Short notes between ranks, beside the collectives: who is where, and who has left. Any thread may read and write."""
 
     def tell_all(self, text: str) -> None:
@@ -65,7 +65,9 @@ class ProcessComm(Comm):
         Names this rank if it ends without a word.
     """
 
-    def __init__(self, rank: int, size: int, notes: Notes, faults: tuple[type[Exception], ...], timeout: float, sentinel: Sentinel) -> None:
+    def __init__(
+        self, rank: int, size: int, notes: SideChannel, faults: tuple[type[Exception], ...], timeout: float, sentinel: Sentinel
+    ) -> None:
         super().__init__(rank, size)
         self._notes, self._faults, self._sentinel = notes, faults, sentinel
         self._top: ProcessComm = self
@@ -112,14 +114,14 @@ class ProcessComm(Comm):
         """Leave together. Also called when the interpreter exits, so that a rank that leaves early is noticed."""
         self.leave(None)
 
-    def leave(self, patience: float | None, reason: str = "") -> bool:
-        """Leave together with all ranks; False if some have not come after `patience` seconds. A reason says what went wrong."""
+    def leave(self, within: float | None, reason: str = "") -> bool:
+        """Leave together with all ranks; False if some have not come after `within` seconds. A reason says what went wrong."""
         if self.closed:
             return True
-        if patience is None:
+        if within is None:
             self._notes.tell_all("left")
             self.watch.wait(self._notes.all_left, "the other ranks to leave")
-        elif not self._all_leave_within(patience, reason):
+        elif not self._all_leave_within(within, reason):
             return False
         self.closed = True
         self._sentinel.say("left")
@@ -149,7 +151,7 @@ class ProcessComm(Comm):
     # ---- waiting
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         return self.watch.timeout
 
     def wait_for(self, what: str, done: Callable[[], bool]) -> None:
@@ -216,7 +218,7 @@ class ProcessComm(Comm):
             self._on_exception(failed.exc_type, failed.exc_value, failed.exc_traceback)
 
 
-class Part(ProcessComm):
+class SubComm(ProcessComm):
     """Some of the ranks. The watch, the notes and the way out are those of all ranks; messages name ranks of the job."""
 
     def __init__(self, whole: ProcessComm, members: list[int]) -> None:
@@ -228,7 +230,7 @@ class Part(ProcessComm):
         self._among = f" among {ranks_in_words(self._members)}" if len(members) < 9 else f" among {len(members)} ranks"
         self.closed = False
 
-    def leave(self, patience: float | None, reason: str = "") -> bool:
+    def leave(self, within: float | None, reason: str = "") -> bool:
         """The ranks of this communicator wait for each other and go on; the job is left by all ranks together."""
         if not self.closed:
             self.barrier()

@@ -20,7 +20,7 @@ def fair_threads(comm: Comm) -> int:
     return max(1, len(mask) // comm.gather_control(place).count(place))
 
 
-class Division(NamedTuple):
+class ThreadBudget(NamedTuple):
     """The threads of a rank; those of each part work at the same time, so they add up to what the rank has."""
 
     sample: int  # for the next bulk; 0: in turn with everything else, on the threads that compute
@@ -32,7 +32,7 @@ class Division(NamedTuple):
         return ", ".join([*ahead, f"{self.compute} compute"]) if ahead else f"{self.compute}, in turn"
 
 
-def divide(threads: int, asked: int | None = None, waits: bool = False) -> Division:
+def divide_threads(threads: int, asked: int | None = None, waits: bool = False) -> ThreadBudget:
     """Divide the threads of a rank between what is used now and what comes next.
 
     Sampling and gathering are about a tenth of a step on a processor. Up to three threads a whole one for them would idle, and compute
@@ -55,8 +55,8 @@ def divide(threads: int, asked: int | None = None, waits: bool = False) -> Divis
     """
     sample = max(1, threads // 8) if asked is None and threads >= 4 else asked or 0
     if waits:
-        return Division(0 if asked == 0 else max(1, sample), 0, threads)
+        return ThreadBudget(0 if asked == 0 else max(1, sample), 0, threads)
     if sample >= threads:
         raise UsageError(f"{sample} of {threads} threads cannot sample and leave one to compute; at most {threads - 1} would fit")
     gather = threads // 8 if sample else 0
-    return Division(sample, gather, threads - sample - gather)
+    return ThreadBudget(sample, gather, threads - sample - gather)

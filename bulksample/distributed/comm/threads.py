@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...errors import PeerLost
-from .base import LANDED, Comm, Flight
+from .base import COMPLETED, Comm, TransferHandle
 
 T = TypeVar("T")
 
@@ -36,8 +36,8 @@ class SerialComm(Comm):
     def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
         return words
 
-    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> Flight:
-        return LANDED
+    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
+        return COMPLETED
 
     def _split(self, color: int, members: list[int]) -> Comm:
         return SerialComm()
@@ -72,7 +72,7 @@ class ThreadComm(Comm):
         self._board, self._meetings = board, 0
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         return self._board.timeout
 
     def _exchange(self, mine: Any, what: str) -> list[Any]:
@@ -110,14 +110,14 @@ class ThreadComm(Comm):
     def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
         return np.array([theirs[self.rank] for theirs in self._exchange(words.copy(), "alltoall counts")], np.int64)
 
-    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> Flight:
+    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
         brought = self._exchange([part.copy() for part in parts], f"alltoall {kind}")
         for r, (theirs, place) in enumerate(zip(brought, into, strict=True)):
             part = theirs[self.rank]
             if len(part) != len(place):
                 raise PeerLost(f"rank {r} sent {len(part)} bytes to rank {self.rank}; {len(place)} were agreed")
             place[:] = part
-        return LANDED
+        return COMPLETED
 
     def _split(self, color: int, members: list[int]) -> Comm:
         first = members[0] == self.rank

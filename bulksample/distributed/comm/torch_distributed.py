@@ -23,11 +23,11 @@ from torch.distributed import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from ...errors import PeerLost, UsageError
-from .base import Comm, Flight
-from .notes_store import StoreNotes
-from .processes import Part, ProcessComm
+from .base import Comm, TransferHandle
+from .processes import ProcessComm, SubComm
 from .sentinel import Sentinel
-from .watch import end_process, guarded
+from .side_channel_store import StoreSideChannel
+from .watch import deadline, end_process
 
 _WORLDS = itertools.count()  # that this process has opened; each has keys of its own in the store
 BACKENDS = {"gloo": "ProcessGroupGloo", "nccl": "ProcessGroupNCCL"}
@@ -83,10 +83,10 @@ class TorchComm(ProcessComm):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: float, sentinel: Sentinel, backend: str = "gloo") -> None:
         self.store, self.backend, self.name, self._splits = store, backend, "all", 0
-        with guarded(timeout, "the other ranks to start", end_process):
+        with deadline(timeout, "the other ranks to start", end_process):
             self._group = process_group(backend, store, self.name, rank, size, timeout + _SECONDS_MORE)
         own = PrefixStore("notes", store.clone() if hasattr(store, "clone") else store)
-        self._store_notes = StoreNotes(own, rank, size, lambda: self.watch.now())
+        self._store_notes = StoreSideChannel(own, rank, size, lambda: self.watch.now())
         super().__init__(rank, size, self._store_notes, (RuntimeError,), timeout, sentinel)
         self._notes.read()
 
@@ -94,7 +94,7 @@ class TorchComm(ProcessComm):
         """A process group of the ranks of this communicator under another back end; collective."""
         self._splits += 1
         name = f"{self.name}.{self._splits}-{backend}"
-        with guarded(self.watch.timeout, f"the other ranks to make a group of {backend}", self._strike):
+        with deadline(self.watch.timeout, f"the other ranks to make a group of {backend}", self._strike):
             return process_group(backend, self.store, name, self.rank, self.size, self.watch.timeout + _SECONDS_MORE)
 
     def _start(self, parts: np.ndarray, lengths: list[int], into: np.ndarray, incoming: list[int]) -> Callable[[], bool]:
@@ -130,7 +130,7 @@ class TorchComm(ProcessComm):
         self._complete(what, lambda: self._start(words, ones, out, ones))
         return out
 
-    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> Flight:
+    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
         """One message to each rank whatever its length: gloo counts bytes in 64 bits."""
         outgoing, incoming = [len(part) for part in parts], [len(place) for place in into]
         outgoing[self.rank] = incoming[self.rank] = 0  # it lies there already
@@ -147,18 +147,18 @@ class TorchComm(ProcessComm):
                 came, place, length = places.pop()
                 place[:length] = came
 
-        return Flight(lambda: self._attempt(what, landed), wait)
+        return TransferHandle(lambda: self._attempt(what, landed), wait)
 
     def _split(self, color: int, members: list[int]) -> Comm:
         self._splits += 1
-        return _TorchPart(self, f"{self.name}.{self._splits}-{color}", members)
+        return _TorchSubComm(self, f"{self.name}.{self._splits}-{color}", members)
 
     def barrier(self) -> None:
         if self.size > 1:
             self._alltoall_words(np.zeros(self.size, np.int64), "barrier")
 
-    def leave(self, patience: float | None, reason: str = "") -> bool:
-        if not super().leave(patience, reason):
+    def leave(self, within: float | None, reason: str = "") -> bool:
+        if not super().leave(within, reason):
             return False
         del self._group  # its threads would be in the way of the interpreter's end
         return True
@@ -186,14 +186,14 @@ class TorchComm(ProcessComm):
         os._exit(code)
 
 
-class _TorchPart(Part, TorchComm):
+class _TorchSubComm(SubComm, TorchComm):
     """Some of the ranks, in a process group of their own."""
 
     def __init__(self, whole: TorchComm, name: str, members: list[int]) -> None:
-        Part.__init__(self, whole, members)
+        SubComm.__init__(self, whole, members)
         self.store, self.backend, self.name, self._splits = whole.store, whole.backend, name, 0
         self._store_notes = whole._store_notes
-        with guarded(self.watch.timeout, "the other ranks to split", self._strike):
+        with deadline(self.watch.timeout, "the other ranks to split", self._strike):
             more = self.watch.timeout + _SECONDS_MORE
             self._group = process_group(self.backend, self.store, name, self.rank, self.size, more)
 

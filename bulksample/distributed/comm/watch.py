@@ -116,7 +116,7 @@ def end_process(report: str) -> None:
 
 
 @contextmanager
-def guarded(timeout: float, what: str, strike: Callable[[str], None] = end_process) -> Iterator[None]:
+def deadline(timeout: float, what: str, strike: Callable[[str], None] = end_process) -> Iterator[None]:
     """A deadline for what cannot be polled, such as the making of a communicator: past it another thread calls `strike`."""
     timer = threading.Timer(timeout, lambda: strike(f"waited {timeout:.0f} s for {what}"))
     timer.daemon = True

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...errors import PeerLost, UsageError
-from .base import KINDS, Comm, Traffic
+from .base import KINDS, Comm, SentCount
 from .cuda_aware import CudaAware, ask
 from .launchers import Launch, launched
 from .mpi import MpiComm
@@ -24,7 +24,7 @@ from .shared_memory import forget_names, sweep
 from .threads import SerialComm
 from .watch import arm, armed
 
-__all__ = ["KINDS", "Comm", "MpiComm", "SerialComm", "Traffic", "abort_world", "cuda_aware", "world"]
+__all__ = ["KINDS", "Comm", "MpiComm", "SentCount", "SerialComm", "abort_world", "cuda_aware", "world"]
 
 OUTSIDE_SECONDS = 30.0  # beyond the deadline, to start and to end: a busy machine takes long over imports and exits
 _TOGETHER_SECONDS = 2.0  # ranks that all refuse the same request get this long to leave in good order

@@ -13,42 +13,42 @@ from ...backends.base import LayerPicks, Picks
 from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR
-from .collectives import Sent, nothing
+from .collectives import GridSent, nothing_sent
 from .sampling import BlockRowCosts
 
 
-class Call(NamedTuple):
+class AdjacencyCall(NamedTuple):
     """A call of a method of `Adjacency`."""
 
     name: str
     arguments: tuple[Any, ...]
 
 
-class Recorder:
+class CallRecorder:
     """An adjacency that writes down what it is asked, in `calls`; the answers are those of the one it was made from."""
 
     def __init__(self, adjacency: Adjacency) -> None:
-        self.adjacency, self.calls = adjacency, list[Call]()
+        self.adjacency, self.calls = adjacency, list[AdjacencyCall]()
         self.n, self.weighted, self.backend = adjacency.n, adjacency.weighted, adjacency.backend
 
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
-        self.calls.append(Call("left_multiply", (q, entries)))
+        self.calls.append(AdjacencyCall("left_multiply", (q, entries)))
         return self.adjacency.left_multiply(q, entries)
 
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
-        self.calls.append(Call("sample_rows", (q, fanout, draw)))
+        self.calls.append(AdjacencyCall("sample_rows", (q, fanout, draw)))
         return self.adjacency.sample_rows(q, fanout, draw)
 
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
-        self.calls.append(Call("sample_layer", (q, entries, power, fanout, draw)))
+        self.calls.append(AdjacencyCall("sample_layer", (q, entries, power, fanout, draw)))
         return self.adjacency.sample_layer(q, entries, power, fanout, draw)
 
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
-        self.calls.append(Call("restrict", (rows, columns, shares)))
+        self.calls.append(AdjacencyCall("restrict", (rows, columns, shares)))
         return self.adjacency.restrict(rows, columns, shares)
 
 
-def predicted(costs: BlockRowCosts, calls: Sequence[Sequence[Call]]) -> Sent:
+def predict_calls(costs: BlockRowCosts, calls: Sequence[Sequence[AdjacencyCall]]) -> GridSent:
     """What every rank sends in the calls that p ranks make, first calls included.
 
     Parameters
@@ -60,7 +60,7 @@ def predicted(costs: BlockRowCosts, calls: Sequence[Sequence[Call]]) -> Sent:
     ValueError
         If one rank makes more calls than another.
     """
-    sent, used = nothing(costs.rows, costs.replication), set[Entries]()
+    sent, used = nothing_sent(costs.rows, costs.replication), set[Entries]()
     for together in zip(*calls, strict=True):
         arguments = [_each_or_one(values) for values in zip(*(call.arguments for call in together), strict=True)]
         sent += getattr(costs, together[0].name)(*arguments)

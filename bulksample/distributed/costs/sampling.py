@@ -42,8 +42,8 @@ from ...rng import Draw, Law
 from ...selection import Selection
 from ...sparse import CSR
 from ..matrix.layout import Layout
-from ..matrix.packets import by_owner
-from .collectives import ID, VALUE, Members, Sent, nothing
+from ..matrix.selection_exchange import split_by_owner
+from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent
 
 
 class BlockRowCosts(ABC):
@@ -76,31 +76,31 @@ class BlockRowCosts(ABC):
         n, dealt, blocks = matrix.shape[0], self.layout.n, self.layout.blocks
         if (dealt, blocks) != (n, self.rows):
             raise UsageError(f"the layout must deal {n} rows to {self.rows} blocks; got {dealt} rows in {blocks}")
-        self.column, self.row = Members("column", self.rows, replication), Members("row", self.rows, replication)
+        self.column, self.row = CollectiveCosts("column", self.rows, replication), CollectiveCosts("row", self.rows, replication)
 
     @abstractmethod
-    def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> Sent:
+    def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> GridSent:
         """What `Adjacency.sample_rows` sends."""
 
     @abstractmethod
-    def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> Sent:
+    def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> GridSent:
         """What `Adjacency.left_multiply` sends."""
 
     @abstractmethod
-    def sample_layer(self, asked: Sequence[Selection], entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> Sent:
+    def sample_layer(self, asked: Sequence[Selection], entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> GridSent:
         """What `Adjacency.sample_layer` sends."""
 
     @abstractmethod
-    def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> Sent:
+    def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> GridSent:
         """What `Adjacency.restrict` sends."""
 
-    def first_use(self, entries: Entries) -> Sent:
+    def first_use(self, entries: Entries) -> GridSent:
         """What the first layer-wise call with these entries adds, once.
 
         Squares need the longest column of A: n counts of 8 bytes go to the owners of their ranges, then one number from each.
         """
         if entries != "squares":
-            return nothing(self.rows, self.replication)
+            return nothing_sent(self.rows, self.replication)
         widths = np.broadcast_to(np.diff(self.layout.bounds), (self.rows, self.replication, self.rows))
         return self.column.alltoall(8 * widths) + self.column.allgather(self._on_grid([8] * self.ranks))
 
@@ -109,7 +109,7 @@ class BlockRowCosts(ABC):
         found = np.array(values, np.int64)
         return found.reshape(self.rows, self.replication, *found.shape[1:])
 
-    def _to_each(self, members: Members, asked: Sequence[Selection]) -> Sent:
+    def _to_each(self, members: CollectiveCosts, asked: Sequence[Selection]) -> GridSent:
         """Every selection whole, to all members."""
         minibatches, rows = (members.to_each(self._on_grid(sizes)) for sizes in ([len(q) for q in asked], [len(q.vertices) for q in asked]))
         return members.selections(minibatches, rows, asked[0].own_names is not None)
@@ -122,24 +122,24 @@ class BlockRowCosts(ABC):
 class OwnerCosts(BlockRowCosts):
     """What `OwnerAdjacency` sends."""
 
-    def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> Sent:
+    def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> GridSent:
         drawn = self._drawn(fanout, draw.law)
         rows, picks = self._by_owner(asked), self._by_owner(asked, [drawn[q.vertices] for q in asked])
         return self._to_owners(asked, rows) + self.column.answers(rows, picks, values=False)
 
-    def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> Sent:
+    def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> GridSent:
         backend, pattern = self.whole.backend, self.whole.matrix.with_values(None)
         kept = [np.diff(backend.restrict(pattern, *pair).pointers) for pair in zip(rows, columns, strict=True)]
         asked, edges = self._by_owner(rows), self._by_owner(rows, kept)
         return self._to_owners(rows, asked) + self._to_each(self.column, columns) + self.column.answers(asked, edges, shares)
 
-    def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> Sent:
+    def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> GridSent:
         return self._sums(asked, entries, most=self.layout.n)
 
-    def sample_layer(self, asked: Sequence[Selection], entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> Sent:
+    def sample_layer(self, asked: Sequence[Selection], entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> GridSent:
         return self._sums(asked, entries, most=self.layout.n if fanout < 0 else fanout + 1)
 
-    def first_use(self, entries: Entries) -> Sent:
+    def first_use(self, entries: Entries) -> GridSent:
         """And the column blocks: a count for each row of block row i and, entry by entry, its part in the columns of block m."""
         matrix, blocks = self.whole.matrix, self.layout.blocks_of
         pair = blocks(matrix.row_of_entry()) * self.rows + blocks(matrix.indices)
@@ -148,7 +148,7 @@ class OwnerCosts(BlockRowCosts):
         sent = super().first_use(entries) + self.column.alltoall(ID * counts) + self.column.alltoall(ID * crossing)
         return sent + self.column.alltoall(VALUE * crossing) if self._stored(entries) else sent
 
-    def _sums(self, asked: Sequence[Selection], entries: Entries, most: int) -> Sent:
+    def _sums(self, asked: Sequence[Selection], entries: Entries, most: int) -> GridSent:
         """Column sums from every range, at most so many of each minibatch."""
         sizes = []
         for q in asked:
@@ -159,7 +159,7 @@ class OwnerCosts(BlockRowCosts):
         minibatches = self.column.to_each(self._on_grid([len(q) for q in asked]))
         return self._to_each(self.column, asked) + self.column.answers(minibatches, self._on_grid(sizes), values=True)
 
-    def _to_owners(self, asked: Sequence[Selection], rows: np.ndarray) -> Sent:
+    def _to_owners(self, asked: Sequence[Selection], rows: np.ndarray) -> GridSent:
         minibatches = self.column.to_each(self._on_grid([len(q) for q in asked]))
         return self.column.selections(minibatches, rows, asked[0].own_names is not None)
 
@@ -199,33 +199,33 @@ class RowsCosts(BlockRowCosts):
         cuts = np.searchsorted(self.works_on, np.arange(replication + 1))
         self.shares = Layout(self.layout.bounds[cuts], self.layout.order, self.layout.position)  # a block for each process column
 
-    def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> Sent:
+    def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> GridSent:
         return self._fetched(asked)
 
-    def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> Sent:
+    def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> GridSent:
         return self._fetched(rows)
 
-    def sample_layer(self, asked: Sequence[Selection], entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> Sent:
+    def sample_layer(self, asked: Sequence[Selection], entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> GridSent:
         return self.left_multiply(asked, entries)
 
-    def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> Sent:
-        sizes = [[self.whole.left_multiply(part, entries).nnz for part in by_owner(q, self.shares).parts] for q in asked]
+    def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> GridSent:
+        sizes = [[self.whole.left_multiply(part, entries).nnz for part in split_by_owner(q, self.shares).parts] for q in asked]
         minibatches = self.row.to_each(self._on_grid([len(q) for q in asked]))
         back = self.row.answers(minibatches, self._on_grid(sizes), values=True)
         return self._to_each(self.row, asked) + self._stages([q.vertices for q in asked], self._stored(entries)) + back
 
-    def _fetched(self, asked: Sequence[Selection]) -> Sent:
+    def _fetched(self, asked: Sequence[Selection]) -> GridSent:
         """To each rank the rows that it names, once each."""
         named = [np.unique(q.vertices) for q in asked]
         ids = self.row.to_each(self._on_grid([len(own) for own in named]))
         rows, entries = (self._on_grid(counts) for counts in self._counted(named, self.shares))
         return self.row.alltoall(ID * ids) + self._stages(named, self.weighted) + self.row.answers(rows, entries, self.weighted)
 
-    def _stages(self, named: Sequence[np.ndarray], values: bool) -> Sent:
+    def _stages(self, named: Sequence[np.ndarray], values: bool) -> GridSent:
         """To all members of a process row the rows that one of them names, or all rows; block row k in its own process column."""
         together = [np.unique(np.concatenate(named[first : first + self.replication])) for first in range(0, self.ranks, self.replication)]
         rows, entries = self._counted([np.arange(self.layout.n)] * self.rows if self.oblivious else together, self.layout)
-        sent = nothing(self.rows, self.replication)
+        sent = nothing_sent(self.rows, self.replication)
         for k, j in enumerate(self.works_on):
             asked, found = np.zeros((2, self.rows, self.replication, self.rows), np.int64)
             asked[:, j, k], found[:, j, k] = rows[:, k], entries[:, k]

@@ -19,7 +19,6 @@ from ...selection import Selection
 from ...sparse import CSR
 from .grid import ProcessGrid
 from .layout import Layout
-from .packets import KIND
 
 
 class BlockRowAdjacency(ABC):
@@ -84,5 +83,5 @@ class BlockRowAdjacency(ABC):
         """Of the whole of A. Collective in the process column: n counts are added up range by range, then one number each."""
         counts = np.bincount(self.block.indices, minlength=self.n)
         column = self.grid.column_comm
-        own = sum(column.alltoall(np.split(counts, self.bounds[1:-1]), KIND))
-        return int(column.allgather(np.array([np.max(own, initial=0)]), KIND).max())
+        own = sum(column.alltoall(np.split(counts, self.bounds[1:-1]), "topology"))
+        return int(column.allgather(np.array([np.max(own, initial=0)]), "topology").max())

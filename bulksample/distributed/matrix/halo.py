@@ -16,12 +16,11 @@ import numpy as np
 
 from ...errors import PeerLost
 from ...sparse import CSR
-from ..comm.base import Arrival, Comm
+from ..comm.base import Comm, PendingAlltoall
 from .layout import Layout
-from .packets import KIND
 
 
-class Messages(Protocol):
+class MessageFormat(Protocol):
     """How rows look on their way between two ranks. The plain form is the rows themselves."""
 
     def pack(self, rows: np.ndarray, peer: int, key: str) -> np.ndarray:
@@ -31,7 +30,7 @@ class Messages(Protocol):
         """The rows, shape (count, width), of what came from a rank."""
 
 
-class PlainMessages:
+class PlainFormat:
     """Rows as they are."""
 
     def pack(self, rows: np.ndarray, peer: int, key: str) -> np.ndarray:
@@ -58,7 +57,7 @@ class Halo:
         The halo rows, owner by owner.
     sources : int32, shape (entries,)
         For each entry of the matrix, the row it aggregates from: own rows are 0 .. m - 1, halo rows m .. m + h - 1.
-    asked : list of int32 arrays
+    requested : list of int32 arrays
         Own rows that each rank has in its halo.
     counts : int64, shape (p,)
         Halo rows that each rank owns.
@@ -77,31 +76,31 @@ class Halo:
         cuts = np.searchsorted(halo, layout.bounds)
         self.vertices, self.counts = layout.vertices(halo), np.diff(cuts)
         self.sources = np.where(away, self.rows + np.searchsorted(halo, places), places - first).astype(np.int32)
-        self.asked = [part - np.int32(first) for part in comm.alltoall(np.split(halo, cuts[1:-1]), KIND)]
-        for peer, part in enumerate(self.asked):
+        self.requested = [part - np.int32(first) for part in comm.alltoall(np.split(halo, cuts[1:-1]), "topology")]
+        for peer, part in enumerate(self.requested):
             if len(part) and not 0 <= part.min() <= part.max() < self.rows:
                 raise PeerLost(f"rank {comm.rank} was asked by rank {peer} for rows that it does not hold")
 
-    def start(self, own: np.ndarray, messages: Messages, key: str) -> HaloFlight:
+    def start(self, own: np.ndarray, messages: MessageFormat, key: str) -> HaloExchange:
         """Begin to send own rows, shape (m, f), to where they are in the halo; collective. `wait` brings the halo rows, (h, f)."""
-        parts = [own[asked] for asked in self.asked]
-        return HaloFlight(self, parts, self.counts, messages, key)
+        parts = [own[asked] for asked in self.requested]
+        return HaloExchange(self, parts, self.counts, messages, key)
 
-    def start_back(self, halo: np.ndarray, messages: Messages, key: str) -> HaloFlight:
-        """Begin to send what belongs to halo rows, shape (h, f), to their owners; collective. `added` brings the sums."""
+    def start_back(self, halo: np.ndarray, messages: MessageFormat, key: str) -> HaloExchange:
+        """Begin to send what belongs to halo rows, shape (h, f), to their owners; collective. `wait_sum` brings the sums."""
         parts = np.split(halo, np.cumsum(self.counts)[:-1])
-        return HaloFlight(self, parts, np.array([len(asked) for asked in self.asked]), messages, key)
+        return HaloExchange(self, parts, np.array([len(asked) for asked in self.requested]), messages, key)
 
 
-class HaloFlight:
+class HaloExchange:
     """Rows on their way from every rank to every other."""
 
-    def __init__(self, halo: Halo, parts: Sequence[np.ndarray], counts: np.ndarray, messages: Messages, key: str) -> None:
+    def __init__(self, halo: Halo, parts: Sequence[np.ndarray], counts: np.ndarray, messages: MessageFormat, key: str) -> None:
         self._halo, self._counts, self._messages, self._key = halo, counts, messages, key
         self._width = parts[0].shape[1]
         self._dtype = parts[0].dtype
         packed = [messages.pack(np.ascontiguousarray(rows), peer, key) for peer, rows in enumerate(parts)]
-        self._arrival: Arrival = halo.comm.start_alltoall(packed, "activations")
+        self._arrival: PendingAlltoall = halo.comm.start_alltoall(packed, "activations")
 
     def parts(self) -> list[np.ndarray]:
         """The rows that came from each rank, in rank order."""
@@ -112,9 +111,9 @@ class HaloFlight:
         """The rows that came, owner by owner."""
         return np.concatenate(self.parts())
 
-    def added(self) -> np.ndarray:
+    def wait_sum(self) -> np.ndarray:
         """For each own row, the sum of what came for it, in rank order: shape (m, f)."""
         total = np.zeros((self._halo.rows, self._width), self._dtype)
-        for asked, rows in zip(self._halo.asked, self.parts(), strict=True):
+        for asked, rows in zip(self._halo.requested, self.parts(), strict=True):
             total[asked] += rows  # no rank asks for a row twice
         return total

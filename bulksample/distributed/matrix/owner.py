@@ -22,7 +22,16 @@ from ..comm.base import Comm
 from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
 from .layout import Layout
-from .packets import KIND, by_owner, exchange_rows, exchange_selections, in_order, placed, pointers, side_by_side, stacked
+from .selection_exchange import (
+    exchange_ragged_rows,
+    exchange_selections,
+    in_request_order,
+    merge_columns,
+    row_pointers,
+    split_by_owner,
+    stack_selections,
+    to_places,
+)
 
 
 class OwnerAdjacency(BlockRowAdjacency):
@@ -35,29 +44,31 @@ class OwnerAdjacency(BlockRowAdjacency):
 
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
         """Per row 4 bytes go (8 where rows are named), 4 and 4 per pick come back."""
-        routed = by_owner(q, self.layout)
+        routed = split_by_owner(q, self.layout)
         asked = exchange_selections(self._column, routed.parts)
-        picks = self.backend.sample_rows(self.block, placed(stacked(asked), self.layout, self.first), check_fanout(fanout), draw)
-        answers = exchange_rows(self._column, [len(part.vertices) for part in asked], picks.pointers, [picks.columns])
-        return Picks(*in_order(routed.order, answers))
+        picks = self.backend.sample_rows(
+            self.block, to_places(stack_selections(asked), self.layout, self.first), check_fanout(fanout), draw
+        )
+        answers = exchange_ragged_rows(self._column, [len(part.vertices) for part in asked], picks.pointers, [picks.columns])
+        return Picks(*in_request_order(routed.order, answers))
 
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
         """Rows go to their owners, columns to all members of the process column; 4 bytes an edge come back, 12 with shares."""
-        routed = by_owner(rows, self.layout)
+        routed = split_by_owner(rows, self.layout)
         asked = exchange_selections(self._column, routed.parts)
-        selected = stacked(exchange_selections(self._column, [columns] * self._column.size))
-        kept = self.local.restrict(placed(stacked(asked), self.layout, self.first), selected, shares)
+        selected = stack_selections(exchange_selections(self._column, [columns] * self._column.size))
+        kept = self.local.restrict(to_places(stack_selections(asked), self.layout, self.first), selected, shares)
         entries = [kept.columns] if kept.shares is None else [kept.columns, kept.shares]
-        answers = exchange_rows(self._column, [len(part.vertices) for part in asked], kept.pointers, entries)
-        ends, *found = in_order(routed.order, answers)
+        answers = exchange_ragged_rows(self._column, [len(part.vertices) for part in asked], kept.pointers, entries)
+        ends, *found = in_request_order(routed.order, answers)
         return Kept(ends, found[0], found[1] if shares else None)
 
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
         """The frontier goes to all members of the process column; 12 bytes per entry of the product come back."""
         asked, product = self._multiply_own_range(q, entries)
         columns = self._own[product.indices]
-        answers = exchange_rows(self._column, [len(part) for part in asked], product.indptr, [columns, product.entries()])
-        ends, found, values = side_by_side(answers)
+        answers = exchange_ragged_rows(self._column, [len(part) for part in asked], product.indptr, [columns, product.entries()])
+        ends, found, values = merge_columns(answers)
         return CSR(ends, found, values, (len(q), self.n))
 
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
@@ -70,8 +81,8 @@ class OwnerAdjacency(BlockRowAdjacency):
         near = self.backend.smallest_keys(product.indptr, columns, weights, -1 if fanout < 0 else fanout + 1, ids, draw)
         row = np.repeat(np.arange(len(ids)), np.diff(near.pointers))
         place = np.searchsorted(product.row_of_entry() * self.n + columns, row * self.n + near.columns)
-        answers = exchange_rows(self._column, [len(part) for part in asked], near.pointers, [near.columns, sums[place]])
-        ends, found, values = side_by_side(answers)
+        answers = exchange_ragged_rows(self._column, [len(part) for part in asked], near.pointers, [near.columns, sums[place]])
+        ends, found, values = merge_columns(answers)
         return self.backend.smallest_keys(ends, found, race_weights(values, power), fanout, q.minibatches, draw)
 
     @property
@@ -81,7 +92,7 @@ class OwnerAdjacency(BlockRowAdjacency):
     def _multiply_own_range(self, q: Selection, entries: Entries) -> tuple[list[Selection], CSR]:
         """Who asked, and Q A[:, own range] for all of them, columns counted within the range."""
         asked = exchange_selections(self._column, [q] * self._column.size)
-        return asked, self.backend.spgemm(placed(stacked(asked), self.layout).per_minibatch(), self._columns_of(entries))
+        return asked, self.backend.spgemm(to_places(stack_selections(asked), self.layout).per_minibatch(), self._columns_of(entries))
 
     def _columns_of(self, entries: Entries) -> CSR:
         """A[:, own range] with those entries; made at the first call, which is collective."""
@@ -100,9 +111,9 @@ class OwnerAdjacency(BlockRowAdjacency):
         counts = [np.bincount(row[a:b], minlength=rows.shape[0]).astype(np.int32) for a, b in pairwise(cuts)]
 
         def move(array: np.ndarray) -> np.ndarray:
-            return np.concatenate(self._column.alltoall([array[a:b] for a, b in pairwise(cuts)], KIND))
+            return np.concatenate(self._column.alltoall([array[a:b] for a, b in pairwise(cuts)], "topology"))
 
-        ends = pointers(np.concatenate(self._column.alltoall(counts, KIND)))
+        ends = row_pointers(np.concatenate(self._column.alltoall(counts, "topology")))
         values = None if rows.values is None else move(rows.values[order])
         width = int(self.bounds[self.grid.row + 1]) - self.first
         return CSR(ends, move(columns), values, (self.n, width))

@@ -21,7 +21,7 @@ from ...data.random_words import Words
 from ...errors import BackendUnavailable, DataError, UsageError
 from ...sparse import CSR, MAX_VERTICES, frozen
 
-KINDS = ("block", "random", "metis", "super")
+PARTITIONERS = ("block", "random", "metis", "super")
 _CLUSTERS_PER_PART = 16
 _DEAL_VERTICES, _DEAL_CLUSTERS = 100, 101  # stages of Purpose.GENERATE that no recipe of data/ uses
 
@@ -115,7 +115,7 @@ class Partition:
 
 
 def make(kind: str, adjacency: CSR, parts: int, seed: int, clusters: int | None = None) -> Partition:
-    """A partition of one of KINDS; 16 clusters for each part of ``super`` unless given. Raises `UsageError` for another kind."""
+    """A partition of one of PARTITIONERS; 16 clusters for each part of ``super`` unless given. Raises `UsageError` for another kind."""
     n = adjacency.shape[0]
     if kind == "block":
         return block_rows(n, parts)
@@ -125,7 +125,7 @@ def make(kind: str, adjacency: CSR, parts: int, seed: int, clusters: int | None 
         return metis(adjacency, parts, seed)
     if kind == "super":
         return super_nodes(adjacency, parts, clusters or _CLUSTERS_PER_PART * parts, seed)
-    raise UsageError(f"a partition must be one of {', '.join(KINDS)}; got {kind!r}")
+    raise UsageError(f"a partition must be one of {', '.join(PARTITIONERS)}; got {kind!r}")
 
 
 def block_bounds(n: int, parts: int) -> np.ndarray:

@@ -24,11 +24,11 @@ from ...backends.base import Backend, LayerPicks, Picks, check_fanout
 from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR
-from ..comm.base import Arrival
+from ..comm.base import PendingAlltoall
 from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
 from .layout import Layout
-from .packets import KIND, exchange_rows, exchange_selections, placed, pointers, stacked
+from .selection_exchange import exchange_ragged_rows, exchange_selections, row_pointers, stack_selections, to_places
 
 
 class RowsAdjacency(BlockRowAdjacency):
@@ -46,7 +46,7 @@ class RowsAdjacency(BlockRowAdjacency):
 
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
         members = exchange_selections(self.grid.row_comm, [q] * self.grid.replication)
-        q_row = placed(stacked(members), self.layout)
+        q_row = to_places(stack_selections(members), self.layout)
         products = [self._empty(len(q_row))]
         for first, needed, rows in self._stages(np.unique(q_row.vertices), self.with_entries(entries)):
             here = (q_row.vertices >= first) & (q_row.vertices <= (needed[-1] if len(needed) else -1))
@@ -54,8 +54,8 @@ class RowsAdjacency(BlockRowAdjacency):
             q_k = CSR.from_edges(q_row.minibatch_of_row()[here], places, (len(q_row), len(needed)))
             products.append(self.backend.spgemm(q_k, rows))
         own = _sum(products)
-        answers = exchange_rows(self.grid.row_comm, [len(member) for member in members], own.indptr, [own.indices, own.entries()])
-        shares = [CSR(pointers(counts), columns, values, (len(q), self.n)) for counts, columns, values in answers]
+        answers = exchange_ragged_rows(self.grid.row_comm, [len(member) for member in members], own.indptr, [own.indices, own.entries()])
+        shares = [CSR(row_pointers(counts), columns, values, (len(q), self.n)) for counts, columns, values in answers]
         return _sum(shares)
 
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
@@ -76,17 +76,17 @@ class RowsAdjacency(BlockRowAdjacency):
         """The distinct rows of A that this rank named, by place, and where each named row stands among them."""
         row_comm = self.grid.row_comm
         own, places = np.unique(self.layout.places(vertices), return_inverse=True)
-        wanted = row_comm.alltoall([own] * row_comm.size, KIND)
+        wanted = row_comm.alltoall([own] * row_comm.size, "topology")
         fetched = [(np.empty(0, np.int32), CSR(np.zeros(1, np.int64), np.empty(0, np.int32), self._no_values(), (0, self.n)))]
         fetched += [(needed, rows) for _, needed, rows in self._stages(np.unique(np.concatenate(wanted)), self.block)]
         ids, rows = np.concatenate([needed for needed, _ in fetched]), _stacked_rows([part for _, part in fetched])
         for_each = [np.flatnonzero(np.isin(ids, asked, assume_unique=True)).astype(np.int32) for asked in wanted]
         sent = self.backend.extract_rows(rows, np.concatenate(for_each))
         entries = [sent.indices] if sent.values is None else [sent.indices, sent.values]
-        answers = exchange_rows(row_comm, [len(part) for part in for_each], sent.indptr, entries)
+        answers = exchange_ragged_rows(row_comm, [len(part) for part in for_each], sent.indptr, entries)
         counts, *arrays = (np.concatenate(part) for part in zip(*answers, strict=True))  # columns of the grid ascend, so ids do
         values = arrays[1] if self.weighted else None
-        return CSR(pointers(counts), arrays[0], values, (len(own), self.n)), places
+        return CSR(row_pointers(counts), arrays[0], values, (len(own), self.n)), places
 
     def _stages(self, ids: np.ndarray, block: CSR) -> Iterator[tuple[int, np.ndarray, CSR]]:
         """For each block column of this process column: its first place, those of `ids` in it, and their rows of A."""
@@ -96,12 +96,12 @@ class RowsAdjacency(BlockRowAdjacency):
             needed, arrivals = waiting.pop()
             waiting += [self._start(following, ids, block) for following in stages[t + 1 : t + 2]]
             counts, columns, *values = (arrival.wait()[k] for arrival in arrivals)
-            rows = CSR(pointers(counts), columns, values[0] if values else None, (len(counts), self.n))
+            rows = CSR(row_pointers(counts), columns, values[0] if values else None, (len(counts), self.n))
             if self.oblivious:
                 rows = self.backend.extract_rows(rows, needed - np.int32(self.bounds[k]))
             yield int(self.bounds[k]), needed, rows
 
-    def _start(self, k: int, ids: np.ndarray, block: CSR) -> tuple[np.ndarray, list[Arrival]]:
+    def _start(self, k: int, ids: np.ndarray, block: CSR) -> tuple[np.ndarray, list[PendingAlltoall]]:
         """Ask the holder of block row k for rows; where that is this rank, send what everyone asked for."""
         column, grid = self.grid.column_comm, self.grid
         needed = ids[np.searchsorted(ids, self.bounds[k]) : np.searchsorted(ids, self.bounds[k + 1])].astype(np.int32)
@@ -110,15 +110,15 @@ class RowsAdjacency(BlockRowAdjacency):
             asked = [np.arange(block.shape[0], dtype=np.int32) if grid.row == k else nothing] * column.size
         else:
             local = needed - np.int32(self.bounds[k])
-            asked = column.alltoall([local if i == k else nothing for i in range(column.size)], KIND)
+            asked = column.alltoall([local if i == k else nothing for i in range(column.size)], "topology")
         sent = self.backend.extract_rows(block, np.concatenate(asked))
         cuts = np.cumsum([0, *[len(part) for part in asked]])
         pieces = [np.diff(sent.indptr).astype(np.int32)[a:b] for a, b in pairwise(cuts)]
-        arrivals = [column.start_alltoall(pieces, KIND)]
+        arrivals = [column.start_alltoall(pieces, "topology")]
         for array in (sent.indices, sent.values):
             if array is not None:
                 ends = sent.indptr[cuts]
-                arrivals.append(column.start_alltoall([array[a:b] for a, b in pairwise(ends)], KIND))
+                arrivals.append(column.start_alltoall([array[a:b] for a, b in pairwise(ends)], "topology"))
         return needed, arrivals
 
     def _empty(self, rows: int) -> CSR:
@@ -141,4 +141,4 @@ def _stacked_rows(parts: list[CSR]) -> CSR:
     """Matrices of one width, one below the other."""
     values = None if parts[0].values is None else np.concatenate([part.entries() for part in parts])
     counts = np.concatenate([part.degrees for part in parts])
-    return CSR(pointers(counts), np.concatenate([part.indices for part in parts]), values, (len(counts), parts[0].shape[1]))
+    return CSR(row_pointers(counts), np.concatenate([part.indices for part in parts]), values, (len(counts), parts[0].shape[1]))

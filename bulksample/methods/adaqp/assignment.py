@@ -61,7 +61,7 @@ class Assignment:
         self, comm: Comm, rounded: RoundedMessages, halo: Halo, weights: Weights, links: Links, trade: float = 0.5, uniform: bool = False
     ) -> None:  # fmt: skip
         self._comm, self._rounded, self._weights, self._links, self._trade, self._uniform = comm, rounded, weights, links, trade, uniform
-        self._counts = comm.allgather(np.array([len(asked) for asked in halo.asked]), "control")
+        self._counts = comm.allgather(np.array([len(asked) for asked in halo.requested]), "control")
         self._keys, self._now, self._next, self._due = list[str](), Tables(), Future[Tables](), -1
         self.made = 0
 

@@ -22,7 +22,7 @@ from ... import backends
 from ...config.train import TrainConfig
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.codec import codec_named
-from ...distributed.matrix.halo import Messages, PlainMessages
+from ...distributed.matrix.halo import MessageFormat, PlainFormat
 from ...errors import UsageError
 from ...rng import Purpose, Stream
 from ...views.view import View
@@ -50,10 +50,10 @@ class AdaQP(Full):
         self._rounded: RoundedMessages | None = None
         self._assignment: Assignment | None = None
 
-    def messages(self, comm: Comm) -> Messages:
+    def messages(self, comm: Comm) -> MessageFormat:
         config = self.config
         if config.bits == "32":
-            return PlainMessages()
+            return PlainFormat()
         if config.bits == "16":
             return CodedMessages(codec_named("bf16"))
         self._rounded = RoundedMessages(
@@ -67,7 +67,7 @@ class AdaQP(Full):
         if self._rounded is None:
             return view
         halo, own = self.rows.halo, self.rows.vertices
-        self._rounded.names = Names([own[asked] for asked in halo.asked], np.split(halo.vertices, np.cumsum(halo.counts)[:-1]))
+        self._rounded.names = Names([own[asked] for asked in halo.requested], np.split(halo.vertices, np.cumsum(halo.counts)[:-1]))
         if config.bits in ("uniform", "adaptive"):
             weights = coefficients(self.rows, config.model == "gcn", config.noise_weights, comm)
             links, uniform = links_of(config.links, comm), config.bits == "uniform"

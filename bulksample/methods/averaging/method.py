@@ -54,7 +54,7 @@ class Averaging(Method):
 
     Attributes
     ----------
-    deal : one of dist.partition.KINDS
+    deal : one of dist.partition.PARTITIONERS
         How vertices are dealt to parts, unless a file says so.
     judge : WholeView
         The whole graph; on the server alone.
@@ -71,7 +71,7 @@ class Averaging(Method):
                 raise UsageError(f"trainers of {self.name!r} send nothing but weights; got {name} {given}: {fits} would fit")
         if config.device_comm in ("nccl", "mpi"):
             raise UsageError(f"weights are averaged over the host; got device_comm {config.device_comm}: auto or host would fit")
-        if config.partition in partitions.KINDS[1:]:
+        if config.partition in partitions.PARTITIONERS[1:]:
             raise UsageError(f"the method {self.name!r} deals vertices itself; got partition {config.partition}: a file would fit")
 
     # ---- the graph

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ...distributed.comm.primitives import Traffic
+from ...distributed.comm.primitives import SentCount
 from ...errors import PeerLost
 from .frames import HEAD_BYTES, BadFrame, Frame, Kind, Line
 
@@ -81,7 +81,7 @@ class Roster:
         Trainers that came, that were lost, and answers that were not waited for.
     answer_bytes : int
         Of an answer.
-    traffic : dict of kind to Traffic
+    traffic : dict of kind to SentCount
         Frames of both directions: payloads of weights are "model", those of MEMBERS "topology", all else and the headers "control".
     """
 
@@ -93,7 +93,7 @@ class Roster:
         self._welcome, self._now, self._grace, self._timeout, self._quiet = welcome, now, grace, timeout, quiet
         self._members: list[Member] = []
         self._vacant = dict.fromkeys(range(parts), time.monotonic())  # parts that nobody has, and since when
-        self.answer_bytes, self.traffic = _HELLO_BYTES, dict.fromkeys(("model", "topology", "control"), Traffic(0, 0))
+        self.answer_bytes, self.traffic = _HELLO_BYTES, dict.fromkeys(("model", "topology", "control"), SentCount(0, 0))
         self.round = self.joined = self.lost = self.late = 0
 
     @property
@@ -271,7 +271,7 @@ class Roster:
         kind = {Kind.PUSH: "model", Kind.ANSWER: "model", Kind.MEMBERS: "topology"}.get(frame.kind, "control")
         for what, messages, size in ((kind, 1, len(frame.payload)), ("control", 0, HEAD_BYTES)):
             before = self.traffic[what]
-            self.traffic[what] = Traffic(before.messages + messages, before.bytes + size)
+            self.traffic[what] = SentCount(before.messages + messages, before.bytes + size)
 
     def _say(self, what: str) -> None:
         if not self._quiet:

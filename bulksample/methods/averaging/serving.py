@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from ...config.train import TrainConfig
-from ...distributed.comm.base import Comm, Traffic
+from ...distributed.comm.base import Comm, SentCount
 from ...distributed.comm.launchers import PREFIXES
 from ...errors import PeerLost, UsageError
 from ...training.batches import BatchSource, WholeGraphSource
@@ -57,7 +57,7 @@ class Serving(Participant):
         self._starts = config.listen.endswith(":0")
         self._children: list[subprocess.Popen[bytes]] = []
         self._roster: Roster | None = None
-        self._counted: dict[str, Traffic] = {}
+        self._counted: dict[str, SentCount] = {}
         self.rounds: list[dict[str, Any]] = []
         self._dealt_again = 0
         if self._starts and source is None:
@@ -174,7 +174,7 @@ class Serving(Participant):
         """Tell the tally of this process what travelled since the last call."""
         assert self._roster is not None
         for kind, now in self._roster.traffic.items():
-            before = self._counted.get(kind, Traffic(0, 0))
+            before = self._counted.get(kind, SentCount(0, 0))
             self._comm.count(kind, now.messages - before.messages, now.bytes - before.bytes)
         self._counted = dict(self._roster.traffic)
 

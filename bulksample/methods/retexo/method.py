@@ -32,7 +32,7 @@ from torch import nn
 from ...config.train import TrainConfig
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.codec import codec_named
-from ...distributed.matrix.halo import PlainMessages
+from ...distributed.matrix.halo import PlainFormat
 from ...errors import UsageError
 from ...evaluation.evaluate import accuracies, judged
 from ...nn.aggregate import SparseRows
@@ -115,7 +115,7 @@ class Retexo(Full):
         part.eval()
         own = self.export(part, part.rows(self.input))
         part.train()
-        halo = self.rows.halo.start(own.contiguous().cpu().numpy(), PlainMessages(), "export").wait()
+        halo = self.rows.halo.start(own.contiguous().cpu().numpy(), PlainFormat(), "export").wait()
         return FrozenInput(self.rows, torch.cat([own, torch.from_numpy(halo).to(own.device)]))
 
     def export(self, part: Stage, z: torch.Tensor) -> torch.Tensor:

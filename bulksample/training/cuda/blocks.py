@@ -19,7 +19,6 @@ from ...backends.cuda.draws import Drawn, Rows, draw_rows
 from ...backends.cuda.numbers import Held, Numbering
 from ...backends.hops import Expansion
 from ...distributed.matrix.owner import OwnerAdjacency
-from ...distributed.matrix.packets import KIND
 from ...errors import PeerLost
 from ...rng import Draw
 from ...selection import Selection
@@ -29,7 +28,7 @@ from .tensors import TensorComm
 
 
 class Routed(NamedTuple):
-    """The rows of a frontier, owner by owner; see `distributed.matrix.packets.Routed`."""
+    """The rows of a frontier, owner by owner; see `distributed.matrix.selection_exchange.RoutedSelection`."""
 
     order: torch.Tensor  # int64, shape (R,)
     rows: list[int]  # of each owner
@@ -77,13 +76,13 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         vertices = card.tensor(frontier.vertices)[: frontier.size]
         routed = self._routed(vertices, card.tensor(frontier.pointers), len(minibatches))
         tables = torch.stack([minibatches.expand_as(routed.sizes), routed.sizes], dim=2)
-        table, _ = over.start_alltoall(list(tables), KIND).whole()
-        asked, askers = over.start_alltoall(vertices[routed.order][:, None].split(routed.rows), KIND).whole()
+        table, _ = over.start_alltoall(list(tables), "topology").whole()
+        asked, askers = over.start_alltoall(vertices[routed.order][:, None].split(routed.rows), "topology").whole()
         picks = draw_rows(card.kernels, card.kernels.matrix(self.block), self._own_rows(table, asked[:, 0]), fanout, draw)
         pointers = card.tensor(picks.pointers)
         ends = pointers[torch.tensor([0, *accumulate(askers)], device=pointers.device)].tolist()
         sent = card.tensor(picks.columns)[: ends[-1]].split([b - a for a, b in pairwise(ends)])
-        counts, columns = over.start_alltoall(pointers.diff().int().split(askers), KIND), over.start_alltoall(sent, KIND)
+        counts, columns = over.start_alltoall(pointers.diff().int().split(askers), "topology"), over.start_alltoall(sent, "topology")
         return Drawn(*map(card.array, _in_order(routed.order, counts.whole()[0], columns.whole()[0])))
 
     def _routed(self, vertices: torch.Tensor, pointers: torch.Tensor, k: int) -> Routed:
@@ -106,7 +105,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
 
 
 def _in_order(order: torch.Tensor, counts: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Answers to routed rows in the order of the frontier; see `distributed.matrix.packets.in_order`."""
+    """Answers to routed rows in the order of the frontier; see `distributed.matrix.selection_exchange.in_request_order`."""
     own, start = counts.new_empty(len(order), dtype=torch.int64), counts.new_empty(len(order), dtype=torch.int64)
     own[order], start[order] = counts.long(), _pointers(counts)[:-1]
     ends, entry = _pointers(own), torch.arange(len(columns), device=columns.device)

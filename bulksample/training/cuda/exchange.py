@@ -1,8 +1,8 @@
-"""Features in block rows on the devices of a process column, which fetch them from each other; what `distributed.matrix.exchange` says, in tensors.
+"""Features in block rows on the devices of a process column, which fetch them from each other; what `distributed.matrix.feature_exchange` says, in tensors.
 
     X = decode(encode(H[vertices]))        H: n x f, rank i holds rows bounds[i] .. bounds[i+1] - 1
 
-Ids, rows and counts are those of `distributed.matrix.exchange.RowExchange`, which is where the cache is filled and what it was told is compared.
+Ids, rows and counts are those of `distributed.matrix.feature_exchange.RowExchange`, which is where the cache is filled and what it was told is compared.
 The host waits for what is asked of a rank, and for three numbers of its own; rows it never sees.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...distributed.matrix.exchange import RowExchange
+from ...distributed.matrix.feature_exchange import RowExchange
 from ...errors import PeerLost, UsageError
 from ...views.features import ExchangedFeatures, FeatureSource, Fetching
 from .cuda_context import CudaContext
@@ -48,7 +48,7 @@ class DeviceExchange(FeatureSource):
         exchange, layout = source.exchange, source.layout
         assert isinstance(exchange, RowExchange)
         self._card, self._source, self._of, self._over, self.width = card, source, exchange, over, source.width
-        block = exchange.as_held()
+        block = exchange.encoded_rows()
         self._rows, self._type = HeldRows(card, block, np.zeros(len(block), np.int64), free), TRAVEL_AS[exchange.codec.name]
         self.held = self._rows.held
         self._bounds = card.put(exchange.bounds.astype(np.int32))

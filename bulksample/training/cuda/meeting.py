@@ -47,11 +47,11 @@ def group_of(comm: Comm, backend: str) -> Any:
     from torch.distributed import TCPStore
 
     host = meeting_place(comm.gather_control([socket.gethostname(), os.environ.get("MASTER_ADDR", "")]))
-    options: dict[str, Any] = {"timeout": timedelta(seconds=comm.patience), "wait_for_workers": False}
+    options: dict[str, Any] = {"timeout": timedelta(seconds=comm.timeout), "wait_for_workers": False}
     store = TCPStore(host, 0, comm.size, True, **options) if comm.rank == 0 else None
     port = comm.gather_control(store.port if store else 0)[0]
     there = store or TCPStore(host, port, comm.size, False, **options)
-    return process_group(backend, there, backend, comm.rank, comm.size, comm.patience + _GROUP_SECONDS_MORE)
+    return process_group(backend, there, backend, comm.rank, comm.size, comm.timeout + _GROUP_SECONDS_MORE)
 
 
 def meeting_place(ranks: list[list[str]]) -> str:

@@ -221,7 +221,7 @@ def over_devices(comm: Comm, where: torch.device, asked: str) -> TensorComm:
 def _announced(comm: Comm, parts: Sequence[torch.Tensor], kind: str) -> list[int]:
     """How much each rank has for this one; see `Comm.announce`."""
     shape, row = tuple(parts[0].shape[1:]), parts[0].element_size() * parts[0].shape[1:].numel()
-    counts: list[int] = comm.announce([len(part) for part in parts], kind, f"{parts[0].dtype} {shape}", row).tolist()
+    counts: list[int] = comm.exchange_counts([len(part) for part in parts], kind, f"{parts[0].dtype} {shape}", row).tolist()
     return counts
 
 

@@ -9,7 +9,7 @@ import pytest
 from launch import ROOT, run_ranks
 
 from bulksample import PeerLost, UsageError
-from bulksample.distributed.comm.base import KINDS, Traffic
+from bulksample.distributed.comm.base import KINDS, SentCount
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.comm.world import SerialComm
 
@@ -38,7 +38,7 @@ def exercise(comm, cases=8):
             assert got[q].shape == parts[q][r].shape
             assert (got[q] == parts[q][r]).all()
         away = [part.nbytes for q, part in enumerate(parts[r]) if q != r]
-        sent = {kind: Traffic(*(np.array(comm.tally[kind]) - before[kind])) for kind in KINDS}
+        sent = {kind: SentCount(*(np.array(comm.tally[kind]) - before[kind])) for kind in KINDS}
         assert sent.pop("activations") == (np.count_nonzero(away), sum(away))
         assert sent.pop("control") == (p - 1, 8 * (p - 1))
         assert set(sent.values()) == {(0, 0)}
@@ -98,8 +98,7 @@ def test_alone():
 
 @pytest.mark.parametrize("p", [2, 3, 4])
 def test_over_mpi(p):
-    code = f"""
-import sys; sys.path.insert(0, {__file__.rsplit("/", 1)[0]!r})
+    code = """
 from test_alltoall import exercise, exercise_split, overlap
 from bulksample.distributed.comm.world import world
 with world(20) as comm:
@@ -239,7 +238,7 @@ def test_a_rank_that_leaves_is_missed_by_its_own_column_only():
 
 
 def test_what_cannot_be_polled_has_a_deadline_too():
-    code = "import time; from bulksample.distributed.comm.watch import guarded\nwith guarded(0.2, 'the others'): time.sleep(30)"
+    code = "import time; from bulksample.distributed.comm.watch import deadline\nwith deadline(0.2, 'the others'): time.sleep(30)"
     command = [sys.executable, "-c", code]
     ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=20, check=False)
     assert ended.returncode == 75

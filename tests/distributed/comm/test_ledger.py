@@ -67,7 +67,7 @@ def test_the_busiest_rank_is_the_one_that_sends_most():
 
 def test_bytes_of_the_sampling_thread_are_training():
     def body(comm):
-        sampling = comm.apart()
+        sampling = comm.duplicate()
         ledger = Ledger(comm, sampling)
         sampling.allreduce(np.zeros(5, np.int32), "topology")
         return ledger.take()

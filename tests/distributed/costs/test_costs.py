@@ -1,6 +1,5 @@
 """Predicted messages and bytes are those that were sent: equal, for every policy, sampler, grid and layout."""
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,38 +12,38 @@ from zoo import ZOO, random_matrix
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, backends, samplers
 from bulksample.data import store
-from bulksample.distributed.comm.base import KINDS, Traffic
+from bulksample.distributed.comm.base import KINDS, SentCount
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.call_recorder import Recorder, predicted
-from bulksample.distributed.costs.collectives import by_rank
-from bulksample.distributed.costs.features import fetched, kept, opened
-from bulksample.distributed.costs.opening import grid_made, layout_dealt, seeds_gathered
+from bulksample.distributed.costs.call_recorder import CallRecorder, predict_calls
+from bulksample.distributed.costs.collectives import tallies
+from bulksample.distributed.costs.feature_fetch import predict_cache, predict_fetch, predict_opening
 from bulksample.distributed.costs.published import published_words
 from bulksample.distributed.costs.sampling import costs_of
+from bulksample.distributed.costs.startup import grid_made, layout_broadcast, seeds_gathered
 from bulksample.distributed.matrix import partition
-from bulksample.distributed.matrix.exchange import RowExchange
+from bulksample.distributed.matrix.feature_exchange import RowExchange
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import Layout
-from bulksample.distributed.matrix.opening import Placement, open_for_sampling
+from bulksample.distributed.matrix.open_graph import Placement, open_for_sampling
 
 GRIDS = [(1, 1), (2, 1), (3, 3), (4, 2), (6, 3), (8, 2)]
-NOTHING = dict.fromkeys(KINDS, Traffic(0, 0))
+NOTHING = dict.fromkeys(KINDS, SentCount(0, 0))
 BACKEND = backends.make("auto", 1)
 
 
 def foreseen(sampler, policy, matrix, lists, p, c, layout=None, bulk=MINIBATCHES):
     """What `epoch` sends on every rank, the making of the grid included."""
-    recorders = [Recorder(LocalAdjacency(matrix, BACKEND)) for _ in range(p)]
+    recorders = [CallRecorder(LocalAdjacency(matrix, BACKEND)) for _ in range(p)]
     for r, recorder in enumerate(recorders):
         epoch(sampler, recorder, lists, r, p, bulk)
     costs = costs_of(policy, p, c, matrix, BACKEND, layout)
-    return [NOTHING | sent for sent in by_rank(grid_made(p, c) + predicted(costs, [recorder.calls for recorder in recorders]))]
+    return [NOTHING | sent for sent in tallies(grid_made(p, c) + predict_calls(costs, [recorder.calls for recorder in recorders]))]
 
 
 def sent_by(comm, sampler, policy, matrix, lists, c, layout=None, bulk=MINIBATCHES):
     before = dict(comm.tally)
     epoch(sampler, distributed(comm, c, policy, matrix, layout), lists, comm.rank, comm.size, bulk)
-    return {kind: Traffic(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in KINDS}
+    return {kind: SentCount(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in KINDS}
 
 
 def assert_foreseen(setting, policy, matrix, p, c, layout=None, bulk=MINIBATCHES):
@@ -108,7 +107,7 @@ def test_products_with_every_kind_of_entries():
                     return comm.tally
 
                 costs = costs_of(policy, 6, 2, matrix, BACKEND)
-                expected = by_rank(grid_made(6, 2) + costs.left_multiply(asked, entries) + costs.first_use(entries))
+                expected = tallies(grid_made(6, 2) + costs.left_multiply(asked, entries) + costs.first_use(entries))
                 assert on_threads(6, rank) == [NOTHING | sent for sent in expected], f"{policy}, {entries}, {name}"
 
 
@@ -120,7 +119,7 @@ DRAW = Stream(0).draw(samplers.sage.Law.UNIFORM, layer=0, epoch=0)
 
 
 def test_owner_sample_rows_by_hand():
-    first, second = by_rank(costs_of("owner", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
+    first, second = tallies(costs_of("owner", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
     # rank 0: a table of two minibatches (32) and three ids (12) go; to rank 1 it returns a count (4) and one pick of row 1 (4)
     assert first == {"topology": (4, 32 + 12 + 4 + 4), "control": (4, 4 * 8)}
     # rank 1: a table of one (16) and an id (4) go; it returns three counts (12) and three picks (12)
@@ -128,7 +127,7 @@ def test_owner_sample_rows_by_hand():
 
 
 def test_owner_sample_layer_by_hand():
-    first, second = by_rank(costs_of("owner", 2, 1, PATH, BACKEND).sample_layer(ASKED, "ones", 1, 1, DRAW))
+    first, second = tallies(costs_of("owner", 2, 1, PATH, BACKEND).sample_layer(ASKED, "ones", 1, 1, DRAW))
     # P of rank 0: columns 1 3 and 1 2 3; of rank 1: columns 0 2. Rank 0 owns columns 0 and 1, rank 1 columns 2 and 3; s + 1 = 2.
     # rank 0: two minibatches (32), four ids (16); for rank 1 a count (4) and column 0 with its sum (4 and 8)
     assert first == {"topology": (5, 32 + 16 + 4 + 12), "control": (5, 5 * 8)}
@@ -139,28 +138,28 @@ def test_owner_sample_layer_by_hand():
 def test_owner_restrict_and_its_first_use_by_hand():
     costs = costs_of("owner", 2, 1, PATH, BACKEND)
     columns = [Selection.of([[1], [2, 3]], 4), Selection.of([[0, 3]], 4)]
-    first, second = by_rank(costs.restrict(ASKED, columns))
+    first, second = tallies(costs.restrict(ASKED, columns))
     # rank 0: two minibatches and three ids, the minibatches again with three columns; for rank 1 a count and the edge (1, 0)
     assert first == {"topology": (7, 32 + 12 + 32 + 12 + 4 + 4 + 8), "control": (7, 7 * 8)}
     # rank 1: one minibatch and an id, again with two columns; for rank 0 three counts and the edges (2, 1); (2, 3), (3, 2), (3, 3)
     assert second == {"topology": (7, 16 + 4 + 16 + 8 + 12 + 16 + 32), "control": (7, 7 * 8)}
-    first, second = by_rank(costs.first_use("squares"))
+    first, second = tallies(costs.first_use("squares"))
     # longest column: two counts of 8 bytes, then one number; column block: two counts of 4, then (1, 2) or (2, 1), an id and a value
     assert first == second == {"topology": (5, 16 + 8 + 8 + 4 + 8), "control": (4, 4 * 8)}
 
 
 def test_rows_by_hand():
-    first, second = by_rank(costs_of("rows", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
+    first, second = tallies(costs_of("rows", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
     # rank 0 asks for rows 2 and 3 once each (8); it serves row 1: a count (4) and two columns (8). One process row a rank: no more.
     assert first == {"topology": (3, 8 + 4 + 8), "control": (6, 6 * 8)}
     assert second == {"topology": (3, 4 + 8 + 16), "control": (6, 6 * 8)}
-    first, second = by_rank(costs_of("rows-oblivious", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
+    first, second = tallies(costs_of("rows-oblivious", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
     assert first == {"topology": (2, 8 + 12), "control": (4, 4 * 8)}  # rows 0 and 1: two counts, three columns
     assert second == {"topology": (2, 8 + 16), "control": (4, 4 * 8)}
 
 
 def test_rows_by_hand_in_one_process_row():
-    first, second = by_rank(costs_of("rows", 2, 2, PATH, BACKEND).left_multiply(ASKED, "ones"))
+    first, second = tallies(costs_of("rows", 2, 2, PATH, BACKEND).left_multiply(ASKED, "ones"))
     # all rows lie on both ranks; column 0 works on the one block column, column 1 on none. Rank 0 sends two minibatches (32) and four
     # ids (16), then the product of rank 1, a count (4) and columns 0 and 2 with their sums (24)
     assert first == {"topology": (5, 32 + 16 + 4 + 24), "control": (5, 5 * 8)}
@@ -205,11 +204,11 @@ def test_opening_a_store(split, how, tmp_path):
 
         expected = grid_made(6, 2)
         if how in ("metis", "file"):
-            expected += layout_dealt(6, 2, n)
+            expected += layout_broadcast(6, 2, n)
         if split != "all":
             own = np.bincount(parts.assignment[graph.masks[split or "train"]], minlength=3)
             expected += seeds_gathered(2, own, named=split is not None)
-        assert on_threads(6, rank) == [NOTHING | sent for sent in by_rank(expected)]
+        assert on_threads(6, rank) == [NOTHING | sent for sent in tallies(expected)]
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 1, 400, 10**6])
@@ -224,21 +223,19 @@ def test_features_on_a_grid(p, c, cache_bytes):
         grid = ProcessGrid(comm, c)
         own, before = slice(bounds[grid.row], bounds[grid.row + 1]), dict(comm.tally)
         exchange = RowExchange(grid.column_comm, bounds, matrix[own], "bf16", cache_bytes, access_count[own])
-        made = {kind: Traffic(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in KINDS}
+        made = {kind: SentCount(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in KINDS}
         before = dict(comm.tally)
         exchange.fetch(asked[comm.rank])
-        return made, {kind: Traffic(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in KINDS}
+        return made, {kind: SentCount(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in KINDS}
 
     made, moved = zip(*on_threads(p, rank), strict=True)
-    assert list(made) == [NOTHING | sent for sent in opened(c, bounds, 5, "bf16", cache_bytes, access_count)]
-    cached = kept(37, 5, "bf16", cache_bytes, access_count)
-    assert list(moved) == [NOTHING | sent for sent in fetched(c, asked, bounds, 5, "bf16", cached)]
+    assert list(made) == [NOTHING | sent for sent in predict_opening(c, bounds, 5, "bf16", cache_bytes, access_count)]
+    cached = predict_cache(37, 5, "bf16", cache_bytes, access_count)
+    assert list(moved) == [NOTHING | sent for sent in predict_fetch(c, asked, bounds, 5, "bf16", cached)]
 
 
 def test_processes_send_what_was_foreseen():
     program = """
-import sys
-sys.path[:0] = {path!r}
 from test_costs import POLICIES, ZOO, foreseen, make, seeds_of, sent_by
 from bulksample.distributed.comm.world import world
 with world(60) as comm:
@@ -249,16 +246,16 @@ with world(60) as comm:
             assert sent == foreseen(make(setting), policy, ZOO["weighted"], lists, 4, 2)[comm.rank], (policy, setting, comm.rank, sent)
     print("equal")
 """
-    ended = run_ranks(4, program.format(path=[path for path in sys.path if path]), timeout=100)
+    ended = run_ranks(4, program, timeout=100)
     assert ended.code == 0, ended
     assert ended.out.count("equal") == 4, ended
 
 
 def test_calls_that_do_not_pair_up_are_an_error():
-    recorder = Recorder(LocalAdjacency(ZOO["random"], BACKEND))
+    recorder = CallRecorder(LocalAdjacency(ZOO["random"], BACKEND))
     recorder.sample_rows(Selection.of([[1]], 200), 2, DRAW)
     with pytest.raises(ValueError, match="zip"):
-        predicted(costs_of("owner", 2, 1, ZOO["random"], BACKEND), [recorder.calls, []])
+        predict_calls(costs_of("owner", 2, 1, ZOO["random"], BACKEND), [recorder.calls, []])
 
 
 @pytest.mark.parametrize(

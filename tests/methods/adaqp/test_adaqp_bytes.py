@@ -75,7 +75,7 @@ def test_what_an_assignment_sends(stored):
         trainer.method.evaluate = lambda trainer: {"val_accuracy": 0.0}
         topology = comm.tally["topology"].bytes
         trainer.run()
-        sizes = [len(asked) for asked in trainer.method.rows.halo.asked]
+        sizes = [len(asked) for asked in trainer.method.rows.halo.requested]
         return comm.tally["control"].bytes - before, topology, sizes
 
     adaptive, fixed = on_threads(p, rank), on_threads(p, lambda comm: rank(comm, bits="8"))
@@ -97,7 +97,7 @@ def _without_json(found, expected):
 def test_a_message_that_does_not_fit_its_table_is_refused(stored):
     def rank(comm):
         rows, rounded, _ = rounded_rows(stored / "plain", comm, 4)
-        message = rounded.pack(np.ones((len(rows.halo.asked[1 - comm.rank]), 5), np.float32), 1 - comm.rank, "1 forward")
+        message = rounded.pack(np.ones((len(rows.halo.requested[1 - comm.rank]), 5), np.float32), 1 - comm.rank, "1 forward")
         with pytest.raises(PeerLost, match=r"expected \d+ bytes"):
             rounded.unpack(message[:-1], int(rows.halo.counts[1 - comm.rank]), 5, 1 - comm.rank, "1 forward")
 

@@ -15,8 +15,8 @@ from bulksample.config.train import TrainConfig
 from bulksample.data import npz, store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
-from bulksample.distributed.matrix.halo import PlainMessages
-from bulksample.distributed.matrix.opening import Placement, open_block
+from bulksample.distributed.matrix.halo import PlainFormat
+from bulksample.distributed.matrix.open_graph import Placement, open_block
 from bulksample.methods.adaqp.assignment import coefficients
 from bulksample.methods.adaqp.rounded_messages import Names, RoundedMessages
 from bulksample.methods.adaqp.widths import Links, Problem
@@ -35,7 +35,7 @@ def rounded_rows(directory, comm, bits, model="sage", nearest=False, coding="pla
     )
     rows = OwnRows(view, rounded)
     halo = rows.halo
-    rounded.names = Names([rows.vertices[asked] for asked in halo.asked], np.split(halo.vertices, np.cumsum(halo.counts)[:-1]))
+    rounded.names = Names([rows.vertices[asked] for asked in halo.requested], np.split(halo.vertices, np.cumsum(halo.counts)[:-1]))
     return rows, rounded, coefficients(rows, model == "gcn", weights, comm)
 
 
@@ -66,7 +66,7 @@ def bias(directory, bits, messages, times=100):
         draws = []
         for rounded.epoch in range(times):
             draws.append(gradient(model, rows, comm).astype(np.float64))
-        rows.messages = PlainMessages()
+        rows.messages = PlainFormat()
         return np.array(draws), gradient(model, rows, comm).astype(np.float64)
 
     draws, exact = on_threads(3, rank)[0]
@@ -95,7 +95,7 @@ def noise(directory, comm, bits_of, model, times, name, partition="random"):
     found = []
     for rounded.epoch in range(1, times + 1):
         found.append(gradient(model, rows, comm).astype(np.float64))
-    rows.messages = PlainMessages()
+    rows.messages = PlainFormat()
     exact = gradient(model, rows, comm).astype(np.float64)
     return np.square(np.array(found) - exact).sum(1).mean() / np.square(exact).sum()
 
@@ -203,7 +203,7 @@ def test_difference_coding_follows_rows_that_settle(stored):
         errors = []
         for rounded.epoch in range(6):
             came = rows.halo.start(own, rounded, "1 forward").wait()
-            exact = rows.halo.start(own, PlainMessages(), "").wait()
+            exact = rows.halo.start(own, PlainFormat(), "").wait()
             errors.append(float(np.abs(came - exact).max(initial=0)))
         return errors
 
@@ -217,7 +217,7 @@ def test_error_feedback_makes_nearest_rounding_right_on_average(stored):
         rows, rounded, _ = rounded_rows(stored / "plain", comm, 2, nearest=True, coding=coding)
         own = np.random.default_rng(comm.rank).standard_normal((rows.rows, 6)).astype(np.float32)
         came = [rows.halo.start(own, rounded, "1 forward").wait() for _ in range(50)]
-        return np.abs(np.mean(came, 0) - rows.halo.start(own, PlainMessages(), "").wait()).max(initial=0)
+        return np.abs(np.mean(came, 0) - rows.halo.start(own, PlainFormat(), "").wait()).max(initial=0)
 
     with_feedback, without = (max(on_threads(3, lambda comm, coding=coding: rank(comm, coding))) for coding in ("feedback", "plain"))
     assert with_feedback < 0.15

@@ -65,11 +65,11 @@ with world(60) as comm:
             sums.append((tensor.tolist(), [sent[0] - before["gradients"][0], sent[1] - before["gradients"][1]]))
         found.append(sums[0] == sums[1] and sums[0][0][-1] / 1000)
         exercise(among, over, 10)
-        exercise(among, over.among(among.apart()), 3, seed=10)
+        exercise(among, over.among(among.duplicate()), 3, seed=10)
         if isinstance(among, MpiComm):  # which reads tensors of the host
             direct = Direct(among)
             exercise(among, direct, 10)
-            exercise(among, direct.among(among.apart()), 3, seed=10)
+            exercise(among, direct.among(among.duplicate()), 3, seed=10)
             summed = []
             for over in (Staged(among), direct):
                 before, tensor = among.tally["gradients"], torch.rand(1001, generator=torch.Generator().manual_seed(comm.rank))

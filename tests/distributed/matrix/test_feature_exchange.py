@@ -5,10 +5,11 @@ import pytest
 from launch import run_ranks
 
 from bulksample import DataError, PeerLost, UsageError
-from bulksample.distributed.comm.base import KINDS, Traffic
+from bulksample.distributed.comm.base import KINDS, SentCount
 from bulksample.distributed.comm.threads import SerialComm, on_threads
+from bulksample.distributed.costs.feature_fetch import predict_column_fetch
 from bulksample.distributed.matrix.codec import CODECS, codec_named
-from bulksample.distributed.matrix.exchange import RowExchange, predict
+from bulksample.distributed.matrix.feature_exchange import RowExchange
 
 SIZES = (1, 2, 3, 4, 8)
 
@@ -44,7 +45,7 @@ class Case:
 
 
 def since(comm, before):
-    return {kind: Traffic(*(np.array(comm.tally[kind]) - before[kind]).tolist()) for kind in KINDS}
+    return {kind: SentCount(*(np.array(comm.tally[kind]) - before[kind]).tolist()) for kind in KINDS}
 
 
 def exercise(comm, cases):
@@ -62,7 +63,7 @@ def exercise(comm, cases):
         assert rows.shape == (len(case.asked[comm.rank]), case.width)
         assert (rows == case.expected(case.asked[comm.rank])).all()
         sent = since(comm, before)
-        expected = predict(case.asked, case.bounds, case.width, case.codec, case.hottest())[comm.rank]
+        expected = predict_column_fetch(case.asked, case.bounds, case.width, case.codec, case.hottest())[comm.rank]
         assert {kind: sent[kind] for kind in expected} == expected
         assert sum(traffic.bytes for traffic in sent.values()) == sum(traffic.bytes for traffic in expected.values())
 
@@ -92,9 +93,8 @@ def test_alone():
 
 @pytest.mark.parametrize("p", [2, 4])
 def test_over_mpi(p):
-    code = f"""
-import sys; sys.path.insert(0, {__file__.rsplit("/", 1)[0]!r})
-from test_exchange import exercise, prefetch
+    code = """
+from test_feature_exchange import exercise, prefetch
 from bulksample.distributed.comm.world import world
 with world(20) as comm:
     exercise(comm, 12)
@@ -146,7 +146,7 @@ def test_rows_are_rounded_by_the_name_of_the_vertex(codec, bits):
 
 def test_a_prediction_by_hand():
     asked = [np.array([0, 5, 5, 9, 6]), np.array([1, 5, 2], np.int32)]
-    first, second = predict(asked, np.array([0, 5, 10]), width=3, codec="bf16", cached=np.array([2, 9]))
+    first, second = predict_column_fetch(asked, np.array([0, 5, 10]), width=3, codec="bf16", cached=np.array([2, 9]))
     assert first == {"topology": (1, 2 * 4), "features": (1, 1 * 6), "control": (2, 16)}
     assert second == {"topology": (1, 1 * 4), "features": (1, 2 * 6), "control": (2, 16)}
 
@@ -186,7 +186,7 @@ def test_a_number_that_a_codec_cannot_hold_is_an_error(codec, value):
         ("the width", lambda r: {"rows": np.zeros((2, 3 + r), np.float32)}),
         ("bounds", lambda r: {"bounds": np.array([0, 2, 4, 6 + r]), "rows": np.zeros((2 + (r == 2) * r, 3), np.float32)}),
         ("the codec", lambda r: {"codec": ["fp32", "bf16", "fp16"][r]}),
-        ("cache_bytes", lambda r: {"cache_bytes": r, "heat": np.zeros(2)}),
+        ("cache_bytes", lambda r: {"cache_bytes": r, "access_count": np.zeros(2)}),
     ],
 )
 def test_ranks_that_differ_are_all_told(what, change):
@@ -214,7 +214,7 @@ X = np.zeros((4, 2), np.float32)
         lambda comm: RowExchange(comm, np.array([0, 4]), X).fetch(np.array([4])),
         lambda comm: RowExchange(comm, np.array([0, 4]), X).fetch(np.array([-1])),
         lambda comm: RowExchange(comm, np.array([0, 4]), X).fetch(np.array([0.5])),
-        lambda comm: predict([np.array([0])], np.array([0, 2, 1]), 1),
+        lambda comm: predict_column_fetch([np.array([0])], np.array([0, 2, 1]), 1),
     ],
 )
 def test_misuse_is_refused(call):

@@ -25,7 +25,7 @@ _ROLL_SECONDS = 5 * _BEAT_SECONDS
 _LOOK_SECONDS = 0.02
 
 
-class StoreNotes:
+class StoreSideChannel:
     """Notes of one of `size` ranks.
 
     Parameters

@@ -9,7 +9,7 @@ from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.layout import Layout
-from bulksample.distributed.matrix.opening import Placement, open_block, open_for_sampling
+from bulksample.distributed.matrix.open_graph import Placement, open_block, open_for_sampling
 
 LAYOUTS = {
     "even": Layout.even(100, 7),
@@ -68,7 +68,7 @@ def test_blocks_of_any_layout_are_the_rows_of_their_members(stored, how):
             seeds = graph.seeds(split) if split else graph.default_seeds()
             assert (opened.seeds(split) == seeds).all()
             assert (opened.classes(split) == graph.labels[seeds]).all()
-        assert (opened.times_named() == np.bincount(graph.adjacency.indices, minlength=graph.n)[members]).all()
+        assert (opened.column_counts() == np.bincount(graph.adjacency.indices, minlength=graph.n)[members]).all()
         return len(members)
 
     assert sum(on_threads(6, rank)) == 2 * graph.n

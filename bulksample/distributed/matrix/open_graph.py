@@ -23,7 +23,6 @@ from .graph_block import GraphBlock, load_block
 from .grid import ProcessGrid
 from .layout import Layout
 from .owner import OwnerAdjacency
-from .packets import KIND
 from .partition import Partition
 from .spgemm15d import RowsAdjacency
 
@@ -67,8 +66,8 @@ class Placement:
                 f"replication and exchange are of a graph in block rows; got c = {self.replication} and {self.exchange} with the graph "
                 "replicated: graph partitioned would fit"
             )
-        if self.partition not in partitions.KINDS and not Path(self.partition).is_file():
-            raise UsageError(f"partition must be one of {', '.join(partitions.KINDS)} or a file; got {self.partition!r}")
+        if self.partition not in partitions.PARTITIONERS and not Path(self.partition).is_file():
+            raise UsageError(f"partition must be one of {', '.join(partitions.PARTITIONERS)} or a file; got {self.partition!r}")
 
     @property
     def partitioned(self) -> bool:
@@ -105,14 +104,14 @@ class OpenBlock:
             If the graph has no such split.
         """
         mask = self.own_seeds(split)
-        return np.arange(self.block.n, dtype=np.int32) if mask is None else np.sort(self.gathered(self.block.vertices[mask]))
+        return np.arange(self.block.n, dtype=np.int32) if mask is None else np.sort(self.gather(self.block.vertices[mask]))
 
     def classes(self, split: str | None) -> np.ndarray:
         """The class of each of those seeds: int64, in their order; 12 bytes per seed go to each other member."""
         assert self.block.labels is not None
         mask = self.own_seeds(split)
         own = slice(None) if mask is None else mask
-        return self.gathered(self.block.labels[own])[np.argsort(self.gathered(self.block.vertices[own]))]
+        return self.gather(self.block.labels[own])[np.argsort(self.gather(self.block.vertices[own]))]
 
     def own_seeds(self, split: str | None) -> np.ndarray | None:
         """Which rows of this block are seeds: bool; None where all are. Collective in the process column."""
@@ -122,26 +121,26 @@ class OpenBlock:
         mask = None if split == "all" else block.masks.get(split or "train")
         if mask is None or split:
             return mask
-        some = self.grid.column_comm.allgather(np.array([mask.any()]), KIND).any()
+        some = self.grid.column_comm.allgather(np.array([mask.any()]), "topology").any()
         return mask if some else None
 
-    def times_named(self) -> np.ndarray:
-        """How many rows of A name each row of this block: int64, shape (m,); see `counted`."""
-        return self.counted(self.block.adjacency.indices)
+    def column_counts(self) -> np.ndarray:
+        """How many rows of A name each row of this block: int64, shape (m,); see `count_references`."""
+        return self.count_references(self.block.adjacency.indices)
 
-    def counted(self, vertices: np.ndarray) -> np.ndarray:
+    def count_references(self, vertices: np.ndarray) -> np.ndarray:
         """How often the members of the process column name each row of this block: int64, shape (m,).
 
         Collective in the process column: n counts of 8 bytes go to their owners.
         """
         counts = np.bincount(self.layout.places(vertices), minlength=self.block.n)
-        return np.sum(self.grid.column_comm.alltoall(np.split(counts, self.layout.bounds[1:-1]), KIND), axis=0)
+        return np.sum(self.grid.column_comm.alltoall(np.split(counts, self.layout.bounds[1:-1]), "topology"), axis=0)
 
-    def gathered(self, own: np.ndarray) -> np.ndarray:
+    def gather(self, own: np.ndarray) -> np.ndarray:
         """What the blocks hold, one after the other; collective in the process column (kind "topology")."""
         column = self.grid.column_comm
-        counts = column.allgather(np.array([len(own)]), KIND)[:, 0]
-        return column.allgather_rows(np.ascontiguousarray(own), counts, KIND)
+        counts = column.allgather(np.array([len(own)]), "topology")[:, 0]
+        return column.allgather_rows(np.ascontiguousarray(own), counts, "topology")
 
 
 def open_block(
@@ -196,12 +195,12 @@ def _layout(directory: str | os.PathLike[str], how: str, grid: ProcessGrid, seed
     if kind:
         raise (DataError if kind == "DataError" else UsageError)(text)
     assignment = np.empty(n, np.int32) if made is None else made.assignment.copy()
-    return Layout.of(Partition(parts, grid.comm.broadcast(assignment, KIND)))
+    return Layout.of(Partition(parts, grid.comm.broadcast(assignment, "topology")))
 
 
 def _partition(directory: str | os.PathLike[str], how: str, n: int, parts: int, seed: int) -> Partition:
     """A partition that needs the whole structure, or a file."""
-    if how in partitions.KINDS:
+    if how in partitions.PARTITIONERS:
         return partitions.make(how, store.load(directory, features=False).adjacency, parts, seed)
     made = Partition.load(how)
     if (made.n, made.parts) != (n, parts):

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...errors import PeerLost, UsageError
 from ...sparse import CSR
-from ..comm.base import Arrival, Comm
+from ..comm.base import Comm, PendingAlltoall
 from .layout import checked_bounds
-from .packets import KIND, landed, pointers, start_rows
+from .selection_exchange import row_pointers, start_ragged_rows, wait_ragged_rows
 
 
 class SparseRowExchange:
@@ -42,22 +42,24 @@ class SparseRowExchange:
         unique, place = np.unique(ids, return_inverse=True)
         if len(unique) and not 0 <= unique[0] <= unique[-1] < self.bounds[-1]:
             raise UsageError(f"ids must be rows of the matrix, 0 to {self.bounds[-1] - 1}; got {unique[0]} to {unique[-1]}")
-        wanted = self.comm.alltoall(np.split(unique.astype(np.int32), np.searchsorted(unique, self.bounds[1:-1])), KIND)
+        wanted = self.comm.alltoall(np.split(unique.astype(np.int32), np.searchsorted(unique, self.bounds[1:-1])), "topology")
         local = np.concatenate(wanted) - np.int32(self._first)
         if len(local) and not 0 <= local.min() <= local.max() < self._rows.shape[0]:
             raise PeerLost(f"rank {self.comm.rank} was asked for rows that it does not hold")
         sent = self._rows.take(local)
-        arrivals = start_rows(self.comm, [len(part) for part in wanted], sent.indptr, [sent.indices, sent.entries()], "features")
+        arrivals = start_ragged_rows(self.comm, [len(part) for part in wanted], sent.indptr, [sent.indices, sent.entries()], "features")
         return SparseFetch(arrivals, place, self._rows.shape[1])
 
 
 class SparseFetch:
     """Rows under way. Every fetch is waited for; `wait` may be called again."""
 
-    def __init__(self, arrivals: list[Arrival], place: np.ndarray, width: int) -> None:
+    def __init__(self, arrivals: list[PendingAlltoall], place: np.ndarray, width: int) -> None:
         self._arrivals, self._place, self._width = arrivals, place, width
 
     def wait(self) -> CSR:
         """The rows in the order asked for: float32, shape (m, f)."""
-        counts, columns, values = (np.concatenate(part) for part in zip(*landed(self._arrivals), strict=True))  # owners ascend as ids do
-        return CSR(pointers(counts), columns, values, (len(counts), self._width)).take(self._place)
+        counts, columns, values = (
+            np.concatenate(part) for part in zip(*wait_ragged_rows(self._arrivals), strict=True)
+        )  # owners ascend as ids do
+        return CSR(row_pointers(counts), columns, values, (len(counts), self._width)).take(self._place)

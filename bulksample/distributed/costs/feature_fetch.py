@@ -20,42 +20,76 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..comm.primitives import Traffic
+from ..comm.primitives import SentCount
 from ..comm.threads import SerialComm
-from ..matrix.cache import hottest
 from ..matrix.codec import codec_named
-from ..matrix.exchange import predict
+from ..matrix.feature_exchange import bounds_of_ranks
+from ..matrix.hot_rows import hottest
 
-ByRank = list[dict[str, Traffic]]  # for each of p ranks, kind to (messages, bytes)
+Tallies = list[dict[str, SentCount]]  # for each of p ranks, kind to (messages, bytes)
 
 
-def kept(n: int, width: int, codec: str, cache_bytes: int, access_count: np.ndarray) -> np.ndarray:
+def predict_cache(n: int, width: int, codec: str, cache_bytes: int, access_count: np.ndarray) -> np.ndarray:
     """The places that every cache will hold, ascending; `heat` is that of all places, shape (n,)."""
     room = min(n, cache_bytes // max(1, codec_named(codec).row_bytes(width)))
     return hottest(SerialComm(), 0, np.asarray(access_count, np.float64), room)
 
 
-def opened(
+def predict_opening(
     replication: int, bounds: np.ndarray, width: int, codec: str = "fp32", cache_bytes: int = 0, access_count: np.ndarray | None = None
-) -> ByRank:
+) -> Tallies:
     """What every rank sends when a `RowExchange` is made in each process column."""
     others, n = len(bounds) - 2, int(bounds[-1])
     if not cache_bytes or access_count is None:
-        column = [{"control": Traffic(others, 40 * others), "features": Traffic(0, 0)} for _ in bounds[1:]]
+        column = [{"control": SentCount(others, 40 * others), "features": SentCount(0, 0)} for _ in bounds[1:]]
     else:
         row_bytes = codec_named(codec).row_bytes(width)
         candidates = np.minimum(min(n, cache_bytes // max(1, row_bytes)), np.diff(bounds)).tolist()
-        hot = np.diff(np.searchsorted(kept(n, width, codec, cache_bytes, access_count), bounds)).tolist()
+        hot = np.diff(np.searchsorted(predict_cache(n, width, codec, cache_bytes, access_count), bounds)).tolist()
         column = [
-            {"control": Traffic(4 * others, (48 + 16 * m) * others), "features": Traffic(others, row_bytes * h * others)}
+            {"control": SentCount(4 * others, (48 + 16 * m) * others), "features": SentCount(others, row_bytes * h * others)}
             for m, h in zip(candidates, hot, strict=True)
         ]
     return [sent for sent in column for _ in range(replication)]
 
 
-def fetched(
+def predict_fetch(
     replication: int, asked: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str = "fp32", cached: np.ndarray | None = None
-) -> ByRank:
+) -> Tallies:
     """What every rank sends in a fetch in which rank r asks for the places ``asked[r]``: each process column by itself."""
-    columns = [predict(asked[j::replication], bounds, width, codec, cached) for j in range(replication)]
+    columns = [predict_column_fetch(asked[j::replication], bounds, width, codec, cached) for j in range(replication)]
     return [sent for process_row in zip(*columns, strict=True) for sent in process_row]
+
+
+def predict_column_fetch(
+    asked: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str = "fp32", cached: np.ndarray | None = None
+) -> list[dict[str, SentCount]]:
+    """What each rank sends in a fetch; the table at the top of this file, from the layout alone.
+
+    Parameters
+    ----------
+    asked : the ids that each rank asks for; p arrays
+    bounds : int64, shape (p + 1,)
+    width : f
+    cached : the ids that every rank keeps, optional
+
+    Returns
+    -------
+    For each rank, kind to (messages, bytes).
+    """
+    p = len(asked)
+    bounds = bounds_of_ranks(bounds, p)
+    need = np.zeros((p, p), np.int64)  # ids that the rank of a row asks of the rank of a column
+    for r, ids in enumerate(asked):
+        missing = np.setdiff1d(ids, [] if cached is None else cached)
+        need[r] = np.diff(np.searchsorted(missing, bounds))
+        need[r, r] = 0
+    row_bytes = codec_named(codec).row_bytes(width)
+    return [
+        {
+            "topology": SentCount(int(np.count_nonzero(need[r])), 4 * int(need[r].sum())),
+            "features": SentCount(int(np.count_nonzero(need[:, r])) * (row_bytes > 0), row_bytes * int(need[:, r].sum())),
+            "control": SentCount(2 * (p - 1), 16 * (p - 1)),
+        }
+        for r in range(p)
+    ]

@@ -21,7 +21,7 @@ _BYTES = 512
 _ANSWER_SECONDS = 2.0
 
 
-class MpiNotes:
+class MpiSideChannel:
     """The notes "where", its answer "at ...", and "left", on a communicator of their own. Any thread may read and write.
 
     Parameters

@@ -17,32 +17,32 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .collectives import ID, Members, Sent, nothing
+from .collectives import ID, CollectiveCosts, GridSent, nothing_sent
 
 _FAULTS = 16 + len('["", ""]')  # two words ahead, and that nothing went wrong
 
 
-def grid_made(ranks: int, replication: int) -> Sent:
+def grid_made(ranks: int, replication: int) -> GridSent:
     """`ProcessGrid`."""
-    sent = nothing(ranks // replication, replication)
+    sent = nothing_sent(ranks // replication, replication)
     sent[1] += np.reshape([2 * (ranks - 1), 32 * (ranks - 1)], (2, 1, 1))
     return sent
 
 
-def layout_dealt(ranks: int, replication: int, n: int) -> Sent:
+def layout_broadcast(ranks: int, replication: int, n: int) -> GridSent:
     """A partition that one rank has made or read, told to all; block and random layouts are known everywhere."""
-    sent = nothing(ranks // replication, replication)
+    sent = nothing_sent(ranks // replication, replication)
     sent[1] += np.reshape([2 * (ranks - 1), _FAULTS * (ranks - 1)], (2, 1, 1))
     sent[0, :, 0, 0] += ranks - 1, ID * n * (ranks - 1)
     return sent
 
 
-def seeds_gathered(replication: int, own: Sequence[int], named: bool) -> Sent:
+def seeds_gathered(replication: int, own: Sequence[int], named: bool) -> GridSent:
     """`OpenBlock.seeds` of a split, `named` or the default, of which block row i holds ``own[i]`` vertices.
 
     A graph without such a split sends nothing. Where the default split is empty all vertices are seeds, and none are gathered.
     """
-    column = Members("column", len(own), replication)
+    column = CollectiveCosts("column", len(own), replication)
     counts = np.repeat(np.array(own, np.int64)[:, None], replication, axis=1)
     asked = column.allgather(np.ones_like(counts))
     gathered = column.allgather(np.full_like(counts, 8)) + column.allgather(ID * counts)

@@ -19,14 +19,13 @@ which `predict` computes from the same layout. (Rows without columns send nothin
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 
 import numpy as np
 
 from ...errors import PeerLost, UsageError
-from ..comm.base import Arrival, Comm, Traffic
-from .cache import HotRows, hottest, no_rows
+from ..comm.base import Comm, PendingAlltoall
 from .codec import codec_named
+from .hot_rows import HotRows, hottest, no_rows
 from .layout import checked_bounds
 
 
@@ -64,7 +63,7 @@ class RowExchange:
         access_count: np.ndarray | None = None, kind: str = "features", names: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         self.comm, self.codec, self.kind = comm, codec_named(codec), kind
-        self.bounds = _bounds_of(bounds, comm.size)
+        self.bounds = bounds_of_ranks(bounds, comm.size)
         self._first, self._end = (int(bound) for bound in self.bounds[comm.rank : comm.rank + 2])
         if rows.ndim != 2 or rows.dtype not in (np.float32, np.float16) or len(rows) != self._end - self._first:
             raise UsageError(
@@ -118,7 +117,7 @@ class RowExchange:
         rows[cached] = self.cache.rows[at[cached]]
         return Fetch(arrival, rows, away, place, self)
 
-    def as_held(self) -> np.ndarray:
+    def encoded_rows(self) -> np.ndarray:
         """All own rows as they travel; as they are where codec fp32 would widen them."""
         return self._rows if self.codec.name == "fp32" else self._encoded(np.arange(self._first, self._end, dtype=np.int32))
 
@@ -147,7 +146,9 @@ class RowExchange:
     def _fill(self, cache_bytes: int, access_count: np.ndarray | None) -> HotRows:
         """The hottest rows of all, on every rank; ids ascend, so the rows of one owner come together."""
         if access_count is None or np.shape(access_count) != (len(self._rows),):
-            raise UsageError(f"a cache needs the access_count of {len(self._rows)} own rows; got {None if access_count is None else np.shape(access_count)}")
+            raise UsageError(
+                f"a cache needs the access_count of {len(self._rows)} own rows; got {None if access_count is None else np.shape(access_count)}"
+            )
         room = min(self.n, cache_bytes // max(1, self.codec.row_bytes(self.width)))
         ids = hottest(self.comm, self._first, np.asarray(access_count, np.float64), room)
         counts = np.diff(np.searchsorted(ids, self.bounds))
@@ -158,7 +159,7 @@ class RowExchange:
 class Fetch:
     """Rows under way. Every fetch is waited for, in any order; `wait` may be called again."""
 
-    def __init__(self, arrival: Arrival, rows: np.ndarray, away: np.ndarray, place: np.ndarray, of: RowExchange) -> None:
+    def __init__(self, arrival: PendingAlltoall, rows: np.ndarray, away: np.ndarray, place: np.ndarray, of: RowExchange) -> None:
         self._arrival, self._rows, self._away, self._place, self._of = arrival, rows, away, place, of
         self._result: np.ndarray | None = None
 
@@ -177,41 +178,7 @@ class Fetch:
         return self._result
 
 
-def predict(
-    asked: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str = "fp32", cached: np.ndarray | None = None
-) -> list[dict[str, Traffic]]:
-    """What each rank sends in a fetch; the table at the top of this file, from the layout alone.
-
-    Parameters
-    ----------
-    asked : the ids that each rank asks for; p arrays
-    bounds : int64, shape (p + 1,)
-    width : f
-    cached : the ids that every rank keeps, optional
-
-    Returns
-    -------
-    For each rank, kind to (messages, bytes).
-    """
-    p = len(asked)
-    bounds = _bounds_of(bounds, p)
-    need = np.zeros((p, p), np.int64)  # ids that the rank of a row asks of the rank of a column
-    for r, ids in enumerate(asked):
-        missing = np.setdiff1d(ids, [] if cached is None else cached)
-        need[r] = np.diff(np.searchsorted(missing, bounds))
-        need[r, r] = 0
-    row_bytes = codec_named(codec).row_bytes(width)
-    return [
-        {
-            "topology": Traffic(int(np.count_nonzero(need[r])), 4 * int(need[r].sum())),
-            "features": Traffic(int(np.count_nonzero(need[:, r])) * (row_bytes > 0), row_bytes * int(need[:, r].sum())),
-            "control": Traffic(2 * (p - 1), 16 * (p - 1)),
-        }
-        for r in range(p)
-    ]
-
-
-def _bounds_of(bounds: np.ndarray, p: int) -> np.ndarray:
+def bounds_of_ranks(bounds: np.ndarray, p: int) -> np.ndarray:
     """The bounds of p block rows as int64, or `UsageError`."""
     if np.shape(bounds) != (p + 1,):
         raise UsageError(f"bounds must be {p + 1} integers, one more than there are ranks; got shape {np.shape(bounds)}")
