@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import keep
 
@@ -19,29 +20,33 @@ GROUPS = {
     "layers": ("retexo", "retexo-federated"), "weights": ("random-tma", "super-tma", "psgd-pa", "llcg"),
 }  # fmt: skip
 COLOURS = {"gradients": "#1f77b4", "rows": "#d62728", "layers": "#2ca02c", "weights": "#9467bd"}
+TICKS = (30, 100, 250, 400, 1_000, 3_000, 6_000)
 
 
 def main() -> None:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else keep.RESULTS / "compare" / "accuracy-against-bytes.png"
     graphs = keep.load("compare")
-    with canvas(len(graphs), (4.4, 3.8)) as (figure, every):
+    with canvas(len(graphs), (3.4, 3.6)) as (figure, every):
         for axes, (graph, part) in zip(every, graphs.items(), strict=True):
             draw(axes, graph, {line["method"]: line for line in part["result"]["methods"]})
-        every[-1].legend(fontsize=7, title="what travels", title_fontsize=7)
+        every[0].set_ylabel("test accuracy, %")
+        handles, labels = every[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center", fontsize=8)
         figure.savefig(path, dpi=80)
 
 
-def draw(axes, graph: str, lines: dict[str, dict]) -> None:
-    """Draw one graph, a colour for each kind of message."""
+def draw(axes: Any, graph: str, lines: dict[str, dict[str, Any]]) -> None:
+    """Draw one graph: a colour for each kind of message, a marker for each method."""
     for group, names in GROUPS.items():
-        for i, name in enumerate(names):
+        for name, marker in zip(names, "os^D", strict=False):
             megabytes, score = lines[name]["bytes"]["total"] / 1e6, lines[name]["score"]
-            label = group if i == 0 else None
-            axes.errorbar(megabytes, 100 * score["mean"], 100 * score["std"], fmt="o", color=COLOURS[group], ms=4, label=label)
-            name = name.replace("sync:graph=partitioned", "sync, partitioned")
-            axes.annotate(name, (megabytes, 100 * score["mean"]), (4, 3), textcoords="offset points", fontsize=6)
-    axes.set(title=graph, xscale="log", xlabel="MB of a run", ylabel="test accuracy, %")
-    axes.margins(x=0.2)
+            style = {"fmt": marker, "color": COLOURS[group], "ms": 5, "elinewidth": 0.8, "label": f"{name} ({group})"}
+            axes.errorbar(megabytes, 100 * score["mean"], 100 * score["std"], **style)
+    axes.set(title=graph, xscale="log", xlabel="MB of a run")
+    least, most = axes.get_xlim()
+    axes.minorticks_off()
+    ticks = [tick for tick in TICKS if least < tick < most]
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
 
 
 if __name__ == "__main__":
