@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests run side by side: a
 import pytest
 import torch
 from communities import community_graph
-from engines import ALL, HELD_AGAINST_THE_REFERENCE, engine, too_much_to_emulate
+from engines import ALL, HELD_AGAINST_THE_REFERENCE, engine, has_meaning, is_long
 from hypothesis import HealthCheck, settings
 from zoo import ZOO
 
@@ -29,14 +29,14 @@ settings.load_profile("steady")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark what is long, and leave tests that need a GPU to ``-m cuda``."""
+    """Mark what is long; leave out combinations without a meaning and, without ``-m cuda``, tests that need a GPU."""
     for item in items:
-        if too_much_to_emulate(item):
+        if is_long(item):
             item.add_marker(pytest.mark.long)
-    if "cuda" not in config.option.markexpr:
-        on_cards = [item for item in items if item.get_closest_marker("cuda")]
-        config.hook.pytest_deselected(items=on_cards)
-        items[:] = [item for item in items if not item.get_closest_marker("cuda")]
+    on_cards = "cuda" in config.option.markexpr
+    kept = [item for item in items if has_meaning(item) and (on_cards or not item.get_closest_marker("cuda"))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
 
 
 @pytest.fixture(params=ALL)

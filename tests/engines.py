@@ -1,13 +1,15 @@
 """The back ends that tests run on, by name: those that users have, and the CUDA kernels compiled for the host."""
 
 import pytest
+from battery import needs_weights
 from emulation.host import compiler, emulated
+from zoo import ZOO
 
 from bulksample import backends
 
 ALL = ["reference", "native", "emulated", pytest.param("cuda", marks=pytest.mark.cuda)]
 HELD_AGAINST_THE_REFERENCE = ["native 1", "native 2", "native 4", "emulated 0", "emulated 3", pytest.param("cuda", marks=pytest.mark.cuda)]
-QUICK = ("random", "weighted", "star", "single")  # graphs of the zoo on which an emulated device is tested every time
+QUICK = ("random", "weighted", "star", "single")  # graphs of the zoo on which every back end is tested every time
 
 
 def engine(name):
@@ -22,11 +24,24 @@ def engine(name):
     return backends.make(name, int(number) if number else None)
 
 
-def too_much_to_emulate(item):
-    """Whether a test runs an emulated device on a graph, or on rows, that the quick set leaves out."""
+def is_long(item):
+    """True if a test belongs to the long ones by its parameters: beyond four graphs only `native` of two threads runs every time.
+
+    On rows marked ``heavy`` an emulated device is long on every graph.
+    """
     parameters = getattr(item, "callspec", None)
     if parameters is None:
         return False
-    names = [str(parameters.params.get(fixture, "")) for fixture in ("backend", "fast")]
-    much = parameters.params.get("matrix", QUICK[0]) not in QUICK or item.get_closest_marker("heavy")
-    return bool(much) and any(name.startswith("emulated") for name in names)
+    engines = [str(parameters.params[fixture]) for fixture in ("backend", "fast") if fixture in parameters.params]
+    if item.get_closest_marker("heavy") and any(name.startswith("emulated") for name in engines):
+        return True
+    beyond = parameters.params.get("matrix", QUICK[0]) not in QUICK
+    return beyond and any(name not in ("native", "native 2") for name in engines)
+
+
+def has_meaning(item):
+    """True unless a test asks for weighted sampling of a graph without weights."""
+    parameters = getattr(item, "callspec", None)
+    if parameters is None or not {"setting", "matrix"} <= parameters.params.keys():
+        return True
+    return ZOO[parameters.params["matrix"]].values is not None or not needs_weights(parameters.params["setting"])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import assert_identical
 
-from bulksample import CSR, UsageError, backends
+from bulksample import CSR, UsageError
 
 
 def random_csr(rng, rows, columns, density, style):
@@ -35,28 +35,24 @@ sides = st.integers(0, 24)
 styles = st.sampled_from(["plain", "plain", "hole", "full row", "ones"])
 
 
-@settings(max_examples=6000)
-@given(sides, sides, sides, st.floats(0, 1), st.floats(0, 1), styles, styles, st.integers(0, 2**32))
-def test_native_product_equals_scipy_and_dense(m, n, q, density_a, density_b, style_a, style_b, seed):
-    rng = np.random.default_rng(seed)
-    a, b = random_csr(rng, m, n, density_a, style_a), random_csr(rng, n, q, density_b, style_b)
-    check_product(backends.make("auto", 2), a, b)
+def products(backend, examples):
+    """A test that multiplies `examples` pairs of random matrices on the back end that ``backend(seed)`` names."""
+
+    @settings(max_examples=examples)
+    @given(sides, sides, sides, st.floats(0, 1), st.floats(0, 1), styles, styles, st.integers(0, 2**32))
+    def test(m, n, q, density_a, density_b, style_a, style_b, seed):
+        rng = np.random.default_rng(seed)
+        a, b = random_csr(rng, m, n, density_a, style_a), random_csr(rng, n, q, density_b, style_b)
+        check_product(engine(backend(seed)), a, b)
+
+    return test
 
 
-@settings(max_examples=300)
-@given(sides, sides, sides, st.floats(0, 1), st.floats(0, 1), styles, styles, st.integers(0, 2**32))
-def test_emulated_product_equals_scipy_and_dense(m, n, q, density_a, density_b, style_a, style_b, seed):
-    rng = np.random.default_rng(seed)
-    a, b = random_csr(rng, m, n, density_a, style_a), random_csr(rng, n, q, density_b, style_b)
-    check_product(engine(f"emulated {seed % 4}"), a, b)
-
-
-@settings(max_examples=4500)
-@given(sides, sides, sides, st.floats(0, 1), st.floats(0, 1), styles, styles, st.integers(0, 2**32))
-def test_reference_product_equals_scipy_and_dense(m, n, q, density_a, density_b, style_a, style_b, seed):
-    rng = np.random.default_rng(seed)
-    a, b = random_csr(rng, m, n, density_a, style_a), random_csr(rng, n, q, density_b, style_b)
-    check_product(backends.make("reference"), a, b)
+test_native_product_equals_scipy_and_dense = products(lambda seed: "native 2", 500)
+test_reference_product_equals_scipy_and_dense = products(lambda seed: "reference", 500)
+test_emulated_product_equals_scipy_and_dense = products(lambda seed: f"emulated {seed % 4}", 300)
+test_many_native_products_equal_scipy_and_dense = pytest.mark.long(products(lambda seed: "native 2", 6000))
+test_many_reference_products_equal_scipy_and_dense = pytest.mark.long(products(lambda seed: "reference", 4500))
 
 
 def test_larger_products_agree(backend):

@@ -71,14 +71,8 @@ def test_blocks_say_what_they_are(page):
     assert {language for language, _ in blocks(page) if not language.startswith("{")} <= LANGUAGES
 
 
-def to_run():
-    """Pages with something to run; those of single methods, whose command lines have tests of their own, with `make test-long`."""
-    for page in PAGES:
-        if code(page, "bash") or code(page, "python"):
-            yield pytest.param(page, id=name(page), marks=[pytest.mark.long] if page.parent.name == "methods" else [])
-
-
-@pytest.mark.parametrize("page", to_run())
+@pytest.mark.long
+@pytest.mark.parametrize("page", [page for page in PAGES if code(page, "bash") or code(page, "python")], ids=name)
 def test_a_page_runs_as_it_is_shown(page, tmp_path):
     runners = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
     for language, runner in runners.items():
@@ -94,6 +88,7 @@ def test_outlines_name_commands_and_options_that_exist(page):
         assert set(named) <= options(found), f"bulksample {' '.join(words)}"
 
 
+@pytest.mark.long
 def test_the_pages_form_a_site_without_a_dead_link(tmp_path):
     pytest.importorskip("sphinx", reason="sphinx is not installed: pip install 'bulksample[docs]'")
     build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", ".", str(tmp_path)]

@@ -187,12 +187,11 @@ def test_fastgcn_and_ladies_differ_on_a_star():
     assert p[0] == pytest.approx(50 * 50**2 * p[1], rel=1e-6)  # 50 rows of weight 1, against one row of weight 1 / 50
 
 
-@pytest.mark.parametrize("name", ["sage", "labor", "ladies", "fastgcn"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_debiased_aggregation_is_unbiased(name, weighted):
+@pytest.mark.parametrize(
+    ("weighted", "name"), [*((False, name) for name in ("sage", "labor", "ladies", "fastgcn")), (True, "ladies"), (True, "fastgcn")]
+)  # node-wise samplers take the plain mean of what they draw
+def test_debiased_aggregation_is_unbiased(weighted, name):
     """2,000 draws of one layer: their mean is the full aggregation, within four standard errors."""
-    if weighted and name in ("sage", "labor"):
-        pytest.skip("node-wise samplers take the plain mean of what they draw")
     matrix = random_matrix(60, 900, 12, weighted=weighted)
     x = np.random.default_rng(0).normal(size=(60, 4))
     some = np.arange(0, 60, 3)  # of all vertices, FastGCN and LADIES would be one and the same

@@ -81,7 +81,7 @@ def test_trainers_that_do_the_same_are_one_trainer(average_by, monkeypatch):
     """Three trainers on the whole graph with the same seeds."""
     graph = community_graph()
     monkeypatch.setattr("bulksample.training.isolated_batches.APART", 0)
-    monkeypatch.setattr("bulksample.methods.averaging.part_of", lambda source, members, label: source)
+    monkeypatch.setattr("bulksample.methods.averaging.method.part_of", lambda source, members, label: source)
     expected = trained(graph, dropout=0.0)[2]
     asked = {"method": "random-tma", "dropout": 0.0, "average_by": average_by, "interval": "4"}
     for _, _, found in on_threads(4, lambda comm: trained(graph, comm, **asked)):
