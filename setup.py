@@ -69,6 +69,6 @@ def extensions():
 # csrc/ stays at the top, yet its headers and kernels ship inside the package: they are compiled on the user's machine, too
 packages = {"packages": [*find_packages(include=["bulksample*"]), "bulksample.csrc"], "package_dir": {"bulksample.csrc": "csrc"}}
 
-data = {"bulksample.csrc": ["*.h", "*.cu"], "bulksample.report": ["*.html"]}
+data = {"bulksample.csrc": ["*.h", "*.cu"], "bulksample": ["py.typed"], "bulksample.report": ["*.html"]}
 
 setup(**packages, package_data=data, ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})

@@ -1,24 +1,81 @@
-"""bulksample: matrix-based bulk minibatch sampling for graph neural networks.
+"""Mini-batches for graph neural networks, sampled as sparse matrix products: the same bits on every machine.
 
-Importing the package loads numpy alone; scipy, torch, mpi4py and cupy are imported where they are used.
+    import bulksample as bs
+
+    graph = bs.load("my-graph")
+    loader = bs.Loader(graph, sampler="sage", fanouts=[15, 10, 5], batch_size=1024, seeds="train", seed=1)
+    for batch in loader:                    # one epoch; loader.state_dict() resumes after any batch
+        batch.vertices, batch.x             # the sampled vertices and their features
+        batch.seeds, batch.y                # the seeds and their labels
+        batch.blocks, batch.digest()        # the sampled edges, layer by layer, and their SHA-256
+    report = bs.train(graph, method="sync", fanouts=[10, 10], epochs=5)
+
+Get a graph
+    load            open a store; graph.save(path) writes one
+    from_edges      from arrays of edges, features, labels and masks
+    from_pyg        from a torch_geometric Data
+    from_dgl        from a DGLGraph
+    Graph           what they return: adjacency, features, labels, splits
+
+Sample it
+    Loader          mini-batches with features and labels, for a training loop of your own
+    Batch           what it yields; batch.to(device) makes torch tensors
+    samplers        GraphSAGE, LADIES, FastGCN, LABOR, full, ShaDow, GraphSAINT; samplers.make(name, fanouts)
+
+Train on it
+    train           train a model by any method, on one rank or under mpirun; returns a report
+
+Work with the algebra
+    LocalAdjacency, Adjacency       the matrix that samplers multiply with
+    Selection, Stream               which vertices, and which random numbers
+    MiniBatch, Block, digest        what a sampler returns
+    CSR, backends                   sparse matrices, and where products run
+
+Catch errors
+    DataError, UsageError, BackendUnavailable, PeerLost
+
+Importing the package loads numpy alone. Each name is imported when it is first used.
 """
 
-from .adjacency import Adjacency, LocalAdjacency
-from .errors import BackendUnavailable, DataError, PeerLost, UsageError
-from .graph import Graph
-from .minibatch import Block, MiniBatch, digest
-from .rng import Stream
-from .selection import Selection
-from .sparse import CSR
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from .graph import Graph, set_writer
 from .version import __version__
+
+if TYPE_CHECKING:
+    from . import backends, samplers
+    from .adjacency import Adjacency, LocalAdjacency
+    from .data.from_edges import from_edges
+    from .data.store import load
+    from .errors import BackendUnavailable, DataError, PeerLost, UsageError
+    from .interop.batch import Batch
+    from .interop.convert import from_dgl, from_pyg
+    from .interop.graph_loader import Loader
+    from .minibatch import Block, MiniBatch, digest
+    from .rng import Stream
+    from .selection import Selection
+    from .sparse import CSR
+
+_HOMES = {
+    "Adjacency": "adjacency", "BackendUnavailable": "errors", "Batch": "interop.batch", "Block": "minibatch", "CSR": "sparse",
+    "DataError": "errors", "Loader": "interop.graph_loader", "LocalAdjacency": "adjacency", "MiniBatch": "minibatch",
+    "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "UsageError": "errors", "digest": "minibatch",
+    "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert", "load": "data.store",
+}  # fmt: skip
 
 __all__ = [
     "CSR",
     "Adjacency",
     "BackendUnavailable",
+    "Batch",
     "Block",
     "DataError",
     "Graph",
+    "Loader",
     "LocalAdjacency",
     "MiniBatch",
     "PeerLost",
@@ -26,5 +83,64 @@ __all__ = [
     "Stream",
     "UsageError",
     "__version__",
+    "backends",
     "digest",
+    "from_dgl",
+    "from_edges",
+    "from_pyg",
+    "load",
+    "samplers",
+    "train",
 ]
+
+
+def train(graph: Graph | str | os.PathLike[str], **options: Any) -> dict[str, Any]:
+    """Train a model on a graph and return a report. Needs torch: ``pip install 'bulksample[train]'``.
+
+    Parameters
+    ----------
+    graph : Graph, or the path of a store
+    **options
+        Those of ``bulksample train`` in the command line, with ``_`` for ``-``: ``method="sync"``, ``model="sage"``,
+        ``fanouts=[10, 10]``, ``batch_size=1024``, ``epochs=10``, ``seed=0``, … `bulksample.config.train.TrainConfig` lists them.
+        Besides, `comm` takes a communicator and `observers` a list of `bulksample.training.observers.Observer`.
+
+    Returns
+    -------
+    dict
+        ``test_accuracy`` at the best validation score, the losses, seconds by phase, bytes sent, and all options.
+
+    Raises
+    ------
+    UsageError
+        If an option is unknown or out of range, or does not suit the graph.
+    """
+    from .training.loop import train as run
+
+    return run(graph, **options)
+
+
+def _save(graph: Graph, path: str | os.PathLike[str], overwrite: bool) -> None:
+    from .data.store import save
+
+    save(graph, path, overwrite)
+
+
+set_writer(_save)  # graph.save: a graph knows no files, so the package tells it who does
+
+
+if not TYPE_CHECKING:  # type checkers read the imports above
+
+    def __getattr__(name: str) -> Any:
+        """Import what is asked for by name."""
+        if name in ("backends", "samplers"):
+            return importlib.import_module(f".{name}", __name__)
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -5,6 +5,8 @@ The structure is separable from the rest, so a graph can be sampled whose featur
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -73,6 +75,11 @@ class Graph:
         """The training vertices, or every vertex where there is no training mask (or an empty one)."""
         train = self.masks.get("train")
         return self.seeds("train" if train is not None and train.any() else "all")
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the graph as a store, a folder that `bulksample.load` opens; see `bulksample.data.store.save`."""
+        assert _writer is not None
+        _writer(self, path, overwrite)
 
     def with_label(self, name: str) -> Graph:
         """The same graph with another of its columns as the label; the splits keep their labelled vertices.
@@ -157,3 +164,12 @@ class Graph:
             if len(wrong):
                 raise DataError(f"{name} mask: row {wrong[0]} is in another split too, or has no label")
             taken = taken | mask
+
+
+_writer: Callable[[Graph, str | os.PathLike[str], bool], None] | None = None
+
+
+def set_writer(writer: Callable[[Graph, str | os.PathLike[str], bool], None]) -> None:
+    """Set the function that `Graph.save` calls; the store imports this module, so this module cannot import the store."""
+    global _writer
+    _writer = writer

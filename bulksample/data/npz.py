@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import DataError
 from ..graph import SPLITS, Graph
 from ..sparse import CSR, MAX_VERTICES, fixed_point
+from .columns import Array, dense_features, typed
 from .npy import Archive
 
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
@@ -46,7 +47,7 @@ def read(path: str | os.PathLike[str]) -> Graph:
         raise DataError(f"{path.name}: {error}") from error
 
 
-def _graph(arrays: dict[str, np.ndarray], name: str) -> Graph:
+def _graph(arrays: dict[str, Array], name: str) -> Graph:
     indptr = _take(arrays, "indptr", "iu", 1, np.int64)
     indices = _take(arrays, "indices", "iu", 1, np.int32)
     if indptr is None or indices is None:
@@ -76,30 +77,18 @@ def _graph(arrays: dict[str, np.ndarray], name: str) -> Graph:
     return graph.validate()
 
 
-def _take(arrays: dict[str, np.ndarray], name: str, kinds: str, ndim: int, dtype: type[np.generic]) -> np.ndarray | None:
-    """An array of one of these kinds as `dtype`, its values unchanged; None where there is none."""
-    array = arrays.get(name)
-    if array is None:
-        return None
-    if array.dtype.kind not in kinds or array.ndim != ndim:
-        raise DataError(f"{name}: holds {array.dtype} of shape {array.shape}; {np.dtype(dtype)} with {ndim} dimension(s) would fit")
-    if np.dtype(dtype).kind == "i":
-        limits = np.iinfo(dtype)  # type: ignore[type-var]
-        bad = np.flatnonzero((array < limits.min) | (array > limits.max))
-        if len(bad):
-            raise DataError(f"{name}: entry {bad[0]} is {array.ravel()[bad[0]]}; {limits.min} to {limits.max} would fit")
-    return array.astype(dtype, copy=False)
+def _take(arrays: dict[str, Array], name: str, kinds: str, ndim: int, dtype: type[np.generic]) -> Array | None:
+    """Return the array of that name as `dtype`, its values unchanged; None where there is none."""
+    return None if name not in arrays else typed(name, arrays[name], kinds, ndim, dtype)
 
 
-def _features(arrays: dict[str, np.ndarray]) -> np.ndarray | CSR | None:
+def _features(arrays: dict[str, Array]) -> Array | CSR | None:
     found = [name for name in _SPARSE if name in arrays]
     dense = arrays.get("x")
     if dense is not None and found:
         raise DataError(f"x: dense features, and {found[0]} of sparse ones; one of them would fit")
     if dense is not None:
-        wide = dense.dtype.kind in "iu" or dense.dtype == np.float64
-        with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused by name
-            return _take(arrays, "x", "fiu", 2, np.float32 if wide else dense.dtype.type)
+        return dense_features("x", dense)
     if not found:
         return None
     if len(found) < len(_SPARSE):
@@ -107,8 +96,7 @@ def _features(arrays: dict[str, np.ndarray]) -> np.ndarray | CSR | None:
         raise DataError(f"{missing}: is missing; sparse features are {', '.join(_SPARSE)}")
     shape = _take(arrays, "x_shape", "iu", 1, np.int64)
     indptr, indices = _take(arrays, "x_indptr", "iu", 1, np.int64), _take(arrays, "x_indices", "iu", 1, np.int32)
-    with np.errstate(over="ignore"):
-        values = _take(arrays, "x_data", "fiu", 1, np.float32)
+    values = _take(arrays, "x_data", "fiu", 1, np.float32)
     if shape is None or indptr is None or indices is None or shape.shape != (2,) or not ((shape >= 0) & (shape <= MAX_VERTICES)).all():
         raise DataError(f"x_shape: is {arrays['x_shape'].tolist()}; (n, f) would fit")
     try:
@@ -117,7 +105,7 @@ def _features(arrays: dict[str, np.ndarray]) -> np.ndarray | CSR | None:
         raise DataError(f"x: {error}") from error
 
 
-def _num_classes(arrays: dict[str, np.ndarray], labels: np.ndarray | None) -> int:
+def _num_classes(arrays: dict[str, Array], labels: Array | None) -> int:
     given = _take(arrays, "num_classes", "iu", 0, np.int64)
     if given is not None:
         if int(given) < 0:

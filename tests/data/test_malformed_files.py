@@ -25,9 +25,9 @@ DENSE, THIN = as_arrays(GRAPH), as_arrays(SPARSE)
 NPZ = {
     **{f"without {key}": (DENSE, {key: None}, f"has no {key}") for key in ("indptr", "indices")},
     **{f"without {key}": (THIN, {key: None}, f"{key}: is missing") for key in ("x_indptr", "x_indices", "x_data", "x_shape")},
-    **{f"{key} as float": (DENSE, {key: DENSE[key].astype(float)}, f"{key}: holds float64") for key in ("indptr", "indices", "y", "num_classes")},
-    **{f"{key} as text": (DENSE, {key: np.array(["a"])}, f"{key}: holds <U1") for key in ("indptr", "indices", "x", "y", "num_classes", "train_mask")},
-    **{f"{key} as a table": (DENSE, {key: np.zeros((N, 2, 2), DENSE[key].dtype)}, f"{key}: holds") for key in ("indptr", "indices", "x", "y", "train_mask")},
+    **{f"{key} as float": (DENSE, {key: DENSE[key].astype(float)}, f"{key}: got float64") for key in ("indptr", "indices", "y", "num_classes")},
+    **{f"{key} as text": (DENSE, {key: np.array(["a"])}, f"{key}: got <U1") for key in ("indptr", "indices", "x", "y", "num_classes", "train_mask")},
+    **{f"{key} as a table": (DENSE, {key: np.zeros((N, 2, 2), DENSE[key].dtype)}, f"{key}: got") for key in ("indptr", "indices", "x", "y", "train_mask")},
     **{f"{key} of objects": (DENSE, {key: np.array([Bomb()])}, f"{key}: holds '.O'") for key in ("indptr", "x", "y", "year")},
     **{f"{key} one short": (DENSE, {key: DENSE[key][:-1]}, names) for key, names in (
         ("indptr", "features must have 7 rows"), ("indices", "number of entries, 10"), ("y", "labels must be int64 of shape"),
@@ -54,7 +54,7 @@ NPZ = {
     "a shape beyond int32": (THIN, {"x_shape": np.array([8, 2**40])}, "x_shape"),
     "a shape of another graph": (THIN, {"x_shape": np.array([9, 2])}, "x: indptr must have 10 entries"),
     "splits overlap": (DENSE, {"val_mask": DENSE["train_mask"]}, "val mask: row 0"),
-    "a mask as integers": (DENSE, {"val_mask": np.zeros(N, int)}, "val_mask: holds int64"),
+    "a mask as integers": (DENSE, {"val_mask": np.zeros(N, int)}, "val_mask: got int64"),
     "a weight is NaN": (DENSE, {"weights": changed(np.ones(11), 6, np.nan)}, "weight 6 is nan"),
     "a weight is negative": (DENSE, {"weights": changed(np.ones(11), 6, -1)}, "weight 6 is -1"),
     "a weight too few": (DENSE, {"weights": np.ones(10)}, "values must be"),

@@ -63,3 +63,12 @@ def compressed(data: Data) -> torch.Tensor | None:
     """The `adj_t` of a graph where it is a torch tensor in compressed rows."""
     adj_t = data.adj_t if "adj_t" in data else None
     return adj_t if isinstance(adj_t, torch.Tensor) and adj_t.layout == torch.sparse_csr else None
+
+
+def edge_values(data: Data) -> torch.Tensor | None:
+    """Return the values of `adj_t` in the order of `edge_ends`; None where there are none, or all are one."""
+    if "adj_t" not in data:
+        return None
+    adj_t = compressed(data)
+    values = data.adj_t.coo()[2] if adj_t is None else adj_t.values()
+    return None if values is None or bool((values == 1).all()) else values

@@ -1,0 +1,159 @@
+"""Features, labels and splits of a graph, taken from arrays or from files and checked against its vertices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..graph import SPLITS, Graph
+from .npy import Archive, open_npy
+
+Array = NDArray[Any]
+PathLike = str | os.PathLike[str]
+
+
+def as_array(name: str, value: Any) -> Array:
+    """Return a list, a numpy array or a tensor on any device as a numpy array of numbers or booleans.
+
+    Raises
+    ------
+    DataError
+        If it is none of them; the message begins with `name`.
+    """
+    try:
+        array = np.asanyarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{name}: cannot be read as a dense array ({error}); use numbers or booleans") from error
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{name}: got {array.dtype} of shape {array.shape}; use numbers or booleans")
+    return array
+
+
+def typed(name: str, array: Array, kinds: str, ndim: int, dtype: type[np.generic]) -> Array:
+    """Convert an array to `dtype` without changing a value.
+
+    Parameters
+    ----------
+    kinds : str
+        The accepted kinds of numpy: ``b``, ``i``, ``u``, ``f``.
+    ndim : int
+        The number of dimensions it must have.
+
+    Raises
+    ------
+    DataError
+        If the kind or the dimensions differ, or an integer does not fit `dtype`; the message begins with `name`.
+    """
+    if array.dtype.kind not in kinds or array.ndim != ndim:
+        raise DataError(f"{name}: got {array.dtype} of shape {array.shape}; use {np.dtype(dtype)} with {ndim} dimension(s)")
+    if issubclass(dtype, np.signedinteger):
+        limits = np.iinfo(dtype)
+        bad = np.flatnonzero((array < limits.min) | (array > limits.max))
+        if len(bad):
+            raise DataError(f"{name}: entry {bad[0]} is {array.ravel()[bad[0]]}; use {limits.min} to {limits.max}")
+    with np.errstate(over="ignore"):  # a number that does not fit becomes infinite, and `Graph.validate` names its row
+        return array.astype(dtype, copy=False)
+
+
+def dense_features(name: str, array: Array) -> Array:
+    """Return features of shape (n, f) as float16 if they are that, else as float32."""
+    return typed(name, array, "fiu", 2, np.float16 if array.dtype.type is np.float16 else np.float32)
+
+
+def with_columns(
+    graph: Graph,
+    x: Any = None,
+    y: Any = None,
+    masks: Mapping[str, Any] | None = None,
+    num_classes: int | None = None,
+) -> Graph:
+    """Return the graph with features, labels and splits.
+
+    Parameters
+    ----------
+    x : numbers, shape (n, f), optional
+    y : integers, shape (n,) or (n, 1), optional
+        Classes from 0; -1 marks a vertex without a label.
+    masks : dict of booleans of shape (n,), optional
+        Keys are ``train``, ``val`` and ``test``. A mask without a vertex is left out.
+    num_classes : int, optional
+        One more than the largest label unless given.
+
+    Raises
+    ------
+    DataError
+        If an array has the wrong dtype or length, or the result is not a valid `Graph`.
+    """
+    features = graph.features if x is None else dense_features("x", as_array("x", x))
+    labels = graph.labels if y is None else _labels(as_array("y", y))
+    split = {name: typed(f"{name} mask", as_array(f"{name} mask", mask), "b", 1, np.bool_) for name, mask in (masks or {}).items()}
+    kept = {name: mask for name, mask in split.items() if mask.any() or mask.shape != (graph.n,)}
+    if labels is not None:
+        num_classes = int(labels.max(initial=-1)) + 1 if num_classes is None else num_classes
+    return replace(graph, features=features, labels=labels, num_classes=num_classes or 0, masks={**graph.masks, **kept}).validate()
+
+
+def _labels(y: Array) -> Array:
+    return typed("y", y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, "iu", 1, np.int64)
+
+
+def read_columns(graph: Graph, features: PathLike | None = None, labels: PathLike | None = None, split: PathLike | None = None) -> Graph:
+    """Return the graph with features, labels and splits read from files. Nothing is unpickled.
+
+    Parameters
+    ----------
+    features, labels : path of a `.npy` file, optional
+        Shapes (n, f) and (n,): row v belongs to vertex v. Features stay in their file, mapped, if they are float16 or float32.
+    split : path of an `.npz` file, optional
+        Arrays ``train``, ``val`` and ``test``, or the same names with ``_mask``: booleans of shape (n,) or vertex ids.
+
+    Raises
+    ------
+    DataError
+        Naming the file.
+    """
+    arrays = {}
+    for key, path in (("x", features), ("y", labels)):
+        if path is not None:
+            arrays[key] = open_npy(Path(path), Path(path).name)
+            if len(arrays[key].shape) and len(arrays[key]) != graph.n:
+                raise DataError(f"{Path(path).name}: has {len(arrays[key])} rows; the graph has {graph.n} vertices: use one row for each")
+    masks = None if split is None else _read_split(Path(split), graph.n)
+    try:
+        return with_columns(graph, **arrays, masks=masks)
+    except DataError as error:
+        names = ", ".join(Path(path).name for path in (features, labels, split) if path is not None)
+        raise DataError(f"{names}: {error}") from error
+
+
+def _read_split(path: Path, n: int) -> dict[str, Array]:
+    """Return the masks of an `.npz` file by split."""
+    masks = {}
+    with Archive(path) as archive:
+        for name in archive.names:
+            split = name.removesuffix("_mask")
+            if split not in SPLITS or split in masks:
+                raise DataError(f"{path.name}: {name}: is not a split, or is there twice; use {', '.join(SPLITS)}")
+            masks[split] = _as_mask(f"{path.name}: {name}", archive.read(name), n)
+    return masks
+
+
+def _as_mask(name: str, array: Array, n: int) -> Array:
+    if array.dtype.kind == "b":
+        if array.shape != (n,):
+            raise DataError(f"{name}: has shape {array.shape}; the graph has {n} vertices: use shape ({n},)")
+        return array
+    ids = typed(name, array, "iu", 1, np.int64)
+    bad = np.flatnonzero((ids < 0) | (ids >= n))
+    if len(bad):
+        raise DataError(f"{name}: entry {bad[0]} is vertex {ids[bad[0]]}; use 0 to {n - 1}")
+    mask = np.zeros(n, bool)
+    mask[ids] = True
+    return mask

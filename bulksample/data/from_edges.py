@@ -1,0 +1,92 @@
+"""A graph from arrays in memory: `bulksample.from_edges`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from ..graph import Graph
+from .columns import Array, as_array, typed, with_columns
+from .edges import adjacency
+
+
+def from_edges(
+    source: Any,
+    destination: Any,
+    num_nodes: int | None = None,
+    weights: Any = None,
+    x: Any = None,
+    y: Any = None,
+    *,
+    train_mask: Any = None,
+    val_mask: Any = None,
+    test_mask: Any = None,
+    num_classes: int | None = None,
+    undirected: bool = False,
+    self_loops: str = "keep",
+    duplicates: str = "sum",
+    name: str = "graph",
+) -> Graph:
+    """Build a graph from its edges, in any order. Arrays may be lists, numpy arrays or torch tensors.
+
+    Parameters
+    ----------
+    source, destination : integers, shape (e,)
+        Edge i runs from ``source[i]`` to ``destination[i]``: the destination aggregates from the source, so row v of
+        the adjacency lists the sources of the edges into v.
+    num_nodes : int, optional
+        Number n of vertices. Unless given: the rows of x, y or a mask if there are any, else the largest id plus one.
+    weights : numbers, shape (e,), optional
+        Edge weights; finite and not negative.
+    x : numbers, shape (n, f), optional
+        Features; stored as float32, or as float16 if they are that.
+    y : integers, shape (n,), optional
+        Classes from 0; -1 marks a vertex without a label.
+    train_mask, val_mask, test_mask : booleans, shape (n,), optional
+        Disjoint, and only on labelled vertices.
+    num_classes : int, optional
+        One more than the largest label unless given.
+    undirected : bool
+        Add the edge v -> u for every edge u -> v.
+    self_loops : {"keep", "drop", "error"}
+    duplicates : {"sum", "max", "error"}
+        The weight of an edge that is listed more than once. Without weights, "sum" and "max" keep it once.
+    name : str
+
+    Raises
+    ------
+    DataError
+        If an array has the wrong dtype or length, or names a vertex that is not there; the message names the array.
+    """
+    source, destination = (_ids(label, as_array(label, ids)) for label, ids in (("source", source), ("destination", destination)))
+    if len(source) != len(destination):
+        raise DataError(f"source and destination must have one entry for each edge; got {len(source)} and {len(destination)}")
+    x, y = (None if part is None else as_array(label, part) for label, part in (("x", x), ("y", y)))
+    masks = {"train": train_mask, "val": val_mask, "test": test_mask}
+    masks = {split: as_array(f"{split} mask", mask) for split, mask in masks.items() if mask is not None}
+    n = _count(num_nodes, (source, destination), [column for column in (x, y, *masks.values()) if column is not None])
+    real = None if weights is None else _edge_weights(as_array("weights", weights), len(source))
+    matrix, unit = adjacency(source, destination, n, real, undirected=undirected, self_loops=self_loops, duplicates=duplicates)
+    return with_columns(Graph(matrix, unit, name=name), x, y, masks, num_classes)
+
+
+def _ids(label: str, ids: Array) -> Array:
+    return typed(label, ids if ids.size else ids.astype(np.int64), "iu", 1, np.int64)  # numpy takes an empty list for floats
+
+
+def _count(num_nodes: int | None, ends: tuple[Array, Array], columns: list[Array]) -> int:
+    """Return the number of vertices: as given, or that of the columns, or of the ids."""
+    if num_nodes is not None:
+        if not isinstance(num_nodes, int | np.integer) or isinstance(num_nodes, bool) or num_nodes < 0:
+            raise DataError(f"num_nodes: got {num_nodes!r}; use a number of vertices, 0 or more")
+        return int(num_nodes)
+    rows = [len(column) for column in columns if column.ndim]
+    return max(rows) if rows else 1 + max(int(ids.max(initial=-1)) for ids in ends)
+
+
+def _edge_weights(weights: Array, edges: int) -> Array:
+    if weights.shape not in ((edges,), (edges, 1)):
+        raise DataError(f"weights: got shape {weights.shape}; use one number for each of the {edges} edges")
+    return typed("weights", weights.reshape(-1), "iuf", 1, np.float64)

@@ -1,0 +1,178 @@
+"""One sampled mini-batch with its features and labels: as numpy arrays (`Batch`), or as torch tensors (`TensorBatch`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..graph import Graph
+from ..minibatch import Block, MiniBatch
+from ..sparse import CSR
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A sampled mini-batch as numpy arrays. Features and labels are gathered when they are first read.
+
+    Parameters
+    ----------
+    minibatch : MiniBatch
+    graph : Graph
+    """
+
+    minibatch: MiniBatch
+    graph: Graph
+
+    @property
+    def id(self) -> int:
+        """The number of the mini-batch within its epoch."""
+        return self.minibatch.id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch the mini-batch belongs to."""
+        return self.minibatch.epoch
+
+    @property
+    def vertices(self) -> NDArray[np.int32]:
+        """All sampled vertices, the distinct seeds first: shape (N,)."""
+        return self.minibatch.vertices
+
+    @property
+    def seeds(self) -> NDArray[np.int32]:
+        """The seeds: shape (b,)."""
+        return self.minibatch.seeds
+
+    @property
+    def seed_rows(self) -> NDArray[np.int32]:
+        """The position of each seed in `vertices`: shape (b,). It is 0 .. b - 1 unless a seed repeats."""
+        return self.minibatch.seed_rows
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The sampled edges, one block a layer, from the input layer to the output layer."""
+        return self.minibatch.blocks
+
+    @cached_property
+    def x(self) -> NDArray[np.float32]:
+        """Features of `vertices`: shape (N, f); sparse features become dense. Raises `UsageError` if the graph has none."""
+        features = self.graph.features
+        if features is None:
+            raise UsageError(f"graph {self.graph.name!r} has no features; give x to from_edges, or --features to data import")
+        if isinstance(features, CSR):
+            dense: NDArray[np.float32] = features.take(self.vertices).to_scipy().toarray()
+            return dense
+        return np.asarray(features)[self.vertices].astype(np.float32, copy=False)
+
+    @cached_property
+    def y(self) -> NDArray[np.int64]:
+        """Labels of `seeds`: shape (b,); -1 where a seed has none. Raises `UsageError` if the graph has none."""
+        if self.graph.labels is None:
+            raise UsageError(f"graph {self.graph.name!r} has no labels; give y to from_edges, or --labels to data import")
+        return np.asarray(self.graph.labels)[self.seeds]
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the sampled arrays: equal mini-batches have equal digests on every machine."""
+        return self.minibatch.digest()
+
+    def to(self, device: Any = "cpu") -> TensorBatch:
+        """Return the mini-batch as torch tensors on a device; `x` and `y` are not copied on the CPU."""
+        return TensorBatch(self, device)
+
+
+@dataclass(frozen=True, eq=False)
+class TensorBatch:
+    """A sampled mini-batch as torch tensors on one device. Each attribute is converted when it is first read.
+
+    Parameters
+    ----------
+    batch : Batch
+    device : torch.device, or what makes one
+    """
+
+    batch: Batch
+    device: Any
+
+    @cached_property
+    def vertices(self) -> torch.Tensor:
+        """All sampled vertices, the distinct seeds first: int64, shape (N,)."""
+        return _tensor(self.batch.vertices, self.device)
+
+    @cached_property
+    def seeds(self) -> torch.Tensor:
+        """The seeds: int64, shape (b,)."""
+        return _tensor(self.batch.seeds, self.device)
+
+    @cached_property
+    def seed_rows(self) -> torch.Tensor:
+        """The position of each seed in `vertices`: int64, shape (b,). It is 0 .. b - 1 unless a seed repeats."""
+        return _tensor(self.batch.seed_rows, self.device)
+
+    @cached_property
+    def x(self) -> torch.Tensor:
+        """Features of `vertices`: float32, shape (N, f). Raises `UsageError` if the graph has none."""
+        return _tensor(self.batch.x, self.device)
+
+    @cached_property
+    def y(self) -> torch.Tensor:
+        """Labels of `seeds`: int64, shape (b,); -1 where a seed has none. Raises `UsageError` if the graph has none."""
+        return _tensor(self.batch.y, self.device)
+
+    @cached_property
+    def blocks(self) -> tuple[TensorBlock, ...]:
+        """The sampled edges, one block a layer, from the input layer to the output layer."""
+        return tuple(TensorBlock.of(block, self.device) for block in self.batch.blocks)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the sampled arrays: equal mini-batches have equal digests on every machine."""
+        return self.batch.digest()
+
+
+@dataclass(frozen=True, eq=False)
+class TensorBlock:
+    """The sampled edges of one layer as tensors. Destinations are the first of the sources.
+
+    Parameters
+    ----------
+    edge_index : int64, shape (2, E)
+        Positions of source and destination in the mini-batch's list of vertices, as `torch_geometric` has them.
+    weights : float32, shape (E,), optional
+        The weight of each edge in the aggregation; None stands for the mean over a destination's edges.
+    num_sources, num_destinations : int
+    """
+
+    edge_index: torch.Tensor
+    weights: torch.Tensor | None
+    num_sources: int
+    num_destinations: int
+
+    @staticmethod
+    def of(block: Block, device: Any) -> TensorBlock:
+        """Return a block of numpy arrays as tensors on a device."""
+        destination = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
+        weights = None if block.weights is None else _tensor(block.weights, device)
+        return TensorBlock(_tensor(np.stack([block.indices, destination]), device), weights, block.num_sources, block.num_destinations)
+
+    def aggregate(self, h: torch.Tensor) -> torch.Tensor:
+        """Return the weighted sum, or the mean, of the sources of each destination: shape (num_destinations, f) from (num_sources, f)."""
+        source, destination = self.edge_index
+        scale = self.weights
+        if scale is None:
+            scale = 1 / destination.bincount(minlength=self.num_destinations).clamp(min=1).to(h.dtype)[destination]
+        return h.new_zeros(self.num_destinations, h.shape[1]).index_add(0, destination, h[source] * scale[:, None])
+
+
+def _tensor(array: NDArray[Any], device: Any) -> torch.Tensor:
+    """Return an array as a tensor on a device: integers as int64; read-only arrays are copied."""
+    import torch
+
+    wide = array.astype(np.int64, copy=False) if array.dtype.kind in "iu" else array
+    return torch.from_numpy(wide if wide.flags.writeable else wide.copy()).to(device)

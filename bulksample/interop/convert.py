@@ -1,0 +1,97 @@
+"""Graphs of torch_geometric and DGL as graphs of this package: `bulksample.from_pyg` and `bulksample.from_dgl`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..data.from_edges import from_edges
+from ..errors import UsageError
+from ..graph import SPLITS, Graph
+
+_PYG_WEIGHTS = ("edge_weight", "edge_attr")
+_DGL_WEIGHTS = ("weight", "edge_weight", "w")
+
+
+def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph") -> Graph:
+    """Convert a homogeneous `torch_geometric.data.Data`.
+
+    Row v of the adjacency lists the sources of the edges into v, the vertices that a `MessagePassing` layer aggregates.
+    Parallel edges become one edge; their weights add up.
+
+    Parameters
+    ----------
+    data : torch_geometric.data.Data
+        ``x``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask`` are taken where they are there, and the edges from
+        ``edge_index`` or ``adj_t``.
+    weight_attr : str or None
+        The attribute with one weight for each edge; None leaves weights out. "auto" takes ``edge_weight``, or an
+        ``edge_attr`` of one number for each edge, or the values of ``adj_t``, where they are there.
+    name : str
+
+    Raises
+    ------
+    UsageError
+        If the data is heterogeneous, or has no such attribute.
+    DataError
+        If an attribute has the wrong dtype or length, such as a mask of several splits.
+    """
+    from .pyg.graph import check_input, edge_ends, edge_values
+
+    check_input(data)
+    source, destination = edge_ends(data)
+    found = [key for key in _PYG_WEIGHTS if key in data and _one_each(data[key], len(source))]
+    weights = _weights(data, weight_attr, found, list(data.keys()))
+    if weights is None and weight_attr == "auto":
+        weights = edge_values(data)
+    masks = {f"{split}_mask": data[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in data}
+    columns = {key: data[key] for key in ("x", "y") if key in data}
+    return from_edges(source, destination, int(data.num_nodes or 0), weights, **columns, **masks, name=name)
+
+
+def from_dgl(graph: Any, x: str = "feat", y: str = "label", weight_attr: str | None = "auto", name: str = "graph") -> Graph:
+    """Convert a homogeneous `DGLGraph`.
+
+    Row v of the adjacency lists the sources of the edges into v. Parallel edges become one edge; their weights add up.
+
+    Parameters
+    ----------
+    graph : dgl.DGLGraph
+        ``train_mask``, ``val_mask`` and ``test_mask`` of its vertices are taken where they are there.
+    x, y : str
+        The vertex data with features and labels, taken where they are there.
+    weight_attr : str or None
+        The edge data with weights; None leaves weights out. "auto" takes ``weight``, ``edge_weight`` or ``w`` where
+        one of them holds one number for each edge.
+    name : str
+
+    Raises
+    ------
+    UsageError
+        If the graph is heterogeneous, or has no such edge data.
+    DataError
+        If a column has the wrong dtype or length.
+    """
+    if not getattr(graph, "is_homogeneous", False):
+        raise UsageError(f"a heterogeneous graph, or none, was given: {type(graph).__name__}; use a homogeneous DGLGraph")
+    source, destination = graph.edges(order="eid")
+    found = [key for key in _DGL_WEIGHTS if key in graph.edata and _one_each(graph.edata[key], len(source))]
+    weights = _weights(graph.edata, weight_attr, found, list(graph.edata))
+    vertices = graph.ndata
+    masks = {f"{split}_mask": vertices[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in vertices}
+    columns = {key: vertices[own] for key, own in (("x", x), ("y", y)) if own in vertices}
+    return from_edges(source, destination, int(graph.num_nodes()), weights, **columns, **masks, name=name)
+
+
+def _one_each(values: Any, edges: int) -> bool:
+    return values is not None and tuple(values.shape) in ((edges,), (edges, 1))
+
+
+def _weights(columns: Any, wanted: str | None, found: list[str], names: list[str]) -> Any:
+    """Return the column of weights that was asked for, or the first that was found; None where there is none."""
+    if wanted == "auto":
+        return columns[found[0]] if found else None
+    if wanted is None:
+        return None
+    if wanted not in columns:
+        raise UsageError(f"the graph has no edge weights {wanted!r}; use {', '.join(sorted(names)) or 'None: it has no columns'}")
+    return columns[wanted]

@@ -1,0 +1,174 @@
+"""A loader of sampled mini-batches with their features and labels, for any training loop: `bulksample.Loader`."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import backends, samplers
+from ..adjacency import LocalAdjacency
+from ..errors import UsageError
+from ..graph import Graph
+from ..loader import BulkLoader
+from ..samplers import Sampler
+from .batch import Batch
+
+DEFAULT_FANOUTS = (15, 10, 5)
+
+
+class Loader:
+    """A loader that samples k mini-batches in one call and gives them out with their features and labels.
+
+    Each iteration yields the remaining mini-batches of the current epoch; after the last one the next epoch begins.
+    Mini-batches depend on the graph, the sampler, the seeds, `batch_size`, `shuffle` and `seed` alone: not on `bulk_size`,
+    `backend` or `threads`.
+
+    Parameters
+    ----------
+    graph : Graph, or the path of a store
+    sampler : str or Sampler
+        A name from `bulksample.samplers.SAMPLERS`: sage, ladies, fastgcn, labor, full, shadow or saint.
+    fanouts : sequence of int, optional
+        How many neighbors (node-wise samplers) or vertices (layer-wise samplers) each hop draws, from the seeds outwards;
+        -1 takes all. (15, 10, 5) unless given.
+    batch_size : int
+        Seeds of a mini-batch; the last one of an epoch may have fewer.
+    seeds : str, integers of shape (m,), or booleans of shape (n,), optional
+        The vertices to make mini-batches of: a split (train, val, test, or all), ids, or a mask. Unless given: the
+        training split, or all vertices of a graph without one.
+    seed : int
+        Everything random is a function of it.
+    shuffle : bool
+        Put the seeds in a new order in each epoch.
+    drop_last : bool
+        Leave out a last mini-batch of fewer than `batch_size` seeds.
+    backend : {"auto", "native", "reference", "cuda"}
+    threads : int, optional
+        Threads of the native back end; all processors of this process unless given.
+    bulk_size : int or "auto"
+        Mini-batches sampled in one call; "auto" takes as many as fit `memory_budget`, at most 32.
+    memory_budget : int, optional
+        Bytes for sampled mini-batches; a quarter of the free memory unless given.
+    prefetch : bool
+        Sample the next bulk on a thread while the current one is used.
+    **options
+        Of the sampler: ``weighted=True``, ``replace=True``, ``frontier="new"``, ``debias=False``, …
+
+    Raises
+    ------
+    UsageError
+        If an argument is unknown or out of range, or the sampler does not work on this graph.
+    DataError
+        If the store is damaged.
+    """
+
+    def __init__(
+        self,
+        graph: Graph | str | os.PathLike[str],
+        sampler: str | Sampler = "sage",
+        fanouts: Sequence[int] | None = None,
+        *,
+        batch_size: int = 1024,
+        seeds: Any = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        backend: str = "auto",
+        threads: int | None = None,
+        bulk_size: int | Literal["auto"] = "auto",
+        memory_budget: int | None = None,
+        prefetch: bool = True,
+        **options: Any,
+    ) -> None:
+        self.graph = graph if isinstance(graph, Graph) else _load(graph)
+        self.bulks = BulkLoader(
+            LocalAdjacency(self.graph.adjacency, backends.make(backend, threads)), _sampler(sampler, fanouts, options),
+            seed_vertices(self.graph, seeds), batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle,
+            drop_last=drop_last, memory_budget=memory_budget, prefetch=prefetch,
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches of an epoch."""
+        return len(self.bulks)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the remaining mini-batches of the current epoch."""
+        for minibatch in self.bulks:
+            assert minibatch is not None  # on one rank every step has a mini-batch
+            yield Batch(minibatch, self.graph)
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, from 0."""
+        return self.bulks.epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
+        return self.bulks.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a position: the mini-batches that follow are those of an uninterrupted run.
+
+        Raises
+        ------
+        UsageError
+            If the state comes from a loader with other seeds, sampler, `batch_size`, `seed` or `shuffle`.
+        """
+        self.bulks.load_state_dict(state)
+
+
+def seed_vertices(graph: Graph, seeds: Any = None) -> NDArray[np.int32]:
+    """Return the ids of seeds that are given as the name of a split, as ids or as a mask.
+
+    Raises
+    ------
+    UsageError
+        If there is no such split, an id is not a vertex, the mask has another length, or no vertex is chosen.
+    """
+    if seeds is None or isinstance(seeds, str):
+        chosen = graph.default_seeds() if seeds is None else graph.seeds(seeds)
+    else:
+        chosen = _ids(graph, np.asarray(seeds.detach().cpu() if hasattr(seeds, "detach") else seeds))
+    if not len(chosen):
+        raise UsageError(f"seeds choose none of the {graph.n} vertices of graph {graph.name!r}; use seeds='all' or ids")
+    return chosen
+
+
+def _ids(graph: Graph, seeds: NDArray[Any]) -> NDArray[np.int32]:
+    if seeds.dtype == np.bool_ and seeds.shape == (graph.n,):
+        return np.flatnonzero(seeds).astype(np.int32)
+    if seeds.dtype.kind not in "iu" or seeds.ndim != 1:
+        if not seeds.size:
+            return np.empty(0, np.int32)
+        fit = f"a split, integer ids of shape (m,), or a mask of shape ({graph.n},)"
+        raise UsageError(f"seeds: got {seeds.dtype} of shape {seeds.shape}; use {fit}")
+    bad = np.flatnonzero((seeds < 0) | (seeds >= graph.n))
+    if len(bad):
+        raise UsageError(f"seeds: entry {bad[0]} is vertex {seeds[bad[0]]}; use 0 to {graph.n - 1}")
+    return seeds.astype(np.int32)
+
+
+def _sampler(sampler: str | Sampler, fanouts: Sequence[int] | None, options: dict[str, Any]) -> Sampler:
+    """Return the sampler of that name, or the one that was given whole."""
+    if isinstance(sampler, Sampler):
+        if fanouts is not None or options:
+            raise UsageError(f"a sampler was given whole, and fanouts or options besides; use the name {sampler.name!r} to give them here")
+        return sampler
+    own = list(inspect.signature(Loader.__init__).parameters)
+    for option in options:
+        near = difflib.get_close_matches(option, own, 1, 0.8)
+        if near:
+            raise UsageError(f"Loader has no argument {option!r}; did you mean {near[0]!r}?")
+    return samplers.make(sampler, DEFAULT_FANOUTS if fanouts is None else fanouts, **options)
+
+
+def _load(path: str | os.PathLike[str]) -> Graph:
+    from ..data.store import load
+
+    return load(path)

@@ -1,0 +1,182 @@
+"""Graphs from arrays: every column arrives, and every bad input is refused by name."""
+
+import numpy as np
+import pytest
+from samples import assert_same
+
+import bulksample as bs
+from bulksample.data.columns import read_columns
+
+SOURCE, DESTINATION = [0, 1, 2, 2], [1, 2, 0, 1]
+TRAIN = np.array([True, True, False, False])
+
+
+def from_edges(**changes):
+    settings = {
+        "source": SOURCE, "destination": DESTINATION, "num_nodes": 4, "weights": [1.0, 2.0, 3.0, 4.0], "x": np.eye(4), "y": [0, 1, 2, -1],
+        "train_mask": TRAIN, "test_mask": np.array([False, False, True, False]), **changes,
+    }  # fmt: skip
+    return bs.from_edges(settings.pop("source"), settings.pop("destination"), **settings)
+
+
+def test_row_v_lists_the_sources_of_the_edges_into_v():
+    graph = from_edges()
+    rows = [graph.adjacency.indices[a:b].tolist() for a, b in zip(graph.adjacency.indptr, graph.adjacency.indptr[1:], strict=False)]
+    assert rows == [[2], [0, 2], [1], []]
+    weights = graph.adjacency.values * graph.weight_unit
+    np.testing.assert_allclose(weights, [3, 1, 4, 2], rtol=1e-9)
+
+
+def test_columns_arrive():
+    graph = from_edges(name="mine")
+    assert (graph.n, graph.name, graph.num_features, graph.num_classes) == (4, "mine", 4, 3)
+    assert graph.features.dtype == np.float32
+    assert graph.labels.tolist() == [0, 1, 2, -1]
+    assert {split: mask.tolist() for split, mask in graph.masks.items()} == {
+        "train": [True, True, False, False],
+        "test": [False, False, True, False],
+    }
+
+
+def test_half_precision_stays_and_a_mask_of_nobody_goes():
+    graph = from_edges(x=np.eye(4, dtype=np.float16), val_mask=np.zeros(4, bool), num_classes=7)
+    assert graph.features.dtype == np.float16
+    assert set(graph.masks) == {"train", "test"}
+    assert graph.num_classes == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "n"),
+    [
+        ({}, 3),
+        ({"x": np.zeros((5, 1))}, 5),
+        ({"y": [0] * 6}, 6),
+        ({"y": [0] * 4, "train_mask": TRAIN}, 4),
+        ({"num_nodes": 9}, 9),
+        ({"num_nodes": np.int32(3)}, 3),
+    ],
+)
+def test_the_number_of_vertices(changes, n):
+    assert bs.from_edges(SOURCE, DESTINATION, **changes).n == n
+
+
+def test_nothing_is_a_graph_too():
+    assert bs.from_edges([], []).n == 0
+    assert bs.from_edges([], [], num_nodes=2).adjacency.nnz == 0
+
+
+def test_options_of_edges():
+    assert from_edges(undirected=True, weights=None).adjacency.degrees.tolist() == [2, 2, 2, 0]
+    doubled = {"source": SOURCE * 2, "destination": DESTINATION * 2}
+    assert from_edges(**doubled, weights=None).adjacency.nnz == 4
+    sums = from_edges(**doubled, weights=[1.0] * 8)
+    assert (sums.adjacency.values * sums.weight_unit).tolist() == [2.0] * 4
+    with pytest.raises(bs.DataError, match="joins 2 with itself"):
+        from_edges(destination=[1, 2, 0, 2], self_loops="error")
+
+
+def test_tensors_are_taken():
+    torch = pytest.importorskip("torch")
+    tensors = {"weights": torch.tensor([1.0, 2, 3, 4], requires_grad=True), "x": torch.eye(4), "y": torch.tensor([0, 1, 2, -1])}
+    graph = from_edges(source=torch.tensor(SOURCE), destination=torch.tensor(DESTINATION), train_mask=torch.from_numpy(TRAIN), **tensors)
+    assert_same(graph, from_edges())
+    with pytest.raises(bs.DataError, match="x: cannot be read as a dense array"):
+        from_edges(x=torch.eye(4).to_sparse())
+
+
+BAD = {
+    "float ids": ({"source": [0.0, 1.0, 2.0, 2.0]}, r"source: got float64 of shape \(4,\); use int64"),
+    "boolean ids": ({"destination": [True] * 4}, "destination: got bool"),
+    "ids of a pair": ({"source": [SOURCE, DESTINATION]}, r"source: got int64 of shape \(2, 4\)"),
+    "text": ({"source": list("abcd")}, "source: got <U1"),
+    "ragged": ({"x": [[1], [1, 2]]}, "x: cannot be read"),
+    "negative ids": ({"source": [0, -1, 2, 2]}, "edge 1 names source -1; vertices run from 0 to 3"),
+    "high ids": ({"destination": [1, 2, 0, 4]}, "edge 3 names target 4; vertices run from 0 to 3"),
+    "ids beyond int64": ({"source": np.array([2**63] * 4, np.uint64)}, "source: entry 0 is 9223372036854775808"),
+    "lengths": ({"source": [0, 1]}, "one entry for each edge; got 2 and 4"),
+    "vertices": ({"num_nodes": -1}, "num_nodes: got -1"),
+    "a fraction of a vertex": ({"num_nodes": 4.0}, "num_nodes: got 4.0"),
+    "vertices beyond int32": ({"num_nodes": 2**31}, "do not fit int32"),
+    "weights": ({"weights": [1.0]}, r"weights: got shape \(1,\); use one number for each of the 4 edges"),
+    "a negative weight": ({"weights": [1.0, -1, 1, 1]}, "weight 1 is -1.0"),
+    "no weight": ({"weights": [1.0, np.nan, 1, 1]}, "weight 1 is nan"),
+    "features of some": ({"x": np.eye(3)}, "features must have 4 rows; they have 3"),
+    "features of one number": ({"x": np.ones(4)}, r"x: got float64 of shape \(4,\); use float32 with 2 dimension"),
+    "infinite features": ({"x": np.full((4, 1), np.inf)}, "features: row 0 is not finite"),
+    "labels of some": ({"y": [0, 1]}, r"labels must be int64 of shape \(4,\)"),
+    "float labels": ({"y": [0.0, 1, 2, 3]}, "y: got float64"),
+    "labels of several classes": ({"y": np.eye(4, dtype=int)}, r"y: got int64 of shape \(4, 4\)"),
+    "a label below": ({"y": [0, 1, 2, -2]}, "labels: row 3 holds -2"),
+    "a label above": ({"num_classes": 2}, "labels: row 2 holds 2"),
+    "a mask of some": ({"train_mask": TRAIN[:3]}, r"train mask must be bool of shape \(4,\)"),
+    "a mask of ids": ({"train_mask": [0, 1]}, r"train mask: got int64 of shape \(2,\); use bool"),
+    "several masks": ({"train_mask": np.ones((4, 10), bool)}, r"train mask: got bool of shape \(4, 10\)"),
+    "masks that overlap": ({"val_mask": TRAIN}, "val mask: row 0 is in another split too"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_by_name(case):
+    changes, message = BAD[case]
+    with pytest.raises(bs.DataError, match=message):
+        from_edges(**changes)
+
+
+def saved(folder, **arrays):
+    """The paths of arrays, each saved as `.npy`; a dict becomes an `.npz`."""
+    paths = {}
+    for name, value in arrays.items():
+        paths[name] = folder / f"{name}.{'npz' if isinstance(value, dict) else 'npy'}"
+        np.savez(paths[name], **value) if isinstance(value, dict) else np.save(paths[name], value)
+    return paths
+
+
+def bare():
+    return bs.from_edges(SOURCE, DESTINATION, num_nodes=4)
+
+
+@pytest.mark.parametrize(
+    "split", [{"train": np.array([0, 1]), "test": np.array([2])}, {"train_mask": TRAIN, "test_mask": np.array([False, False, True, False])}]
+)
+def test_columns_are_read_from_files(tmp_path, split):
+    files = saved(tmp_path, features=np.eye(4), labels=np.array([[0], [1], [2], [-1]], np.int16), split=split)
+    assert_same(read_columns(bare(), **files), from_edges(weights=None))
+
+
+def test_features_of_a_file_stay_there(tmp_path):
+    graph = read_columns(bare(), **saved(tmp_path, features=np.eye(4, dtype=np.float32)))
+    assert isinstance(graph.features, np.memmap)
+
+
+BAD_FILES = {
+    "rows": ({"features": np.eye(3)}, "features.npy: has 3 rows; the graph has 4 vertices"),
+    "labels": ({"labels": np.zeros(5, int)}, "labels.npy: has 5 rows"),
+    "a single label": ({"labels": np.array(3)}, r"labels.npy: y: got int64 of shape \(\)"),
+    "float labels": ({"labels": np.zeros(4)}, "labels.npy: y: got float64"),
+    "text": ({"features": np.array([["a"]] * 4)}, "features.npy: x: got <U1"),
+    "objects": ({"features": np.array([[None]] * 4)}, "pickled objects are never read"),
+    "a split of another name": ({"labels": np.zeros(4, int), "split": {"dev": [0]}}, "split.npz: dev: is not a split"),
+    "a split twice": ({"labels": np.zeros(4, int), "split": {"val": [0], "val_mask": [0]}}, "val_mask: is not a split, or is there twice"),
+    "a short mask": ({"labels": np.zeros(4, int), "split": {"train": np.ones(3, bool)}}, r"split.npz: train: has shape \(3,\)"),
+    "a vertex above": ({"labels": np.zeros(4, int), "split": {"val": [0, 4]}}, "split.npz: val: entry 1 is vertex 4; use 0 to 3"),
+    "a vertex below": ({"labels": np.zeros(4, int), "split": {"val": [-1]}}, "split.npz: val: entry 0 is vertex -1"),
+    "float ids": ({"labels": np.zeros(4, int), "split": {"val": [0.5]}}, "split.npz: val: got float64"),
+    "an overlap": ({"labels": np.zeros(4, int), "split": {"train": [0, 1], "val": [1]}}, "val mask: row 1 is in another split too"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_files_are_refused_by_name(tmp_path, case):
+    arrays, message = BAD_FILES[case]
+    with pytest.raises(bs.DataError, match=message):
+        read_columns(bare(), **saved(tmp_path, **arrays))
+
+
+def test_a_file_that_is_missing_or_no_array(tmp_path):
+    with pytest.raises(bs.DataError, match=r"x\.npy: cannot be read"):
+        read_columns(bare(), features=tmp_path / "x.npy")
+    (tmp_path / "x.npy").write_text("0 1 2")
+    with pytest.raises(bs.DataError, match=r"x\.npy: not a \.npy array"):
+        read_columns(bare(), features=tmp_path / "x.npy")
+    with pytest.raises(bs.DataError, match=r"x\.npy: not an \.npz archive"):
+        read_columns(bare(), split=tmp_path / "x.npy")

@@ -1,0 +1,182 @@
+"""`bulksample.Loader`: the mini-batches of `BulkLoader`, with their features and labels."""
+
+import json
+
+import numpy as np
+import pytest
+from communities import community_graph
+
+import bulksample as bs
+from bulksample.loader import BulkLoader
+
+GRAPH = community_graph(n=300, weighted=True)
+
+
+def loader(graph=GRAPH, **options):
+    return bs.Loader(graph, **{"fanouts": [4, 3], "batch_size": 16, "seeds": "train", "seed": 5, **options})
+
+
+def bulk_loader(sampler="sage", shuffle=True, drop_last=False, **options):
+    """`BulkLoader` with the arguments of `loader`."""
+    adjacency = bs.LocalAdjacency(GRAPH.adjacency, bs.backends.make())
+    made = bs.samplers.make(sampler, (4, 3), **options)
+    return BulkLoader(adjacency, made, GRAPH.seeds("train"), batch_size=16, seed=5, shuffle=shuffle, drop_last=drop_last)
+
+
+def digests(batches):
+    return [batch.digest() for batch in batches]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"sampler": "ladies"}, {"sampler": "ladies", "debias": False}, {"sampler": "labor"}, {"replace": True}, {"weighted": True},
+        {"frontier": "new"}, {"shuffle": False}, {"drop_last": True},
+    ],
+)  # fmt: skip
+def test_minibatches_are_those_of_bulk_loader(options):
+    ours, theirs = loader(**options), bulk_loader(**options)
+    assert len(ours) == len(theirs)
+    for epoch in range(2):
+        assert ours.epoch == epoch
+        assert digests(ours) == digests(theirs)
+
+
+@pytest.mark.parametrize("options", [{"bulk_size": 3}, {"threads": 1}, {"backend": "reference"}, {"prefetch": False}, {"memory_budget": 1}])
+def test_how_they_are_sampled_does_not_change_them(options):
+    assert digests(loader(**options)) == digests(loader())
+
+
+@pytest.mark.parametrize("stop", [0, 1, 4, 9])
+def test_a_state_continues_in_the_middle_of_an_epoch(stop):
+    whole, first = loader(), loader()
+    expected = digests(whole) + digests(whole)
+    taken = digests(batch for _, batch in zip(range(stop), first, strict=False)) if stop else []
+    second = loader(bulk_size=2)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert taken + digests(second) + digests(second) == expected
+    other = bulk_loader()
+    other.load_state_dict(first.state_dict())
+    assert digests(other) == expected[stop : len(whole)]
+
+
+def test_a_state_of_another_loader_is_refused():
+    with pytest.raises(bs.UsageError, match="batch_size was 16 and is 8 now"):
+        loader(batch_size=8).load_state_dict(loader().state_dict())
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_are_those_of_the_vertices_and_labels_those_of_the_seeds(sparse):
+    graph = community_graph(sparse=sparse, half=not sparse)
+    dense = graph.features.to_scipy().toarray() if sparse else graph.features
+    for batch in loader(graph):
+        np.testing.assert_array_equal(batch.x, dense[batch.vertices].astype(np.float32))
+        np.testing.assert_array_equal(batch.y, graph.labels[batch.seeds])
+        np.testing.assert_array_equal(batch.vertices[batch.seed_rows], batch.seeds)
+        assert batch.x.dtype == np.float32
+        assert (batch.x.flags.writeable, batch.epoch) == (True, 0)
+        assert batch.blocks[-1].num_destinations == len(batch.seeds)
+
+
+def test_a_graph_without_features_is_sampled_and_says_what_is_missing():
+    batch = next(iter(bs.Loader(bs.from_edges([0, 1], [1, 0]), fanouts=[2])))
+    assert len(batch.vertices) == 2
+    with pytest.raises(bs.UsageError, match="has no features; give x to from_edges"):
+        batch.x  # noqa: B018
+    with pytest.raises(bs.UsageError, match="has no labels; give y to from_edges"):
+        batch.to().y  # noqa: B018
+
+
+def test_a_store_is_opened(tmp_path):
+    GRAPH.save(tmp_path / "g")
+    assert digests(loader(tmp_path / "g")) == digests(loader(str(tmp_path / "g"))) == digests(loader())
+
+
+TRAIN = GRAPH.seeds("train")
+
+
+@pytest.mark.parametrize(
+    "seeds", ["train", None, TRAIN, TRAIN.tolist(), TRAIN.astype(np.uint64), GRAPH.masks["train"], GRAPH.masks["train"].tolist()]
+)
+def test_seeds_are_a_split_ids_or_a_mask(seeds):
+    assert digests(loader(seeds=seeds)) == digests(loader())
+
+
+def test_seeds_may_be_tensors_and_may_repeat():
+    torch = pytest.importorskip("torch")
+    assert digests(loader(seeds=torch.from_numpy(TRAIN))) == digests(loader())
+    batch = next(iter(loader(seeds=[7, 7, 8], shuffle=False)))
+    assert batch.seeds.tolist() == [7, 7, 8]
+    assert batch.vertices[:2].tolist() == [7, 8]
+    assert batch.to().seed_rows.tolist() == [0, 0, 1]
+
+
+def test_without_a_split_every_vertex_is_a_seed():
+    graph = bs.from_edges([0, 1], [1, 0], num_nodes=5)
+    assert sorted(v for batch in bs.Loader(graph, batch_size=2) for v in batch.seeds.tolist()) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": "dev"}, "no 'dev' split"),
+        ({"seeds": [1.0]}, r"seeds: got float64 of shape \(1,\); use a split, integer ids"),
+        ({"seeds": [True]}, r"seeds: got bool of shape \(1,\)"),
+        ({"seeds": [300]}, "seeds: entry 0 is vertex 300; use 0 to 299"),
+        ({"seeds": [3, -1]}, "seeds: entry 1 is vertex -1"),
+        ({"seeds": []}, "seeds choose none of the 300 vertices"),
+        ({"seeds": np.zeros(300, bool)}, "seeds choose none"),
+        ({"batchsize": 3}, "no argument 'batchsize'; did you mean 'batch_size'"),
+        ({"replaced": True}, "did you mean 'replace'"),
+        ({"sampler": "sagee"}, "'sagee'"),
+        ({"fanouts": []}, "fanouts"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"sampler": bs.samplers.Sage((4, 3))}, "given whole, and fanouts"),
+    ],
+)
+def test_bad_arguments_are_refused(options, message):
+    with pytest.raises(bs.UsageError, match=message):
+        loader(**options)
+
+
+def test_a_sampler_may_be_given_whole():
+    assert digests(loader(sampler=bs.samplers.Sage((4, 3)), fanouts=None)) == digests(loader())
+
+
+@pytest.mark.parametrize("sampler", ["sage", "ladies"])
+def test_tensors_hold_what_arrays_hold(sampler):
+    torch = pytest.importorskip("torch")
+    from bulksample.nn.aggregate import aggregate
+
+    for batch in loader(sampler=sampler):
+        tensors = batch.to("cpu")
+        assert tensors.x.data_ptr() == batch.x.ctypes.data  # not copied
+        for name in ("vertices", "seeds", "seed_rows", "x", "y"):
+            np.testing.assert_array_equal(getattr(tensors, name), getattr(batch, name))
+        assert tensors.vertices.dtype == tensors.blocks[0].edge_index.dtype == torch.int64
+        assert tensors.digest() == batch.digest()
+        h = tensors.x
+        for block, arrays in zip(tensors.blocks, batch.blocks, strict=True):
+            assert (block.num_sources, block.num_destinations) == (len(h), arrays.num_destinations)
+            torch.testing.assert_close(block.aggregate(h), aggregate(arrays, h))
+            h = block.aggregate(h)
+
+
+def test_a_loop_in_plain_torch_learns():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    layers = torch.nn.ModuleList(torch.nn.Linear(2 * a, b) for a, b in ((8, 16), (16, 3)))
+    optimizer = torch.optim.Adam(layers.parameters(), lr=0.01)
+    batches, losses = loader(), []
+    for _ in range(15):
+        for batch in batches:
+            tensors = batch.to("cpu")
+            h = tensors.x
+            for layer, block in zip(layers, tensors.blocks, strict=True):
+                h = layer(torch.cat([h[: block.num_destinations], block.aggregate(h)], dim=1)).relu()
+            loss = torch.nn.functional.cross_entropy(h, tensors.y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])

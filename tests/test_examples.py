@@ -1,0 +1,53 @@
+"""examples/quickstart.py, the lines of README: it runs, and type checkers know its types."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from communities import community_graph
+
+ROOT = Path(__file__).parents[1]
+QUICKSTART = ROOT / "examples" / "quickstart.py"
+
+
+def python(*words, cwd):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_quickstart_runs(tmp_path):
+    pytest.importorskip("torch")
+    community_graph().save(tmp_path / "g")
+    lines = python(str(QUICKSTART), "g", cwd=tmp_path).splitlines()
+    assert all(" digest " in line for line in lines[:-1])
+    assert lines[-1].startswith("test accuracy ")
+
+
+@pytest.mark.long
+def test_a_script_of_a_user_passes_strict_mypy(tmp_path):
+    pytest.importorskip("mypy")
+    script = tmp_path / "script.py"
+    typed = """
+from typing import assert_type
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+assert_type(graph, bs.Graph)
+assert_type(batch, bs.Batch)
+assert_type(batch.x, NDArray[np.float32])
+assert_type(batch.y, NDArray[np.int64])
+assert_type(batch.to("cpu").x, torch.Tensor)
+assert_type(batch.digest(), str)
+assert_type(loader.epoch, int)
+"""
+    script.write_text(QUICKSTART.read_text() + typed)
+    python("-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"), str(script), cwd=tmp_path)
+    script.write_text(QUICKSTART.read_text() + "\nbs.lod('g')\n")
+    with pytest.raises(AssertionError, match='has no attribute "lod"'):
+        python("-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"), str(script), cwd=tmp_path)

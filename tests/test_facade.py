@@ -1,0 +1,106 @@
+"""`import bulksample as bs`: what it offers, what importing it costs, and what help(bs) shows."""
+
+import ast
+import inspect
+import json
+import pydoc
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from communities import community_graph
+
+import bulksample as bs
+
+
+def python(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_loads_numpy_and_what_graphs_are_made_of():
+    loaded = python("import sys; before = set(sys.modules); import bulksample; print(*sorted(set(sys.modules) - before))").split()
+    ours = {name for name in loaded if name.partition(".")[0] == "bulksample"}
+    assert ours == {"bulksample", *(f"bulksample.{name}" for name in ("errors", "graph", "mapped", "sparse", "version"))}
+    assert not {"torch", "scipy", "pydantic", "mpi4py", "typer"} & set(loaded)
+
+
+def test_every_name_is_there_and_listed():
+    assert dir(bs) == sorted(bs.__all__)
+    for name in bs.__all__:
+        assert getattr(bs, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'lod'"):
+        bs.lod  # noqa: B018
+
+
+def test_type_checkers_see_the_names_that_are_imported_lazily():
+    tree = ast.parse(Path(bs.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    homes = {alias.name: node.module for node in block.body for alias in node.names if node.module}
+    assert homes == bs._HOMES
+    assert set(bs.__all__) == {*homes, "Graph", "__version__", "backends", "samplers", "train"}
+
+
+def test_names_stay_what_they_are_whatever_is_imported():
+    code = """
+import bulksample, bulksample.training.loop, bulksample.loader, bulksample.data.store, bulksample.methods, bulksample.cli.app
+from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample.data import store
+from bulksample.loader import BulkLoader
+print(callable(bulksample.train), bulksample.load is store.load, samplers.make("sage", (2,)).name, callable(bulksample.digest))
+"""
+    assert python(code).split() == ["True", "True", "sage", "True"]
+
+
+def test_nothing_in_the_package_imports_the_facade():
+    for path in Path(bs.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level and not node.module:
+                names = {alias.name for alias in node.names}
+                depth = len(path.relative_to(Path(bs.__file__).parent).parts) - node.level
+                assert depth != 0 or path.name == "__init__.py" or not names & set(bs._HOMES), path
+
+
+def test_help_is_a_table_of_contents():
+    page = pydoc.render_doc(bs, renderer=pydoc.plaintext)
+    head = page[: page.index("PACKAGE CONTENTS")]
+    for name in bs.__all__:
+        if not name.startswith("_"):
+            assert re.search(rf"\b{name}\b", head), name
+    assert len(head.splitlines()) < 60
+
+
+def test_the_names_of_the_options_of_a_loader_are_those_of_bulk_loader():
+    from bulksample.loader import BulkLoader
+
+    own, bulk = (inspect.signature(made.__init__).parameters for made in (bs.Loader, BulkLoader))
+    shared = set(own) & set(bulk) - {"self"}
+    assert shared >= {"sampler", "seeds", "batch_size", "bulk_size", "seed", "shuffle", "drop_last", "memory_budget", "prefetch"}
+    for name in shared - {"sampler", "seeds", "batch_size"}:
+        assert own[name].default == bulk[name].default, name
+
+
+def test_a_graph_saves_itself(tmp_path):
+    graph = community_graph()
+    graph.save(tmp_path / "g")
+    again = bs.load(tmp_path / "g")
+    np.testing.assert_array_equal(again.features, graph.features)
+    with pytest.raises(bs.UsageError, match="exists already"):
+        graph.save(tmp_path / "g")
+    graph.save(tmp_path / "g", overwrite=True)
+
+
+def test_training_takes_a_graph_or_a_path(tmp_path):
+    pytest.importorskip("torch")
+    graph, options = community_graph(), {"method": "sync", "fanouts": [4, 4], "hidden": 8, "epochs": 2, "batch_size": 64, "threads": 1}
+    report = bs.train(graph, **options)
+    graph.save(tmp_path / "g")
+    again = bs.train(tmp_path / "g", **options)
+    assert report["test_accuracy"] == again["test_accuracy"] > 0.3
+    json.dumps(report)
+    with pytest.raises(bs.UsageError):
+        bs.train(graph, epoch=2)
