@@ -27,10 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from bulksample.plan import PlanRequest
-from bulksample.plan.choice import Row, predict
+from bulksample.plan.choice import predict
 from bulksample.plan.measured import Measured, measure
+from bulksample.plan.prediction import GridPrediction
 from bulksample.plan.sizes import expected_sizes
-from bulksample.plan.traffic import Grid
+from bulksample.plan.traffic import CandidateGrid
 from bulksample.report.canvas import COLOURS, canvas
 from bulksample.report.table import figure, markdown
 
@@ -91,17 +92,19 @@ class OnPaper:
             self.sizes = self.sizes.scaled_to(self.measured.edges, self.measured.inputs)
         self.budget = (1 - self.requests["owner"].reserve) * self.measured.device.memory.value
 
-    def row(self, policy: str, p: int, c: int | None = None) -> Row:
+    def row(self, policy: str, p: int, c: int | None = None) -> GridPrediction:
         """An epoch on p devices; c is the policy's own unless given."""
         if policy == "replicated":
-            return self._predict("owner", Grid(p, p, "replicated"))
+            return self._predict("owner", CandidateGrid(p, p, "replicated"))
         if policy == "published":
             known = [c for ranks, c in self.paper.replication.items() if ranks <= p]
-            return self._predict("owner", Grid(p, c or known[-1], "published"))
-        found = [self._predict(policy, Grid(p, one, "partitioned")) for one in ([c] if c else (1, 2, 4, 8)) if p % one == 0 and one < p]
+            return self._predict("owner", CandidateGrid(p, c or known[-1], "published"))
+        found = [
+            self._predict(policy, CandidateGrid(p, one, "partitioned")) for one in ([c] if c else (1, 2, 4, 8)) if p % one == 0 and one < p
+        ]
         return min(found, key=lambda row: (not row.fits, row.seconds.epoch))
 
-    def _predict(self, exchange: str, grid: Grid) -> Row:
+    def _predict(self, exchange: str, grid: CandidateGrid) -> GridPrediction:
         return predict(self.requests[exchange], self.sizes, grid, self.budget, self.measured)
 
     def rates(self) -> dict[str, dict[str, Any]]:
@@ -141,7 +144,7 @@ def _line(what: str, paper: float | str, origin: str, predicted: float) -> dict[
     return {"what": what, "paper": paper, "origin": origin, "predicted": predicted}
 
 
-def _said(row: Row) -> dict[str, Any]:
+def _said(row: GridPrediction) -> dict[str, Any]:
     return {
         "ranks": row.grid.ranks, "replication": row.grid.replication, "bulk_size": row.bulk_size, "fits": row.fits,
         "memory_bytes": row.memory.total, "seconds": asdict(row.seconds), "bytes_sent": asdict(row.traffic),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
 from ..config.file import Given, read, write
@@ -37,13 +38,19 @@ class Asked(dict[str, Given]):
         return wanted.made({key: given.value for key, given in self.items()}, {key: given.origin for key, given in self.items()})
 
 
-def configured(wanted: type[Options]) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Make a command of a function whose first argument is what was `Asked` for, and whose others are arguments of its own."""
+def configured(wanted: type[Options], from_file: bool = True) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Make a command of a function that takes the options of `wanted` as one `Asked`, then arguments of its own.
+
+    Parameters
+    ----------
+    from_file : bool
+        Take ``--config FILE`` and the flags of the published code, too.
+    """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
-        made = {**_options(wanted), **_published(wanted)}
+        made = {**_options(wanted), **(_published(wanted) if from_file else {})}
 
-        def command(context: typer.Context, config: Path | None, **values: Any) -> None:
+        def command(context: typer.Context, config: Path | None = None, **values: Any) -> None:
             options = {name: values.pop(name) for name in made}
             named = {key: value for key, value in options.items() if _is_given(context, key)}
             asked = Asked(read(config, wanted) if config else {})
@@ -55,7 +62,8 @@ def configured(wanted: type[Options]) -> Callable[[Callable[..., Any]], Callable
             function(asked, **values)
 
         own = [_parameter(one.name, one.annotation, one.default) for one in inspect.signature(function, eval_str=True).parameters.values()]
-        parameters = [_parameter("context", typer.Context), *own[1:], _parameter("config", _CONFIG, None), *made.values()]
+        file = [_parameter("config", _CONFIG, None)] if from_file else []
+        parameters = [_parameter("context", typer.Context), *own[1:], *file, *made.values()]
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {}
@@ -146,7 +154,7 @@ def _options(wanted: type[Options]) -> dict[str, inspect.Parameter]:
 
 def _of_field(name: str, field: FieldInfo, panel: str) -> list[inspect.Parameter]:
     """The option of a field; of a switch that is off, the flag that says so, too, which is not shown."""
-    given, said = field.default, field.description or ""
+    given, said = None if field.is_required() else field.default, field.description or ""
     if given is False:
         on = typer.Option(flag(name), help=said, rich_help_panel=panel)
         off = typer.Option(flag(f"no_{name}"), hidden=True)
@@ -177,5 +185,8 @@ def _metavar(annotation: Any) -> str:
         return "|".join(map(str, get_args(annotation)))
     if annotation in _METAVARS:
         return _METAVARS[annotation]
+    if get_origin(annotation) is Annotated:
+        kind, *metadata = get_args(annotation)
+        return "TEXT" if any(isinstance(one, BeforeValidator) for one in metadata) else _metavar(kind)
     kinds = [_metavar(inner) for inner in get_args(annotation) if inner is not type(None)]
     return kinds[0] if len(kinds) == 1 else "TEXT"

@@ -1,64 +1,68 @@
-"""What a run needs before it is queued: memory, traffic and time of every grid, from the sizes of a graph alone.
+"""Predict the memory, traffic and time of a training run on every process grid, from the sizes of a graph alone.
 
-Letters: n vertices, m edges, d = m / n; L hops of fanouts s_l from the seeds on; b seeds a minibatch, M minibatches an epoch,
-k in a bulk of one rank; p ranks, c replication, q = p / c block rows; f features of w bytes as they are held and v as they travel;
-theta numbers in the model; T = ceil(M / p) steps an epoch; a = 1 - 1 / q, the share of rows on another rank of the process column.
+Letters: n vertices, m edges, d = m / n; L hops of fanouts s_l, counted from the seeds; b seeds in a mini-batch, M mini-batches in an
+epoch, k in a bulk of one rank; p ranks, c replication, q = p / c block rows; f features, each of w bytes in memory and v bytes in a
+message; theta parameters of the model; T = ceil(M / p) steps an epoch; a = 1 - 1 / q, the share of rows on another rank of the process
+column.
 
-Every figure is an expectation for a graph whose edges were drawn at random, d in each row, one way only. Where degrees are
-skewed, minibatches are smaller: 0.60 of the vertices said here in a block model that imitates ogbn-products, 0.14 in an R-MAT
-graph of 2^20 (fanouts 15,10,5). So memory and traffic are on the safe side, and figures of a real run (`measured`) are better.
+Every figure is an expectation over graphs whose edges are drawn at random, d in each row, in one direction. Skewed degrees make
+mini-batches smaller: they hold 0.60 of the predicted vertices in a block model that imitates ogbn-products, and 0.14 in an R-MAT graph
+of 2^20 vertices (fanouts 15,10,5). Memory and traffic are therefore overestimated. Figures of a real run (`measured`) correct them.
 
-Sizes (`sizes`). In hop l, R_l rows draw E_l edges, and N_l vertices are held afterwards; N_0 = b, U = N_L, e_l = min(s_l, d):
+Sizes (`sizes`). In hop l, R_l rows draw E_l edges, and the mini-batch holds N_l vertices afterwards; N_0 = b, U = N_L, e_l = min(s_l, d):
     R_l = N_{l-1},   E_l = R_l e_l,   N_l = n - (n - b) exp(-X_l / n),
     X_l = sum over j < l of (N_j - N_{j-1}) d (1 - product over j < t <= l of (1 - e_t / d)),  N_{-1} = 0
-X_l are the distinct edges drawn so far: what was found in hop j has drawn afresh in every hop after it. Under the frontier
+X_l counts the distinct edges drawn up to hop l: a vertex found in hop j draws afresh in every later hop. Under the frontier
 rule `new` a vertex draws once: R_l = N_{l-1} - N_{l-2} and X_l = E_1 + .. + E_l.
-A layer-wise hop draws S = min(s_l, C) of the C = n (1 - exp(-x)) neighbours of its rows, x = R d / n, by the number of their
-edges, and keeps E = R d (1 - (1 - y) (1 - S / n)) edges, y = -ln(1 - S / n) / x (1 where all are drawn). For FastGCN x = d in C
-and y, and a vertex is held only if it has an edge into the frontier.
+A layer-wise hop draws S = min(s_l, C) of the C = n (1 - exp(-x)) neighbors of its rows, x = R d / n, with probabilities that grow with
+their edges. It keeps E = R d (1 - (1 - y) (1 - S / n)) edges, y = -ln(1 - S / n) / x (1 where all are drawn). FastGCN uses x = d in C
+and y, and keeps a vertex only if it has an edge into the frontier.
 
-Memory of one rank (`memory`), bytes. r = c / p of the rows of A with the graph partitioned, else 1; H is in q block rows.
-    graph       8 (n r + 1) + 4 m r, and 8 m r where edges have weights. Layer-wise besides: 8 n r of row sums; squares, 8 m r
-                (8 n where A is whole and without weights); `owner` a column block, 8 (n + 1) + 12 m r; weighted means 4 m r;
-                FastGCN 12 n
+Memory of one rank (`memory`), bytes. A rank holds r = c / p of the rows of A if the graph is partitioned, else r = 1; H is in q block rows.
+    graph       8 (n r + 1) + 4 m r, and 8 m r for edge weights. Layer-wise samplers add 8 n r for row sums; 8 m r for squares
+                (8 n where A is whole and unweighted); 8 (n + 1) + 12 m r for the column block of `owner`; 4 m r for weighted means;
+                12 n for FastGCN
     features    n f w / q
-    vectors     28 a seed; 15 n of labels, masks, degrees, or partitioned 19 n r with the ids of the rows (and 4 n for gcn)
+    vectors     28 a seed; 15 n for labels, masks and degrees, or partitioned 19 n r with the ids of the rows (and 4 n for gcn)
     model       16 theta: weights, gradients, two moments of Adam
-    bulk        3 k B,  B = 8 b + 4 U + sum over l of (8 (R_l + 1) + 4 E_l), and 4 E_l more where edges carry weights (layer-wise);
-                two bulks are alive, one in the making takes up to twice its size
-    buffers     twice the traffic of the largest hop of a bulk, sent and received (LADIES: and 12 k C of P); U f 4 for the
-                features in use and, where they travel, U f v (1 + 2 a) for the next: in order, sent, received
+    bulk        3 k B,  B = 8 b + 4 U + sum over l of (8 (R_l + 1) + 4 E_l), and 4 E_l more for edge weights (layer-wise); a rank holds
+                two bulks, and sampling one takes up to twice its size
+    buffers     twice the traffic of the largest hop of a bulk, sent and received (LADIES: and 12 k C for P); U f 4 for the features of
+                this step and, where they are exchanged, U f v (1 + 2 a) for the next: in order, sent, received
     activations 6 sum over l of N_{L-l} (w_{l-1} + 3 w_l), w_l the width after layer l: float32 kept for the backward pass (within
                 5 % for sage), and half as much for gradients, which is assumed
-    evaluation  exact inference, at its widest layer: 4 n (r u + (w_{l-1} + u + 2 w_l) / p), u = min(w_{l-1}, w_l) being sent; 1 GiB
-                more where several ranks gather more than that. Layer 1 counts no w_0, and sends nothing where A is whole and f <= w_1
-The peak is graph + features + vectors + model + max(bulk + buffers + activations, evaluation), and fits if it is at most
-(1 - reserve) of the device. The largest k is the largest that fits, at most T. The loader's chunks (64 MiB) are in the reserve.
+    evaluation  exact inference, at its widest layer: 4 n (r u + (w_{l-1} + u + 2 w_l) / p), rows of u = min(w_{l-1}, w_l) being sent;
+                1 GiB more where several ranks gather more than that. Layer 1 counts no w_0, and sends nothing where A is whole and f <= w_1
+The peak is graph + features + vectors + model + max(bulk + buffers + activations, evaluation). It fits if it is at most
+(1 - reserve) of the device. The largest k is the largest that fits, at most T. The chunks of the loader (64 MiB) are in the reserve.
 
-Traffic (`traffic`), bytes, each message once; the tables of `distributed.costs.sampling` and `distributed.matrix.feature_exchange` in expectation. Even or random
-block rows: METIS sends less. Per minibatch and hop, kind topology, V_x = n (1 - (1 - R / n)^x) the distinct rows of x minibatches:
+Traffic (`traffic`), bytes, each message once: expectations of the tables of `distributed.costs.sampling` and
+`distributed.matrix.feature_exchange` for even or random block rows; METIS sends less. Per mini-batch and hop, kind topology,
+V_x = n (1 - (1 - R / n)^x) the distinct rows of x mini-batches:
     owner          16 (q - 1) + a (8 R + 4 E)
     owner, LADIES  (q - 1) (16 + 4 R + 4 + 12 min(S + 1, C / q)), and as FastGCN: (q - 1) (32 + 4 S) + a (8 R + 12 E)
     rows           4 (c - 1) V_k / k + (1 - 1 / c) (4 + 4 d) V_k / k + a (8 + 4 d) V_kc / (k c)
     rows, LADIES   the same, and (c - 1) (16 + 4 R + 4 + 12 n (1 - exp(-x / c))) + a (8 + 12 d) V_kc / (k c)
     rows-oblivious in place of each term with V_kc: (q - 1) (4 n + 4 m or 12 m) / (p k), whole block rows
-    features       a U v f, and a U 4 of ids (kind topology), once a minibatch; caches are not counted
+    features       a U v f, and a U 4 of ids (kind topology), once a mini-batch; caches are not counted
     gradients      2 (p - 1) 4 (theta + 3) a step, over all ranks
     control        8 (g - 1) for each rank and all-to-all among g ranks: 4 a hop and bulk with `owner`, 12 LADIES, 7 FastGCN; 2 a fetch
-`distributed.costs.published` says what the 1.5D algorithm was published to cost: k b d / c + c k b d / p words a process in its first hop.
+`distributed.costs.published` computes the published cost of the 1.5D algorithm: k b d / c + c k b d / p words a process in its first hop.
 
-Time of a step (`seconds`). z / B is a transfer; alpha is the latency of a message, of which an all-to-all among g ranks costs
-2 (g - 1), counts going ahead.
+Time of a step (`seconds`). Sending z bytes takes z / B. An all-to-all among g ranks costs 2 (g - 1) messages, counts included, each of
+latency alpha.
     sample    sum of E / (edges a second) + topology / B + latency / k
     fetch     U f w / (bytes gathered a second) + a U (4 + f v) / B + latency
     compute   6 sum of N_{L-l} w_{l-1} w_l (twice for sage) / (operations a second) + 8 sum of E w_{l-1} / (bytes a second)
     reduce    2 (1 - 1 / p) 4 theta / B + 2 ceil(log2 p) alpha, by recursive halving and doubling (Thakur et al. 2005)
     epoch     k sample + (T - k) max(sample, fetch + compute + reduce) + k (fetch + compute + reduce)
-The next bulk is sampled while this one is used, so only the first is waited for. That rows also travel during compute is not
-counted: not every MPI library moves them by itself. Nor are evaluation, loading, and waiting for slower ranks.
+A rank samples the next bulk while it trains on this one, so training waits for the first bulk only. Overlap of communication and
+computation is not counted: not every MPI library makes progress on its own. Evaluation, loading and waiting for slower ranks are
+not counted either.
 """
 
-from .choice import Plan, make_plan
+from .choice import make_plan
+from .prediction import Plan
 from .request import PlanRequest
 
 __all__ = ["Plan", "PlanRequest", "make_plan"]

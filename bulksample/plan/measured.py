@@ -1,8 +1,7 @@
-"""Figures of real runs, read from files of JSON, in the place of estimates.
+"""Replace estimates of a plan by figures of real runs, read from JSON files.
 
-Read are what `bulksample sample --json` and `bulksample train --json` wrote, the files of `bench/bench_sampling.py`,
-`bench/bench_spmm.py` and `bench/gpu.py`, and an object of rates by name. A file says something about a plan only if it was made with the
-same sampler, fanouts, batch and model, and is refused otherwise.
+The files are results of `bulksample sample --json`, `bulksample train --json`, `bench/bench_sampling.py`, `bench/bench_spmm.py` and
+`bench/gpu.py`, or an object of rates by name. A file is refused unless its sampler, fanouts, batch size and model are those of the plan.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, UsageError
-from .profiles import Device, Rate
+from .profiles import DeviceProfile, Rate
 from .request import PlanRequest
 
 _RATES = ("sampling", "gather", "bandwidth", "operations")
@@ -24,16 +23,17 @@ _Found = dict[str, Any]
 
 @dataclass(frozen=True)
 class Measured:
-    """The machine, and what replaces expectations; None where nothing was measured.
+    """The device of a plan, and measurements that replace expectations; None where nothing was measured.
 
     Attributes
     ----------
-    device : with the rates that were measured
-    edges, inputs : of one minibatch
-    compute_seconds, gather_seconds : of one step
+    device : its measured rates included
+    edges, inputs : edges and input vertices of one mini-batch
+    compute_seconds, gather_seconds : seconds of one step
+    files : names of the files read
     """
 
-    device: Device
+    device: DeviceProfile
     edges: float | None = None
     inputs: float | None = None
     compute_seconds: float | None = None
@@ -42,14 +42,14 @@ class Measured:
 
 
 def measure(request: PlanRequest, files: list[Path]) -> Measured:
-    """The request's device and what the files say; of two files that say the same, the later counts.
+    """Read measurements from files. Where two files measure the same thing, the later one counts.
 
     Raises
     ------
     DataError
-        If a file is not JSON, or none of the forms above, or a figure in it is not positive.
+        If a file is not JSON, has none of the forms above, or holds a figure that is not positive.
     UsageError
-        If it was made with other settings.
+        If a file was made with other settings than those of the request.
     """
     measured = Measured(request.machine())
     for path in files:
@@ -60,7 +60,7 @@ def measure(request: PlanRequest, files: list[Path]) -> Measured:
         except (DataError, UsageError):
             raise
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise DataError(f"{path}: does not hold what a file of its form holds: {type(error).__name__} {error}") from error
+            raise DataError(f"{path}: lacks a part that files of its form have: {type(error).__name__} {error}") from error
     return measured
 
 
@@ -77,19 +77,21 @@ def _load(path: Path) -> _Found:
 
 
 def _read_sample(request: PlanRequest, found: _Found, measured: Measured, name: str) -> Measured:
-    """`bulksample sample --json`."""
-    _same(request, found, name, ("sampler", "fanouts", "frontier", "batch_size"))
+    """Read a result of `bulksample sample --json`: sizes of a mini-batch, and the sampling rate of one rank."""
+    _check_settings(request, found, name, ("sampler", "fanouts", "frontier", "batch_size"))
     count = _positive(found["minibatches"], name)
     new = replace(measured, edges=_positive(found["sampled_edges"], name) / count, inputs=_positive(found["input_vertices"], name) / count)
-    if found.get("graph", "replicated") != "replicated":  # then its seconds hold the exchange, which is counted apart
+    if found.get("graph", "replicated") != "replicated":  # its seconds include the exchange, which the plan counts apart
         return new
     rate = _positive(found["sampled_edges_per_second"], name) / _positive(found["ranks"], name)
     return replace(new, device=_with_rates(new.device, name, sampling=rate))
 
 
 def _read_train(request: PlanRequest, found: _Found, measured: Measured, name: str) -> Measured:
-    """`bulksample train --json`: seconds of a step, where nothing was fetched from other ranks."""
-    _same(request, found, name, ("sampler", "fanouts", "model", "parameters", *(key for key in ("batch_size", "frontier") if key in found)))
+    """Read a result of `bulksample train --json`: seconds of a step; those of gathering only if no rank fetched from others."""
+    _check_settings(
+        request, found, name, ("sampler", "fanouts", "model", "parameters", *(key for key in ("batch_size", "frontier") if key in found))
+    )
     steps = _positive(found["steps"], name) * _positive(found["epochs_in_this_run"], name) / _positive(found["epochs"], name)
     phases = found["phases"]
     compute = _positive(sum(phases[phase] for phase in ("forward", "backward", "step")), name) / steps
@@ -99,13 +101,13 @@ def _read_train(request: PlanRequest, found: _Found, measured: Measured, name: s
 
 
 def _read_sampling_bench(request: PlanRequest, found: _Found, measured: Measured, name: str) -> Measured:
-    """`bench/bench_sampling.py`: million edges a second."""
+    """Read a result of `bench/bench_sampling.py`: million edges a second."""
     rate = 1e6 * _positive(found["results"][f"bulksample, frontier {request.frontier}"]["median"], name)
     return replace(measured, device=_with_rates(measured.device, name, sampling=rate))
 
 
 def _read_spmm_bench(request: PlanRequest, found: _Found, measured: Measured, name: str) -> Measured:
-    """`bench/bench_spmm.py`: the size with the most rows to read, and the largest dense product."""
+    """Read a result of `bench/bench_spmm.py`: rates of the size with the most rows to read, and of the largest dense product."""
     read = max(found["sizes"], key=lambda size: size["sources"] * size["width"])
     dense = max(found["sizes"], key=lambda size: size["sources"] * size["width"] ** 2)
     rows = 4e3 * read["edges"] * read["width"] / _positive(read["milliseconds"]["native"]["median"], name)
@@ -114,8 +116,8 @@ def _read_spmm_bench(request: PlanRequest, found: _Found, measured: Measured, na
 
 
 def _read_gpu_bench(request: PlanRequest, found: _Found, measured: Measured, name: str) -> Measured:
-    """`bench/gpu.py`: the fastest bulk, and copies of feature rows, each byte read and written; a section that failed says nothing."""
-    _same(request, found, name, ("fanouts", "batch_size"))
+    """Read a result of `bench/gpu.py`: the fastest bulk, and copies that read and write each byte. Failed sections are skipped."""
+    _check_settings(request, found, name, ("fanouts", "batch_size"))
     rates: dict[str, float] = {}
     if isinstance(found.get("sampling"), dict):
         rates["sampling"] = max(_positive(of["edges_per_second"], name) for of in found["sampling"].values())
@@ -126,11 +128,11 @@ def _read_gpu_bench(request: PlanRequest, found: _Found, measured: Measured, nam
 
 
 def _read_rates(request: PlanRequest, found: _Found, measured: Measured, name: str) -> Measured:
-    """An object with some of `sampling`, `gather`, `bandwidth`, `operations`, in units a second."""
+    """Read an object with some of `sampling`, `gather`, `bandwidth`, `operations`, in units a second."""
     unknown = [key for key in found if key not in _RATES]
     if unknown or not found:
         raise DataError(
-            f"{name}: is no result of `bulksample sample`, `bulksample train` or a benchmark, and not an object of rates "
+            f"{name}: is neither a result of `bulksample sample`, `bulksample train` or a benchmark nor an object of rates "
             f"({', '.join(_RATES)}); it holds {', '.join(map(repr, unknown[:3])) or 'nothing'}"
         )
     return replace(measured, device=_with_rates(measured.device, name, **{key: _positive(value, name) for key, value in found.items()}))
@@ -141,21 +143,21 @@ _READERS: dict[str, Callable[[PlanRequest, _Found, Measured, str], Measured]] = 
 }  # fmt: skip
 
 
-def _with_rates(device: Device, name: str, **rates: float) -> Device:
-    assert set(rates) <= {field.name for field in fields(Device)}
+def _with_rates(device: DeviceProfile, name: str, **rates: float) -> DeviceProfile:
+    assert set(rates) <= {field.name for field in fields(DeviceProfile)}
     new = {key: Rate(value, "measured", name) for key, value in rates.items()}
     return replace(device, **new)  # type: ignore[arg-type]
 
 
-def _same(request: PlanRequest, found: _Found, name: str, keys: tuple[str, ...]) -> None:
+def _check_settings(request: PlanRequest, found: _Found, name: str, keys: tuple[str, ...]) -> None:
     for key in keys:
-        asked = getattr(request, key)
-        asked = list(asked) if isinstance(asked, tuple) else asked
-        if found[key] != asked:
-            raise UsageError(f"{name} was made with {key} {found[key]!r}, the plan is for {asked!r}; its figures would not fit")
+        wanted = getattr(request, key)
+        wanted = list(wanted) if isinstance(wanted, tuple) else wanted
+        if found[key] != wanted:
+            raise UsageError(f"{name} was made with {key} {found[key]!r}, the plan is for {wanted!r}; use a file with the same {key}")
 
 
 def _positive(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
-        raise DataError(f"{name}: a figure that must be positive is {value!r}")
+        raise DataError(f"{name}: a figure must be positive; got {value!r}")
     return float(value)

@@ -1,4 +1,4 @@
-"""Bytes that one rank holds; the formulas stand at the top of the package."""
+"""Predict the bytes that one rank holds, by the formulas in the docstring of the package."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from ..distributed.comm.primitives import MOST_ELEMENTS
 from ..loader import COPIES
 from .request import PlanRequest
 from .sizes import Sizes
-from .traffic import Grid, sampling_hops
+from .traffic import CandidateGrid, sampling_hops
 
 _PER_SEED = 28  # seeds (int32), their classes (int64), the loader's copy (int32), its permutation (int64), seeds in that order (int32)
-_LABELS_AND_MASKS = 11  # of a vertex: int64 and three bools
+_LABELS_AND_MASKS = 11  # bytes of a vertex: int64 and three bools
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Bytes of one rank, by what they are for. Training and exact evaluation take turns."""
+class RankMemory:
+    """Bytes of one rank, by purpose. Training and exact evaluation take turns."""
 
     graph: float
     features: float
@@ -29,14 +29,14 @@ class Memory:
 
     @property
     def total(self) -> float:
-        """At the peak."""
+        """Bytes at the peak."""
         held = self.graph + self.features + self.vectors + self.model
         return held + max(self.bulk + self.buffers + self.activations, self.evaluation)
 
 
-def memory(request: PlanRequest, sizes: Sizes, grid: Grid, k: int) -> Memory:
-    """What a rank holds while it trains on bulks of k minibatches."""
-    return Memory(
+def rank_memory(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> RankMemory:
+    """Predict the memory of a rank that trains on bulks of k mini-batches."""
+    return RankMemory(
         graph=_graph(request, grid),
         features=request.vertices * request.features * request.feature_bytes / grid.rows,
         vectors=_vectors(request, grid),
@@ -48,19 +48,19 @@ def memory(request: PlanRequest, sizes: Sizes, grid: Grid, k: int) -> Memory:
     )
 
 
-def largest_bulk(request: PlanRequest, sizes: Sizes, grid: Grid, budget: float) -> int:
-    """The largest k of at most an epoch that fits a budget; 0 where none does."""
+def largest_bulk(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, budget: float) -> int:
+    """Return the largest k, of at most an epoch, that fits a budget; 0 if none fits."""
     low, high = 0, -(-request.minibatches // grid.ranks)
     while low < high:
         k = (low + high + 1) // 2
-        if memory(request, sizes, grid, k).total <= budget:
+        if rank_memory(request, sizes, grid, k).total <= budget:
             low = k
         else:
             high = k - 1
     return low
 
 
-def _graph(request: PlanRequest, grid: Grid) -> float:
+def _graph(request: PlanRequest, grid: CandidateGrid) -> float:
     n, m, share = request.vertices, request.edges, grid.share
     rows = 8 * (n * share + 1) + (12 if request.weighted else 4) * m * share
     if request.sampler == "sage":
@@ -72,41 +72,41 @@ def _graph(request: PlanRequest, grid: Grid) -> float:
     return rows + means + squares + 8 * n * share + columns + static
 
 
-def _vectors(request: PlanRequest, grid: Grid) -> float:
-    """Labels, masks and degrees of the rows that a rank holds, with their ids in a block row; the seeds; for gcn all degrees."""
+def _vectors(request: PlanRequest, grid: CandidateGrid) -> float:
+    """Bytes of the labels, masks and degrees of a rank's rows, of their ids in a block row, of the seeds, and for gcn of all degrees."""
     seeds = _PER_SEED * (request.seeds or request.vertices)
     if not grid.partitioned:
         return (_LABELS_AND_MASKS + 4) * request.vertices + seeds
     return (_LABELS_AND_MASKS + 8) * request.vertices * grid.share + (4 * request.vertices if request.model == "gcn" else 0) + seeds
 
 
-def _sampling_buffers(request: PlanRequest, sizes: Sizes, grid: Grid, k: int) -> float:
-    """What the largest hop of a bulk sends, and as much that arrives; for LADIES the bulk's rows of P."""
+def _sampling_buffers(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> float:
+    """Bytes that the largest hop of a bulk sends and receives; for LADIES also the rows of P of the bulk."""
     products = 12 * k * max(hop.candidates for hop in sizes.hops) if request.sampler == "ladies" else 0.0
     return products + 2 * max((hop.column + hop.row for hop in sampling_hops(request, sizes, grid, k)), default=0.0)
 
 
-def _fetch_buffers(request: PlanRequest, sizes: Sizes, grid: Grid) -> float:
-    """Rows in use as float32; where they travel, those of the next minibatch that are sent, that come, and that lie in order."""
-    travelling = (2 * grid.away + 1) * request.row_bytes if grid.rows > 1 else 0
-    return sizes.inputs * (4 * request.features + travelling)
+def _fetch_buffers(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> float:
+    """Bytes of the rows of this step as float32; if rows are exchanged, also of the next ones: sent, received, and in order."""
+    exchanged = (2 * grid.away + 1) * request.row_bytes if grid.rows > 1 else 0
+    return sizes.inputs * (4 * request.features + exchanged)
 
 
 def _activations(request: PlanRequest, sizes: Sizes) -> float:
-    """What the backward pass needs: means, and rows after activation, their dropout mask and dropout; half as much for gradients."""
+    """Bytes kept for the backward pass (means, activations, dropout masks, dropped-out rows), and half as much for gradients."""
     widths = request.widths
     layers = zip(reversed(sizes.hops), widths, widths[1:], strict=False)
     return 6 * sum(hop.destinations * (into + 3 * out) for hop, into, out in layers)
 
 
-def _evaluation(request: PlanRequest, grid: Grid) -> float:
-    """Exact inference at its widest layer: what all rows of the block send, and this rank's rows before, sent, and after, twice."""
+def _evaluation(request: PlanRequest, grid: CandidateGrid) -> float:
+    """Bytes of exact inference at its widest layer: the gathered rows, and this rank's rows before, sent, and twice after."""
     gathering = grid.ranks if grid.graph == "replicated" else grid.replication
     widest = 0.0
     for i, (into, out) in enumerate(zip(request.widths, request.widths[1:], strict=False)):
-        travels = 0 if i == 0 and into <= out and not grid.partitioned else min(into, out)
+        sent = 0 if i == 0 and into <= out and not grid.partitioned else min(into, out)
         below = 0 if i == 0 else into
-        gathered = 4 * request.vertices * travels * grid.share
-        coming = MOST_ELEMENTS if gathering > 1 and gathered > MOST_ELEMENTS else 0  # rounds of so many bytes, then put in order
-        widest = max(widest, gathered + coming + 4 * request.vertices * (below + travels + 2 * out) / grid.ranks)
+        gathered = 4 * request.vertices * sent * grid.share
+        arriving = MOST_ELEMENTS if gathering > 1 and gathered > MOST_ELEMENTS else 0  # a round of an exchange, before it is put in order
+        widest = max(widest, gathered + arriving + 4 * request.vertices * (below + sent + 2 * out) / grid.ranks)
     return widest

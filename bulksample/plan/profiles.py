@@ -1,7 +1,7 @@
-"""Devices and networks by name: what each rate is, and where the figure comes from.
+"""Devices and networks by name: their rates, and the source of every figure.
 
-A device is where a rank keeps its share of everything and computes. Rates that were not measured with this package
-are marked: `published` stands in a paper or a data sheet, `assumed` is our own reduction of one.
+A rank keeps its share of the data on one device and computes there. Rates say where they come from: `measured` with this package,
+`published` in a paper or a data sheet, `assumed` by reducing a published one, or `given` by the user.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Origin = Literal["measured", "published", "assumed", "given"]
 
 
 class Rate(NamedTuple):
-    """A figure, how far to trust it, and where it stands."""
+    """A figure, its origin, and its source."""
 
     value: float
     origin: Origin
@@ -23,20 +23,20 @@ class Rate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Device:
-    """One rank's memory and speed."""
+class DeviceProfile:
+    """Memory and speed of the device of one rank."""
 
     memory: Rate  # bytes
     sampling: Rate  # sampled edges a second, deduplicated and renumbered
     gather: Rate  # bytes of feature rows a second
     bandwidth: Rate  # bytes of rows that aggregation reads or writes a second
     operations: Rate  # float32 multiplications and additions a second in dense products
-    network: str  # what usually connects it
+    network: str  # the network that usually connects it
 
 
 @dataclass(frozen=True)
-class Network:
-    """How ranks are connected. Bytes a second are those that one device can send."""
+class NetworkProfile:
+    """Latency and bandwidth between ranks. Bytes a second are those that one device can send."""
 
     latency: Rate  # seconds before a message arrives
     inside: Rate  # bytes a second to devices of the same node
@@ -48,7 +48,7 @@ _GSAMPLER = "gSampler (SOSP 2023) on a V100, ogbn-products, without renumbering;
 _PAPER = "Tripathy, Yelick, Buluc, MLSys 2024: Perlmutter"
 _NODE = "NVIDIA's data sheet: NVLink 4, 900 GB/s for both directions"
 _SPMM = "bench/results/spmm/latest.json, quiet, 600,000 rows of 100 floats, 1 thread"
-_LATENCY = "a collective library's launch is in it"
+_LATENCY = "the launch of a collective library included"
 
 
 def _peak(share: float, peak: float, what: str) -> Rate:
@@ -56,7 +56,7 @@ def _peak(share: float, peak: float, what: str) -> Rate:
 
 
 DEVICES = {
-    "a100-80gb": Device(
+    "a100-80gb": DeviceProfile(
         memory=Rate(80e9, "published", "NVIDIA's data sheet"),
         sampling=Rate(1.5e9, "published", _GSAMPLER),
         gather=_peak(0.5, 1.552e12, f"the 1552 GB/s of {_PAPER}"),
@@ -64,7 +64,7 @@ DEVICES = {
         operations=_peak(0.5, 19.5e12, "the 19.5 TFLOP/s (float32) of NVIDIA's data sheet"),
         network="perlmutter",
     ),
-    "h200": Device(
+    "h200": DeviceProfile(
         memory=Rate(141e9, "published", "NVIDIA's data sheet"),
         sampling=Rate(1.5e9, "published", _GSAMPLER),
         gather=_peak(0.5, 4.8e12, "the 4.8 TB/s of NVIDIA's data sheet"),
@@ -72,7 +72,7 @@ DEVICES = {
         operations=_peak(0.5, 67e12, "the 67 TFLOP/s (float32) of NVIDIA's data sheet"),
         network="hgx-h200",
     ),
-    "cpu": Device(
+    "cpu": DeviceProfile(
         memory=Rate(16e9, "assumed", "a small machine"),
         sampling=Rate(54.44e6, "measured", "bench/results/sampling/latest.json, 1-thread, frontier all, 1 thread"),
         gather=Rate(8.904e9, "measured", _SPMM),
@@ -83,26 +83,26 @@ DEVICES = {
 }  # fmt: skip
 
 NETWORKS = {
-    "perlmutter": Network(
+    "perlmutter": NetworkProfile(
         latency=Rate(5e-6, "assumed", _LATENCY),
         inside=Rate(100e9, "published", f"{_PAPER}: NVLink 3 between two devices, one direction; with three peers at once, more"),
         between=Rate(25e9, "published", f"{_PAPER}: 4 Slingshot-11 cards of 25 GB/s for 4 devices"),
         per_node=4,
     ),
-    "hgx-h200": Network(
+    "hgx-h200": NetworkProfile(
         latency=Rate(5e-6, "assumed", _LATENCY),
         inside=Rate(450e9, "published", _NODE),
         between=Rate(50e9, "assumed", "a card of 400 Gbit/s for each device"),
         per_node=8,
     ),
-    "ethernet-10g": Network(
+    "ethernet-10g": NetworkProfile(
         latency=Rate(50e-6, "assumed", "TCP between two machines"),
         inside=Rate(5e9, "assumed", "a copy through shared memory"),
         between=Rate(1.25e9, "published", "10 Gbit/s, one rank a machine"),
         per_node=1,
     ),
-    "loopback": Network(
-        latency=Rate(20e-6, "assumed", "ranks of one machine that share its processors"),
+    "loopback": NetworkProfile(
+        latency=Rate(20e-6, "assumed", "ranks of one machine share its processors"),
         inside=Rate(5e9, "assumed", "a copy through shared memory"),
         between=Rate(5e9, "assumed", "a copy through shared memory"),
         per_node=2**31 - 1,
@@ -111,7 +111,7 @@ NETWORKS = {
 
 
 def named(table: dict[str, Any], name: str, what: str) -> Any:
-    """An entry of a table of profiles; raises `UsageError` for an unknown name."""
+    """Return an entry of a table of profiles; raise `UsageError` for an unknown name."""
     if name not in table:
-        raise UsageError(f"there is no {what} {name!r}; {', '.join(table)} would fit")
+        raise UsageError(f"there is no {what} {name!r}; use {', '.join(table)}")
     return table[name]

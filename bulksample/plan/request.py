@@ -1,4 +1,4 @@
-"""What a plan is asked for: a graph by its sizes, a sampler and a model, the machine."""
+"""The request of a plan: a graph by its sizes, a sampler and a model, and the machine. Options of `train` keep its bounds and its help."""
 
 from __future__ import annotations
 
@@ -6,146 +6,170 @@ import re
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from ..config.options import explained
-from ..config.train import DEFAULT_FANOUTS
+from ..config.options import Options
+from ..config.train import Distribution, Model, Sampling, Traffic
 from ..distributed.matrix.codec import codec_named
 from ..errors import UsageError
 from ..samplers import make
 from ..sparse import MAX_VERTICES
-from .profiles import DEVICES, NETWORKS, Device, Network, Rate, named
+from .profiles import DEVICES, NETWORKS, DeviceProfile, NetworkProfile, Rate, named
 
 _UNITS = {"": 1, "b": 1} | {f"{x}{b}": base**i for i, x in enumerate("kmgt", 1) for b, base in (("b", 1000), ("ib", 1024))}
 
+
+def parse_bytes(text: Any) -> Any:
+    """Read ``80GB``, ``74.5 GiB`` or ``80e9`` as a number of bytes; return a number unchanged. Raises `UsageError`."""
+    if not isinstance(text, str):
+        return text
+    found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)", text.strip().lower())
+    if not found or found[2] not in _UNITS or not (size := int(float(found[1]) * _UNITS[found[2]])):
+        raise UsageError(f"a size must be a number with an optional unit; got {text!r}; use 80GB, 74.5GiB or 80000000000")
+    return size
+
+
+def _numbers(text: Any) -> Any:
+    """Read ``4,8,16`` as whole numbers; return anything but text unchanged."""
+    if not isinstance(text, str):
+        return text
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"whole numbers joined by commas are needed; got {text!r}; use 4,8,16") from None
+
+
+def _whole(text: Any) -> Any:
+    return int(text) if isinstance(text, str) and text.isdigit() else text
+
+
+def _of_train(group: type[Options], name: str) -> Any:
+    """Return the field that declares an option of `train`: default, bounds and help."""
+    return group.model_fields[name]
+
+
 _Positive = Annotated[int, Field(ge=1)]
 _Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Numbers = Annotated[tuple[_Positive, ...], BeforeValidator(_numbers)]
 
 
-class PlanRequest(BaseModel):
-    """One plan. `PlanRequest.of` raises `UsageError` where pydantic would raise its own error."""
+class GraphSizes(Options):
+    """The graph, by its sizes alone."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    title = "Graph"
+    vertices: int = Field(ge=1, le=MAX_VERTICES, description="Number of vertices, n.")
+    edges: int = Field(ge=0, lt=2**63, description="Number of directed edges, as stored.")
+    features: int = Field(ge=0, le=MAX_VERTICES, description="Numbers in a feature row.")
+    feature_bytes: Annotated[Literal[2, 4], BeforeValidator(_whole)] = Field(4, description="Bytes of each number in memory.")
+    feature_codec: Literal["fp32", "fp16", "bf16", "int8", "int4", "int2"] = _of_train(Traffic, "feature_codec")
+    weighted: bool = Field(False, description="Edges have weights.")
+    classes: int = Field(2, ge=1, description="Classes of the labels.")
+    seeds: _Positive | None = Field(None, description="Number of training vertices. Default: all vertices.")
 
-    vertices: Annotated[int, Field(ge=1, le=MAX_VERTICES)]
-    edges: Annotated[int, Field(ge=0, lt=2**63)]
-    features: Annotated[int, Field(ge=0, le=MAX_VERTICES)]
-    feature_bytes: Literal[2, 4] = 4
-    feature_codec: Literal["fp32", "fp16", "bf16", "int8", "int4", "int2"] = "fp32"
-    weighted: bool = False
-    classes: _Positive = 2
-    seeds: _Positive | None = None
 
-    sampler: Literal["sage", "ladies", "fastgcn"] = "sage"
-    fanouts: tuple[int, ...] = DEFAULT_FANOUTS
-    frontier: Literal["all", "new"] = "all"
-    batch_size: _Positive = 1024
-    model: Literal["sage", "gcn"] = "sage"
-    hidden: Annotated[int, Field(ge=2)] = 256
-    evaluation: bool = True
+class PlannedTraining(Options):
+    """The sampler and the model. `plan` knows fewer of them than `train`."""
 
-    ranks: tuple[_Positive, ...] = (4, 8, 16, 32, 64, 128)
-    replication: tuple[_Positive, ...] | None = None
-    graph: Literal["auto", "replicated", "partitioned", "published"] = "auto"
-    exchange: Literal["owner", "rows", "rows-oblivious"] = "owner"
+    title = "Training"
+    sampler: Literal["sage", "ladies", "fastgcn"] = Field("sage", description="Sampler.")
+    fanouts: tuple[int, ...] = _of_train(Sampling, "fanouts")
+    frontier: Literal["all", "new"] = _of_train(Sampling, "frontier")
+    batch_size: int = _of_train(Sampling, "batch_size")
+    model: Literal["sage", "gcn"] = Field("sage", description="Layer of the model.")
+    hidden: int = _of_train(Model, "hidden")
+    evaluation: bool = Field(True, description="Room for the exact evaluation of train.")
 
-    device: str = "a100-80gb"
-    device_memory: _Positive | None = None
-    reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    network: str | None = None
-    devices_per_node: _Positive | None = None
-    latency: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    inside: _Rate | None = None
-    between: _Rate | None = None
+
+class Machine(Options):
+    """The ranks, the device of each, and the network between them."""
+
+    title = "Machine"
+    ranks: _Numbers = Field((4, 8, 16, 32, 64, 128), description="Numbers of ranks to plan for, one device each.")
+    replication: _Numbers | None = Field(None, description="Values of c to consider, such as 1,2,4. Default: every divisor of p.")
+    graph: Literal["auto", "replicated", "partitioned", "published"] = Field(
+        "auto", description="Placement of the graph. published: A on every rank, H in block rows.",
+    )  # fmt: skip
+    exchange: Literal["owner", "rows", "rows-oblivious"] = _of_train(Distribution, "exchange")
+    device: str = Field("a100-80gb", description=f"Device of a rank: {', '.join(DEVICES)}.")
+    device_memory: Annotated[_Positive, BeforeValidator(parse_bytes)] | None = Field(
+        None, description="Memory of a device, such as 80GB or 74.5GiB. Default: that of --device.",
+    )  # fmt: skip
+    reserve: float = Field(0.1, ge=0, lt=1, description="Share of the memory left to the framework and to fragmentation.")
+    network: str | None = Field(None, description=f"Network: {', '.join(NETWORKS)}. Default: the usual one of --device.")
+    devices_per_node: _Positive | None = Field(None, description="Devices of a node. Default: that of --network.")
+    latency: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(None, description="Seconds before a message arrives.")
+    inside: _Rate | None = Field(None, description="Bytes a second from a device to others of its node.")
+    between: _Rate | None = Field(None, description="Bytes a second from a device to other nodes.")
+
+
+class PlanRequest(GraphSizes, PlannedTraining, Machine):
+    """One plan. `PlanRequest.of` raises `UsageError` for values that are missing, out of range or do not go together."""
 
     @model_validator(mode="before")
     @classmethod
-    def _given(cls, values: Any) -> Any:
+    def _drop_none(cls, values: Any) -> Any:
         return {key: value for key, value in values.items() if value is not None} if isinstance(values, dict) else values
 
     @model_validator(mode="after")
-    def _together(self) -> PlanRequest:
+    def _check_together(self) -> PlanRequest:
         if self.edges > self.vertices**2:
             raise ValueError(f"{self.vertices} vertices have at most {self.vertices**2} edges; got {self.edges}")
         if self.seeds is not None and self.seeds > self.vertices:
             raise ValueError(f"there are {self.vertices} vertices; {self.seeds} of them cannot be seeds")
         if not self.ranks or (self.replication is not None and not self.replication):
-            raise ValueError("ranks and replication must name at least one number; 4,8 would fit")
+            raise ValueError("ranks and replication must name at least one number; use 4,8")
         for p in self.ranks:
             if self.graph == "replicated" and p not in (self.replication or [p]):
-                raise ValueError(f"a replicated graph is on every rank: c = {p} would fit p = {p}")
+                raise ValueError(f"a replicated graph is on every rank; use c = {p} for p = {p}")
             for c in self.replication or ():
                 if p % c:
                     fits = ", ".join(map(str, divisors(p)))
-                    raise ValueError(f"replication must divide the number of ranks: got c = {c} with p = {p}; c in {{{fits}}} would fit")
+                    raise ValueError(f"replication must divide the number of ranks: got c = {c} with p = {p}; use c in {{{fits}}}")
+        make(self.sampler, self.fanouts, frontier=self.frontier)  # refuses fanouts that it cannot draw
+        self.machine(), self.connection()
         return self
-
-    @staticmethod
-    def of(**values: Any) -> PlanRequest:
-        """A request from keyword arguments; None stands for the default.
-
-        Raises
-        ------
-        UsageError
-            If a value is missing or out of its range, or no sampler, device or network has that name.
-        """
-        try:
-            request = PlanRequest(**values)
-        except ValidationError as error:
-            raise UsageError("; ".join(explained(item) for item in error.errors())) from None
-        make(request.sampler, request.fanouts, frontier=request.frontier)  # refuses fanouts that it could not draw
-        request.machine(), request.connection()
-        return request
 
     @property
     def degree(self) -> float:
-        """d, the mean number of neighbours."""
+        """d, the mean number of neighbors."""
         return self.edges / self.vertices
 
     @property
     def minibatches(self) -> int:
-        """M, those of an epoch over all ranks."""
+        """M, the mini-batches of an epoch over all ranks."""
         return -(-(self.seeds or self.vertices) // self.batch_size)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of the rows before the first layer, between layers, and after the last: L + 1 of them."""
+        """Widths of the L + 1 matrices of rows: the input, between layers, and the output."""
         return (self.features, *[self.hidden] * (len(self.fanouts) - 1), self.classes)
 
     @property
     def parameters(self) -> int:
-        """Numbers in the model."""
+        """Number of parameters of the model."""
         products = 2 if self.model == "sage" else 1
         return sum(products * a * b + b for a, b in zip(self.widths, self.widths[1:], strict=False))
 
     @property
     def row_bytes(self) -> int:
-        """Of a feature row that travels."""
+        """Bytes of a feature row in a message."""
         return codec_named(self.feature_codec).row_bytes(self.features)
 
-    def machine(self) -> Device:
-        """The device, with the memory that was given."""
-        device: Device = named(DEVICES, self.device, "device")
+    def machine(self) -> DeviceProfile:
+        """Return the device, with `device_memory` in place of its own."""
+        device: DeviceProfile = named(DEVICES, self.device, "device")
         if self.device_memory is None:
             return device
         return replace(device, memory=Rate(self.device_memory, "given", "device-memory"))
 
-    def connection(self) -> Network:
-        """The network, with the numbers that were given."""
-        network: Network = named(NETWORKS, self.network or self.machine().network, "network")
+    def connection(self) -> NetworkProfile:
+        """Return the network, with the rates of the request in place of its own."""
+        network: NetworkProfile = named(NETWORKS, self.network or self.machine().network, "network")
         given = {name: getattr(self, name) for name in ("latency", "inside", "between")}
         rates = {name: Rate(value, "given", name) for name, value in given.items() if value is not None}
         return replace(network, **rates, per_node=self.devices_per_node or network.per_node)
 
 
 def divisors(p: int) -> list[int]:
-    """The replications that p ranks can have, ascending."""
+    """Return the divisors of p, ascending: every replication that p ranks can have."""
     return [c for c in range(1, p + 1) if p % c == 0]
-
-
-def parse_bytes(text: str) -> int:
-    """``80GB``, ``74.5 GiB`` or a number of bytes; raises `UsageError`."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)", text.strip().lower())
-    if not found or found[2] not in _UNITS or not (size := int(float(found[1]) * _UNITS[found[2]])):
-        raise UsageError(f"a size must be a number and perhaps a unit; got {text!r}; 80GB, 74.5GiB or 80000000000 would fit")
-    return size

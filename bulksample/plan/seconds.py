@@ -1,4 +1,4 @@
-"""Seconds of an epoch by phase, alpha-beta; the formulas stand at the top of the package."""
+"""Predict the seconds of an epoch by phase with the alpha-beta model, by the formulas in the docstring of the package."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 from .measured import Measured
-from .profiles import Device, Network
+from .profiles import DeviceProfile, NetworkProfile
 from .request import PlanRequest
 from .sizes import Sizes
-from .traffic import Exchange, Grid, fetching, sampling
+from .traffic import CandidateGrid, SentPerRank, fetching, sampling
 
 
 @dataclass(frozen=True)
-class Seconds:
-    """Of one rank in an epoch of T steps; `epoch` is less than their sum where sampling hides behind the rest."""
+class EpochSeconds:
+    """Seconds of one rank in an epoch of T steps. `epoch` is less than the sum of the phases if sampling overlaps with training."""
 
     sample: float
     fetch: float
@@ -23,8 +23,8 @@ class Seconds:
     epoch: float
 
 
-def seconds(request: PlanRequest, sizes: Sizes, grid: Grid, k: int, measured: Measured) -> Seconds:
-    """What an epoch of bulks of k minibatches a rank takes; k is at most the steps of an epoch."""
+def epoch_seconds(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int, measured: Measured) -> EpochSeconds:
+    """Predict the seconds of an epoch with bulks of k mini-batches a rank; k is at most the steps of an epoch."""
     device, network = measured.device, request.connection()
     steps = -(-request.minibatches // grid.ranks)
     sample = sizes.edges / device.sampling.value + transfer(sampling(request, sizes, grid, k), grid, network) / k
@@ -32,20 +32,20 @@ def seconds(request: PlanRequest, sizes: Sizes, grid: Grid, k: int, measured: Me
     fetch = gather + transfer(fetching(request, sizes, grid), grid, network)
     compute = measured.compute_seconds if measured.compute_seconds is not None else computing(request, sizes, device)
     reduce = reducing(request, grid, network)
-    use = fetch + compute + reduce
-    epoch = k * sample + (steps - k) * max(sample, use) + k * use
-    return Seconds(steps * sample, steps * fetch, steps * compute, steps * reduce, epoch)
+    train = fetch + compute + reduce
+    epoch = k * sample + (steps - k) * max(sample, train) + k * train
+    return EpochSeconds(steps * sample, steps * fetch, steps * compute, steps * reduce, epoch)
 
 
-def transfer(exchange: Exchange, grid: Grid, network: Network) -> float:
-    """An exchange inside process columns (one rank of each process row) and process rows (consecutive ranks)."""
+def transfer(exchange: SentPerRank, grid: CandidateGrid, network: NetworkProfile) -> float:
+    """Seconds of an exchange inside process columns (one rank of each process row) and process rows (consecutive ranks)."""
     per_node = min(network.per_node, grid.ranks)
     column = _moved(exchange.column, exchange.column_calls, grid.rows, max(1, per_node // grid.replication), network)
     return column + _moved(exchange.row, exchange.row_calls, grid.replication, min(per_node, grid.replication), network)
 
 
-def computing(request: PlanRequest, sizes: Sizes, device: Device) -> float:
-    """Dense products and aggregation of a step, forward and backward."""
+def computing(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> float:
+    """Seconds of the dense products and the aggregation of a step, forward and backward."""
     products = 2 if request.model == "sage" else 1
     layers = list(zip(reversed(sizes.hops), request.widths, request.widths[1:], strict=False))
     operations = 6 * products * sum(hop.destinations * into * out for hop, into, out in layers)
@@ -53,8 +53,8 @@ def computing(request: PlanRequest, sizes: Sizes, device: Device) -> float:
     return operations / device.operations.value + aggregated / device.bandwidth.value
 
 
-def reducing(request: PlanRequest, grid: Grid, network: Network) -> float:
-    """The all-reduce of a step."""
+def reducing(request: PlanRequest, grid: CandidateGrid, network: NetworkProfile) -> float:
+    """Seconds of the all-reduce of a step."""
     if grid.ranks == 1:
         return 0.0
     rate = network.inside if grid.ranks <= network.per_node else network.between
@@ -62,12 +62,12 @@ def reducing(request: PlanRequest, grid: Grid, network: Network) -> float:
     return share * 4 * request.parameters / rate.value + 2 * ceil(log2(grid.ranks)) * network.latency.value
 
 
-def _gathering(request: PlanRequest, sizes: Sizes, device: Device) -> float:
+def _gathering(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> float:
     return sizes.inputs * request.features * request.feature_bytes / device.gather.value
 
 
-def _moved(sent: float, calls: float, size: int, on_node: int, network: Network) -> float:
-    """Bytes to the other ranks of a group of which some are on the same node: first there, then to other nodes."""
+def _moved(sent: float, calls: float, size: int, on_node: int, network: NetworkProfile) -> float:
+    """Seconds of sending to the other ranks of a group: a share inside the node, the rest to other nodes."""
     if size == 1:
         return 0.0
     inside = (min(on_node, size) - 1) / (size - 1)

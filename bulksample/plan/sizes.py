@@ -1,4 +1,4 @@
-"""How large a minibatch is expected to be, hop by hop; the formulas stand at the top of the package."""
+"""Predict the size of a mini-batch hop by hop, by the formulas in the docstring of the package."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from .request import PlanRequest
 
 
 @dataclass(frozen=True)
-class Hop:
-    """What one hop of one minibatch is expected to draw.
+class ExpectedHop:
+    """Expected draws of one hop of one mini-batch.
 
     Attributes
     ----------
     rows : R, vertices that draw
-    edges : E, drawn (node-wise) or kept (layer-wise)
+    edges : E, edges drawn (node-wise) or kept (layer-wise)
     drawn, candidates : S and C, layer-wise; 0 node-wise
-    destinations, sources, block_edges : of its block, which under the frontier rule `new` holds those of the hops before
+    destinations, sources, block_edges : sizes of its block; under the frontier rule `new` the block includes those of earlier hops
     """
 
     rows: float
@@ -31,44 +31,44 @@ class Hop:
 
 @dataclass(frozen=True)
 class Sizes:
-    """A full minibatch of b seeds.
+    """Expected sizes of a full mini-batch of b seeds.
 
     Attributes
     ----------
-    hops : from the seeds on
-    nested : whether the last block holds all others (the frontier rule `new`)
-    weighted : whether edges carry weights (layer-wise)
+    hops : in order from the seeds on
+    nested : True if the last block holds all others (the frontier rule `new`)
+    weighted : True if sampled edges carry weights (layer-wise)
     """
 
     batch_size: int
-    hops: tuple[Hop, ...]
+    hops: tuple[ExpectedHop, ...]
     nested: bool
     weighted: bool
 
     @property
     def inputs(self) -> float:
-        """U, the vertices whose features are needed."""
+        """U, the vertices whose features the mini-batch needs."""
         return self.hops[-1].sources
 
     @property
     def edges(self) -> float:
-        """Each draw once."""
+        """Edges of all hops, each draw counted once."""
         return sum(hop.edges for hop in self.hops)
 
     @property
     def rows(self) -> float:
-        """Each vertex that draws, once for each time it does."""
+        """Drawing vertices of all hops, each counted once per hop."""
         return sum(hop.rows for hop in self.hops)
 
     @property
     def nbytes(self) -> float:
-        """Memory of its arrays: `MiniBatch.nbytes`."""
+        """Bytes of the arrays of the mini-batch, as `MiniBatch.nbytes` counts them."""
         blocks = self.hops[-1:] if self.nested else self.hops
         entry = 8 if self.weighted else 4
         return 8 * self.batch_size + 4 * self.inputs + sum(8 * (hop.destinations + 1) + entry * hop.block_edges for hop in blocks)
 
     def scaled_to(self, edges: float, inputs: float) -> Sizes:
-        """The same with measured edges and inputs; everything but the seeds is scaled alike."""
+        """Return the sizes with measured edges and inputs. Everything but the seeds is scaled by the same factor."""
         share = edges / self.edges if self.edges else 1.0
         hops = [
             replace(
@@ -81,24 +81,24 @@ class Sizes:
 
 
 def expected_sizes(request: PlanRequest) -> Sizes:
-    """The minibatches of a request, on a graph whose edges were drawn at random."""
+    """Predict the sizes of the mini-batches of a request, on a graph whose edges are drawn at random."""
     seeds = min(request.batch_size, request.vertices)
     draw = _node_wise if request.sampler == "sage" else _layer_wise
     return Sizes(request.batch_size, tuple(draw(request, seeds)), request.frontier == "new", request.sampler != "sage")
 
 
 def union(part: float, whole: float, parts: float) -> float:
-    """Distinct members of so many independent parts of a whole."""
+    """Return the expected size of the union of `parts` independent random subsets of size `part` of a set of size `whole`."""
     return -whole * expm1(parts * log1p(-part / whole)) if part < whole else whole
 
 
-def _node_wise(request: PlanRequest, seeds: int) -> list[Hop]:
+def _node_wise(request: PlanRequest, seeds: int) -> list[ExpectedHop]:
     n, d = request.vertices, request.degree
-    held: list[float] = [0.0, float(seeds)]  # before the first hop, and after each
-    left: list[float] = [1.0]  # of the edges of the vertices found in each hop: the share that no hop has drawn yet
-    hops: list[Hop] = []
+    held: list[float] = [0.0, float(seeds)]  # vertices before the first hop, and after each
+    left: list[float] = [1.0]  # for the vertices found in each hop: the share of their edges that no hop has drawn yet
+    hops: list[ExpectedHop] = []
     for fanout in request.fanouts:
-        expanding = len(left) if request.frontier == "all" else 1  # of the groups of vertices, counted from the newest
+        expanding = len(left) if request.frontier == "all" else 1  # groups of vertices that draw, counted from the newest
         rows = held[-1] - held[-1 - expanding]
         share = 1.0 if fanout < 0 or fanout >= d else fanout / d
         left = [kept * (1 - share) if i >= len(left) - expanding else kept for i, kept in enumerate(left)]
@@ -109,13 +109,13 @@ def _node_wise(request: PlanRequest, seeds: int) -> list[Hop]:
     return hops
 
 
-def _layer_wise(request: PlanRequest, seeds: int) -> list[Hop]:
+def _layer_wise(request: PlanRequest, seeds: int) -> list[ExpectedHop]:
     n, d = request.vertices, request.degree
     static = request.sampler == "fastgcn"
-    before, held, hops = 0.0, float(seeds), list[Hop]()
+    before, held, hops = 0.0, float(seeds), list[ExpectedHop]()
     for fanout in request.fanouts:
         rows = held if request.frontier == "all" else held - before
-        mean = d if static else rows * d / n  # edges of a candidate into the rows that P adds up
+        mean = d if static else rows * d / n  # mean edges from a candidate into the rows that P sums
         candidates = -n * expm1(-mean)
         drawn = candidates if fanout < 0 else min(float(fanout), candidates)
         y = 1.0 if drawn >= candidates else -log1p(-drawn / n) / mean
@@ -127,12 +127,19 @@ def _layer_wise(request: PlanRequest, seeds: int) -> list[Hop]:
 
 
 def _with_an_edge(n: int, d: float, share: float, y: float) -> float:
-    """Of the vertices that a static law draws, those with an edge into a share of all rows."""
+    """Return how many of the vertices drawn by a static law have an edge into the given share of all rows."""
     return n * (1 - exp(-d * y) - exp(-d * share) + exp(-d * (1 - (1 - y) * (1 - share))))
 
 
 def _hop(
-    request: PlanRequest, before: list[Hop], rows: float, edges: float, held: float, sources: float, drawn: float = 0, candidates: float = 0
-) -> Hop:
+    request: PlanRequest,
+    before: list[ExpectedHop],
+    rows: float,
+    edges: float,
+    held: float,
+    sources: float,
+    drawn: float = 0,
+    candidates: float = 0,
+) -> ExpectedHop:
     nested = edges + sum(hop.edges for hop in before) if request.frontier == "new" else edges
-    return Hop(rows, edges, drawn, candidates, held, sources, nested)
+    return ExpectedHop(rows, edges, drawn, candidates, held, sources, nested)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UsageError
-from ..plan.profiles import NETWORKS, Network, named
+from ..plan.profiles import NETWORKS, NetworkProfile, named
 
 _GIVEN = ("latency", "inside", "between")
 
@@ -44,7 +44,7 @@ def links(labels: list[str], ranks: int) -> list[Link]:
 
 def _link(label: str, ranks: int) -> Link:
     name, given = name_and_options(label)
-    network: Network = named(NETWORKS, name, "network")
+    network: NetworkProfile = named(NETWORKS, name, "network")
     unknown = [key for key in given if key not in _GIVEN]
     if unknown:
         raise UsageError(f"a network has no {unknown[0]!r}; {', '.join(_GIVEN)} would fit")

@@ -16,7 +16,7 @@ from ..plan.choice import predict
 from ..plan.measured import measure
 from ..plan.request import PlanRequest
 from ..plan.sizes import expected_sizes
-from ..plan.traffic import Grid
+from ..plan.traffic import CandidateGrid
 from .series import Series, settings
 
 _BY_RANKS = ("ranks", "threads", "sampling_threads", "bulk_size", "memory_budget", "replication")
@@ -93,6 +93,6 @@ def _predicted(members: list[Series], device: str, network: str) -> dict[int, Po
     for one in members:
         p = one.first["ranks"]
         spread = one.first["graph"] == "partitioned" and p > 1
-        row = predict(request, sizes, Grid(p, one.first["replication"] if spread else p, one.first["graph"]), inf, measured)
+        row = predict(request, sizes, CandidateGrid(p, one.first["replication"] if spread else p, one.first["graph"]), inf, measured)
         found[p] = Point(row.seconds.epoch, sum(getattr(row.traffic, kind) for kind in SENT))
     return found

@@ -6,19 +6,19 @@ from uniform import DEGREE, N, digraph, papers, request
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, loader, samplers
 from bulksample.loader import BulkLoader
-from bulksample.plan.memory import largest_bulk, memory
+from bulksample.plan.memory import largest_bulk, rank_memory
 from bulksample.plan.sizes import expected_sizes
-from bulksample.plan.traffic import Grid
+from bulksample.plan.traffic import CandidateGrid
 
 NODES, EDGES = 111_059_956, 1_615_685_872
 
 
 def held(asked, grid, k=1):
-    return memory(asked, expected_sizes(asked), grid, k)
+    return rank_memory(asked, expected_sizes(asked), grid, k)
 
 
 def test_papers100m_replicated_by_hand():
-    found = held(papers(), Grid(128, 128, "replicated"), 10)
+    found = held(papers(), CandidateGrid(128, 128, "replicated"), 10)
     assert found.graph == 8 * (NODES + 1) + 4 * EDGES  # 0.89 + 6.46 = 7.35 GB
     assert found.graph == pytest.approx(7.35e9, rel=1e-3)
     assert found.features == NODES * 128 * 4  # 56.9 GB
@@ -35,7 +35,7 @@ def test_papers100m_replicated_by_hand():
 
 def test_papers100m_partitioned_by_hand():
     """p = 128, c = 16: an eighth of the rows."""
-    found = held(papers(), Grid(128, 16, "partitioned"), 10)
+    found = held(papers(), CandidateGrid(128, 16, "partitioned"), 10)
     assert found.graph == 8 * (NODES / 8 + 1) + 4 * EDGES / 8  # 0.92 GB
     assert found.features == NODES * 128 * 4 / 8  # 7.11 GB
     assert found.vectors == 19 * NODES / 8 + 28 * 1_207_179
@@ -47,12 +47,12 @@ def test_papers100m_partitioned_by_hand():
 
 @pytest.mark.parametrize(("codec", "row"), [("bf16", 256), ("int8", 132), ("int4", 68), ("int2", 36)])
 def test_rows_under_way_are_as_large_as_they_travel(codec, row):
-    buffers = [held(papers(feature_codec=name), Grid(128, 16, "partitioned"), 10).buffers for name in (codec, "fp32")]
+    buffers = [held(papers(feature_codec=name), CandidateGrid(128, 16, "partitioned"), 10).buffers for name in (codec, "fp32")]
     assert buffers[1] - buffers[0] == pytest.approx(928_449 * (1 + 2 * 7 / 8) * (4 * 128 - row), rel=1e-5)
 
 
 def test_without_evaluation_training_is_the_peak():
-    found = held(papers(evaluation=False), Grid(128, 128, "replicated"), 10)
+    found = held(papers(evaluation=False), CandidateGrid(128, 128, "replicated"), 10)
     assert found.evaluation == 0
     gigabytes = 7.351 + 56.863 + 1.700 + 0.005 + 0.229 + 0.475 + 0.988  # A, H, vectors, model, bulk, rows, activations
     assert found.total == pytest.approx(1e9 * gigabytes, rel=1e-4)
@@ -60,10 +60,10 @@ def test_without_evaluation_training_is_the_peak():
 
 def test_a_block_row_is_as_large_as_was_said():
     asked = request()
-    assert held(asked, Grid(1, 1, "replicated")).graph == digraph().indptr.nbytes + digraph().indices.nbytes
+    assert held(asked, CandidateGrid(1, 1, "replicated")).graph == digraph().indptr.nbytes + digraph().indices.nbytes
     rows = N // 4
     block = np.arange(rows + 1, dtype=np.int64).nbytes + 4 * rows * DEGREE
-    assert held(asked, Grid(8, 2, "partitioned")).graph == block
+    assert held(asked, CandidateGrid(8, 2, "partitioned")).graph == block
 
 
 def test_bulks_take_what_the_loader_says():
@@ -71,7 +71,7 @@ def test_bulks_take_what_the_loader_says():
     asked = request(batch_size=64)
     adjacency = LocalAdjacency(digraph(), backends.make("auto", 1))
     made = BulkLoader(adjacency, samplers.make("sage", asked.fanouts), np.arange(6400), batch_size=64, shuffle=False, memory_budget=2**22)
-    assert made.predicted_bytes == pytest.approx(held(asked, Grid(1, 1, "replicated"), made.bulk_size).bulk, rel=0.03)
+    assert made.predicted_bytes == pytest.approx(held(asked, CandidateGrid(1, 1, "replicated"), made.bulk_size).bulk, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -102,39 +102,39 @@ def test_what_torch_keeps_for_the_backward_pass_is_two_thirds_of_the_activations
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(minibatch.blocks, x, torch.full((len(x),), float(DEGREE)))
-    expected = held(asked, Grid(1, 1, "replicated")).activations * 2 / 3
+    expected = held(asked, CandidateGrid(1, 1, "replicated")).activations * 2 / 3
     assert sum(storage.nbytes() for storage in kept.values()) == pytest.approx(expected, rel=0.06)
 
 
 def test_memory_falls_with_p_and_grows_with_c():
     asked = papers()
-    by_p = [held(asked, Grid(p, 2, "partitioned")).total for p in (4, 8, 16, 64)]
+    by_p = [held(asked, CandidateGrid(p, 2, "partitioned")).total for p in (4, 8, 16, 64)]
     assert by_p == sorted(by_p, reverse=True)
-    by_c = [held(asked, Grid(64, c, "partitioned")).total for c in (1, 2, 4, 8, 32)]
+    by_c = [held(asked, CandidateGrid(64, c, "partitioned")).total for c in (1, 2, 4, 8, 32)]
     assert by_c == sorted(by_c)
-    by_k = [held(papers(evaluation=False), Grid(64, 4, "partitioned"), k).total for k in (1, 2, 8)]
+    by_k = [held(papers(evaluation=False), CandidateGrid(64, 4, "partitioned"), k).total for k in (1, 2, 8)]
     assert by_k == sorted(by_k)
     assert len(set(by_k)) == 3
 
 
 def test_weights_and_layer_wise_matrices_are_counted():
     """A column block beside the block row, the squares of both, and row sums."""
-    node_wise, layer_wise = (held(request(sampler=sampler), Grid(4, 1, "partitioned")).graph for sampler in ("sage", "ladies"))
+    node_wise, layer_wise = (held(request(sampler=sampler), CandidateGrid(4, 1, "partitioned")).graph for sampler in ("sage", "ladies"))
     m, rows = N * DEGREE / 4, N / 4
     assert layer_wise - node_wise == (8 * (N + 1) + 12 * m) + 8 * m + 8 * rows
-    rows_policy = held(request(sampler="ladies", exchange="rows"), Grid(4, 1, "partitioned")).graph
+    rows_policy = held(request(sampler="ladies", exchange="rows"), CandidateGrid(4, 1, "partitioned")).graph
     assert layer_wise - rows_policy == 8 * (N + 1) + 12 * m
-    static = held(request(sampler="fastgcn"), Grid(4, 1, "partitioned")).graph
+    static = held(request(sampler="fastgcn"), CandidateGrid(4, 1, "partitioned")).graph
     assert static - layer_wise == 12 * N
-    weighted = held(request(weighted=True), Grid(4, 1, "partitioned")).graph
+    weighted = held(request(weighted=True), CandidateGrid(4, 1, "partitioned")).graph
     assert weighted - node_wise == 8 * m
 
 
 def test_the_largest_bulk_is_the_largest_that_fits():
     asked = papers(evaluation=False)
-    sizes, grid = expected_sizes(asked), Grid(4, 4, "replicated")
+    sizes, grid = expected_sizes(asked), CandidateGrid(4, 4, "replicated")
     k = largest_bulk(asked, sizes, grid, 70e9)
-    assert memory(asked, sizes, grid, k).total <= 70e9 < memory(asked, sizes, grid, k + 1).total
+    assert rank_memory(asked, sizes, grid, k).total <= 70e9 < rank_memory(asked, sizes, grid, k + 1).total
     assert largest_bulk(asked, sizes, grid, 1e15) == 295  # an epoch: 1,179 minibatches on 4 ranks
     assert largest_bulk(asked, sizes, grid, 60e9) == 0
 
@@ -142,4 +142,4 @@ def test_the_largest_bulk_is_the_largest_that_fits():
 def test_the_loader_keeps_as_many_copies_as_the_plan_counts():
     asked = request()
     sizes = expected_sizes(asked)
-    assert memory(asked, sizes, Grid(1, 1, "replicated"), 3).bulk == loader.COPIES * 3 * sizes.nbytes
+    assert rank_memory(asked, sizes, CandidateGrid(1, 1, "replicated"), 3).bulk == loader.COPIES * 3 * sizes.nbytes

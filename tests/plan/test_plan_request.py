@@ -8,6 +8,7 @@ from uniform import N, papers, request
 
 from bulksample import DataError, UsageError
 from bulksample.plan import PlanRequest, make_plan
+from bulksample.plan.as_json import as_json
 from bulksample.plan.measured import measure
 from bulksample.plan.profiles import DEVICES, NETWORKS
 from bulksample.plan.request import parse_bytes
@@ -51,12 +52,12 @@ def written(tmp_path):
         ({"fanouts": ()}, "fanouts must name"),
         ({"ranks": ()}, "at least one number"),
         ({"ranks": (4, 0)}, "ranks"),
-        ({"ranks": (4, 6), "replication": (4,)}, "c = 4 with p = 6; c in {1, 2, 3, 6} would fit"),
-        ({"ranks": (4,), "replication": (2,), "graph": "replicated"}, "c = 4 would fit p = 4"),
+        ({"ranks": (4, 6), "replication": (4,)}, "c = 4 with p = 6; use c in {1, 2, 3, 6}"),
+        ({"ranks": (4,), "replication": (2,), "graph": "replicated"}, "use c = 4 for p = 4"),
         ({"graph": "spread"}, "graph"),
         ({"exchange": "carrier-pigeon"}, "exchange"),
         ({"sampler": "labor"}, "sampler"),
-        ({"device": "abacus"}, "there is no device 'abacus'; a100-80gb, h200, cpu would fit"),
+        ({"device": "abacus"}, "there is no device 'abacus'; use a100-80gb, h200, cpu"),
         ({"network": "string"}, "there is no network 'string'"),
         ({"reserve": 1.0}, "reserve"),
         ({"reserve": -0.1}, "reserve"),
@@ -147,7 +148,7 @@ def test_a_measured_sample_replaces_the_expected_one(written):
     assert plan.sizes.edges == pytest.approx(15_000)
     assert plan.sizes.inputs == 9_000
     assert plan.measured.device.sampling == (2e6, "measured", "figures.json")
-    assert plan.to_dict()["measured_files"] == ["figures.json"]
+    assert as_json(plan)["measured_files"] == ["figures.json"]
 
 
 def test_the_time_of_a_partitioned_sample_is_not_taken_as_a_rate(written):
@@ -172,16 +173,16 @@ def test_a_measured_training_replaces_the_time_of_a_step(written):
         (SAMPLED | {"batch_size": 64}, UsageError, "batch_size 64, the plan is for 100"),
         (SAMPLED | {"sampler": "ladies"}, UsageError, "sampler"),
         (SAMPLED | {"sampled_edges": 0}, DataError, "must be positive"),
-        (SAMPLED | {"minibatches": "ten"}, DataError, "must be positive is 'ten'"),
-        ({"sampled_edges": 5}, DataError, "does not hold what"),
+        (SAMPLED | {"minibatches": "ten"}, DataError, "must be positive; got 'ten'"),
+        ({"sampled_edges": 5}, DataError, "lacks a part"),
         (TRAINED, UsageError, "parameters 0"),
-        ({"phases": 3, **{key: TRAINED[key] for key in ("sampler", "fanouts")}}, DataError, "does not hold what"),
+        ({"phases": 3, **{key: TRAINED[key] for key in ("sampler", "fanouts")}}, DataError, "lacks a part"),
         ({"sampling": -1}, DataError, "must be positive"),
         ({"sampling": float("nan")}, DataError, "must be positive"),
-        ({"speed": 5}, DataError, "not an object of rates"),
+        ({"speed": 5}, DataError, "nor an object of rates"),
         ({}, DataError, "holds nothing"),
-        ({"unit": 1, "results": {}}, DataError, "does not hold what"),
-        ({"sizes": []}, DataError, "does not hold what"),
+        ({"unit": 1, "results": {}}, DataError, "lacks a part"),
+        ({"sizes": []}, DataError, "lacks a part"),
         ([1, 2], DataError, "one JSON object"),
         ("{", DataError, "not JSON"),
     ],

@@ -12,7 +12,7 @@ from bulksample.distributed.matrix.owner import OwnerAdjacency
 from bulksample.distributed.matrix.partition import block_bounds
 from bulksample.distributed.matrix.spgemm15d import RowsAdjacency
 from bulksample.plan.sizes import expected_sizes
-from bulksample.plan.traffic import Grid, published, sampling, traffic
+from bulksample.plan.traffic import CandidateGrid, epoch_bytes, published, sampling
 
 WEIGHTS = np.random.default_rng(2).integers(1, 1000, N * DEGREE)
 GRIDS = [(2, 1), (4, 1), (4, 2), (8, 2), (8, 4)]
@@ -54,7 +54,7 @@ def sent_by_a_run(asked, p, c, k):
 
 def compare(p, c, k, tolerance, batch_size=64, **changes):
     asked = request(seeds=p * k * batch_size, batch_size=batch_size, features=6, **changes)
-    expected = traffic(asked, expected_sizes(asked), Grid(p, c, "partitioned"), k)
+    expected = epoch_bytes(asked, expected_sizes(asked), CandidateGrid(p, c, "partitioned"), k)
     found = sent_by_a_run(asked, p, c, k)
     assert found["topology"] == pytest.approx(expected.topology, rel=tolerance)
     assert found["features"] == pytest.approx(expected.features, rel=tolerance)
@@ -93,14 +93,14 @@ def test_gradients_are_what_the_all_reduce_sends():
         comm.allreduce(np.ones(asked.parameters + 3, np.float32), "gradients")
         return comm.tally["gradients"].bytes
 
-    expected = traffic(asked, expected_sizes(asked), Grid(3, 3, "replicated"), 1)
+    expected = epoch_bytes(asked, expected_sizes(asked), CandidateGrid(3, 3, "replicated"), 1)
     assert sum(on_threads(3, rank)) == expected.gradients
 
 
 def test_papers100m_by_hand():
     """p = 128, c = 32: q = 4, three quarters of the rows are elsewhere; 1,179 minibatches, 10 steps."""
     asked = papers()
-    sent = traffic(asked, expected_sizes(asked), Grid(128, 32, "partitioned"), 10)
+    sent = epoch_bytes(asked, expected_sizes(asked), CandidateGrid(128, 32, "partitioned"), 10)
     rows, edges, inputs = 1024 + 15_920 + 164_758, 997_883, 928_449
     sampled = 3 * 16 * 3 + 0.75 * (8 * rows + 4 * edges)  # 4.08 MB a minibatch
     assert sent.topology == pytest.approx(1179 * (sampled + 0.75 * 4 * inputs), rel=1e-5)  # and 2.79 MB of ids
@@ -115,28 +115,28 @@ def test_the_published_cost_is_as_printed():
     """k b / c + k b d / c + c k b d / p words, over all hops."""
     asked = papers()
     rows, d = 1179 * (1024 + 15_919.883 + 164_757.525), asked.degree
-    words = published(asked, expected_sizes(asked), Grid(16, 2, "partitioned")).per_process
+    words = published(asked, expected_sizes(asked), CandidateGrid(16, 2, "partitioned")).per_process
     assert words == pytest.approx(rows / 2 + rows * d / 2 + 2 * rows * d / 16, rel=1e-6)
 
 
 def test_one_rank_sends_nothing():
     asked = request(ranks=(1,))
-    assert traffic(asked, expected_sizes(asked), Grid(1, 1, "replicated"), 4).total == 0
+    assert epoch_bytes(asked, expected_sizes(asked), CandidateGrid(1, 1, "replicated"), 4).total == 0
 
 
 def test_everything_replicated_sends_gradients_alone():
     asked = request()
     for p in (2, 8, 64):
-        sent = traffic(asked, expected_sizes(asked), Grid(p, p, "replicated"), 4)
+        sent = epoch_bytes(asked, expected_sizes(asked), CandidateGrid(p, p, "replicated"), 4)
         assert sent.total == sent.gradients > 0
 
 
 def test_a_whole_graph_sends_features_and_their_ids_alone():
     asked = request()
     sizes = expected_sizes(asked)
-    sent = traffic(asked, sizes, Grid(8, 2, "published"), 4)
+    sent = epoch_bytes(asked, sizes, CandidateGrid(8, 2, "published"), 4)
     assert sent.topology == pytest.approx(asked.minibatches * 0.75 * 4 * sizes.inputs)
-    assert sent.features == traffic(asked, sizes, Grid(8, 2, "partitioned"), 4).features
+    assert sent.features == epoch_bytes(asked, sizes, CandidateGrid(8, 2, "partitioned"), 4).features
 
 
 @pytest.mark.parametrize("sampler", ["sage", "ladies", "fastgcn"])
@@ -144,15 +144,15 @@ def test_traffic_falls_as_c_grows(sampler):
     asked = papers(sampler=sampler, fanouts=(15, 10, 5) if sampler == "sage" else (512, 512))
     sizes = expected_sizes(asked)
     for p in (8, 64, 128):
-        totals = [traffic(asked, sizes, Grid(p, c, "partitioned" if c < p else "replicated"), 8).total for c in (1, 2, 4, 8)]
+        totals = [epoch_bytes(asked, sizes, CandidateGrid(p, c, "partitioned" if c < p else "replicated"), 8).total for c in (1, 2, 4, 8)]
         assert totals == sorted(totals, reverse=True)
         assert len(set(totals)) == len(totals)
 
 
 def test_a_larger_bulk_names_fewer_rows_and_sends_fewer_counts():
     asked = papers(exchange="rows")
-    sizes, grid = expected_sizes(asked), Grid(16, 2, "partitioned")
-    small, large = (traffic(asked, sizes, grid, k) for k in (1, 32))
+    sizes, grid = expected_sizes(asked), CandidateGrid(16, 2, "partitioned")
+    small, large = (epoch_bytes(asked, sizes, grid, k) for k in (1, 32))
     assert large.topology < small.topology
     assert large.control < small.control
 
@@ -161,6 +161,6 @@ def test_owner_sends_less_than_rows_and_rows_less_than_blocks():
     per_rank = []
     for exchange in ("owner", "rows", "rows-oblivious"):
         asked = papers(exchange=exchange)
-        moved = sampling(asked, expected_sizes(asked), Grid(16, 2, "partitioned"), 8)
+        moved = sampling(asked, expected_sizes(asked), CandidateGrid(16, 2, "partitioned"), 8)
         per_rank.append(moved.column + moved.row)
     assert per_rank == sorted(per_rank)

@@ -32,7 +32,7 @@ def test_figures_of_a_network_can_be_given():
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        (["token-ring"], "there is no network 'token-ring'; perlmutter"),
+        (["token-ring"], "there is no network 'token-ring'; use perlmutter"),
         (["loopback:speed=3"], "no 'speed'; latency, inside, between would fit"),
         (["loopback:inside=fast"], "inside must be a positive number; got 'fast'"),
         (["loopback:inside=0"], "inside must be a positive number; got '0'"),
