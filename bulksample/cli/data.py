@@ -60,6 +60,13 @@ class Preset(StrEnum):
 
 
 LoopsOption = Annotated[SelfLoops, typer.Option("--self-loops")]
+FeaturesOption = Annotated[Path | None, typer.Option("--features", help="A .npy file of shape (n, f): row v belongs to vertex v.")]
+LabelsOption = Annotated[
+    Path | None, typer.Option("--labels", help="A .npy file of integers of shape (n,); -1 marks a vertex without one.")
+]
+SplitOption = Annotated[
+    Path | None, typer.Option("--split", help="An .npz file with train, val and test: booleans of shape (n,), or vertex ids.")
+]
 DuplicatesOption = Annotated[Duplicates, typer.Option("--duplicates", help="What an edge weighs that is listed more than once.")]
 
 
@@ -149,11 +156,15 @@ def import_edgelist(
     self_loops: LoopsOption = SelfLoops.keep,
     duplicates: DuplicatesOption = Duplicates.sum,
     skip: Annotated[int, typer.Option(min=0, help="Lines at the top that are no data.")] = 0,
+    features: FeaturesOption = None,
+    labels: LabelsOption = None,
+    split: SplitOption = None,
     name: NameOption = "",
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
     """Lines `u v` or `u v weight`, plain or gzip, with # or % comments."""
+    from ..data.columns import read_columns
     from ..data.edgelist import read
 
     _check(out, overwrite)
@@ -162,6 +173,7 @@ def import_edgelist(
         path, undirected=undirected, ids=ids.value, vertices=vertices,
         self_loops=self_loops.value, duplicates=duplicates.value, skip=skip, tally=tally,
     )  # fmt: skip
+    graph = read_columns(graph, features, labels, split)
     _finish(graph, out, overwrite, name, start, json_file, tally)
 
 
@@ -173,16 +185,21 @@ def import_mtx(
     transpose: Annotated[bool, typer.Option("--transpose", help="Entry (i, j) is the edge i -> j.")] = False,
     self_loops: LoopsOption = SelfLoops.keep,
     duplicates: DuplicatesOption = Duplicates.sum,
+    features: FeaturesOption = None,
+    labels: LabelsOption = None,
+    split: SplitOption = None,
     name: NameOption = "",
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
     """A Matrix Market file: the matrix is the adjacency."""
+    from ..data.columns import read_columns
     from ..data.matrixmarket import read
 
     _check(out, overwrite)
     start, tally = time.perf_counter(), EdgeTally()
     graph = read(path, undirected=undirected, transpose=transpose, self_loops=self_loops.value, duplicates=duplicates.value, tally=tally)
+    graph = read_columns(graph, features, labels, split)
     _finish(graph, out, overwrite, name, start, json_file, tally)
 
 

@@ -119,18 +119,22 @@ def read_columns(graph: Graph, features: PathLike | None = None, labels: PathLik
     DataError
         Naming the file.
     """
-    arrays = {}
-    for key, path in (("x", features), ("y", labels)):
-        if path is not None:
-            arrays[key] = open_npy(Path(path), Path(path).name)
-            if len(arrays[key].shape) and len(arrays[key]) != graph.n:
-                raise DataError(f"{Path(path).name}: has {len(arrays[key])} rows; the graph has {graph.n} vertices: use one row for each")
+    columns = {"x": features, "y": labels}
+    arrays = {key: _one_row_each(Path(path), graph) for key, path in columns.items() if path is not None}
     masks = None if split is None else _read_split(Path(split), graph.n)
     try:
         return with_columns(graph, **arrays, masks=masks)
     except DataError as error:
         names = ", ".join(Path(path).name for path in (features, labels, split) if path is not None)
         raise DataError(f"{names}: {error}") from error
+
+
+def _one_row_each(path: Path, graph: Graph) -> Array:
+    array = open_npy(path, path.name)
+    if array.ndim and len(array) != graph.n:
+        hint = "; --vertices keeps vertices without an edge" if len(array) > graph.n else ""
+        raise DataError(f"{path.name}: has {len(array)} rows; the graph has {graph.n} vertices: use one row for each{hint}")
+    return array
 
 
 def _read_split(path: Path, n: int) -> dict[str, Array]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bulksample import UsageError
+from bulksample import DataError, UsageError
 from bulksample.cli.data import app
 from bulksample.data import store
 from bulksample.data.generate import PRESETS, dcsbm, rmat
@@ -75,6 +75,26 @@ def test_import_edgelist_with_text_ids_and_titles(tmp_path):
 def test_import_edgelist_with_isolated_vertices(tmp_path):
     (tmp_path / "e.txt").write_text("0 1\n")
     assert run("import", "edgelist", tmp_path / "e.txt", "--vertices", 5, "-o", tmp_path / "g")["vertices"] == 5
+
+
+@pytest.mark.parametrize("kind", ["edgelist", "mtx"])
+def test_import_takes_features_labels_and_splits(tmp_path, kind):
+    (tmp_path / "e.edgelist").write_text("10 20\n20 30\n")
+    (tmp_path / "e.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 2\n2 1\n3 2\n")
+    np.save(tmp_path / "x.npy", np.arange(6.0).reshape(3, 2))
+    np.save(tmp_path / "y.npy", [0, 2, 1])
+    np.savez(tmp_path / "s.npz", train=[0, 2], val=[False, True, False])
+    files = ["--features", tmp_path / "x.npy", "--labels", tmp_path / "y.npy", "--split", tmp_path / "s.npz"]
+    made = run("import", kind, tmp_path / f"e.{kind}", *files, "-o", tmp_path / "g")
+    assert (made["features"], made["classes"], made["splits"]) == (2, 3, ["train", "val"])
+    graph = store.load(tmp_path / "g", check="full")
+    assert graph.features.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert graph.labels.tolist() == [0, 2, 1]
+    assert graph.masks["train"].tolist() == [True, False, True]
+    np.save(tmp_path / "y.npy", np.zeros(4, int))
+    with pytest.raises(DataError, match=r"y\.npy: has 4 rows; the graph has 3 vertices"):
+        run("import", kind, tmp_path / f"e.{kind}", *files, "-o", tmp_path / "h")
+    assert not (tmp_path / "h").exists()
 
 
 def test_import_mtx(tmp_path):
