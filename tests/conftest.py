@@ -7,6 +7,7 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests run side by side: a thread that waits is not to spin on their processors
 
 import pytest
+import required
 import torch
 from communities import community_graph
 from engines import ALL, HELD_AGAINST_THE_REFERENCE, engine, has_meaning, is_long
@@ -25,6 +26,11 @@ KINDS = {
 
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # once, before the workers of pytest-xdist start
+        required.check()
 
 
 @pytest.hookimpl(tryfirst=True)

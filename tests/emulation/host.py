@@ -4,6 +4,7 @@ An emulation for correctness. It is never a back end for users, so it lives with
 """
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import shutil
@@ -41,9 +42,10 @@ def library(sanitized=False, directory=None):
     text = [path.read_bytes() for path in files]
     folder = BUILT / hashlib.sha256(b"\0".join([*text, " ".join(flags).encode()])).hexdigest()[:16]
     built = folder / "kernels.so"
-    with _BUILDING:
+    folder.mkdir(parents=True, exist_ok=True)
+    with _BUILDING, (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes one compiles
         if not built.exists():
-            folder.mkdir(parents=True, exist_ok=True)
             unit, made = folder / f"kernels.{os.getpid()}.cpp", folder / f"kernels.{os.getpid()}.so"
             unit.write_text(_unit(own))
             subprocess.run([compiler(), *flags, f"-I{kernel_directory()}", f"-I{HERE}", "-o", made, unit], check=True, timeout=300)

@@ -1,0 +1,69 @@
+"""Plain pytest and ruff see every file, and a part that a run requires is not missing in silence."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import required
+
+ROOT = Path(__file__).parents[1]
+NOT_OURS = {"build", ".venv", ".git"}
+
+
+def files(pattern):
+    """The files of the repository that fit `pattern`, by walking the tree."""
+    found = (path.relative_to(ROOT) for path in ROOT.rglob(pattern))
+    return {path.as_posix() for path in found if not NOT_OURS & set(path.parts)}
+
+
+LIST = """
+import sys, pytest
+class List:
+    def pytest_pycollect_makemodule(self, module_path, parent):
+        print("FILE", module_path.relative_to(parent.config.rootpath).as_posix())
+        class Nothing(pytest.Module):
+            def collect(self):
+                return []
+        return Nothing.from_parent(parent, path=module_path)
+sys.exit(pytest.main(["--collect-only", "--noconftest", "-p", "no:cacheprovider", "-p", "no:xdist"], plugins=[List()]))
+"""
+
+
+def test_plain_pytest_collects_every_test_file():
+    done = subprocess.run([sys.executable, "-c", LIST], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout + done.stderr
+    assert {line.split()[1] for line in done.stdout.splitlines() if line.startswith("FILE ")} == files("test_*.py")
+
+
+def test_ruff_reads_every_python_file():
+    command = [sys.executable, "-m", "ruff", "check", "--show-files", "."]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    read = {Path(line).relative_to(ROOT).as_posix() for line in done.stdout.splitlines() if line.endswith(".py")}
+    assert read == files("*.py")
+
+
+def test_a_required_part_that_is_there_passes():
+    required.check({})
+    required.check({required.VARIABLE: "native" if not required.native() else ""})
+
+
+@pytest.mark.parametrize("part", required.PARTS)
+def test_a_required_part_that_is_missing_is_an_error(part, monkeypatch):
+    monkeypatch.setitem(required.PARTS, part, lambda: "it is out")
+    with pytest.raises(pytest.UsageError, match=f"requires {part}: it is out"):
+        required.check({required.VARIABLE: part})
+
+
+def test_an_unknown_part_is_an_error():
+    with pytest.raises(pytest.UsageError, match="got 'nativ'; use native, emulated, mpirun"):
+        required.check({required.VARIABLE: "mpirun, nativ"})
+
+
+def test_a_run_without_a_compiler_fails_where_emulation_is_required():
+    environment = {**os.environ, "CXX": "no-such-compiler", required.VARIABLE: "emulated"}
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "tests/test_sparse.py"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
+    assert "requires emulated: there is no C++ compiler" in done.stderr
