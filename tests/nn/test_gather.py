@@ -102,7 +102,7 @@ def test_threads_add_up_to_what_there_is(threads, asked, expected):
 
 
 def test_a_thread_is_left_to_compute():
-    with pytest.raises(UsageError, match="at most 1 would fit"):
+    with pytest.raises(UsageError, match="use at most 1"):
         divide_threads(2, 2)
     assert divide_threads(1, waits=True) == (1, 0, 1)
     assert divide_threads(4, 0, waits=True) == (0, 0, 4)

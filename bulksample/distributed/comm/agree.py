@@ -1,4 +1,4 @@
-"""What must be equal on all ranks before the first step, compared while a difference can still be explained."""
+"""Comparison of settings over ranks, made before the first step, while a difference can still be explained."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _SLICES = 8
 
 
 def agree(comm: Comm, settings: dict[str, Any]) -> None:
-    """Compare facts over ranks.
+    """Raise on every rank if the ranks do not have equal settings.
 
     Parameters
     ----------
-    facts : dict of what JSON can say
+    settings : dict of JSON values
         The configuration, the version, the fingerprint of the graph.
 
     Raises
     ------
     UsageError
-        On all ranks together where a fact differs, naming it, the first two ranks that differ, and both values.
+        On all ranks together if a setting differs. It names the setting, the first two ranks that differ, and both values.
     """
     everyone = comm.gather_control(settings)
     for key in {key: None for theirs in everyone for key in theirs}:
@@ -40,9 +40,9 @@ def agree(comm: Comm, settings: dict[str, Any]) -> None:
 
 
 def fingerprint(graph: Graph) -> str:
-    """A digest that tells one graph from another without reading all of it: 16 hex digits.
+    """Return 16 hex digits that identify a graph without reading all of it.
 
-    Sizes and dtypes of all arrays, and up to eight evenly spaced slices of 256 KiB of each.
+    The hash covers the size and dtype of every array, and up to eight evenly spaced slices of 256 KiB of each.
     """
     arrays: dict[str, np.ndarray | None] = {"labels": graph.labels, **{f"{k} mask": v for k, v in graph.masks.items()}}
     for name, matrix in (("adjacency", graph.adjacency), ("features", graph.features)):

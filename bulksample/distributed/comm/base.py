@@ -1,11 +1,11 @@
 """The contract of a communicator: what each collective means, what it checks, and how its bytes are counted.
 
-`MpiComm` and `TorchComm` (processes), `ThreadComm` (ranks as threads, for tests) and `SerialComm` (alone) differ only in how
-bytes move; arguments, chunking and the tally are settled here, once.
+`MpiComm` and `TorchComm` (processes), `ThreadComm` (ranks as threads, for tests) and `SerialComm` (one rank) differ only in how
+they move bytes. This file checks arguments, cuts long arrays into chunks and keeps the tally for all of them.
 
-Every collective is called by all ranks in the same order. Bytes are counted where they are sent, by what a
-bandwidth-optimal algorithm sends, so that the sum over ranks counts each message once and does not depend on the
-library. With p ranks, w bytes in an array, w_r bytes held by rank r:
+All ranks call every collective, in the same order. The sender counts the bytes that a bandwidth-optimal algorithm sends. So the
+sum over ranks counts each message once and does not depend on the library. With p ranks, w bytes in an array, w_r bytes held by
+rank r:
 
 =============== ========================================= =========================== ==================
 collective      rank r counts                             sum over ranks              messages of rank r
@@ -19,8 +19,8 @@ split (control) 16 (p - 1)                                16 p (p - 1)          
 barrier         0                                         0                           0
 =============== ========================================= =========================== ==================
 
-The all-reduce is a reduce-scatter followed by an all-gather, w_r being rank r's share of the array. A communicator made
-by `split` counts into the tally of the one it was made from, so that a process has one.
+The all-reduce is a reduce-scatter followed by an all-gather; w_r is rank r's share of the array. A communicator made by `split`
+counts into the tally of its parent, so that a process has one tally.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .primitives import COMPLETED, KINDS, MOST_ELEMENTS, PendingAlltoall, Primit
 
 __all__ = ["COMPLETED", "KINDS", "MOST_ELEMENTS", "Comm", "PendingAlltoall", "Primitives", "SentCount", "TransferHandle"]
 
-_COUNT_BITS = 40  # of the word that goes ahead of a part; the other 23 say what the part is made of
+_COUNT_BITS = 40  # of the word sent ahead of a part hold its row count; 23 more hold a checksum of its kind, dtype and shape
 
 
 class Comm(Primitives):
@@ -47,19 +47,19 @@ class Comm(Primitives):
 
     @property
     def timeout(self) -> float:
-        """Seconds that a wait may take."""
+        """Seconds that a wait may take before it fails."""
         return 300.0
 
     @property
     def cuda_aware(self) -> CudaAware:
-        """Whether what moves the bytes of these ranks reads and writes device memory."""
+        """Report whether the transport reads and writes CUDA device memory, and why."""
         return CudaAware(False, "the ranks do not meet by MPI")
 
     def __enter__(self) -> Comm:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        if kind is None:  # after an exception the others may never come; the exception hook ends them
+        if kind is None:  # after an exception the other ranks may never call close; the exception hook ends them
             self.close()
 
     def allreduce(self, array: np.ndarray, kind: str) -> np.ndarray:
@@ -72,13 +72,13 @@ class Comm(Primitives):
 
         Returns
         -------
-        The array itself. Terms are added in rank order: all ranks hold the same bits, and the same inputs on the same number of
-        ranks give them again, under every launcher and MPI library.
+        The array itself. Terms are added in rank order, so all ranks hold the same bits. The same inputs on the same number of ranks
+        give the same bits under every launcher and MPI library.
 
         Raises
         ------
         UsageError
-            If the array or the kind does not fit.
+            If the dtype, the memory layout or the kind is not one of those above.
         """
         self._check(array, kind, writable=True)
         if array.dtype not in (np.int32, np.int64, np.uint64, np.float32, np.float64):
@@ -93,19 +93,19 @@ class Comm(Primitives):
         return array
 
     def allgather(self, array: np.ndarray, kind: str) -> np.ndarray:
-        """The arrays of all ranks, stacked: shape ``(size, *array.shape)``; all ranks bring the same shape and dtype."""
+        """Return the arrays of all ranks, stacked: shape ``(size, *array.shape)``. All ranks pass the same shape and dtype."""
         array = np.ascontiguousarray(array)
         rows = self.allgather_rows(array.reshape(1, -1), np.ones(self.size, np.int64), kind)
         return rows.reshape(self.size, *array.shape)
 
     def allgather_rows(self, rows: np.ndarray, counts: np.ndarray, kind: str) -> np.ndarray:
-        """The rows of all ranks, one after the other.
+        """Return the rows of all ranks, concatenated in rank order.
 
         Parameters
         ----------
         rows : shape (counts[rank], ...), any dtype, C-contiguous
         counts : int64, shape (size,)
-            How many rows each rank brings, agreed before; some may be 0.
+            Number of rows of each rank, the same array on all ranks; some may be 0.
         kind : one of KINDS
 
         Returns
@@ -115,7 +115,7 @@ class Comm(Primitives):
         Raises
         ------
         UsageError
-            If this rank does not bring what `counts` says.
+            If ``len(rows)`` differs from ``counts[rank]``.
         """
         self._check(rows, kind)
         counts = np.asarray(counts, np.int64)
@@ -126,14 +126,14 @@ class Comm(Primitives):
         row_bytes = rows.itemsize * int(np.prod(rows.shape[1:], dtype=np.int64))
         sizes = counts * row_bytes
         shape = (int(counts.sum()), *rows.shape[1:])
-        if sizes.max(initial=0) <= self._round_bytes():  # in one round: what came is the result
+        if sizes.max(initial=0) <= self._round_bytes():  # one round: the received bytes are the result
             return self._gathered(_bytes_of(rows), sizes, kind).view(rows.dtype).reshape(shape)
         out = np.empty(shape, rows.dtype)
         _into(_bytes_of(out), self._gather_in_rounds(_bytes_of(rows), sizes, kind), sizes)
         return out
 
     def broadcast(self, array: np.ndarray, kind: str, root: int = 0) -> np.ndarray:
-        """Overwrite an array of the same shape and dtype on all ranks with that of the root; returns the array itself."""
+        """Overwrite the array of every rank with the root's array, of the same shape and dtype; return the array itself."""
         self._check(array, kind, writable=True)
         if not 0 <= root < self.size:
             raise UsageError(f"root must be a rank, 0 to {self.size - 1}; got {root}")
@@ -152,28 +152,28 @@ class Comm(Primitives):
         Parameters
         ----------
         parts : `size` arrays
-            ``parts[r]`` goes to rank r. All parts on all ranks have the same dtype and the same shape but for the first
-            axis, which may be 0 long.
+            ``parts[r]`` goes to rank r. All parts on all ranks have the same dtype and the same shape except for the first
+            axis, which may have length 0.
         kind : one of KINDS
 
         Returns
         -------
-        What each rank sent to this one, in rank order; views of one buffer.
+        The part that each rank sent to this rank, in rank order; views of one buffer.
 
         Raises
         ------
         UsageError
-            On all ranks, if the ranks do not bring the same dtype, shape and kind; nothing has moved then. On this
-            rank, if its own parts do not fit together.
+            On all ranks, before any part moves, if dtype, shape or kind differ between ranks. On this rank alone, if its own
+            parts differ in dtype or shape.
 
         Notes
         -----
-        How many rows come is agreed first, 8 bytes of kind "control" to each other rank, and checked afterwards.
+        Ranks first exchange row counts, 8 bytes of kind "control" to each other rank, and check them when the parts arrive.
         """
         return self.start_alltoall(parts, kind).wait()
 
     def start_alltoall(self, parts: Sequence[np.ndarray], kind: str) -> PendingAlltoall:
-        """Begin `alltoall`; its result is had from ``.wait()`` of what is returned. Lengths are agreed in here."""
+        """Begin `alltoall`; ``.wait()`` of the returned object gives its result. Row counts have been exchanged on return."""
         held = self._checked_parts(parts, kind)
         dtype, shape = held[0].dtype, held[0].shape[1:]
         row_bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
@@ -186,20 +186,20 @@ class Comm(Primitives):
         return PendingAlltoall(into, self._start_alltoall([_bytes_of(part) for part in held], [_bytes_of(part) for part in into], kind))
 
     def exchange_counts(self, rows: Sequence[int], kind: str, made_of: str, row_bytes: int) -> np.ndarray:
-        """What goes ahead of an all-to-all, and all that is counted of it; for parts that travel in another way, this alone.
+        """Exchange row counts before an all-to-all and add its bytes to the tally. The rows themselves do not move here.
 
         Parameters
         ----------
         rows : `size` integers
-            How many go to each rank.
+            Number of rows for each rank.
         kind : one of KINDS
         made_of : str
-            Dtype and shape of a row, alike on all ranks.
+            Dtype and shape of a row, equal on all ranks.
         row_bytes : int
 
         Returns
         -------
-        How many rows each rank has for this one: int64, shape (size,).
+        Number of rows that each rank will send to this one: int64, shape (size,).
         """
         self._check_kind(kind)
         self._note(f"alltoall {kind} {made_of}")
@@ -209,32 +209,32 @@ class Comm(Primitives):
         return counts
 
     def wait_for(self, what: str, done: Callable[[], bool]) -> None:
-        """Wait for what travels between these ranks beside the collectives, with the deadline of a collective.
+        """Poll ``done()`` until it is true, with the deadline of a collective; for transfers outside this class (`what`).
 
         Raises
         ------
         PeerLost
-            If it is not done in time, or `done` fails; ranks that are processes end then.
+            If the deadline passes or `done` raises RuntimeError. Ranks that are processes end the job instead.
         """
         until = time.monotonic() + self.timeout
         while time.monotonic() < until:
             try:
                 if done():
                     return
-            except RuntimeError as error:  # of whatever carries it
+            except RuntimeError as error:  # raised by the transport
                 raise PeerLost(f"rank {self.rank}: {what} failed: {error}") from error
             time.sleep(1e-5)
         raise PeerLost(f"rank {self.rank} waited {self.timeout:g} s for {what}")
 
     def split(self, color: int, key: int = 0) -> Comm:
-        """The communicator of the ranks that name the same colour, ordered by key, then by rank.
+        """Return a communicator of the ranks that pass the same color, ordered by key, then by rank.
 
-        It has the deadline of this one, ends the same job when it strikes, and counts into the same tally.
+        It has the same deadline, ends the same job when a wait fails, and counts into the same tally.
 
         Raises
         ------
         UsageError
-            If the colour is negative.
+            If the color is not in 0 .. 2**31 - 1.
         """
         if not 0 <= color < 2**31:
             raise UsageError(f"color must be a number from 0 to {2**31 - 1}; got {color}")
@@ -245,21 +245,21 @@ class Comm(Primitives):
         return made
 
     def duplicate(self) -> Comm:
-        """A communicator of the same ranks that counts into a tally of its own: for what another thread does."""
+        """Return a communicator of the same ranks with a tally of its own, for use by another thread."""
         made = self.split(0, self.rank)
         made.tally = dict.fromkeys(KINDS, SentCount(0, 0))
         return made
 
     def gather_control(self, thing: Any) -> list[Any]:
-        """A small object of each rank, in rank order, on every rank.
+        """Gather a small JSON value of each rank on every rank, in rank order.
 
-        Objects are what JSON can say; they travel as JSON text, lengths first, so nothing is ever unpickled.
+        Values travel as JSON text (kind "control"), lengths first; nothing is ever unpickled.
 
         Raises
         ------
         PeerLost
-            If the ranks have not taken part in the same collectives before. An MPI library may match two different
-            ones and hand out wrong numbers in silence; here it comes to light.
+            If the ranks have called different collectives before. An MPI library may silently match two different
+            collectives and return wrong numbers; this check finds it.
         """
         text = np.frombuffer(json.dumps(thing).encode(), np.uint8)
         histories, counts = self.allgather(np.array([self._history, len(text)]), "control").T
@@ -273,17 +273,17 @@ class Comm(Primitives):
     # ---- helpers
 
     def _round_bytes(self) -> int:
-        """What a rank may bring to one round of an all-gather."""
+        """Largest number of bytes that a rank sends in one round of an all-gather."""
         return max(1, self.most_elements // self.size)
 
     def _gathered(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
-        """One round: the bytes of all ranks, in memory of their own."""
+        """Return the bytes of all ranks for one round, in new memory."""
         if self.size == 1 or not sizes.any():
             return part.copy()
         return self._allgather(part, sizes, kind)
 
     def _gather_in_rounds(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Pieces small enough for one message each: (bytes received, how many of them from each rank)."""
+        """Yield the rounds of a long all-gather: (bytes received, number of them from each rank)."""
         limit = self._round_bytes()
         for first in range(0, int(sizes.max(initial=0)), limit):
             now = np.clip(sizes - first, 0, limit)
@@ -301,9 +301,9 @@ class Comm(Primitives):
         return held
 
     def _agree_on_counts(self, counts: list[int], made_of: str) -> np.ndarray:
-        """How many rows each rank has for this one: int64, shape (size,). A mark of `made_of` travels in the same words."""
+        """Exchange row counts, with a checksum of `made_of` in the same words; return the counts: int64, shape (size,)."""
         if max(counts) >= 2**_COUNT_BITS:
-            raise UsageError(f"a part has {max(counts)} rows; fewer than 2**{_COUNT_BITS} would fit")
+            raise UsageError(f"a part of an all-to-all has {max(counts)} rows; use fewer than 2**{_COUNT_BITS}")
         mark = zlib.crc32(made_of.encode()) >> 9
         words = np.array(counts, np.int64) | (mark << _COUNT_BITS)
         self._count("control", self.size - 1, 8 * (self.size - 1))
@@ -312,19 +312,19 @@ class Comm(Primitives):
         differing = np.flatnonzero(words >> _COUNT_BITS != mark)
         if len(differing):
             raise UsageError(
-                f"all ranks of an alltoall bring one kind, dtype and shape of rows: rank {self.rank} brings {made_of}, "
-                f"rank {differing[0]} something else"
+                f"all ranks of an alltoall must pass one kind, dtype and shape of rows: rank {self.rank} passes {made_of}, "
+                f"rank {differing[0]} does not; call it with the same arguments on all ranks"
             )
-        return words & (2**_COUNT_BITS - 1)
+        return np.asarray(words & (2**_COUNT_BITS - 1))
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:
-    """The memory of a contiguous array as uint8 of one dimension; a view."""
+    """View a contiguous array as one-dimensional uint8."""
     return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
 
 
 def _into(out: np.ndarray, rounds: Iterator[tuple[np.ndarray, np.ndarray]], sizes: np.ndarray) -> None:
-    """Put the pieces of each rank one after the other: those of rank r start at sum of sizes[:r]."""
+    """Copy the pieces of all rounds into `out`, rank after rank: those of rank r start at the sum of sizes[:r]."""
     at = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     for received, now in rounds:
         starts = np.cumsum(now) - now

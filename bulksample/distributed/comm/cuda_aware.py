@@ -1,7 +1,7 @@
-"""Whether the MPI library reads and writes the memory of CUDA devices: it is asked, and nothing is concluded from its name or version.
+"""Ask the MPI library whether it reads and writes CUDA device memory. Its name and version are not evidence.
 
-`MPIX_Query_cuda_support` is an extension that Open MPI and MPICH export; a library without it cannot say, and is not trusted with a
-device. What turns the support off for a run is set in the environment, where the library may have been asked before it was looked at.
+`MPIX_Query_cuda_support` is an extension that Open MPI and MPICH export. A library without it is taken as not CUDA-aware.
+An environment variable can turn the support off for one run even where the library answers yes, so the variables are read too.
 
 https://docs.open-mpi.org/en/main/man-openmpi/man3/MPIX_Query_cuda_support.3.html
 https://github.com/pmodels/mpich/blob/main/doc/wiki/how_to/Running_MPICH_with_GPU.md
@@ -15,25 +15,26 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 SYMBOL = "MPIX_Query_cuda_support"
-SWITCHES = ("MPIR_CVAR_ENABLE_GPU", "MPICH_GPU_SUPPORT_ENABLED", "OMPI_MCA_opal_cuda_support", "MV2_USE_CUDA")  # of libraries that have it
+SWITCHES = ("MPIR_CVAR_ENABLE_GPU", "MPICH_GPU_SUPPORT_ENABLED", "OMPI_MCA_opal_cuda_support", "MV2_USE_CUDA")
 _OFF = ("0", "no", "false", "off")
 
 
 class CudaAware(NamedTuple):
-    """Whether device memory can be handed to MPI, and who says so."""
+    """Answer of the MPI library: True if it accepts device memory, and the reason."""
 
     aware: bool
     reason: str
 
 
 def ask(library: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> CudaAware:
-    """Ask a library that is loaded and initialised.
+    """Query a library that is loaded and initialized.
 
     Parameters
     ----------
     library : path
-        Of the MPI library, or of anything that is linked with it, such as mpi4py's module.
+        The MPI library, or a module linked with it, such as mpi4py's.
     environment : mapping of str to str
+        Where the switches that turn the support off are looked up.
     """
     try:
         query = getattr(ctypes.CDLL(os.fspath(library)), SYMBOL)

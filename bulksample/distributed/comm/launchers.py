@@ -1,8 +1,8 @@
-"""Which launcher started this process, and as which of how many ranks: as launchers say it in the environment.
+"""Find out from the environment which launcher started this process, its rank, and the number of ranks.
 
-The first line of the table that is there in full decides. It is the launcher closest to the process: torchrun may be started
-once a node by srun, and an mpirun inside a SLURM job knows better than the job. RANK and WORLD_SIZE alone are often left over;
-only with the address of the first rank beside them do they say that somebody started ranks.
+The first row of the table whose variables are all set decides. The table begins with the launcher closest to the process: srun may
+start one torchrun on each node, and an mpirun inside a SLURM job knows the number of ranks better than the job does. RANK and
+WORLD_SIZE are often left over from another program, so they count only together with MASTER_ADDR and MASTER_PORT.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-_WAYS = (
-    # launcher, ranks, rank, what else must be set
+_LAUNCHERS = (
+    # launcher, variable of the number of ranks, variable of the rank, other variables that must be set
     ("torchrun", "WORLD_SIZE", "RANK", ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")),
-    ("mpirun", "PMI_SIZE", "PMI_RANK", ("HYDI_CONTROL_FD",)),  # MPICH's
-    ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", ()),  # Open MPI's
+    ("mpirun", "PMI_SIZE", "PMI_RANK", ("HYDI_CONTROL_FD",)),  # MPICH
+    ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", ()),  # Open MPI
     ("mpirun", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", ()),
     ("srun", "PMI_SIZE", "PMI_RANK", ("SLURM_STEP_ID",)),
     ("mpirun", "PMI_SIZE", "PMI_RANK", ()),
@@ -22,12 +22,12 @@ _WAYS = (
     ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", ()),
     ("srun", "SLURM_NTASKS", "SLURM_PROCID", ()),
 )
-_BY_TORCH = ("torchrun", "environment")  # no MPI there
+_BY_TORCH = ("torchrun", "environment")  # launchers without MPI
 PREFIXES = ("PMI_", "PMIX_", "OMPI_", "MV2_", "SLURM_", "HYD", "TORCHELASTIC_", "WORLD_SIZE")
 
 
 class Launch(NamedTuple):
-    """How this process was started. `variable` says how many ranks there are, empty where nobody says so."""
+    """How this process was started. `variable` names the variable that gave `ranks`; it is empty without a launcher."""
 
     launcher: str = "alone"
     ranks: int = 1
@@ -36,14 +36,14 @@ class Launch(NamedTuple):
 
     @property
     def by_torch(self) -> bool:
-        """Whether ranks meet by MASTER_ADDR and MASTER_PORT, and not by MPI."""
+        """True if ranks connect through MASTER_ADDR and MASTER_PORT instead of MPI."""
         return self.launcher in _BY_TORCH
 
 
 def launched() -> Launch:
-    """What the environment says."""
-    for launcher, ranks, rank, beside in _WAYS:
-        if os.environ.get(ranks, "").isdigit() and all(name in os.environ for name in beside):
+    """Return how this process was launched, read from the environment."""
+    for launcher, ranks, rank, required in _LAUNCHERS:
+        if os.environ.get(ranks, "").isdigit() and all(name in os.environ for name in required):
             own = os.environ.get(rank, "")
             return Launch(launcher, int(os.environ[ranks]), ranks, int(own) if own.isdigit() else None)
     return Launch()

@@ -1,4 +1,4 @@
-"""Seconds, bytes and messages by phase of a run, kept in one place so that algorithms stay free of timers."""
+"""Count seconds, bytes and messages by phase of a run, in one place, so that algorithms stay free of timers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import numpy as np
 from .base import KINDS, Comm, SentCount
 
 PHASES = ("sample", "fetch", "forward", "backward", "reduce", "step", "evaluate", "checkpoint")
-ASIDE = ("evaluate", "checkpoint")  # what a run does besides training
-WAITING = ("sample", "fetch")  # what a step waits for
+ASIDE = ("evaluate", "checkpoint")  # phases that are not training
+WAITING = ("sample", "fetch")  # phases in which a step waits for its mini-batch
 _MESSAGES, _BYTES, _TRAINING_MESSAGES, _TRAINING_BYTES = range(4)
 
 
 class Ledger:
-    """What this rank spent since it was made, and since the last `take`.
+    """Seconds, bytes and messages of this rank: in total, and since the last `take`.
 
     Parameters
     ----------
     comm : Comm
-        Its tally says what was sent meanwhile.
+        The communicator whose tally is read.
     sampling : Comm, optional
-        What a sampling thread communicates over: its bytes are those of the phase "sample", whenever they are sent.
+        The communicator of a sampling thread. Its bytes count under "sample", whenever they are sent.
     around : callable, optional
-        Entered around every phase, with its name: a range in a profiler's timeline.
+        Returns a context manager for the name of a phase; entered around the phase. A profiler marks its timeline with it.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class Ledger:
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._phase_bytes = dict.fromkeys(PHASES, 0)
         self._aside_seconds, self._aside = np.zeros(2), dict.fromkeys(KINDS, SentCount(0, 0))
-        self._began: tuple[float, float] | None = None  # of the first phase: set-up takes its time once, whatever the method
+        self._began: tuple[float, float] | None = None  # start of the first phase: set-up is not training
         self._taken = self.total()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time, the bytes and the messages of a block under one of PHASES."""
+        """Count the seconds and bytes of a ``with`` block under one of PHASES."""
         began, before = _now(), dict(self._comm.tally)
         self._began = self._began or began
         try:
@@ -58,10 +58,11 @@ class Ledger:
                 self._aside = _add(self._aside, after, before)
 
     def total(self) -> dict[str, dict[str, Any]]:
-        """Seconds by phase; bytes by phase; by kind, four numbers: messages and bytes, then those of training, which is all but ASIDE.
+        """Return seconds by phase, bytes by phase, counts by kind, and the seconds of training.
 
-        "training" are its seconds from the first phase on: by the clock, and of the processor, which spends none on waiting for others.
-        Short, because ranks send it to each other after every epoch.
+        "sent" holds four numbers for each kind: messages and bytes of the run, then messages and bytes of training. Training is every
+        phase except ASIDE. "training" holds its wall-clock and CPU seconds from the first phase on; a rank that waits for others
+        spends no CPU seconds. The result is short, because ranks send it to each other after every epoch.
         """
         beside = self._sampling.tally if self._sampling else {}
         everything = _add(self._comm.tally, beside, {})
@@ -76,18 +77,18 @@ class Ledger:
         }
 
     def take(self) -> dict[str, dict[str, Any]]:
-        """The same, counted since the last call."""
+        """Return the same numbers as `total`, counted since the last call."""
         now, before = self.total(), self._taken
         self._taken = now
         return {part: {key: np.subtract(value, before[part][key]).tolist() for key, value in now[part].items()} for part in now}
 
 
 def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
-    """The ledgers of all ranks as one: seconds of the slowest rank in each phase, bytes and messages summed with their total.
+    """Combine the ledgers of all ranks: seconds of the slowest rank in each phase; bytes and messages summed over ranks.
 
-    "waiting_share" is the part of the training that the rank which waits longest spent on samples and on features, be it that others
-    made them or that it did so in turn. "busiest_rank" is the most that a rank sent in training. "compute_seconds" are those of the
-    rank that computes longest: of its processor, on however many threads, but no more than by the clock.
+    "waiting_share" is the largest share of its training time that a rank spent in "sample" and in "fetch". "busiest_rank" is the
+    largest number of messages and of bytes that a rank sent in training. "compute_seconds" is the largest over ranks of its CPU
+    seconds of training (all threads), but at most its wall-clock seconds.
     """
     return {
         "phases": {name: max(rank["seconds"][name] for rank in ranks) for name in PHASES},
@@ -103,7 +104,7 @@ def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
 
 
 def balance(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
-    """How evenly the ledgers are filled: seconds of every phase, seconds of computing, and bytes sent in training, by rank."""
+    """Return the spread over ranks of the seconds of each phase, of the computing seconds, and of the bytes sent in training."""
     return {
         "seconds": {name: _spread([rank["seconds"][name] for rank in ranks]) for name in PHASES},
         "compute_seconds": _spread([min(rank["training"].values()) for rank in ranks]),
@@ -112,12 +113,12 @@ def balance(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
 
 
 def _spread(values: list[float]) -> dict[str, float]:
-    """The least, the median and the most, and the rank that has the most."""
+    """Return the minimum, the median, the maximum, and the rank of the maximum."""
     return {"min": min(values), "median": statistics.median(values), "max": max(values), "rank": values.index(max(values))}
 
 
 def _now() -> tuple[float, float]:
-    """By the clock, and of the processor, all threads of this process."""
+    """Return wall-clock seconds, and CPU seconds of all threads of this process."""
     return time.perf_counter(), time.process_time()
 
 
@@ -132,15 +133,15 @@ def _summed(ranks: list[dict[str, dict[str, Any]]], column: int) -> dict[str, in
 
 
 def _most(ranks: list[dict[str, dict[str, Any]]], column: int) -> int:
-    return max(sum(sent[column] for sent in rank["sent"].values()) for rank in ranks)
+    return int(max(sum(sent[column] for sent in rank["sent"].values()) for rank in ranks))
 
 
 def _bytes(tally: dict[str, SentCount]) -> int:
     return sum(sent.bytes for sent in tally.values())
 
 
-def _add(one: dict[str, SentCount], other: dict[str, SentCount], less: dict[str, SentCount]) -> dict[str, SentCount]:
-    """one + other - less, kind by kind; a kind that is missing is nothing."""
+def _add(one: dict[str, SentCount], other: dict[str, SentCount], minus: dict[str, SentCount]) -> dict[str, SentCount]:
+    """Return one + other - minus for each kind; a missing kind counts as zero."""
     nothing = SentCount(0, 0)
-    parts = {kind: (one[kind], other.get(kind, nothing), less.get(kind, nothing)) for kind in KINDS}
+    parts = {kind: (one[kind], other.get(kind, nothing), minus.get(kind, nothing)) for kind in KINDS}
     return {kind: SentCount(a.messages + b.messages - c.messages, a.bytes + b.bytes - c.bytes) for kind, (a, b, c) in parts.items()}

@@ -1,4 +1,4 @@
-"""Ranks as MPI processes. The module mpi4py.MPI comes in as an argument: distributed/comm/world.py is where it is imported."""
+"""Ranks as MPI processes. `world` imports mpi4py.MPI and passes the module in."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .pairwise_alltoall import PairwiseAlltoall
 from .processes import ProcessComm, SubComm
 from .sentinel import Sentinel
 from .side_channel_mpi import MpiSideChannel
-from .watch import armed, deadline
+from .watch import alarm, deadline
 
-_ABORT_SECONDS = 5.0  # for the launcher to end this process, too
-_TAGS = 2**15  # what every MPI library has
+_ABORT_SECONDS = 5.0  # for the launcher to end this process as well
+_TAGS = 2**15  # every MPI library has that many
 
 
 class MpiComm(ProcessComm):
@@ -30,14 +30,14 @@ class MpiComm(ProcessComm):
     """
 
     def __init__(self, mpi: Any, timeout: float, sentinel: Sentinel) -> None:
-        comm, notes = mpi.COMM_WORLD.Dup(), MpiSideChannel(mpi, lambda: self.watch.now())
+        comm, channel = mpi.COMM_WORLD.Dup(), MpiSideChannel(mpi, lambda: self.watch.now())
         self._mpi, self._comm = mpi, comm
-        self._exchanges, self._in_flight = 0, set[PairwiseAlltoall]()
-        super().__init__(comm.rank, comm.size, notes, (mpi.Exception,), timeout, sentinel)
+        self._alltoalls, self._in_flight = 0, set[PairwiseAlltoall]()
+        super().__init__(comm.rank, comm.size, channel, (mpi.Exception,), timeout, sentinel)
         self._only_thread = None if mpi.Query_thread() >= mpi.THREAD_MULTIPLE else threading.get_ident()
 
     def _allreduce(self, array: np.ndarray, kind: str) -> None:
-        if array.dtype.kind == "f":  # MPI libraries differ in the order of a sum
+        if array.dtype.kind == "f":  # MPI libraries add floats in different orders
             super()._allreduce(array, kind)
             return
         what = f"allreduce {kind} {array.dtype} {array.shape}"
@@ -55,8 +55,8 @@ class MpiComm(ProcessComm):
     def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
         out = np.empty(int(sizes.sum()), np.uint8)
         starts = np.cumsum(sizes) - sizes
-        there = [out, sizes.tolist(), starts.tolist(), self._mpi.BYTE]
-        self._complete(f"allgather {kind} {len(out)} bytes", lambda: self._comm.Iallgatherv([part, self._mpi.BYTE], there).Test)
+        target = [out, sizes.tolist(), starts.tolist(), self._mpi.BYTE]
+        self._complete(f"allgather {kind} {len(out)} bytes", lambda: self._comm.Iallgatherv([part, self._mpi.BYTE], target).Test)
         return out
 
     def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
@@ -69,22 +69,22 @@ class MpiComm(ProcessComm):
         return out
 
     def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
-        self._exchanges += 1
-        incoming = sum(len(place) for r, place in enumerate(into) if r != self.rank)
+        self._alltoalls += 1
+        incoming = sum(len(buffer) for r, buffer in enumerate(into) if r != self.rank)
         what = f"alltoall {kind} {incoming} bytes"
-        letters = self._attempt(
-            what, lambda: PairwiseAlltoall(self._mpi, self._comm, self._exchanges % _TAGS, self.most_elements, parts, into)
+        exchange = self._attempt(
+            what, lambda: PairwiseAlltoall(self._mpi, self._comm, self._alltoalls % _TAGS, self.most_elements, parts, into)
         )
-        self._in_flight.add(letters)  # until it is waited for: MPI writes into its memory
+        self._in_flight.add(exchange)  # keeps its memory alive until `wait`: MPI writes into it
 
         def wait() -> None:
-            if letters in self._in_flight:
-                self._attempt(what, lambda: self.watch.wait(letters.done, what + self._among, self._glance))
-                self._in_flight.remove(letters)
-                if letters.wrong:
-                    self._end(f"{what}: {letters.wrong}")
+            if exchange in self._in_flight:
+                self._attempt(what, lambda: self.watch.wait(exchange.done, what + self._among, self._glance))
+                self._in_flight.remove(exchange)
+                if exchange.fault:
+                    self._end(f"{what}: {exchange.fault}")
 
-        return TransferHandle(lambda: self._attempt(what, letters.done), wait)
+        return TransferHandle(lambda: self._attempt(what, exchange.done), wait)
 
     def _split(self, color: int, members: list[int]) -> Comm:
         return _MpiSubComm(self, color, members)
@@ -94,24 +94,24 @@ class MpiComm(ProcessComm):
         return ask(self._mpi.__file__)
 
     def start_bytes(self, parts: list[Any], into: list[Any], kind: str) -> TransferHandle:
-        """Begin an all-to-all of what lies where the MPI library reads it: bytes of one dimension, of agreed lengths; nothing is counted."""
+        """Begin an all-to-all of one-dimensional byte buffers in host or device memory, of agreed lengths; no bytes are counted."""
         return self._start_alltoall(parts, into, kind)
 
     def barrier(self) -> None:
         self._complete("barrier", lambda: self._comm.Ibarrier().Test)
 
     def _end_ranks(self, code: int) -> None:
-        with armed(2 * _ABORT_SECONDS):
+        with alarm(2 * _ABORT_SECONDS):
             if self._sentinel.abort(code):
                 time.sleep(_ABORT_SECONDS)
             self._comm.Abort(code)
 
 
 class _MpiSubComm(SubComm, MpiComm):
-    """Some of the ranks."""
+    """A subset of the ranks, over an MPI communicator of their own."""
 
     def __init__(self, whole: MpiComm, color: int, members: list[int]) -> None:
         SubComm.__init__(self, whole, members)
-        self._mpi, self._exchanges, self._in_flight = whole._mpi, 0, whole._in_flight
+        self._mpi, self._alltoalls, self._in_flight = whole._mpi, 0, whole._in_flight
         with deadline(self.watch.timeout, "the other ranks to split", self._strike):
             self._comm = whole._comm.Split(color, self.rank)

@@ -1,6 +1,6 @@
-"""What a communicator stands on: the few ways in which bytes move, and the tally of what was sent.
+"""The few operations with which a transport moves bytes, and the tally of the bytes sent.
 
-`Primitives` is what a new transport implements; `Comm` in base.py says what the collectives mean.
+A new transport implements `Primitives`. `Comm` in base.py defines the collectives on top of them.
 """
 
 from __future__ import annotations
@@ -16,39 +16,38 @@ import numpy as np
 from ...errors import UsageError
 
 KINDS = ("topology", "features", "activations", "gradients", "model", "control")
-MOST_ELEMENTS = 2**30  # in one message; several MPI libraries fail from 2**31 on
+MOST_ELEMENTS = 2**30  # of one message; several MPI libraries fail from 2**31 on
 _COUNTING = threading.Lock()
 
 
 class SentCount(NamedTuple):
-    """What one rank sent."""
+    """Messages and bytes that one rank has sent."""
 
     messages: int
     bytes: int
 
 
 class PendingAlltoall:
-    """What an all-to-all that is under way will bring.
+    """An all-to-all under way. Call `wait` on each, and do not change the sent parts before it returns.
 
-    Its parts may not be changed before `wait` has returned, and every arrival is waited for. Some MPI libraries move
-    long messages only while the process is inside one of their calls: `done` is such a call.
+    Some MPI libraries move long messages only while the process is inside one of their calls; `done` is such a call.
     """
 
     def __init__(self, parts: list[np.ndarray], flight: TransferHandle) -> None:
         self._parts, self._flight = parts, flight
 
     def done(self) -> bool:
-        """Whether everything has been sent and has come; does not wait."""
+        """Return True once all parts have been sent and received; does not wait."""
         return self._flight.done()
 
     def wait(self) -> list[np.ndarray]:
-        """What each rank sent to this one, in rank order: views of one buffer. May be called again."""
+        """Return the part that each rank sent to this one, in rank order: views of one buffer. May be called again."""
         self._flight.wait()
         return self._parts
 
 
 class TransferHandle(NamedTuple):
-    """How to ask after, and how to wait for, the bytes of an all-to-all."""
+    """The functions that poll and that await one transfer of bytes."""
 
     done: Callable[[], bool]
     wait: Callable[[], None]
@@ -58,13 +57,13 @@ COMPLETED = TransferHandle(lambda: True, lambda: None)
 
 
 class Primitives(ABC):
-    """How bytes move between `size` ranks, and what this one has sent.
+    """Operations that move bytes between `size` ranks, with the tally of this rank.
 
     Attributes
     ----------
     rank, size : int
     tally : dict of kind to SentCount
-        What this rank has sent so far.
+        Messages and bytes that this rank has sent so far.
     """
 
     rank: int
@@ -74,7 +73,7 @@ class Primitives(ABC):
         self.rank, self.size = rank, size
         self.most_elements = MOST_ELEMENTS
         self.tally = dict.fromkeys(KINDS, SentCount(0, 0))
-        self._history = 0  # of the collectives so far, alike on all ranks that took part in the same ones
+        self._history = 0  # checksum of all collectives so far; equal on ranks that called the same ones
 
     @abstractmethod
     def _allreduce(self, array: np.ndarray, kind: str) -> None:
@@ -82,32 +81,34 @@ class Primitives(ABC):
 
     @abstractmethod
     def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
-        """Every rank's bytes one after the other: uint8, shape (sum of sizes,), at most `most_elements` of them."""
+        """Return the bytes of all ranks in rank order: uint8, shape (sum of sizes,), at most `most_elements`."""
 
     @abstractmethod
     def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
-        """Overwrite the bytes of all ranks with those of the root; at most `most_elements` of them."""
+        """Overwrite the bytes of all ranks with the root's, at most `most_elements`."""
 
     @abstractmethod
     def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
-        """The word that each rank has for this one: int64, shape (size,); entry r of `words` goes to rank r."""
+        """Send entry r of `words` to rank r; return the word received from each rank: int64, shape (size,)."""
 
     @abstractmethod
     def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
-        """Begin to fill ``into[r]`` with what rank r sends here, for all other ranks r; bytes, in messages of at most
-        `most_elements`. Lengths are agreed, and checked when the messages arrive."""
+        """Begin to send ``parts[r]`` to each other rank r and to fill ``into[r]`` from it; bytes, at most `most_elements` a message.
+
+        Lengths were agreed before, and are checked when the messages arrive.
+        """
 
     @abstractmethod
     def _split(self, color: int, members: list[int]) -> Any:
-        """A `Comm` of some ranks, of which this is one, in the order of `members`."""
+        """Return a `Comm` of the ranks in `members`, in that order; this rank is one of them."""
 
     @abstractmethod
     def barrier(self) -> None:
-        """Return when all ranks have come here."""
+        """Return when all ranks have called it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave together: return when every rank has called it, or is leaving the interpreter."""
+        """Leave together: return when every rank has called it or is leaving the interpreter."""
 
     def _check(self, array: np.ndarray, kind: str, writable: bool = False) -> None:
         self._check_kind(kind)
@@ -123,10 +124,10 @@ class Primitives(ABC):
         self._history = zlib.crc32(what.encode(), self._history)
 
     def count(self, kind: str, messages: int, sent: int) -> None:
-        """Add to the tally what travelled beside the collectives."""
+        """Add messages and bytes that were sent outside the collectives to the tally."""
         self._count(kind, messages, sent)
 
     def _count(self, kind: str, messages: int, sent: int) -> None:
-        with _COUNTING:  # communicators of several threads may share a tally
+        with _COUNTING:  # communicators of several threads can share a tally
             before = self.tally[kind]
             self.tally[kind] = SentCount(before.messages + messages, before.bytes + int(sent))

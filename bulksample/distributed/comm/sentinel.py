@@ -1,12 +1,12 @@
-"""The last word of a rank that cannot speak for itself any more: killed, crashed, or left by a call of a C library.
+"""A helper process that reports how a rank ended if the rank could not: killed, crashed, or ended by a C library.
 
-The launcher ends all ranks when one is lost, before the others can notice, and it tells a process number at the best,
-no rank; where the lost one left with code 0 in the middle of its work, the whole job may end with code 0. So each rank
-has a sentinel, a shell of a megabyte that waits for the end of a pipe. The kernel closes the pipe however the rank
-ends. If the rank has not said how it leaves, the sentinel names it and asks the launcher to end the job with code 75.
+A launcher ends all ranks when one is lost, before the others can notice. It prints a process id at best, not a rank. If the
+lost rank exits with code 0 in the middle of its work, the whole job may end with code 0. So each rank starts a sentinel, a
+shell of a megabyte that waits for the end of a pipe. The kernel closes the pipe however the rank ends. If the rank has not
+reported that it leaves, the sentinel names it and asks the launcher to end the job with code 75.
 
-It stands in the process group of its rank: where the launcher kills the group, nothing more is said. Where the launcher
-does not, since the rank is gone, the sentinel does so at its end, and no child of the rank is left.
+The sentinel belongs to the process group of its rank. A launcher that kills the group kills the sentinel too, which then
+prints nothing. Otherwise the sentinel kills the group in the end, so that no child of the rank is left.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from contextlib import suppress
 from ...errors import EXIT_PEER_LOST
 from .launchers import Launch
 
-# Its input: lines "STATE NUMBER", the last one counts. Its output is the wire to a launcher that speaks PMI-1, or nothing.
-# Half a second later a launcher that ends the job on its own has killed the group, or taken note of the process, which is
-# gone then. Field 52 of /proc/PID/stat is how the process ended, as wait(2) says it.
+# Input: lines "STATE NUMBER"; the last one counts. Output: the socket to a launcher that speaks PMI-1, or nothing.
+# The shell sleeps half a second, so that a launcher can kill the group or reap the process first; it then stays silent.
+# Field 52 of /proc/PID/stat is the exit status of the process in the encoding of wait(2).
 _SCRIPT = r"""
 rank=$1 size=$2 pid=$3 host=$4 code=$5 group=$6
 state=starting seconds=0
 while read -r word number; do
     state=$word seconds=$number
     case $state in
-    told) exit ;;
+    reported) exit ;;
     abort) echo "cmd=abort exitcode=$number"; exit ;;
     esac
 done
@@ -54,62 +54,62 @@ echo "cmd=abort exitcode=$code"
 
 
 class Sentinel:
-    """Told how this process stands; it speaks if the process ends otherwise than it said.
+    """The sentinel of this process. It reports the process if that ends in another way than its last reported state says.
 
     Parameters
     ----------
     launch : Launch
-        What the launcher says of the job.
+        How this process was launched.
     """
 
     def __init__(self, launch: Launch) -> None:
         rank = "?" if launch.rank is None else str(launch.rank)
         shell = shutil.which("sh", path=os.defpath)
-        self._pipe, wire = -1, _launcher_wire()
-        self._wired = wire is not None
+        self._pipe, socket_to_launcher = -1, _launcher_socket()
+        self._connected = socket_to_launcher is not None
         if shell is None or not hasattr(os, "posix_spawn"):
             return
         reading, self._pipe = os.pipe()
         words = [rank, str(launch.ranks), str(os.getpid()), socket.gethostname(), str(EXIT_PEER_LOST), str(os.getpgrp())]
         nowhere = (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
-        wires = [(os.POSIX_SPAWN_DUP2, reading, 0), nowhere if wire is None else (os.POSIX_SPAWN_DUP2, wire, 1)]
-        os.posix_spawn(shell, ["sh", "-c", _SCRIPT, "sentinel", *words], os.environ, file_actions=wires)
+        files = [(os.POSIX_SPAWN_DUP2, reading, 0), nowhere if socket_to_launcher is None else (os.POSIX_SPAWN_DUP2, socket_to_launcher, 1)]
+        os.posix_spawn(shell, ["sh", "-c", _SCRIPT, "sentinel", *words], os.environ, file_actions=files)
         os.close(reading)
-        os.register_at_fork(after_in_child=self._let_go)
+        os.register_at_fork(after_in_child=self._close_in_child)
 
-    def say(self, state: str, number: float = 0) -> bool:
-        """How the process stands. Whether there is a sentinel that hears it.
+    def report(self, state: str, number: float = 0) -> bool:
+        """Report the state of this process; return False if the sentinel is not running.
 
-        ``starting`` and ``left`` (all ranks have): about to wait in MPI for so many seconds; ``working``; ``told``: the end
-        will need no more words.
+        ``starting`` and ``left`` (by all ranks): about to wait in MPI for `number` seconds; ``working``; ``reported``: an error has
+        been printed already, the sentinel need not report the end.
         """
         if self._pipe < 0:
             return False
         try:
             os.write(self._pipe, f"{state} {number:g}\n".encode())
-        except OSError:  # it was killed
+        except OSError:  # the sentinel was killed
             return False
         return True
 
     def abort(self, code: int) -> bool:
-        """Let the launcher end all ranks, this one as well; whether it has been asked to.
+        """Ask the launcher to end all ranks, this one included; return True if the request was sent.
 
-        `MPI_Abort` asks in the same words, but leaves at once, and the launcher may then report the end of some rank
-        instead of `code`. It also runs the exit functions of libraries whose threads are at work.
+        `MPI_Abort` sends the same request but exits at once; the launcher may then report the exit of some rank instead of
+        `code`. It also runs the exit functions of libraries whose threads are still at work.
         """
-        return self.say("abort", code) and self._wired
+        return self.report("abort", code) and self._connected
 
-    def _let_go(self) -> None:
-        """In a child of this process, which would keep the pipe open."""
+    def _close_in_child(self) -> None:
+        """Close the pipe in a forked child, which would otherwise keep it open."""
         os.close(self._pipe)
         self._pipe = -1
 
 
-def _launcher_wire() -> int | None:
-    """The socket to Hydra, the launcher of MPICH and its kin; None under other launchers."""
-    wire = os.environ.get("PMI_FD", "")
-    if "HYDI_CONTROL_FD" in os.environ and wire.isdigit():
+def _launcher_socket() -> int | None:
+    """Return the socket to Hydra, the launcher of MPICH and its relatives; None under other launchers."""
+    number = os.environ.get("PMI_FD", "")
+    if "HYDI_CONTROL_FD" in os.environ and number.isdigit():
         with suppress(OSError):
-            os.fstat(int(wire))
-            return int(wire)
+            os.fstat(int(number))
+            return int(number)
     return None

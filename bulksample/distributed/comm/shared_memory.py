@@ -1,6 +1,6 @@
-"""The memory that MPICH shares between the ranks of a machine. It has a name in /dev/shm, and stays taken where nobody removes that.
+"""Removal of the shared memory through which MPICH's ranks of one machine communicate.
 
-The library does so when it ends. After a kill, it would stay until the machine is started again.
+MPICH removes the file in /dev/shm when it ends. After a kill the memory would stay allocated until the machine restarts.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from pathlib import Path
 
 FOLDER = Path("/dev/shm")
 _NAME = re.compile(r"/mpich_shm_\w+")
-_OLD_SECONDS = 600.0  # a younger one may belong to ranks that are about to open it
+_OLD_SECONDS = 600.0  # ranks may be about to open a younger file
 
 
 def forget_names() -> None:
-    """Take the names from the memory of this process, once all ranks of the machine have found it; it goes with the last of them."""
+    """Unlink the files that this process has mapped. Call it once all ranks have mapped them; the last to exit frees the memory."""
     for path in _mapped(Path("/proc/self")):
         with suppress(OSError):
             path.unlink()
 
 
 def sweep(old: float = _OLD_SECONDS) -> list[Path]:
-    """Remove what nobody holds any more, as a rank leaves it that was killed while MPI started.
+    """Unlink this user's shared memory files that no process maps; ranks killed while MPI started leave such files.
 
     Parameters
     ----------
     old : float
-        Seconds; younger memory is left alone.
+        Seconds; younger files are kept.
 
     Returns
     -------
     list of Path
-        What was removed: files of this user that no process maps.
+        The files that were unlinked.
     """
     found = [path for path in FOLDER.glob("mpich_shm_*") if _is_old(path, old)]
-    held = set().union(*(_mapped(process) for process in Path("/proc").glob("[0-9]*"))) if found else set()
-    lost = [path for path in found if path not in held]
-    for path in lost:
+    in_use = set().union(*(_mapped(process) for process in Path("/proc").glob("[0-9]*"))) if found else set()
+    unused = [path for path in found if path not in in_use]
+    for path in unused:
         with suppress(OSError):
             path.unlink()
-    return lost
+    return unused
 
 
 def _is_old(path: Path, seconds: float) -> bool:
@@ -53,7 +53,7 @@ def _is_old(path: Path, seconds: float) -> bool:
 
 
 def _mapped(process: Path) -> set[Path]:
-    """What of it a process has mapped; nothing where it may not be looked at, as it is another user's then."""
+    """Return the shared memory files that a process has mapped; empty for a process of another user."""
     with suppress(OSError):
         return {FOLDER / name[1:] for name in _NAME.findall((process / "maps").read_text())}
     return set()

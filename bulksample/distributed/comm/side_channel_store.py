@@ -1,13 +1,13 @@
-"""Notes between ranks over the store of torch.distributed; see `processes.Notes`.
+"""Status messages between ranks over the key-value store of torch.distributed; see `processes.SideChannel`.
 
-There is nobody who could be asked, only keys and values. So a rank that waits writes a few times a second where it is, with a
-number that grows, and a roll call looks whose number has grown meanwhile.
+A store cannot deliver a question to a rank. So each waiting rank writes its position twice a second, with a counter. A roll call
+reads all counters twice: a rank whose counter has grown is alive.
 
     key       value
-    at R      how often rank R has written, and what it waits for
-    left      the ranks that have left, joined by blanks
-    leaving   the ranks that are leaving with a reason, as RANK:REASON
-    end       the exit code with which one rank has ended all
+    at R      how often rank R has written, and the collective it waits for
+    left      the ranks that have left, separated by blanks
+    leaving   the ranks that are leaving, as RANK:CHECKSUM of the reason
+    end       the exit code with which one rank has ended the job
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _LOOK_SECONDS = 0.02
 
 
 class StoreSideChannel:
-    """Notes of one of `size` ranks.
+    """The side channel of one of `size` ranks.
 
     Parameters
     ----------
     store : torch.distributed.Store
         Shared by all ranks, with a method ``append``.
     status : callable
-        What this rank is waiting for.
+        Returns the collective that this rank is waiting for.
     """
 
     def __init__(self, store: Any, rank: int, size: int, status: Callable[[], str]) -> None:
@@ -44,11 +44,11 @@ class StoreSideChannel:
         self._leaving = False
         self._lock = threading.Lock()
 
-    def tell_all(self, text: str) -> None:
+    def send_all(self, text: str) -> None:
         self._store.append(text, f"{self._rank} ")
 
     def read(self) -> None:
-        """Say where this rank is and look who has left, if the last time is long enough ago."""
+        """Write this rank's position and read who has left, at most twice a second."""
         if time.monotonic() < self._next or not self._lock.acquire(blocking=False):
             return
         try:
@@ -80,29 +80,29 @@ class StoreSideChannel:
         return any(self._reasons.get(rank) == why for rank in range(self._rank))
 
     def roll_call(self) -> str:
-        """Name those whose number has not grown in some seconds."""
+        """Name the ranks whose counter does not grow within 2.5 seconds."""
         others = [rank for rank in range(self._size) if rank != self._rank]
-        before, until = self._whereabouts(others), time.monotonic() + _ROLL_SECONDS
+        before, until = self._positions(others), time.monotonic() + _ROLL_SECONDS
         answers: dict[int, str] = {}
         while time.monotonic() < until and not set(others) <= set(answers) | set(self._left):
             time.sleep(_BEAT_SECONDS / 2)
-            self.read()  # others may be asking, too
-            now = self._whereabouts(others)
+            self.read()  # another rank may be calling the roll, too
+            now = self._positions(others)
             answers = {rank: text.partition(" ")[2] for rank, text in now.items() if text != before.get(rank)}
         return roll(answers, self.gone(), others)
 
     def end(self, code: int) -> None:
-        """Tell all ranks that one has ended the job."""
+        """Write the exit code with which this rank ends the job."""
         self._store.set("end", str(code))
 
     def ended(self) -> int | None:
-        """The exit code with which a rank has ended the job."""
+        """Return the exit code with which a rank has ended the job, or None."""
         words = self._words("end")
         return int(words[0]) if words else None
 
     def _words(self, key: str) -> list[str]:
         return self._store.get(key).decode().split() if self._store.check([key]) else []
 
-    def _whereabouts(self, ranks: list[int]) -> dict[int, str]:
-        there = [rank for rank in ranks if self._store.check([f"at {rank}"])]
-        return {rank: self._store.get(f"at {rank}").decode() for rank in there}
+    def _positions(self, ranks: list[int]) -> dict[int, str]:
+        known = [rank for rank in ranks if self._store.check([f"at {rank}"])]
+        return {rank: self._store.get(f"at {rank}").decode() for rank in known}

@@ -1,4 +1,4 @@
-"""How many threads a rank may use without taking the processors of another."""
+"""Threads that a rank may use without taking processors from another rank, and their division between tasks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .base import Comm
 
 
 def fair_threads(comm: Comm) -> int:
-    """Processors that this rank may run on, shared evenly among the ranks of its machine that may run on the same ones.
+    """Return the number of processors for this rank: those of its affinity mask, divided by the ranks with the same mask.
 
-    Launchers either give all ranks of a machine the same mask or bind each to processors of its own; both come out right.
+    This is right whether a launcher gives all ranks of a machine the same mask or binds each rank to its own processors.
     """
     mask = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    place = [socket.gethostname(), mask]
-    return max(1, len(mask) // comm.gather_control(place).count(place))
+    processors = [socket.gethostname(), mask]
+    return max(1, len(mask) // comm.gather_control(processors).count(processors))
 
 
 class ThreadBudget(NamedTuple):
-    """The threads of a rank; those of each part work at the same time, so they add up to what the rank has."""
+    """Threads of a rank by task. The tasks run at the same time."""
 
-    sample: int  # for the next bulk; 0: in turn with everything else, on the threads that compute
-    gather: int  # for the features of the next minibatch; 0: in turn
+    sample: int  # for the next bulk; 0: sampling takes turns with computing, on the same threads
+    gather: int  # for the features of the next mini-batch; 0: takes turns likewise
     compute: int
 
     def __str__(self) -> str:
@@ -33,30 +33,29 @@ class ThreadBudget(NamedTuple):
 
 
 def divide_threads(threads: int, asked: int | None = None, waits: bool = False) -> ThreadBudget:
-    """Divide the threads of a rank between what is used now and what comes next.
+    """Divide the threads of a rank between computing and preparing the next mini-batches.
 
-    Sampling and gathering are about a tenth of a step on a processor. Up to three threads a whole one for them would idle, and compute
-    miss it more than a step in turn costs, so each has all threads in turn; from four on sampling gets an eighth of them, at least
-    one, and from eight on gathering as many.
+    Sampling and gathering take about a tenth of a step on a CPU. With up to three threads, a thread for them would mostly idle, so
+    the tasks take turns on all threads. From four threads on, sampling gets an eighth of them, at least one. From eight threads on,
+    gathering gets as many as sampling.
 
     Parameters
     ----------
     threads : int
     asked : int, optional
-        Threads that sample, instead of that rule.
+        Threads for sampling, instead of this rule.
     waits : bool
-        Whether sampling is mostly waiting, for other ranks or a device: then it has a thread beside those that compute, unless 0 were
-        asked for.
+        True if sampling mostly waits for other ranks or a device. It then gets a thread in addition, unless `asked` is 0.
 
     Raises
     ------
     UsageError
-        If no thread would be left to compute.
+        If no thread is left to compute.
     """
     sample = max(1, threads // 8) if asked is None and threads >= 4 else asked or 0
     if waits:
         return ThreadBudget(0 if asked == 0 else max(1, sample), 0, threads)
     if sample >= threads:
-        raise UsageError(f"{sample} of {threads} threads cannot sample and leave one to compute; at most {threads - 1} would fit")
+        raise UsageError(f"sampling with {sample} of {threads} threads leaves none to compute; use at most {threads - 1}")
     gather = threads // 8 if sample else 0
     return ThreadBudget(sample, gather, threads - sample - gather)

@@ -1,7 +1,7 @@
-"""Communicators without processes: alone, or with ranks as threads of one process.
+"""Communicators within one process: a single rank, or ranks as threads.
 
-`on_threads` runs the same function on p threads as p ranks. It is how most tests exercise distributed code: as fast
-as a function call, and an exception keeps its traceback.
+`on_threads` runs one function on p threads as p ranks. Most tests of distributed code use it: it is as fast as a function
+call, and an exception keeps its traceback.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class SerialComm(Comm):
-    """One rank: every collective is the identity and nothing is sent."""
+    """The communicator of a single rank: every collective is the identity and sends nothing."""
 
     def __init__(self) -> None:
         super().__init__(0, 1)
@@ -50,47 +50,47 @@ class SerialComm(Comm):
 
 
 class _Board:
-    """Where the threads of one communicator lay down what they bring. All boards of a world break together."""
+    """Memory in which the threads of one communicator exchange values. An abort breaks all boards that were split from one."""
 
     def __init__(self, size: int, timeout: float, parent: _Board | None = None) -> None:
         self.meeting = threading.Barrier(size, timeout=timeout)
-        self.places: list[Any] = [None] * size
+        self.slots: list[Any] = [None] * size
         self.timeout = timeout
         self._family: list[_Board] = [] if parent is None else parent._family
         self._family.append(self)
 
     def abort(self) -> None:
-        for board in list(self._family):  # one made in this moment is not used: its parent is among them
+        for board in list(self._family):  # a board created just now is not in use yet: its parent is in the list
             board.meeting.abort()
 
 
 class ThreadComm(Comm):
-    """One of several ranks that are threads of this process; sums are taken in rank order."""
+    """One of several ranks that are threads of this process. Sums are added in rank order."""
 
     def __init__(self, rank: int, board: _Board) -> None:
-        super().__init__(rank, len(board.places))
+        super().__init__(rank, len(board.slots))
         self._board, self._meetings = board, 0
 
     @property
     def timeout(self) -> float:
         return self._board.timeout
 
-    def _exchange(self, mine: Any, what: str) -> list[Any]:
-        """What every rank brings to this collective; all must bring the same `what`."""
+    def _exchange(self, own: Any, what: str) -> list[Any]:
+        """Return the value of every rank for this collective; `what` describes it and must be equal on all ranks."""
         self._meetings += 1
-        self._board.places[self.rank] = (self._meetings, what, mine)
+        self._board.slots[self.rank] = (self._meetings, what, own)
         try:
             self._board.meeting.wait()
-            brought = list(self._board.places)
-            self._board.meeting.wait()  # nobody lays down the next before all have read this
+            slots = list(self._board.slots)
+            self._board.meeting.wait()  # no rank writes its next value before all have read this one
         except threading.BrokenBarrierError:
-            self._compare(list(self._board.places), what)
-            raise PeerLost(f"rank {self.rank}: another rank failed or fell silent during {what}") from None
-        self._compare(brought, what)
-        return [thing for _, _, thing in brought]
+            self._compare(list(self._board.slots), what)
+            raise PeerLost(f"rank {self.rank}: another rank failed or stopped during {what}") from None
+        self._compare(slots, what)
+        return [value for _, _, value in slots]
 
-    def _compare(self, brought: list[Any], what: str) -> None:
-        same_time = [(r, place[1]) for r, place in enumerate(brought) if place is not None and place[0] == self._meetings]
+    def _compare(self, slots: list[Any], what: str) -> None:
+        same_time = [(r, slot[1]) for r, slot in enumerate(slots) if slot is not None and slot[0] == self._meetings]
         differing = [f"rank {r} in {name}" for r, name in same_time if name != what]
         if differing:
             raise PeerLost(f"rank {self.rank} is in {what}, but {', '.join(differing)}")
@@ -111,12 +111,12 @@ class ThreadComm(Comm):
         return np.array([theirs[self.rank] for theirs in self._exchange(words.copy(), "alltoall counts")], np.int64)
 
     def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
-        brought = self._exchange([part.copy() for part in parts], f"alltoall {kind}")
-        for r, (theirs, place) in enumerate(zip(brought, into, strict=True)):
+        received = self._exchange([part.copy() for part in parts], f"alltoall {kind}")
+        for r, (theirs, buffer) in enumerate(zip(received, into, strict=True)):
             part = theirs[self.rank]
-            if len(part) != len(place):
-                raise PeerLost(f"rank {r} sent {len(part)} bytes to rank {self.rank}; {len(place)} were agreed")
-            place[:] = part
+            if len(part) != len(buffer):
+                raise PeerLost(f"rank {r} sent {len(part)} bytes to rank {self.rank}; {len(buffer)} were agreed")
+            buffer[:] = part
         return COMPLETED
 
     def _split(self, color: int, members: list[int]) -> Comm:
@@ -132,11 +132,11 @@ class ThreadComm(Comm):
 
 
 def on_threads(size: int, function: Callable[[Comm], T], timeout: float = 60.0) -> list[T]:
-    """Call ``function(comm)`` on `size` ranks that are threads; the results in rank order.
+    """Call ``function(comm)`` on `size` ranks that are threads; return the results in rank order.
 
     Raises
     ------
-    The exception of the first rank that raised one. `PeerLost` where a rank waited longer than `timeout` seconds.
+    The exception of the lowest rank that raised one. `PeerLost` if a rank waited longer than `timeout` seconds.
     """
     board = _Board(size, timeout)
     results: list[Any] = [None] * size

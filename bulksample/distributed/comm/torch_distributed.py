@@ -1,10 +1,10 @@
-"""Ranks that torchrun started, or anything else that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: no MPI is needed.
+"""Ranks started by torchrun, or by anything else that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. MPI is not needed.
 
-Bytes move by the gloo back end of torch.distributed. Process groups are made here and not by `init_process_group`: a program
-may have its own, several threads split communicators at once, and a group is known by a name instead of by how many were made before.
+The gloo back end of torch.distributed moves the bytes. Process groups are created here instead of by `init_process_group`: the
+program may have called that itself, several threads split communicators at once, and groups are identified by names.
 
-Of gloo's collectives only the broadcast and the all-to-all with lengths are used. A gloo message between two ranks cannot be asked
-whether it has come; these can, so every wait has its deadline.
+Only gloo's broadcast and its all-to-all with lengths are used. They can be polled, so every wait has a deadline; gloo's messages
+between two ranks cannot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as torch_distributed
-from torch.distributed import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from ...errors import PeerLost, UsageError
@@ -29,18 +29,18 @@ from .sentinel import Sentinel
 from .side_channel_store import StoreSideChannel
 from .watch import deadline, end_process
 
-_WORLDS = itertools.count()  # that this process has opened; each has keys of its own in the store
+_WORLDS = itertools.count()  # communicators of all ranks opened so far; each has its own prefix in the store
 BACKENDS = {"gloo": "ProcessGroupGloo", "nccl": "ProcessGroupNCCL"}
-_SECONDS_MORE = 60.0  # the deadline is that of `Watch`; gloo's own, which names nobody, comes after it
+_SECONDS_MORE = 60.0  # gloo's own deadline comes later than that of `Watch`, because its error names no rank
 
 
 def meet(timeout: float) -> tuple[Any, int, int]:
-    """The store that all ranks share, this rank and their number, by the environment.
+    """Connect to the store that all ranks share; return the store, this rank and the number of ranks.
 
     Raises
     ------
     PeerLost
-        If the store is not there in time.
+        If the store cannot be reached in time.
     """
     try:
         store, rank, size = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout))))
@@ -51,54 +51,54 @@ def meet(timeout: float) -> tuple[Any, int, int]:
 
 
 def process_group(backend: str, store: Any, name: str, rank: int, size: int, timeout: float) -> Any:
-    """A process group of torch.distributed that is registered nowhere; blocks until all its ranks have come.
+    """Create a process group of torch.distributed without registering it; block until all its ranks have called this.
 
     Parameters
     ----------
     backend : str
         A key of BACKENDS.
     name : str
-        Alike on the ranks of the group, and never used before.
+        The same on all ranks of the group, and not used before.
 
     Raises
     ------
     UsageError
-        If this torch was built without that back end.
+        If this torch was built without the back end.
     """
     made = getattr(torch_distributed, BACKENDS[backend], None)
     if made is None:
-        raise UsageError(f"torch {torch.__version__} was built without {backend}; mpirun, with mpi4py, would fit")
+        raise UsageError(f"torch {torch.__version__} was built without {backend}; use mpirun and mpi4py")
     return made(PrefixStore(name, store), rank, size, timedelta(seconds=timeout))
 
 
 class TorchComm(ProcessComm):
-    """All ranks that share a store.
+    """The communicator of all ranks that share a store.
 
     Parameters
     ----------
     store : torch.distributed.Store
     backend : str
-        Of the process groups; their tensors lie on the host.
+        Back end of the process groups; their tensors are in host memory.
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: float, sentinel: Sentinel, backend: str = "gloo") -> None:
         self.store, self.backend, self.name, self._splits = store, backend, "all", 0
         with deadline(timeout, "the other ranks to start", end_process):
             self._group = process_group(backend, store, self.name, rank, size, timeout + _SECONDS_MORE)
-        own = PrefixStore("notes", store.clone() if hasattr(store, "clone") else store)
-        self._store_notes = StoreSideChannel(own, rank, size, lambda: self.watch.now())
-        super().__init__(rank, size, self._store_notes, (RuntimeError,), timeout, sentinel)
-        self._notes.read()
+        own = PrefixStore("side channel", store.clone() if hasattr(store, "clone") else store)
+        self._store_channel = StoreSideChannel(own, rank, size, lambda: self.watch.now())
+        super().__init__(rank, size, self._store_channel, (RuntimeError,), timeout, sentinel)
+        self._channel.read()
 
     def new_group(self, backend: str) -> Any:
-        """A process group of the ranks of this communicator under another back end; collective."""
+        """Create a process group of the ranks of this communicator with another back end; collective."""
         self._splits += 1
         name = f"{self.name}.{self._splits}-{backend}"
         with deadline(self.watch.timeout, f"the other ranks to make a group of {backend}", self._strike):
             return process_group(backend, self.store, name, self.rank, self.size, self.watch.timeout + _SECONDS_MORE)
 
     def _start(self, parts: np.ndarray, lengths: list[int], into: np.ndarray, incoming: list[int]) -> Callable[[], bool]:
-        """Begin an all-to-all of one-dimensional arrays, by numbers of entries for and from each rank; int64 or bytes."""
+        """Begin an all-to-all of one-dimensional arrays, int64 or bytes; lengths are entries for and from each rank."""
         options = torch_distributed.AllToAllOptions()
         return ended(self._group.alltoall_base(torch.from_numpy(into), torch.from_numpy(parts), incoming, lengths, options))
 
@@ -110,7 +110,7 @@ class TorchComm(ProcessComm):
         return self._spread(_bytes(share), _bytes(array), [array.itemsize * count for count in counts])
 
     def _spread(self, part: np.ndarray, out: np.ndarray, sizes: list[int]) -> Callable[[], bool]:
-        """Begin to send the same bytes to every rank; as many as all ranks receive are held for that."""
+        """Begin to send the same bytes to every rank, from `size` copies of them."""
         return self._start(np.tile(part, self.size), [len(part)] * self.size, out, sizes)
 
     def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
@@ -131,23 +131,23 @@ class TorchComm(ProcessComm):
         return out
 
     def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
-        """One message to each rank whatever its length: gloo counts bytes in 64 bits."""
-        outgoing, incoming = [len(part) for part in parts], [len(place) for place in into]
-        outgoing[self.rank] = incoming[self.rank] = 0  # it lies there already
+        """Send one message to each rank, however long: gloo counts bytes in 64 bits."""
+        outgoing, incoming = [len(part) for part in parts], [len(buffer) for buffer in into]
+        outgoing[self.rank] = incoming[self.rank] = 0  # the caller has copied its own part
         held = np.concatenate([part[:length] for part, length in zip(parts, outgoing, strict=True)])
         out = np.empty(sum(incoming), np.uint8)
         what = f"alltoall {kind} {len(out)} bytes"
-        landed = self._attempt(what, lambda: self._start(held, outgoing, out, incoming))
-        places = list(zip(np.split(out, np.cumsum(incoming)[:-1]), into, incoming, strict=True))
+        done = self._attempt(what, lambda: self._start(held, outgoing, out, incoming))
+        copies = list(zip(np.split(out, np.cumsum(incoming)[:-1]), into, incoming, strict=True))
 
         def wait() -> None:
-            if places:
-                self._attempt(what, lambda: self.watch.wait(landed, what + self._among, self._glance))
-            while places:
-                came, place, length = places.pop()
-                place[:length] = came
+            if copies:
+                self._attempt(what, lambda: self.watch.wait(done, what + self._among, self._glance))
+            while copies:
+                received, buffer, length = copies.pop()
+                buffer[:length] = received
 
-        return TransferHandle(lambda: self._attempt(what, landed), wait)
+        return TransferHandle(lambda: self._attempt(what, done), wait)
 
     def _split(self, color: int, members: list[int]) -> Comm:
         self._splits += 1
@@ -160,7 +160,7 @@ class TorchComm(ProcessComm):
     def leave(self, within: float | None, reason: str = "") -> bool:
         if not super().leave(within, reason):
             return False
-        del self._group  # its threads would be in the way of the interpreter's end
+        del self._group  # its threads would delay the exit of the interpreter
         return True
 
     def _glance(self, waited: float) -> None:
@@ -173,33 +173,33 @@ class TorchComm(ProcessComm):
         super()._strike(report)
 
     def _follow(self) -> None:
-        """Leave where another rank has told why all must."""
-        if (code := self._store_notes.ended()) is not None:
-            self._sentinel.say("told")
+        """Exit if another rank has ended the job; that rank has printed the reason."""
+        if (code := self._store_channel.ended()) is not None:
+            self._sentinel.report("reported")
             os._exit(code)
 
     def _end_ranks(self, code: int) -> None:
-        """The others leave when they look at the notes, or when gloo loses this one; torchrun ends them as well."""
+        """Write the exit code to the store and exit. The others exit when they read it or lose this rank; torchrun ends them, too."""
         with suppress(*self._faults):
-            self._store_notes.end(code)
-        self._sentinel.say("told")
+            self._store_channel.end(code)
+        self._sentinel.report("reported")
         os._exit(code)
 
 
 class _TorchSubComm(SubComm, TorchComm):
-    """Some of the ranks, in a process group of their own."""
+    """A subset of the ranks, in a process group of their own."""
 
     def __init__(self, whole: TorchComm, name: str, members: list[int]) -> None:
         SubComm.__init__(self, whole, members)
         self.store, self.backend, self.name, self._splits = whole.store, whole.backend, name, 0
-        self._store_notes = whole._store_notes
+        self._store_channel = whole._store_channel
         with deadline(self.watch.timeout, "the other ranks to split", self._strike):
             more = self.watch.timeout + _SECONDS_MORE
             self._group = process_group(self.backend, self.store, name, self.rank, self.size, more)
 
 
 def ended(work: Any) -> Callable[[], bool]:
-    """Whether a collective has ended; raises what it ended with."""
+    """Return a function that is true once a collective has finished, and raises its error if it failed."""
 
     def done() -> bool:
         if work.is_completed():

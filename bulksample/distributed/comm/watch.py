@@ -1,4 +1,4 @@
-"""Waiting that ends: a deadline for every wait, and a ring of the last collectives to print when it strikes."""
+"""Polling with a deadline, and a record of the last collectives that is printed when a deadline passes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from ...errors import EXIT_PEER_LOST
 
 REMEMBERED = 64
-_SPIN_SECONDS = 50e-6  # most small collectives are done by then; longer spinning takes the core from the rank awaited
+_SPIN_SECONDS = 50e-6  # most small collectives finish in it; spinning longer takes the core from the rank awaited
 _LONGEST_NAP = 1e-3
 _GLANCE_EVERY = 0.05
 
 
 @dataclass
 class Collective:
-    """One collective of this rank, for the record."""
+    """A record of one collective of this rank."""
 
     number: int
     what: str
@@ -36,16 +36,16 @@ class Collective:
 
 
 class Watch:
-    """Waits, on each thread for one thing at a time, and remembers the last 64 of all threads.
+    """Wait for collectives with a deadline, and record the last 64 of all threads. A thread waits for one at a time.
 
     Parameters
     ----------
     timeout : float
         Seconds that a wait may take.
     strike : callable
-        Called once with a report when a wait takes longer; it does not return.
+        Called with a report when a wait takes longer; it must not return.
     glance : callable, optional
-        Called about every 50 ms of waiting with the seconds waited so far, on every thread that waits.
+        Called about every 50 ms of waiting, with the seconds waited so far, on every thread that waits.
     """
 
     def __init__(self, timeout: float, strike: Callable[[str], None], glance: Callable[[float], None] | None = None) -> None:
@@ -53,11 +53,11 @@ class Watch:
         self._ring: deque[Collective] = deque(maxlen=REMEMBERED)
         self._waiting: dict[int, Collective] = {}  # by thread
         self._number = 0
-        self._lock = threading.Lock()  # of the record above
-        self._here = threading.local()
+        self._lock = threading.Lock()  # guards the three attributes above
+        self._thread = threading.local()
 
     def wait(self, done: Callable[[], bool], what: str, glance: Callable[[float], None] | None = None) -> None:
-        """Poll `done` until it is true: a short spin, then naps that grow to a millisecond. `glance` takes the place of the usual one."""
+        """Poll `done` until it is true: spin briefly, then sleep up to a millisecond at a time. `glance` replaces the default."""
         glance = glance or self._glance
         entry = self._begin(what)
         nap, glanced = 1e-6, entry.began
@@ -75,7 +75,7 @@ class Watch:
         self._end(entry)
 
     def _begin(self, what: str) -> Collective:
-        self._here.used = True
+        self._thread.used = True
         thread = threading.current_thread()
         with self._lock:
             self._number += 1
@@ -91,17 +91,17 @@ class Watch:
 
     @property
     def used_here(self) -> bool:
-        """Whether the present thread has ever waited: others may be waiting for it in turn."""
-        return getattr(self._here, "used", False)
+        """True if the current thread has ever waited here; other ranks may then be waiting for it."""
+        return getattr(self._thread, "used", False)
 
     def now(self) -> str:
-        """What the threads of this rank are waiting for, or what was waited for last."""
+        """Describe the collectives that the threads of this rank wait for, or else the last one."""
         with self._lock:
             waiting = list(self._waiting.values()) or list(self._ring)[-1:]
         return "; ".join(map(str, waiting)) or "no collective yet"
 
     def history(self) -> str:
-        """The ring, oldest first, one line each; before it, what is still waited for and has left the ring."""
+        """Return the last 64 collectives, oldest first, one a line, preceded by older ones that are still unfinished."""
         with self._lock:
             ring = list(self._ring)
             older = [entry for entry in self._waiting.values() if entry.number < ring[0].number]
@@ -109,7 +109,7 @@ class Watch:
 
 
 def end_process(report: str) -> None:
-    """Say why and leave at once, exit code 75; the launcher then ends the other ranks."""
+    """Print the report and exit at once with code 75; the launcher then ends the other ranks."""
     sys.stderr.write(f"bulksample: {report}; ending this rank\n")
     sys.stderr.flush()
     os._exit(EXIT_PEER_LOST)
@@ -117,7 +117,7 @@ def end_process(report: str) -> None:
 
 @contextmanager
 def deadline(timeout: float, what: str, strike: Callable[[str], None] = end_process) -> Iterator[None]:
-    """A deadline for what cannot be polled, such as the making of a communicator: past it another thread calls `strike`."""
+    """Limit a block that cannot be polled, such as the creation of a communicator: a timer thread calls `strike` when it expires."""
     timer = threading.Timer(timeout, lambda: strike(f"waited {timeout:.0f} s for {what}"))
     timer.daemon = True
     timer.start()
@@ -127,20 +127,20 @@ def deadline(timeout: float, what: str, strike: Callable[[str], None] = end_proc
         timer.cancel()
 
 
-def arm(seconds: float) -> None:
-    """The kernel ends this process after so many seconds, even while a library keeps the interpreter; 0 takes it back.
+def set_alarm(seconds: float) -> None:
+    """Let the kernel end this process after so many seconds, even if a library never returns to Python; 0 cancels.
 
-    Does nothing where the program has a use of its own for SIGALRM.
+    Does nothing if the program has its own handler for SIGALRM.
     """
     if hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 @contextmanager
-def armed(seconds: float) -> Iterator[None]:
-    """`arm` for the length of a block."""
-    arm(seconds)
+def alarm(seconds: float) -> Iterator[None]:
+    """Set an alarm for the length of a ``with`` block."""
+    set_alarm(seconds)
     try:
         yield
     finally:
-        arm(0)
+        set_alarm(0)

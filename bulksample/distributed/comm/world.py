@@ -1,9 +1,8 @@
-"""The world of ranks, as their launcher started them. The only place that imports mpi4py.
+"""The communicator of all ranks that the launcher started. Only this module imports mpi4py.
 
-A program of several ranks hangs for ever when one rank raises, exits early or stops. Here no wait is without a deadline, and
-`world` installs what a user would forget: an uncaught exception on one rank ends all ranks with its traceback shown,
-a rank that leaves early is noticed, a rank that falls silent is named when the deadline strikes, and a rank that dies
-without a word is named by its sentinel.
+A plain program of several ranks hangs for ever when one rank raises, exits early or stops. Here every wait has a deadline.
+`world` also ends all ranks when one raises an uncaught exception, and shows its traceback. It reports a rank that leaves early.
+A rank that stops is named when a deadline passes, and the sentinel of a rank that is killed names it.
 """
 
 from __future__ import annotations
@@ -22,34 +21,34 @@ from .processes import ProcessComm
 from .sentinel import Sentinel
 from .shared_memory import forget_names, sweep
 from .threads import SerialComm
-from .watch import arm, armed
+from .watch import alarm, set_alarm
 
 __all__ = ["KINDS", "Comm", "MpiComm", "SentCount", "SerialComm", "abort_world", "cuda_aware", "world"]
 
-OUTSIDE_SECONDS = 30.0  # beyond the deadline, to start and to end: a busy machine takes long over imports and exits
-_TOGETHER_SECONDS = 2.0  # ranks that all refuse the same request get this long to leave in good order
+OUTSIDE_SECONDS = 30.0  # added to the deadline for starting and exiting: imports are slow on a busy machine
+_TOGETHER_SECONDS = 2.0  # ranks that all raise the same error get this long to leave together
 
 _world: Comm | None = None
 _sentinel: Sentinel | None = None
 
 
 def world(timeout: float = 300.0) -> Comm:
-    """The communicator of all ranks; the same one however often it is asked for.
+    """Return the communicator of all ranks; repeated calls return the same one.
 
-    Without a launcher it is a `SerialComm`; under torchrun, and wherever RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, ranks
-    meet over torch.distributed, else over MPI. What is not needed is not imported.
+    Without a launcher it is a `SerialComm`. Under torchrun, or if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, ranks
+    connect over torch.distributed, else over MPI. Only the library in use is imported.
 
     Parameters
     ----------
     timeout : float
-        Seconds that any wait may take before the job is ended with exit code 75; 30 more for all ranks to start, and to exit.
+        Seconds that any wait may take before the job ends with exit code 75. Starting and exiting may take 30 seconds more.
 
     Raises
     ------
     UsageError
-        If a launcher started several ranks and MPI sees one, or mpi4py is missing.
+        If a launcher started several ranks but MPI sees one, or mpi4py is missing.
     PeerLost
-        If ranks that torchrun started do not meet.
+        If ranks started by torchrun do not connect in time.
     """
     global _world
     if isinstance(_world, ProcessComm) and not _world.closed:
@@ -65,19 +64,19 @@ def world(timeout: float = 300.0) -> Comm:
 
 
 def _launched(launch: Launch, timeout: float) -> Comm:
-    """What a launcher started. MPI begins once all ranks are there; as it cannot be polled until then, an alarm ends that wait."""
+    """Connect the ranks that a launcher started. MPI blocks until all ranks have started, so an alarm limits that wait."""
     global _sentinel
     if _sentinel is None:
         _sentinel = Sentinel(launch)
         atexit.register(_leave_in_time)
-    _sentinel.say("starting", timeout + OUTSIDE_SECONDS)
+    _sentinel.report("starting", timeout + OUTSIDE_SECONDS)
     try:
-        with armed(timeout + OUTSIDE_SECONDS):
+        with alarm(timeout + OUTSIDE_SECONDS):
             made = _over_torch(launch, timeout, _sentinel) if launch.by_torch else _over_mpi(launch, timeout, _sentinel)
     except BaseException:
-        _sentinel.say("told")
+        _sentinel.report("reported")
         raise
-    _sentinel.say("told" if made.size == 1 else "working")
+    _sentinel.report("reported" if made.size == 1 else "working")
     forget_names()
     return made
 
@@ -102,43 +101,43 @@ def _over_torch(launch: Launch, timeout: float, sentinel: Sentinel) -> Comm:
         from .torch_distributed import TorchComm, meet
     except ImportError as error:
         raise UsageError(
-            f"ranks of {launch.launcher} meet by torch, which is missing ({error}); pip install 'bulksample[train]' fits"
+            f"ranks of {launch.launcher} connect through torch, which is missing ({error}); pip install 'bulksample[train]'"
         ) from error
     return TorchComm(*meet(timeout), timeout, sentinel)
 
 
 def _leave_in_time() -> None:
-    """At the exit of the interpreter, after the ranks have left together: MPI waits there once more, for all ranks."""
+    """Set a deadline for MPI's own exit function, which waits once more for all ranks. Runs at interpreter exit."""
     if isinstance(_world, ProcessComm) and _sentinel is not None:
-        _sentinel.say("left", _world.watch.timeout + OUTSIDE_SECONDS)
-        arm(_world.watch.timeout + OUTSIDE_SECONDS)
+        _sentinel.report("left", _world.watch.timeout + OUTSIDE_SECONDS)
+        set_alarm(_world.watch.timeout + OUTSIDE_SECONDS)
 
 
 def _import_mpi(launch: Launch) -> Any:
-    """The module mpi4py.MPI; None where it is missing and not needed."""
+    """Return the module mpi4py.MPI; None if it is missing and not needed."""
     try:
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, the MPI library is not
+    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is installed, the MPI library is not
         if launch.ranks > 1:
             raise UsageError(
-                f"{launch.variable} says that {launch.ranks} ranks were started, but MPI cannot be used: {error}. pip install mpi4py mpich would fit"
+                f"{launch.variable} says that {launch.ranks} ranks were started, but MPI cannot be used: {error}; pip install mpi4py mpich"
             ) from error
         return None
     return MPI
 
 
 def cuda_aware() -> CudaAware:
-    """Whether the MPI library reads and writes device memory. Starts MPI where that has not happened."""
+    """Ask the MPI library whether it reads and writes device memory; start MPI if it is not running."""
     mpi = _import_mpi(Launch())
     return CudaAware(False, "mpi4py, or an MPI library for it, is missing") if mpi is None else ask(mpi.__file__)
 
 
 def abort_world(code: int, reason: str) -> None:
-    """Say why this rank has failed, and see to it that all ranks end.
+    """Print why this rank has failed, and end all ranks.
 
-    Returns if all ranks fail together, so that each may exit with its code and the launcher sees that one; those that fail
-    for the same reason say it once. Otherwise all ranks are ended with `code`. A rank that fails before it was in the world
-    comes in to say so: the others may be waiting there.
+    If all ranks fail within two seconds of each other, return, so that each can exit with its own code; ranks that fail for the
+    same reason print it once. Otherwise end all ranks with `code`. A rank that fails before it has called `world` calls it here,
+    because the others may be waiting for it there.
     """
     if _world is None and launched().ranks > 1:
         with suppress(UsageError, PeerLost):

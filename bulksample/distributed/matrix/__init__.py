@@ -1,1 +1,16 @@
-"""A graph and its features in block rows over a process grid."""
+"""A graph and its features in block rows over a process grid.
+
+partition                which part each vertex belongs to: block, random, METIS or super-nodes
+layout                   the block row and the place of each vertex
+grid                     p ranks as p/c process rows of c members
+graph_block              one rank's rows of a stored graph
+open_graph               opens a stored graph on all ranks, replicated or in block rows
+block_rows               `BlockRowAdjacency`: the adjacency in block rows, for samplers
+owner, spgemm15d         its two policies: owners draw from their rows, or rows travel (the 1.5D product)
+selection_exchange       requests for rows of the adjacency, and their answers
+feature_exchange         `RowExchange`: fetches feature rows (or hidden rows) from the ranks that hold them
+sparse_feature_exchange  the same for sparse features
+hot_rows                 the cache of rows that are fetched most often
+codec                    how rows are encoded while they travel: fp32, fp16, bf16, int8, int4, int2
+halo                     the rows of other ranks that a full-graph layer needs, and their gradients
+"""

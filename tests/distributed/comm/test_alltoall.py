@@ -127,7 +127,7 @@ print("done")
 )
 def test_ranks_that_bring_different_things_are_all_told_before_anything_moves(odd):
     def body(comm):
-        with pytest.raises(UsageError, match=r"rank \d brings topology <i4 \(\)|one kind, dtype and shape"):
+        with pytest.raises(UsageError, match=r"rank \d passes topology <i4 \(\)|one kind, dtype and shape"):
             odd(comm) if comm.rank == 2 else comm.alltoall([np.zeros(2, np.int32)] * comm.size, "topology")
         assert comm.tally["topology"].bytes == comm.tally["features"].bytes == 0
 

@@ -1,5 +1,6 @@
-"""A library is asked whether it reads device memory. The libraries are compiled here: one that says yes, one that says no, one that is mute."""
+"""The MPI library is asked whether it reads device memory. Libraries that answer yes, no or nothing are compiled here."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -23,15 +24,16 @@ def built(folder, name, source, *more):
 
 
 @pytest.mark.parametrize(("body", "aware", "reason"), [
-    ("return 1;", True, "says that it reads device memory"), ("return 0;", False, "says that it does not"), ("return -1;", False, "says that it does not"),
+    ("return 1;", True, "says that it reads device memory"), ("return 0;", False, "says that it does not"),
+    ("return -1;", False, "says that it does not"),
 ])  # fmt: skip
-def test_what_a_library_says_is_believed(tmp_path, body, aware, reason):
+def test_the_answer_of_a_library_is_reported(tmp_path, body, aware, reason):
     found = ask(built(tmp_path, "says", f"int {SYMBOL}(void) {{ {body} }}"), {})
     assert found.aware is aware
     assert reason in found.reason
 
 
-def test_a_library_that_cannot_say_is_not_trusted_whatever_its_name(tmp_path):
+def test_a_library_without_the_function_is_not_cuda_aware_whatever_its_name(tmp_path):
     found = ask(built(tmp_path, "mpi_cuda_aware", "int MPI_Init(void) { return 0; }"), {})
     assert found == (False, f"the MPI library has no {SYMBOL} to ask")
     found = ask(tmp_path / "nowhere.so", {})
@@ -39,8 +41,8 @@ def test_a_library_that_cannot_say_is_not_trusted_whatever_its_name(tmp_path):
     assert "cannot be asked" in found.reason
 
 
-def test_a_module_that_is_linked_with_a_library_asks_it(tmp_path):
-    """As mpi4py's is."""
+def test_a_module_linked_with_the_library_finds_the_function(tmp_path):
+    """mpi4py's module is linked with the MPI library in this way."""
     built(tmp_path, "inner", f"int {SYMBOL}(void) {{ return 1; }}")
     module = built(tmp_path, "module", f"int {SYMBOL}(void); int used(void) {{ return {SYMBOL}(); }}", f"-L{tmp_path}", "-linner",
                    f"-Wl,-rpath,{tmp_path}")  # fmt: skip
@@ -49,7 +51,7 @@ def test_a_module_that_is_linked_with_a_library_asks_it(tmp_path):
 
 @pytest.mark.parametrize("name", SWITCHES)
 @pytest.mark.parametrize(("value", "aware"), [("0", False), ("No", False), ("1", True), ("", True)])
-def test_the_environment_can_turn_it_off_and_not_on(tmp_path, name, value, aware):
+def test_a_variable_turns_the_support_off_but_never_on(tmp_path, name, value, aware):
     says = {
         1: built(tmp_path, "yes", f"int {SYMBOL}(void) {{ return 1; }}"),
         0: built(tmp_path, "no", f"int {SYMBOL}(void) {{ return 0; }}"),
@@ -60,12 +62,20 @@ def test_the_environment_can_turn_it_off_and_not_on(tmp_path, name, value, aware
     assert not ask(says[0], {name: value}).aware
 
 
-def test_the_library_of_this_machine_answers():
-    """Before a communicator is there, and by it; pip's MPICH is built without CUDA and says so."""
-    code = "from bulksample.distributed.comm.world import cuda_aware, world\nprint(cuda_aware())\nwith world(30) as comm: print(comm.cuda_aware)"
+def test_the_library_of_this_machine_gives_one_answer_on_all_ranks():
+    """Asked without a communicator and through one; pip's MPICH is built without CUDA and says so."""
+    code = """
+import json
+from bulksample.distributed.comm.world import cuda_aware, world
+before = cuda_aware()
+with world(30) as comm:
+    answers = comm.gather_control([before, comm.cuda_aware])
+    if comm.rank == 0:  # two ranks that print may cut each other short
+        print(json.dumps(answers))
+"""
     ended = run_ranks(2, code)
     assert ended.code == 0, ended
-    answers = set(ended.out.split("\n")[:4])
-    assert len(answers) == 1, ended
-    assert "MPI library" in answers.pop()
+    first, *others = [answer for of_rank in json.loads(ended.out) for answer in of_rank]
+    assert others == [first] * 3, ended
+    assert "MPI library" in first[1]
     assert SerialComm().cuda_aware == (False, "the ranks do not meet by MPI")
