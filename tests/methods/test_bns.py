@@ -169,6 +169,7 @@ def test_what_has_no_meaning_is_refused(stored, options, message):
         trained(stored / "plain", None, **options)
 
 
+@pytest.mark.long
 def test_the_command_line(stored, tmp_path):
     flags = {"method": "bns", "layers": 2, "epochs": 4, "hidden": 8, "boundary-share": 0.3}
     words = ["--quiet", *[word for key, value in flags.items() for word in (f"--{key}", value)]]

@@ -235,6 +235,7 @@ def test_what_has_no_meaning_is_refused(stored, options, message):
     on_threads(2, rank)
 
 
+@pytest.mark.long
 def test_the_command_line(stored, tmp_path):
     flags = {"method": "cofree", "layers": 2, "epochs": 4, "hidden": 8, "vertex-cut": "random", "drop-edge": 0.2, "edge-masks": 3}
     words = ["--quiet", *[word for key, value in flags.items() for word in (f"--{key}", value)]]

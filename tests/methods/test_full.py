@@ -1,6 +1,7 @@
 """Full-graph training is the training of one process on the whole graph, on any ranks and partition, and sends what its formula says."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from bulksample.training.loop import Trainer
 from bulksample.views.full_graph import FullGraph, OwnRows
 from bulksample.views.partitioned import BlockView
 
+LONG = partial(pytest.param, marks=pytest.mark.long)
 STILL = {"method": "full", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, "dropout": 0.0, "threads": 1}
 
 
@@ -57,7 +59,7 @@ def dense_gradient(graph, model, name):
 
 @pytest.mark.parametrize("name", ["sage", "gcn"])
 @pytest.mark.parametrize("strong", [True, False])
-@pytest.mark.parametrize(("p", "partition"), [(1, "block"), (3, "random"), (4, "metis"), (8, "block")])
+@pytest.mark.parametrize(("p", "partition"), [(1, "block"), (3, "random"), (4, "metis"), LONG(8, "block")])
 @pytest.mark.parametrize("asked", [{"method": "full"}, {"method": "adaqp", "bits": "32"}], ids=["full", "adaqp, 32 bits"])
 def test_gradients_are_those_of_dense_algebra_in_double_precision(stored, name, strong, p, partition, asked):
     graph = store.load(stored / "plain")
@@ -83,8 +85,9 @@ def test_gradients_are_those_of_dense_algebra_in_double_precision(stored, name, 
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("plain", {}), ("plain", {"model": "gcn", "batch_norm": False}), ("plain", {"model": "gat", "heads": 2}),
-        ("sparse", {"model": "gcn"}), ("wide", {"layers": 2}), ("weighted", {"sampler": "sage", "sampler_options": {"weighted": True}}),
+        ("sparse", {"model": "gcn"}), LONG("plain", {}), LONG("plain", {"model": "gcn", "batch_norm": False}),
+        LONG("plain", {"model": "gat", "heads": 2}), LONG("wide", {"layers": 2}),
+        LONG("weighted", {"sampler": "sage", "sampler_options": {"weighted": True}}),
     ],
 )  # fmt: skip
 def test_ranks_and_forms_do_not_change_the_losses(stored, name, options):
@@ -104,7 +107,7 @@ def test_it_is_minibatch_training_on_one_minibatch_of_everything(stored):
 
 
 @pytest.mark.parametrize("form", ["strong", "naive"])
-@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+@pytest.mark.parametrize("model", ["sage", LONG("gcn"), LONG("gat")])
 def test_overlap_does_not_change_a_bit(stored, form, model):
     def weights(overlap):
         def rank(comm):
@@ -158,6 +161,7 @@ def test_what_has_no_meaning_is_refused(stored, options, message):
     on_threads(2, rank)
 
 
+@pytest.mark.long
 def test_the_command_line(stored, tmp_path):
     flags = {"method": "full", "layers": 2, "epochs": 6, "hidden": 8, "partition": "metis", "checkpoint": tmp_path / "c"}
     words = ["--quiet", *[word for key, value in flags.items() for word in (f"--{key}", value)]]

@@ -226,6 +226,7 @@ def test_graphs_without_held_out_edges_are_refused(tmp_path):
             trained(source, **LINKS)
 
 
+@pytest.mark.long
 def test_the_command_line(tmp_path):
     store.save(community_graph(), tmp_path / "g")
     split = ["data", "split-edges", tmp_path / "g", "-o", tmp_path / "l", "--val", 0.1, "--negatives", 10, "--json", tmp_path / "s"]

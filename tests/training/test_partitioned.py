@@ -66,7 +66,12 @@ def assert_same_run(source, p, least_steps=1, **options):
 
 
 @pytest.mark.parametrize(
-    ("p", "c", "exchange"), [(4, 1, "owner"), (4, 2, "rows"), (8, 2, "owner"), (8, 4, "rows-oblivious"), (4, 4, "owner")]
+    ("p", "c", "exchange"),
+    [
+        (2, 1, "owner"),
+        *(pytest.param(*grid, marks=pytest.mark.long) for grid in ((4, 1, "owner"), (4, 2, "rows"), (8, 2, "owner"))),
+        *(pytest.param(*grid, marks=pytest.mark.long) for grid in ((8, 4, "rows-oblivious"), (4, 4, "owner"))),
+    ],
 )
 def test_fifty_steps_are_those_of_a_replicated_graph(stored, p, c, exchange):
     epochs = 50 // -(-20 // p) + 1
@@ -80,16 +85,21 @@ def test_fifty_steps_are_those_of_a_replicated_graph(stored, p, c, exchange):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("sparse", {"model": "gcn"}),
         ("sparse", {"feature_norm": "l1", "sampler": "labor", "partition": "metis"}),
-        ("half", {"feature_norm": "l2", "model": "gat"}),
         ("weighted", {"sampler": "ladies", "fanouts": (20, 20), "model": "gcn"}),
-        ("weighted", {"sampler": "fastgcn", "fanouts": (30, 30), "exchange": "rows"}),
-        ("two", {"metric": "rocauc", "partition": "super"}),
-        ("plain", {"sampler": "shadow", "batch_norm": True}),
-        ("plain", {"sampler": "saint", "cache_bytes": 2000}),
-        ("plain", {"label": "other", "seeds": "all", "frontier": "new"}),
-        ("plain", {"bulk_size": 3, "replication": 1}),
+        *(
+            pytest.param(*run, marks=pytest.mark.long)
+            for run in (
+                ("sparse", {"model": "gcn"}),
+                ("half", {"feature_norm": "l2", "model": "gat"}),
+                ("weighted", {"sampler": "fastgcn", "fanouts": (30, 30), "exchange": "rows"}),
+                ("two", {"metric": "rocauc", "partition": "super"}),
+                ("plain", {"sampler": "shadow", "batch_norm": True}),
+                ("plain", {"sampler": "saint", "cache_bytes": 2000}),
+                ("plain", {"label": "other", "seeds": "all", "frontier": "new"}),
+                ("plain", {"bulk_size": 3, "replication": 1}),
+            )
+        ),
     ],
 )
 def test_every_kind_of_run(stored, name, options):
@@ -114,6 +124,7 @@ def test_memory_of_the_graph_falls_as_replication_over_ranks(stored):
         assert found["adjacency"] == max(4 * np.diff(graph.adjacency.indptr[bounds]) + 8 * (np.diff(bounds) + 1))
 
 
+@pytest.mark.long
 def test_codecs_and_caches_send_less(stored):
     def bytes_of(**options):
         report = on_threads(4, lambda comm: trained(stored / "plain", comm, graph="partitioned", epochs=2, **options)[1])[0]
@@ -133,7 +144,7 @@ def test_codecs_and_caches_send_less(stored):
         assert cached < 0.9 * plain
 
 
-@pytest.mark.parametrize("together", [2, 3, 100])
+@pytest.mark.parametrize("together", [3, *(pytest.param(many, marks=pytest.mark.long) for many in (2, 100))])
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -262,6 +273,7 @@ def command(directory, out, *more):
 BLOCKS = ("--graph", "partitioned", "--replication", 2, "--partition", "metis")
 
 
+@pytest.mark.long
 def test_a_stopped_run_goes_on_in_the_middle_of_an_epoch(stored, tmp_path):
     argv = command(stored / "plain", tmp_path / "r.json", *BLOCKS, "--checkpoint", tmp_path / "c", "--resume", "auto")
     ended = run_ranks(4, STOPPED.format(argv=argv[1:]), timeout=120)
@@ -275,6 +287,7 @@ def test_a_stopped_run_goes_on_in_the_middle_of_an_epoch(stored, tmp_path):
     assert resumed["test_accuracy"] == whole["test_accuracy"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("p", [4, pytest.param(8, marks=pytest.mark.long)])
 def test_processes_train_partitioned_as_replicated(stored, tmp_path, p):
     reports = {}

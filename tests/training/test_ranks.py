@@ -163,6 +163,7 @@ def test_a_signal_to_one_rank_stops_all_with_a_checkpoint(stored, tmp_path):
 LONG = pytest.mark.long
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "shown"),
     [

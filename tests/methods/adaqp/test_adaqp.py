@@ -159,6 +159,7 @@ def test_ranks_without_rows_and_empty_channels(stored, tmp_path, bits):
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.long
 def test_the_command_line_over_mpi(stored, tmp_path):
     flags = {"method": "adaqp", "bits": "adaptive", "reassign-every": 3, "layers": 2, "epochs": 8, "hidden": 8, "partition": "random"}
     words = ["--quiet", *[str(word) for key, value in flags.items() for word in (f"--{key}", value)], "--json", str(tmp_path / "r")]

@@ -313,6 +313,7 @@ def test_a_fault_of_the_server_is_raised_everywhere():
     on_threads(3, rank)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["super-tma", pytest.param("llcg", marks=pytest.mark.long)])
 def test_the_command_line(tmp_path, method):
     store.save(community_graph(), tmp_path / "g")

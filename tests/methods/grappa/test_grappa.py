@@ -242,6 +242,7 @@ def test_what_has_no_meaning_is_refused(stored, options, message):
     on_threads(2, rank)
 
 
+@pytest.mark.long
 def test_the_command_line(stored, tmp_path):
     flags = {
         "method": "grappa", "layers": 2, "epochs": 4, "hidden": 8, "fanouts": "4,3", "partition": "metis", "swap-every": 2, "view": "halo",

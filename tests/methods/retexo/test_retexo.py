@@ -326,6 +326,7 @@ def test_other_metrics_choose_too(stored, metric):
     assert report["test_accuracy"] > 0.3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["retexo", "retexo-federated"])
 def test_the_command_line(stored, tmp_path, method):
     flags = {"method": method, "layers": 2, "epochs": 4, "hidden": 8, "partition": "metis", "model": "gcn", "checkpoint": tmp_path / "c"}
