@@ -1,20 +1,20 @@
-"""The one seam between samplers and the graph: `Adjacency`.
+"""The graph as samplers see it: the contract `Adjacency`, and `LocalAdjacency`, which holds all of A in this process.
 
-A sampler multiplies, draws and restricts; whether A lies in this process or in block rows over many ranks is
-the business of whoever implements these four methods.
+A sampler multiplies, draws and restricts. It never asks whether A lies in this process or in block rows over many ranks.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from .backends.base import Backend, LayerPicks, LayerRace, LayerWeights, Picks, check_fanout
-from .backends.hops import Expansion
+from .backends.hops import Expansion, Hop, hop_by_hop
 from .rng import Draw
 from .selection import Selection
 from .sparse import CSR, frozen
@@ -23,7 +23,7 @@ Entries = Literal["ones", "weights", "squares"]
 
 
 class LayerLaw(NamedTuple):
-    """By what a layer-wise sampler draws from a frontier: arguments of `Adjacency.sample_layer`."""
+    """The probabilities of a layer-wise draw: arguments of `Adjacency.sample_layer`."""
 
     entries: Entries
     power: Literal[1, 2]
@@ -37,69 +37,113 @@ class Kept(NamedTuple):
     shares: np.ndarray | None  # float64, shape (E,): w_uv / sum_j w_uj, which is 1 / degree where A holds ones
 
 
-class Adjacency(Protocol):
-    """A, n x n; row v lists the in-neighbours that v aggregates from."""
+class Adjacency(ABC):
+    """The n x n matrix A of a graph; row v lists the in-neighbours that v aggregates from.
+
+    A subclass implements `left_multiply`, `sample_rows`, `sample_layer` and `restrict`. By default several hops are taken
+    hop by hop and no memory is predicted; a subclass overrides what it can do better.
+
+    Attributes
+    ----------
+    n : int
+        Number of vertices.
+    weighted : bool
+        True if edges have weights.
+    backend : Backend
+        Does this process's share of the work.
+    collective : bool
+        True if every method is a collective call, which all ranks that share A make in the same order.
+    """
 
     n: int
     weighted: bool
     backend: Backend
+    collective: bool = False
 
+    @property
+    def whole_matrix(self) -> CSR | None:
+        """A, if all of it lies in this process; None otherwise."""
+        return None
+
+    @abstractmethod
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
         """Q A with one row of Q per minibatch: int64, shape (k, n).
 
-        `entries` says what stands at (u, v): 1; the fixed-point weight; or the square of the row-normalised weight,
+        `entries` names what stands at (u, v): 1; the fixed-point weight; or the square of the row-normalised weight,
         (w_uv / sum_j w_uj)**2, in fixed point.
         """
 
+    @abstractmethod
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
         """SAMPLE(NORM(Q A), s) with one row of Q per (minibatch, vertex), fused; see `Backend.sample_rows`."""
 
+    @abstractmethod
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
         """SAMPLE(NORM(Q A), s) with one row of Q per minibatch, NORM raising the sums to a power; see `Backend.smallest_keys`."""
 
+    @abstractmethod
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
-        """Q_R A Q_C per minibatch, A row-normalised; the shares are left out where they are not asked for."""
-
-
-@runtime_checkable
-class ExpandsRows(Protocol):
-    """An adjacency that can also take minibatches through all hops in one call; the others are asked hop by hop."""
+        """Q_R A Q_C per minibatch, A row-normalised; without the shares if `shares` is false."""
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
-        """`sample_rows` hop by hop, numbered; see `Backend.expand`. Collective where A lies on many ranks."""
+        """Take k minibatches through all hops of node-wise sampling: `sample_rows` hop by hop, numbered; see `Backend.expand`."""
 
+        def draw_hop(frontier: Selection, hop: int) -> Hop:
+            return Hop(*self.sample_rows(frontier, fanouts[hop], draws[hop]), None)
 
-@runtime_checkable
-class Expands(ExpandsRows, Protocol):
-    """One that does so by itself, asking no other rank."""
-
-    def expand_tables(self, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
-        """Bytes that it takes beside what it returns; see `Backend.expand_tables`."""
-
-
-@runtime_checkable
-class ExpandsLayers(Protocol):
-    """An adjacency that can also take minibatches through all hops of a layer-wise sampler in one call."""
+        return hop_by_hop(self.backend.relabel, seeds, draw_hop, len(fanouts), only_new)
 
     def expand_layers(
         self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
         debias: bool, renormalise: bool,
-    ) -> list[Expansion] | None:  # fmt: skip
-        """`sample_layer` and `restrict` hop by hop, numbered and weighted; None where it must go hop by hop."""
+    ) -> list[Expansion]:  # fmt: skip
+        """Take k minibatches through all hops of layer-wise sampling: `sample_layer` and `restrict` hop by hop, numbered and weighted.
+
+        `drawn` is the law by which hops draw, or the picks of every hop where these need no frontier. For `debias` and
+        `renormalise` see `samplers.LayerWise`.
+        """
+
+        def draw_hop(frontier: Selection, hop: int) -> Hop:
+            if not isinstance(drawn, LayerLaw):
+                return self._edges_to(drawn[hop], frontier, debias, renormalise)
+            picks = self.sample_layer(frontier, drawn.entries, drawn.power, fanouts[hop], draws[hop])
+            return self._edges_to(picks, frontier, debias, renormalise)
+
+        return hop_by_hop(self.backend.relabel, seeds, draw_hop, len(fanouts), only_new)
+
+    def _edges_to(self, drawn: LayerPicks, frontier: Selection, debias: bool, renormalise: bool) -> Hop:
+        """EXTRACT: the edges from a frontier to the vertices that its minibatches drew, and their weights."""
+        columns = Selection(frontier.minibatches, drawn.pointers, drawn.columns, frontier.n)
+        kept = self.restrict(frontier, columns)  # Q_R A Q_C
+        assert kept.shares is not None
+        edges, weights = np.diff(kept.pointers), kept.shares
+        source = np.repeat(columns.pointers[frontier.minibatch_of_row()], edges) + kept.columns
+        if debias:
+            weights = weights / drawn.inclusion[source]
+        if renormalise:
+            row = np.repeat(np.arange(len(edges)), edges)
+            total = np.bincount(row, weights, minlength=len(edges))[row]  # sums run left to right, alike everywhere
+            weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+        return Hop(kept.pointers, columns.vertices[source], weights.astype(np.float32))
+
+    def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int | None:
+        """Peak bytes while k minibatches of `seeds` seeds together are sampled node-wise and k others are in use; None if unknown."""
+        return None
+
+    def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int | None:
+        """Peak bytes while k minibatches are sampled layer-wise, their result included; None if unknown.
+
+        `from_frontier` is false where the vertices that a hop draws do not depend on its frontier.
+        """
+        return None
+
+    def expand_tables(self, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
+        """Bytes that `expand` takes beside its result; 0 if unknown. See `Backend.expand_tables`."""
+        return 0
 
     def layer_tables(self, k: int, b: int, rows: np.ndarray) -> int:
-        """Bytes that it takes beside its result, where minibatches draw among the neighbours of such rows; see `Backend.layer_tables`."""
-
-
-@runtime_checkable
-class Predicts(Protocol):
-    """An adjacency that knows what memory its expansions take."""
-
-    def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
-        """Bytes at the most while k minibatches of so many seeds together are made, as many others being in use."""
-
-    def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int:
-        """Bytes at the most while k minibatches of a layer-wise sampler are made; `from_frontier`: what hops draw is not given."""
+        """Bytes that `expand_layers` takes beside its result, where each minibatch draws among the neighbours of `rows`; 0 if unknown."""
+        return 0
 
 
 def race_weights(sums: np.ndarray, power: Literal[1, 2]) -> np.ndarray:
@@ -108,7 +152,7 @@ def race_weights(sums: np.ndarray, power: Literal[1, 2]) -> np.ndarray:
     return np.square(weights) if power == 2 else weights
 
 
-class LocalAdjacency:
+class LocalAdjacency(Adjacency):
     """A that lies in this process.
 
     Parameters
@@ -118,7 +162,7 @@ class LocalAdjacency:
     longest_column : int, optional
         Entries of the longest column of the whole matrix, where this one is a block of its rows.
     entries : bool
-        Whether expansions say where in the matrix their edges stand, if the back end knows.
+        Return the position of each edge in the matrix with an expansion, if the back end knows it.
     """
 
     def __init__(self, matrix: CSR, backend: Backend, longest_column: int | None = None, entries: bool = False) -> None:
@@ -127,6 +171,10 @@ class LocalAdjacency:
         self.backend = backend
         self.n = matrix.shape[0]
         self.weighted = matrix.values is not None
+
+    @property
+    def whole_matrix(self) -> CSR:
+        return self.matrix
 
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
         if entries == "ones":
@@ -147,20 +195,22 @@ class LocalAdjacency:
     def expand_layers(
         self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
         debias: bool, renormalise: bool,
-    ) -> list[Expansion] | None:  # fmt: skip
-        how: LayerRace | Sequence[LayerPicks]
-        if isinstance(drawn, LayerLaw):
-            entries, factors = self._summed(drawn.entries)
-            if entries.value_bound * self.matrix.longest_column > 2**63 - 1:
-                return None  # sums might not fit; hop by hop each product is checked by itself
-            how = LayerRace(entries, factors, drawn.power, [check_fanout(fanout) for fanout in fanouts], draws)
-        else:
+    ) -> list[Expansion]:  # fmt: skip
+        how: LayerRace | Sequence[LayerPicks] | None = None
+        if not isinstance(drawn, LayerLaw):
             how = drawn
-        return self._expanded_layers(seeds, how, LayerWeights(self._row_sums, debias, renormalise), only_new)
+        else:
+            entries, factors = self._summed(drawn.entries)
+            if entries.value_bound * self.matrix.longest_column < 2**63:  # else hop by hop: there each product is checked by itself
+                how = LayerRace(entries, factors, drawn.power, [check_fanout(fanout) for fanout in fanouts], draws)
+        weights = LayerWeights(self._row_sums, debias, renormalise)
+        expansions = None if how is None else self._expanded_layers(seeds, how, weights, only_new)
+        return super().expand_layers(seeds, drawn, fanouts, draws, only_new, debias, renormalise) if expansions is None else expansions
 
     def _expanded_layers(
         self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
+        """All hops in one call of the back end; None if it has none for that."""
         return self.backend.expand_layers(self.matrix, seeds, drawn, weights, only_new)
 
     def expand_tables(self, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
@@ -168,11 +218,11 @@ class LocalAdjacency:
 
     def layer_tables(self, k: int, b: int, rows: np.ndarray) -> int:
         entries = int(self.matrix.degrees[rows].sum())
-        candidates = round(-self.n * math.expm1(-entries / self.n)) if len(rows) else 0  # distinct ones, if they were drawn at random
+        candidates = round(-self.n * math.expm1(-entries / self.n)) if len(rows) else 0  # expected distinct ones, if columns were random
         return self.backend.layer_tables(self.matrix, k, b, candidates)
 
     def _summed(self, entries: Entries) -> tuple[CSR, np.ndarray | None]:
-        """The matrix whose rows `left_multiply` adds, and what it multiplies each row by."""
+        """The matrix whose rows `left_multiply` adds, and the factor of each row; None stands for ones."""
         if entries == "ones":
             return self._pattern, None
         if entries == "weights":
@@ -197,16 +247,17 @@ class LocalAdjacency:
 
     @cached_property
     def _row_sums(self) -> np.ndarray:
-        """Exact sums, as float64: the weights are integers below 2**62 by construction."""
+        """Exact row sums as float64, shape (n,); they are integers of at most 2**62 by construction."""
         if self.matrix.values is None:
             return self.matrix.degrees.astype(np.float64)
         running = np.zeros(self.matrix.nnz + 1, np.uint64)
         np.cumsum(self.matrix.values.astype(np.uint64), out=running[1:])  # exact modulo 2**64, and a row sum is below that
-        return (running[self.matrix.indptr[1:]] - running[self.matrix.indptr[:-1]]).astype(np.float64)
+        sums: np.ndarray = running[self.matrix.indptr[1:]] - running[self.matrix.indptr[:-1]]
+        return sums.astype(np.float64)
 
     @cached_property
     def _square_bits(self) -> int:
-        """Fractional bits of a square: a column sum is at most its longest column, and stays within 2**62."""
+        """Fractional bits of a square: a column sums at most as many squares as its entries, which then stay within 2**62."""
         longest = self.matrix.longest_column if self._longest_column is None else self._longest_column
         return min(60, 62 - max(longest - 1, 0).bit_length())
 
@@ -217,6 +268,6 @@ class LocalAdjacency:
 
     @cached_property
     def squares(self) -> CSR:
-        """The matrix with the entries that `left_multiply` calls squares."""
+        """The matrix with squared row-normalised weights, in fixed point, as its entries."""
         share = self.matrix.entries() / np.repeat(np.maximum(self._row_sums, 1.0), self.matrix.degrees)
         return self.matrix.with_values(np.rint(np.ldexp(share * share, self._square_bits)).astype(np.int64))

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .adjacency import Adjacency, Expands, Predicts
+from .adjacency import Adjacency
 from .errors import UsageError
 from .minibatch import MiniBatch
 from .rng import Stream
@@ -123,10 +123,12 @@ class BulkLoader:
         return self._like.nbytes() if self._like is not None else 0
 
     def _expected_bytes(self, k: int) -> int:
-        """Of bulks of k minibatches, the tables that make them, and the order of an epoch; as an adjacency says that knows."""
-        if isinstance(self._adjacency, Predicts) and isinstance(self._sampler, NodeWise):
+        """Peak bytes of bulks of k minibatches: the adjacency's own prediction if it has one; else bulks, tables and the epoch's order."""
+        if isinstance(self._sampler, NodeWise):
             sampler = self._sampler
-            return self._adjacency.bulk_bytes(k, k * self._batch_size, sampler.fanouts, sampler.frontier == "new")
+            known = self._adjacency.bulk_bytes(k, k * self._batch_size, sampler.fanouts, sampler.frontier == "new")
+            if known is not None:
+                return known
         if self._like is None:
             return 0
         tables = self._sampler.table_bytes(self._adjacency, k, self._like)
@@ -219,7 +221,7 @@ class BulkLoader:
             try:
                 return self._handed(self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch))
             except MemoryError as error:
-                if len(seeds) < 2 or not isinstance(self._adjacency, Expands):  # ranks that sample together keep their bulks alike
+                if len(seeds) < 2 or self._adjacency.collective:  # ranks that sample together keep their bulks alike
                     raise
                 self._most = -(-len(seeds) // 2)
                 told = f"out of memory with {len(seeds)} minibatches in a bulk ({error}): going on with {self._most}"

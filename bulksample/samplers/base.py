@@ -1,7 +1,7 @@
-"""The shape every sampler shares: k minibatches, layer by layer, in one call.
+"""The shape every sampler shares: k minibatches, hop by hop, in one call.
 
-A sampler says what one layer draws (`sample_layer`); `hop_by_hop` finds the frontiers and numbers what was found, and here
-the bulk is cut into minibatches. A sampler never asks where the graph lies.
+A sampler names the law of each hop. The adjacency draws, finds the frontiers and numbers the vertices; here its hops become the
+blocks of minibatches. A sampler never asks where the graph lies.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
-from ..adjacency import Adjacency, Expands, ExpandsLayers, ExpandsRows, LayerLaw, Predicts
+from ..adjacency import Adjacency, LayerLaw
 from ..backends.base import LayerPicks, check_fanout
-from ..backends.hops import Expansion, Hop, hop_by_hop
+from ..backends.hops import Expansion
 from ..errors import UsageError
 from ..minibatch import Block, MiniBatch
 from ..rng import MAX_LAYERS, Draw, Stream
@@ -50,10 +48,6 @@ class Sampler(ABC):
         for fanout in self.fanouts:
             check_fanout(fanout)
 
-    @abstractmethod
-    def sample_layer(self, adjacency: Adjacency, frontier: Selection, hop: int, stream: Stream, epoch: int) -> Hop:
-        """The draws of one hop, for all rows of the frontier of k minibatches."""
-
     def check(self, adjacency: Adjacency) -> None:  # noqa: B027  # most samplers have a meaning everywhere
         """Raise `UsageError` where this sampler has no meaning on this graph."""
 
@@ -76,17 +70,13 @@ class Sampler(ABC):
         self.check(adjacency)
         return [self._minibatch(seeds, j, epoch, part) for j, part in enumerate(self.expand(adjacency, seeds, stream, epoch))]
 
-    def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
-        """Memory that a bulk of k > 0 such minibatches takes while it is made, beside theirs; 0 where it is not known."""
-        return 0
-
+    @abstractmethod
     def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
-        """The hops of k minibatches, before they are cut into blocks."""
+        """Take k minibatches through all hops, before they are cut into blocks."""
 
-        def draw_hop(frontier: Selection, hop: int) -> Hop:
-            return self.sample_layer(adjacency, frontier, hop, stream, epoch)
-
-        return hop_by_hop(adjacency.backend.relabel, seeds, draw_hop, len(self.fanouts), self.frontier == "new")
+    @abstractmethod
+    def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
+        """Bytes that sampling a bulk of k > 0 minibatches like this one takes beside the minibatches; 0 if unknown."""
 
     def _minibatch(self, seeds: Selection, j: int, epoch: int, part: Expansion) -> MiniBatch:
         """Hop h as a block: the rows of all that was held before it, the sources that are held after it."""
@@ -106,20 +96,14 @@ class NodeWise(Sampler):
 
     @abstractmethod
     def draw(self, stream: Stream, hop: int, epoch: int) -> Draw:
-        """The law of a hop."""
+        """The law by which every row of a hop draws."""
 
     def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
-        if not isinstance(adjacency, ExpandsRows):
-            return super().expand(adjacency, seeds, stream, epoch)
         draws = [self.draw(stream, hop, epoch) for hop in range(len(self.fanouts))]
         return adjacency.expand(seeds, self.fanouts, draws, self.frontier == "new")
 
     def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
-        return adjacency.expand_tables(k, len(like.seeds), self.fanouts, len(like.vertices)) if isinstance(adjacency, Expands) else 0
-
-    def sample_layer(self, adjacency: Adjacency, frontier: Selection, hop: int, stream: Stream, epoch: int) -> Hop:
-        picks = adjacency.sample_rows(frontier, self.fanouts[hop], self.draw(stream, hop, epoch))
-        return Hop(picks.pointers, picks.columns, None)
+        return adjacency.expand_tables(k, len(like.seeds), self.fanouts, len(like.vertices))
 
 
 @dataclass(frozen=True)
@@ -138,45 +122,21 @@ class LayerWise(Sampler):
         a bias that vanishes as s grows; ``False`` is the unbiased estimator.
     """
 
-    draws_from_frontier: ClassVar[bool] = True  # rather than from one distribution for all
+    draws_from_frontier: ClassVar[bool] = True  # False: all frontiers draw from one distribution
     debias: bool = True
     renormalise: bool = True
 
     @abstractmethod
-    def draw_layer(self, adjacency: Adjacency, frontier: Selection, fanout: int, draw: Draw) -> LayerPicks:
-        """SAMPLE(NORM(Q A), s): the vertices that each minibatch draws."""
-
-    @abstractmethod
     def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> LayerLaw | list[LayerPicks]:
-        """By what a hop draws from its frontier; or what all hops draw, where no frontier is needed for that."""
+        """The law by which a hop draws from its frontier; or the picks of every hop, where they need no frontier."""
 
     def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
-        expansions = None
-        if isinstance(adjacency, ExpandsLayers):
-            draws = [stream.layer_draw(layer=hop, epoch=epoch) for hop in range(len(self.fanouts))]
-            drawn, only_new = self.law(adjacency, seeds, draws), self.frontier == "new"
-            expansions = adjacency.expand_layers(seeds, drawn, self.fanouts, draws, only_new, self.debias, self.renormalise)
-        return super().expand(adjacency, seeds, stream, epoch) if expansions is None else expansions
+        draws = [stream.layer_draw(layer=hop, epoch=epoch) for hop in range(len(self.fanouts))]
+        drawn, only_new = self.law(adjacency, seeds, draws), self.frontier == "new"
+        return adjacency.expand_layers(seeds, drawn, self.fanouts, draws, only_new, self.debias, self.renormalise)
 
     def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
-        if isinstance(adjacency, Predicts):
-            only_new, from_frontier = self.frontier == "new", self.draws_from_frontier
-            return adjacency.layer_bytes(k, k * len(like.seeds), self.fanouts, only_new, from_frontier)
-        rows = like.vertices[: like.blocks[0].num_destinations if self.draws_from_frontier else 0]
-        return adjacency.layer_tables(k, len(like.seeds), rows) if isinstance(adjacency, ExpandsLayers) else 0
-
-    def sample_layer(self, adjacency: Adjacency, frontier: Selection, hop: int, stream: Stream, epoch: int) -> Hop:
-        drawn = self.draw_layer(adjacency, frontier, self.fanouts[hop], stream.layer_draw(layer=hop, epoch=epoch))
-        columns = Selection(frontier.minibatches, drawn.pointers, drawn.columns, frontier.n)
-        kept = adjacency.restrict(frontier, columns)  # EXTRACT: Q_R A Q_C
-        edges = np.diff(kept.pointers)
-        source = np.repeat(columns.pointers[frontier.minibatch_of_row()], edges) + kept.columns
-        weights = kept.shares
-        assert weights is not None  # they were asked for
-        if self.debias:
-            weights = weights / drawn.inclusion[source]
-        if self.renormalise:
-            row = np.repeat(np.arange(len(edges)), edges)
-            total = np.bincount(row, weights, minlength=len(edges))[row]  # sums run left to right, alike everywhere
-            weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
-        return Hop(kept.pointers, columns.vertices[source], weights.astype(np.float32))
+        only_new, from_frontier = self.frontier == "new", self.draws_from_frontier
+        known = adjacency.layer_bytes(k, k * len(like.seeds), self.fanouts, only_new, from_frontier)
+        rows = like.vertices[: like.blocks[0].num_destinations if from_frontier else 0]
+        return adjacency.layer_tables(k, len(like.seeds), rows) if known is None else known

@@ -32,11 +32,9 @@ class FastGcn(LayerWise):
     name: ClassVar[str] = "fastgcn"
     draws_from_frontier: ClassVar[bool] = False
 
-    def draw_layer(self, adjacency: Adjacency, frontier: Selection, fanout: int, draw: Draw) -> LayerPicks:
-        return importance(adjacency).draw(adjacency.backend, fanout, frontier.minibatches, draw)
-
     def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> list[LayerPicks]:
-        return [self.draw_layer(adjacency, seeds, fanout, draw) for fanout, draw in zip(self.fanouts, draws, strict=True)]
+        row = importance(adjacency)
+        return [row.draw(adjacency.backend, fanout, seeds.minibatches, draw) for fanout, draw in zip(self.fanouts, draws, strict=True)]
 
 
 def importance(adjacency: Adjacency) -> SharedRow:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from ..adjacency import Adjacency, LayerLaw
-from ..backends.base import LayerPicks
 from ..errors import UsageError
 from ..rng import Draw
 from ..selection import Selection
@@ -39,12 +38,5 @@ class Ladies(LayerWise):
         if self.importance not in ("sum_of_squares", "squared_sum"):
             raise UsageError(f"importance must be 'sum_of_squares' or 'squared_sum'; got {self.importance!r}")
 
-    def draw_layer(self, adjacency: Adjacency, frontier: Selection, fanout: int, draw: Draw) -> LayerPicks:
-        return adjacency.sample_layer(frontier, *self._law, fanout, draw)
-
     def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> LayerLaw:
-        return self._law
-
-    @property
-    def _law(self) -> LayerLaw:
         return LayerLaw("squares", 1) if self.importance == "sum_of_squares" else LayerLaw("weights", 2)

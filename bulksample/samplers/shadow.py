@@ -51,8 +51,8 @@ class Shadow(Sage):
         minibatch = seeds.minibatch_of_row()
         held = frontier = Selection(seeds.minibatches[minibatch], np.arange(roots + 1), seeds.vertices, seeds.n)
         for hop in range(len(self.fanouts)):
-            layer = self.sample_layer(adjacency, frontier, hop, stream, epoch)
-            grown, _ = adjacency.backend.relabel(held, layer.pointers[frontier.pointers], layer.columns)
+            picks = adjacency.sample_rows(frontier, self.fanouts[hop], self.draw(stream, hop, epoch))
+            grown, _ = adjacency.backend.relabel(held, picks.pointers[frontier.pointers], picks.columns)
             frontier, held = grown.added_since(held), grown
         pointers, columns = induced(adjacency, held)
         place, order = self._roots_first(seeds, held)

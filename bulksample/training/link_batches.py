@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ..adjacency import LocalAdjacency
 from ..config.train import TrainConfig
 from ..data.random_words import scaled
 from ..errors import UsageError
@@ -42,9 +41,9 @@ class EdgeLoader(BulkLoader):
     """
 
     def __init__(self, view: View, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
-        if not isinstance(view.adjacency, LocalAdjacency):
+        a = view.adjacency.whole_matrix
+        if a is None:
             raise UsageError("link prediction needs the edges beside it; a replicated graph would fit")
-        a = view.adjacency.matrix
         self._source, self._destination, self._size = a.indices, a.row_of_entry(), a.shape[0]
         self._keys = self._destination * self._size + self._source  # ascending, as A is canonical
         self._edges, self._exclude = edges_of(a), exclude
@@ -102,8 +101,8 @@ def edges_of(a: CSR) -> np.ndarray:
 def examples(task: str, view: View) -> int:
     """How many examples a rank has: seeds, or edges."""
     if task == "links":
-        assert isinstance(view.adjacency, LocalAdjacency)
-        return len(edges_of(view.adjacency.matrix))
+        assert view.adjacency.whole_matrix is not None
+        return len(edges_of(view.adjacency.whole_matrix))
     return len(view.seeds)
 
 

@@ -102,8 +102,8 @@ class LocalView(View):
     @property
     def matrix(self) -> CSR:
         """A of this part."""
-        assert isinstance(self.adjacency, LocalAdjacency)
-        return self.adjacency.matrix
+        assert self.adjacency.whole_matrix is not None
+        return self.adjacency.whole_matrix
 
 
 class LocalFlight:

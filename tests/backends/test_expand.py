@@ -1,5 +1,7 @@
 """All hops in one call are the hops one by one, whatever structure numbers the vertices."""
 
+import itertools
+
 import numpy as np
 import pytest
 from engines import engine
@@ -7,7 +9,7 @@ from oracles import assert_identical
 from zoo import random_matrix
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, samplers
-from bulksample.adjacency import Expands
+from bulksample.adjacency import Adjacency
 from bulksample.backends.hops import Hop, hop_by_hop
 from bulksample.rng import Law
 
@@ -135,21 +137,31 @@ def test_words_that_are_rejected_are_drawn_again(fast, reference):
         assert_identical(fast.sample_rows(hub, seeds, 15, draw), reference.sample_rows(hub, seeds, 15, draw), law.name)
 
 
-def test_the_seam_offers_it_and_samplers_take_it(backend):
+def test_the_default_goes_hop_by_hop_to_the_same_minibatches(backend):
     matrix = random_matrix(200, 3_000, 1)
     adjacency, seeds = LocalAdjacency(matrix, backend), seeds_of(200)
 
-    class HopByHop:
-        """The same graph behind the four methods that every adjacency has."""
+    class HopByHop(Adjacency):
+        """The same graph behind the four methods that every adjacency has; the others are the defaults."""
 
         def __init__(self):
             self.n, self.weighted, self.backend = adjacency.n, adjacency.weighted, backend
-            self.sample_rows, self.restrict = adjacency.sample_rows, adjacency.restrict
 
-    assert isinstance(adjacency, Expands)
-    assert not isinstance(HopByHop(), Expands)
-    for rule in ("all", "new"):
-        sampler = samplers.make("sage", (4, 3, 2), frontier=rule)
+        def left_multiply(self, *arguments):
+            return adjacency.left_multiply(*arguments)
+
+        def sample_rows(self, *arguments):
+            return adjacency.sample_rows(*arguments)
+
+        def sample_layer(self, *arguments):
+            return adjacency.sample_layer(*arguments)
+
+        def restrict(self, *arguments):
+            return adjacency.restrict(*arguments)
+
+    assert (HopByHop().collective, HopByHop().whole_matrix) == (False, None)
+    for rule, name in itertools.product(("all", "new"), ("sage", "ladies", "fastgcn")):
+        sampler = samplers.make(name, (4, 3, 2), frontier=rule)
         one = [m.digest() for m in sampler.sample_bulk(adjacency, seeds, Stream(1))]
         assert one == [m.digest() for m in sampler.sample_bulk(HopByHop(), seeds, Stream(1))]
 

@@ -13,6 +13,7 @@ from scipy import stats
 from zoo import random_matrix, star
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample.adjacency import LayerLaw
 from bulksample.rng import Law
 from bulksample.samplers import fastgcn
 from bulksample.samplers.arrivals import SharedRow
@@ -110,10 +111,16 @@ SMALL = CSR.from_edges([0, 0, 0, 1, 1, 2, 2, 2, 2, 3], [1, 2, 5, 0, 5, 1, 3, 4, 
 FRONTIER = [0, 1, 2]
 
 
+def draw_layer(sampler, adjacency, frontier, s, draw):
+    """The vertices that one hop of a layer-wise sampler draws."""
+    drawn = sampler.law(adjacency, frontier, [draw])
+    return adjacency.sample_layer(frontier, *drawn, s, draw) if isinstance(drawn, LayerLaw) else drawn[0]
+
+
 def layer_frequencies(sampler, trials, s):
     adjacency = LocalAdjacency(SMALL, fast())
     frontier = Selection.of([FRONTIER] * trials, 7)
-    drawn = sampler.draw_layer(adjacency, frontier, s, Stream(3).layer_draw())
+    drawn = draw_layer(sampler, adjacency, frontier, s, Stream(3).layer_draw())
     return np.bincount(drawn.columns, minlength=7)
 
 
@@ -179,9 +186,9 @@ def test_fastgcn_and_ladies_differ_on_a_star():
     adjacency = LocalAdjacency(star(50), fast())
     frontier = Selection.of([[7]] * 400, 51)
     draw = Stream(1).layer_draw()
-    ladies = samplers.make("ladies", (1,)).draw_layer(adjacency, frontier, 1, draw)
+    ladies = draw_layer(samplers.make("ladies", (1,)), adjacency, frontier, 1, draw)
     assert (ladies.columns == 0).all()
-    fast_gcn = samplers.make("fastgcn", (3,)).draw_layer(adjacency, frontier, 3, draw)
+    fast_gcn = draw_layer(samplers.make("fastgcn", (3,)), adjacency, frontier, 3, draw)
     assert (fast_gcn.columns != 0).mean() > 0.6
     p = fastgcn.importance(adjacency).given
     assert p[0] == pytest.approx(50 * 50**2 * p[1], rel=1e-6)  # 50 rows of weight 1, against one row of weight 1 / 50

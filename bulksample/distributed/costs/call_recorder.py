@@ -24,12 +24,12 @@ class AdjacencyCall(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-class CallRecorder:
+class CallRecorder(Adjacency):
     """An adjacency that writes down what it is asked, in `calls`; the answers are those of the one it was made from."""
 
     def __init__(self, adjacency: Adjacency) -> None:
         self.adjacency, self.calls = adjacency, list[AdjacencyCall]()
-        self.n, self.weighted, self.backend = adjacency.n, adjacency.weighted, adjacency.backend
+        self.n, self.weighted, self.backend, self.collective = adjacency.n, adjacency.weighted, adjacency.backend, adjacency.collective
 
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
         self.calls.append(AdjacencyCall("left_multiply", (q, entries)))

@@ -6,22 +6,17 @@ all ranks call it, in the same order, each with the minibatches it samples itsel
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Literal
-
 import numpy as np
 
-from ...adjacency import Entries, Kept, LocalAdjacency
-from ...backends.base import Backend, LayerPicks, Picks
+from ...adjacency import Adjacency, Entries, LocalAdjacency
+from ...backends.base import Backend
 from ...errors import UsageError
-from ...rng import Draw
-from ...selection import Selection
 from ...sparse import CSR
 from .grid import ProcessGrid
 from .layout import Layout
 
 
-class BlockRowAdjacency(ABC):
+class BlockRowAdjacency(Adjacency):
     """The adjacency protocol over block rows; samplers cannot tell it from one that lies in one process.
 
     Parameters
@@ -39,6 +34,8 @@ class BlockRowAdjacency(ABC):
         If the block does not have the rows that the layout says.
     """
 
+    collective = True
+
     def __init__(self, grid: ProcessGrid, block: CSR, backend: Backend, layout: Layout | None = None) -> None:
         self.grid, self.backend, self.block = grid, backend, block
         self.n = block.shape[1]
@@ -52,22 +49,6 @@ class BlockRowAdjacency(ABC):
             raise UsageError(f"block row {grid.row} must have {last - self.first} rows; it has {block.shape[0]}")
         self._squares: CSR | None = None
         self.local = LocalAdjacency(block, backend)  # for what concerns rows alone
-
-    @abstractmethod
-    def left_multiply(self, q: Selection, entries: Entries) -> CSR:
-        """Q A for this rank's minibatches; see `Adjacency.left_multiply`."""
-
-    @abstractmethod
-    def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
-        """The draws of this rank's rows; see `Adjacency.sample_rows`."""
-
-    @abstractmethod
-    def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
-        """The draws of this rank's minibatches; see `Adjacency.sample_layer`."""
-
-    @abstractmethod
-    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
-        """The edges of this rank's minibatches; see `Adjacency.restrict`."""
 
     def with_entries(self, entries: Entries) -> CSR:
         """The block with the entries that `Adjacency.left_multiply` names; collective where the squares are not made yet."""

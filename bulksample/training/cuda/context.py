@@ -16,7 +16,6 @@ from ...backends.cuda.backend import Cuda
 from ...backends.cuda.nvrtc import DeviceLauncher, local_rank, share_pool
 from ...config.train import TrainConfig
 from ...distributed.comm.base import Comm
-from ...distributed.matrix.block_rows import BlockRowAdjacency
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...errors import BackendUnavailable, UsageError
 from ...nn.model import Model
@@ -146,7 +145,7 @@ class CudaComputeContext(ComputeContext):
 
     def _adjacency(self, adjacency: Adjacency, over: TensorComm, sampler: Sampler, ahead: bool) -> Adjacency:
         """A on the device, if that is where minibatches are drawn; block rows ask each other by `over` where that is safe."""
-        if isinstance(adjacency, BlockRowAdjacency):
+        if adjacency.collective:
             self._lies["samples_by"] = "host"
         if adjacency.backend is not self.card.engine:
             return adjacency
@@ -159,13 +158,12 @@ class CudaComputeContext(ComputeContext):
 
     def _features(self, view: View, over: TensorComm) -> FeatureSource:
         """Rows that other ranks hold are fetched by devices where they can reach each other, else on the host."""
-        free, source = self.card.kernels.free_bytes, view.features
+        free, source, graph = self.card.kernels.free_bytes, view.features, view.adjacency.whole_matrix
         made: DeviceExchange | DeviceFeatures | None = None
         if isinstance(view, BlockView) and travels(source) and over.name != "host":
             room, among = room_for_features(free, view.block.adjacency), over.among(view.grid.column_comm)
             made = DeviceExchange(self.card, cast(ExchangedFeatures, source), among, room)
-        elif isinstance(source, Features) and not source.is_sparse and isinstance(view.adjacency, LocalAdjacency):
-            graph = view.adjacency.matrix
+        elif isinstance(source, Features) and not source.is_sparse and graph is not None:
             made = DeviceFeatures(self.card, source, heat_of(graph), room_for_features(free, graph))
         if isinstance(view, BlockView):
             self._lies["features_by"] = over.name if made else "host"
