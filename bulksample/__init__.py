@@ -24,6 +24,7 @@ Sample it
 
 Train on it
     train           train a model by any method, on one rank or under mpirun; returns a report
+    predict         scores and embeddings of all vertices, by the model of a checkpoint
 
 Work with the algebra
     LocalAdjacency, Adjacency       the matrix that samplers multiply with
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from .rng import Stream
     from .selection import Selection
     from .sparse import CSR
+    from .training.predict import Prediction
 
 _HOMES = {
     "Adjacency": "adjacency", "BackendUnavailable": "errors", "Batch": "interop.batch", "Block": "minibatch", "CSR": "sparse",
@@ -89,6 +91,7 @@ __all__ = [
     "from_edges",
     "from_pyg",
     "load",
+    "predict",
     "samplers",
     "train",
 ]
@@ -118,6 +121,26 @@ def train(graph: Graph | str | os.PathLike[str], **options: Any) -> dict[str, An
     from .training.loop import train as run
 
     return run(graph, **options)
+
+
+def predict(graph: Graph | str | os.PathLike[str], checkpoint: str | os.PathLike[str]) -> Prediction:
+    """Compute class scores and embeddings of all vertices by exact inference. Needs torch.
+
+    Parameters
+    ----------
+    graph : Graph, or the path of a store
+        With features as wide as those that the model was trained on; labels are not needed.
+    checkpoint : path
+        The ``checkpoint`` folder of a training run, or a folder ``step-...`` in it.
+
+    Returns
+    -------
+    Prediction
+        ``logits``, shape (n, classes), and ``embeddings``, shape (n, hidden), as numpy arrays; see `bulksample.training.predict`.
+    """
+    from .training.predict import predict as run
+
+    return run(graph, checkpoint)
 
 
 def _save(graph: Graph, path: str | os.PathLike[str], overwrite: bool) -> None:

@@ -41,8 +41,8 @@ def test_type_checkers_see_the_names_that_are_imported_lazily():
     tree = ast.parse(Path(bs.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     homes = {alias.name: node.module for node in block.body for alias in node.names if node.module}
-    assert homes == bs._HOMES
-    assert set(bs.__all__) == {*homes, "Graph", "__version__", "backends", "samplers", "train"}
+    assert homes == {**bs._HOMES, "Prediction": "training.predict"}
+    assert set(bs.__all__) == {*bs._HOMES, "Graph", "__version__", "backends", "predict", "samplers", "train"}
 
 
 def test_names_stay_what_they_are_whatever_is_imported():
@@ -104,3 +104,7 @@ def test_training_takes_a_graph_or_a_path(tmp_path):
     json.dumps(report)
     with pytest.raises(bs.UsageError):
         bs.train(graph, epoch=2)
+    report = bs.train(graph, **options, checkpoint=str(tmp_path / "kept"))
+    found = bs.predict(graph, tmp_path / "kept")
+    assert found.accuracies["test_accuracy"] == report["test_accuracy"]
+    assert found.embeddings.shape == (graph.n, 8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from . import compare, config, data, info, partition, plan, report, sample, train
+from . import compare, config, data, info, partition, plan, predict, report, sample, train
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -19,5 +19,6 @@ app.command("partition")(partition.partition)
 app.command("plan")(plan.plan)
 app.command("sample")(sample.sample)
 app.command("train")(train.train)
+app.command("predict")(predict.predict)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)

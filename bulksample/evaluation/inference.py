@@ -76,17 +76,23 @@ class Share(ABC):
         return list(edge_steps(self.indptr, max(1, self.chunk // max(1, width))))
 
 
-@torch.no_grad()
 def infer(model: Gnn, share: Share) -> torch.Tensor:
-    """Logits of the rows of a share, with all neighbours of every vertex: shape (rows, classes); collective."""
+    """Compute the logits of the rows of a share from all their neighbors: shape (rows, classes); collective."""
+    return infer_with_hidden(model, share)[1]
+
+
+@torch.no_grad()
+def infer_with_hidden(model: Gnn, share: Share) -> tuple[torch.Tensor | None, torch.Tensor]:
+    """Compute the rows that enter the last layer, shape (rows, hidden), and the logits; a model of one layer has no such rows."""
     training = model.training
     model.eval()
+    below: torch.Tensor | None = None
     own: torch.Tensor | None = None  # the rows of the layer below; None stands for the features
     for i, module in enumerate(model.layers):
-        own = model.between(i, _layer_rows(cast(Layer, module), share, own))
+        below, own = own, model.between(i, _layer_rows(cast(Layer, module), share, own))
     model.train(training)
     assert own is not None
-    return own
+    return below, own
 
 
 def _layer_rows(layer: Layer, share: Share, own: torch.Tensor | None) -> torch.Tensor:

@@ -1,0 +1,53 @@
+"""`bulksample predict`: write class scores and embeddings of all vertices, by the model of a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import UsageError
+from .output import JsonOption, emit
+
+
+def predict(
+    directory: Annotated[Path, typer.Argument(help="A graph in the store format, with features.")],
+    checkpoint: Annotated[Path, typer.Option(help="The folder of train --checkpoint (its newest is used), or a folder step-... in it.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The .npz file to write: logits and embeddings.")],
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads; all processors of this process unless given.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there already.")] = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Write what a trained model says of every vertex, by exact inference over all neighbors.
+
+    The file holds `logits`, float32 of shape (n, classes), whose softmax is the probability of each class; and `embeddings`, float32
+    of shape (n, hidden), the rows that enter the last layer. Link prediction writes embeddings alone.
+    """
+    if out.exists() and not overwrite:
+        raise UsageError(f"{out} exists already; use another file, or --overwrite")
+    if not out.parent.is_dir():
+        raise UsageError(f"there is no folder {out.parent}; use one that exists")
+    import numpy as np
+
+    from ..training.predict import predict as run
+
+    began = time.perf_counter()
+    found = run(directory, checkpoint, threads)
+    arrays = {name: array for name, array in (("logits", found.logits), ("embeddings", found.embeddings)) if array is not None}
+    made = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        with open(made, "wb") as stream:
+            np.savez(stream, **arrays)
+        made.replace(out)
+    except OSError as error:
+        raise UsageError(f"cannot write {out}: {error.strerror or error}") from error
+    finally:
+        made.unlink(missing_ok=True)
+    emit({
+        "file": str(out), "checkpoint": str(found.path), "step": found.step, "method": found.config.method, "model": found.config.model,
+        "task": found.config.task, **{name: list(array.shape) for name, array in arrays.items()}, **found.accuracies,
+        "seconds": time.perf_counter() - began,
+    }, json_file, f"predict {directory}")  # fmt: skip

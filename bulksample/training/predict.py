@@ -1,0 +1,119 @@
+"""Class scores and embeddings of all vertices, by the model of a checkpoint: what `bulksample predict` writes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+
+from ..config.train import TrainConfig
+from ..data import store
+from ..distributed.comm.threads import SerialComm
+from ..errors import DataError, UsageError
+from ..evaluation.evaluate import accuracies
+from ..evaluation.inference import infer, infer_with_hidden
+from ..graph import Graph
+from ..nn.decoders import LinkModel
+from ..nn.model import Gnn, build
+from ..views.features import Features
+from ..views.whole import WholeShare
+from . import checkpoint
+from .setup import Source, estimates_weighted_means, make_sampler
+
+Floats = NDArray[Any]
+
+
+class Prediction(NamedTuple):
+    """What a model says of every vertex of a graph."""
+
+    logits: Floats | None  # float32, shape (n, classes): softmax of a row gives probabilities; None for link prediction
+    embeddings: Floats | None  # float32, shape (n, hidden): the rows that enter the last layer; None for a model of one layer
+    accuracies: dict[str, float]  # of the splits that the graph has labels for, by name: "test_accuracy"
+    config: TrainConfig  # of the run that wrote the checkpoint
+    step: int  # steps of the optimizer that the run had made
+    path: Path  # the folder that was read
+
+
+def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = None) -> Prediction:
+    """Compute logits and embeddings of all vertices by exact inference, over all neighbors, with the best weights of a checkpoint.
+
+    Parameters
+    ----------
+    graph : Graph, or the path of a store
+        With features as wide as those of the graph that the model was trained on. Labels are not needed.
+    path : path
+        A folder ``step-...`` that training wrote, or the folder of ``--checkpoint``, whose newest one is taken.
+    threads : int, optional
+        Threads of torch, from now on; those that it has unless given.
+
+    Raises
+    ------
+    UsageError
+        If there is no checkpoint, its method holds no model of the whole graph, or the features have another width.
+    DataError
+        If the checkpoint or the store is damaged.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    folder, (tensors, state) = _read(Path(path))
+    config = _config(folder, state)
+    opened = graph if isinstance(graph, Graph) else store.load(graph)
+    opened = opened.with_label(config.label) if config.label and opened.labels is not None else opened
+    best = any(name.startswith("best.") for name in tensors)
+    weights = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith("best." if best else "model.")}
+    features = Features(opened, config.feature_norm, config.feature_storage)
+    share = WholeShare(opened, features, SerialComm(), estimates_weighted_means(make_sampler(config)))
+    model = _model(config, weights, opened, folder)
+    step = int(state["progress"]["steps"])
+    if isinstance(model, LinkModel):
+        return Prediction(None, infer(model.encoder, share).numpy(), {}, config, step, folder)
+    hidden, logits = infer_with_hidden(model, share)
+    scores = {} if opened.labels is None else accuracies(logits, opened.labels, opened.masks, SerialComm())
+    return Prediction(logits.numpy(), None if hidden is None else hidden.numpy(), scores, config, step, folder)
+
+
+def _read(path: Path) -> tuple[Path, checkpoint.Snapshot]:
+    """Return the checkpoint in a folder, or the newest below it."""
+    found = checkpoint.newest(path)
+    if found is not None:
+        return found
+    if damaged := sorted(path.glob("step-*")):
+        return damaged[-1], checkpoint.load(damaged[-1])  # raises
+    if path.is_dir() and not path.name.startswith("step-"):
+        raise UsageError(f"{path} holds no checkpoint; use the folder of train --checkpoint, or a folder step-... in it")
+    return path, checkpoint.load(path)
+
+
+def _config(folder: Path, state: dict[str, Any]) -> TrainConfig:
+    try:
+        config = TrainConfig.of(**state["config"])
+        state["progress"]["steps"]
+    except (UsageError, KeyError, TypeError) as error:
+        raise DataError(f"checkpoint {folder} does not say how its model was made, or was written by another version: {error}") from error
+    if config.method.startswith("retexo"):
+        raise UsageError(f"a checkpoint of {config.method} holds one layer at a time, and {folder} cannot predict; use another method")
+    return config
+
+
+def _model(config: TrainConfig, weights: dict[str, torch.Tensor], graph: Graph, folder: Path) -> Gnn | LinkModel:
+    """Return the model of a configuration with the weights of a checkpoint; the number of classes is that of the weights."""
+    prefix = "encoder." if config.task == "links" else ""
+    last = weights.get(f"{prefix}layers.{config.layers - 1}.bias")
+    if last is None:
+        raise DataError(f"checkpoint {folder} does not hold the {config.layers} layers of its configuration")
+    encoder = build(config, graph.num_features, len(last), 0)
+    model = LinkModel(encoder, config.decoder, config.hidden) if config.task == "links" else encoder
+    for name, made in model.state_dict().items():
+        stored = weights.get(name)
+        if stored is None or stored.shape[1:] != made.shape[1:]:
+            raise DataError(f"checkpoint {folder} does not hold the weights {name} of its configuration")
+        if stored.shape != made.shape:
+            raise UsageError(
+                f"the model of {folder} takes {stored.shape[0]} features of a vertex; graph {graph.name!r} has {graph.num_features}: "
+                f"use a graph with {stored.shape[0]} features"
+            )
+    model.load_state_dict(weights)
+    return model

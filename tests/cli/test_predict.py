@@ -1,0 +1,162 @@
+"""`bulksample predict`: what it writes is what training measured, and what cannot be predicted is refused."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from communities import community_graph
+
+from bulksample.data import store
+from bulksample.data.edge_split import split_edges
+from bulksample.training.checkpoint import load
+from bulksample.training.predict import predict
+
+FLAGS = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "2", "--threads", "1", "--seed", "1"]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run the command line in this process: the exit code, what it printed, and what it said on standard error."""
+
+    def bulksample(*arguments):
+        from bulksample.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["bulksample", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code or 0
+        return code, *capsys.readouterr()
+
+    return bulksample
+
+
+def trained(command, folder, graph=None, *options):
+    """The report of a run whose checkpoints lie in `folder`/kept, on a graph that is stored in `folder`/g."""
+    store.save(graph or community_graph(), folder / "g", overwrite=True)
+    code, out, err = command("train", folder / "g", *FLAGS, *options, "--checkpoint", folder / "kept", "--json", "-")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def predicted(command, folder, *options):
+    """The JSON object of a prediction, and the arrays that it wrote."""
+    arguments = [folder / "g", "--checkpoint", folder / "kept", "-o", folder / "out.npz", "--threads", 1, "--overwrite", *options]
+    code, out, err = command("predict", *arguments, "--json", "-")
+    assert code == 0, err
+    with np.load(folder / "out.npz", allow_pickle=False) as file:
+        return json.loads(out), {name: file[name] for name in file.files}
+
+
+SETTINGS = {
+    **{model: ["--model", model] for model in ("sage", "sage-pool", "gcn", "gat")},
+    "full": ["--method", "full"],
+    "random-tma": ["--method", "random-tma"],
+    "llcg": ["--method", "llcg"],
+    "ladies on weights": ["--sampler", "ladies", "--fanouts", "64,64", "--feature-norm", "l2"],
+    "normalised": ["--batch-norm", "--model", "gcn"],
+    "another label": ["--label", "other"],
+    "one layer": ["--fanouts", "5", "--layers", "1"],
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_accuracy_of_the_scores_is_that_of_the_report(command, tmp_path, setting):
+    graph = community_graph(weighted="weights" in setting, sparse=setting == "gcn")
+    report = trained(command, tmp_path, graph, *SETTINGS[setting])
+    told, arrays = predicted(command, tmp_path)
+    labelled = graph.with_label("other") if setting == "another label" else graph
+    right = arrays["logits"].argmax(1) == labelled.labels
+    for split in ("val", "test"):
+        assert right[labelled.masks[split]].mean() == pytest.approx(report[f"{split}_accuracy"], abs=1e-12)
+        assert told[f"{split}_accuracy"] == pytest.approx(report[f"{split}_accuracy"], abs=1e-12)
+    assert arrays["logits"].shape == (graph.n, labelled.num_classes)
+    if setting == "one layer":
+        assert set(arrays) == {"logits"}
+    else:
+        assert arrays["embeddings"].shape == (graph.n, 8)
+        assert told["embeddings"] == [graph.n, 8]
+    assert (told["method"], told["task"]) == (report["method"], "nodes")
+
+
+def test_logits_are_the_last_layer_of_the_embeddings(command, tmp_path):
+    trained(command, tmp_path, None, "--model", "sage")
+    _, arrays = predicted(command, tmp_path)
+    tensors, _ = load(sorted((tmp_path / "kept").glob("step-*"))[-1])
+    own, mean, bias = (tensors[f"best.layers.1.{name}"].numpy() for name in ("own", "mean", "bias"))
+    graph, h = store.load(tmp_path / "g"), arrays["embeddings"]
+    pattern = graph.adjacency.to_scipy()
+    averaged = (pattern @ h) / np.maximum(graph.adjacency.degrees, 1)[:, None]
+    np.testing.assert_allclose(arrays["logits"], h @ own + averaged @ mean + bias, atol=1e-4)
+
+
+def test_link_prediction_writes_embeddings_alone(command, tmp_path):
+    graph, held_out = split_edges(replace(community_graph(), labels=None, masks={}), 0.1, 0.1, 10, 0)
+    store.save(graph, tmp_path / "g")
+    held_out.save(tmp_path / "g")
+    kept = ["--checkpoint", tmp_path / "kept", "--json", "-"]
+    code, _, err = command("train", tmp_path / "g", *FLAGS, "--task", "links", "--metric", "mrr", *kept)
+    assert code == 0, err
+    told, arrays = predicted(command, tmp_path)
+    assert {name: array.shape for name, array in arrays.items()} == {"embeddings": (graph.n, 8)}
+    assert told["task"] == "links"
+
+
+def test_a_graph_without_labels_is_enough(command, tmp_path):
+    trained(command, tmp_path)
+    _, arrays = predicted(command, tmp_path)
+    bare = replace(community_graph(), labels=None, num_classes=0, masks={}, extra={})
+    found = predict(bare, tmp_path / "kept")
+    np.testing.assert_array_equal(found.logits, arrays["logits"])
+    assert found.accuracies == {}
+    assert found.step == int(found.path.name.removeprefix("step-"))
+
+
+def test_a_single_checkpoint_is_named(command, tmp_path):
+    trained(command, tmp_path)
+    steps = sorted((tmp_path / "kept").glob("step-*"))
+    assert predict(tmp_path / "g", steps[0]).path == steps[0]
+    assert predict(tmp_path / "g", tmp_path / "kept").path == steps[-1]
+
+
+def test_what_cannot_be_predicted_is_refused(command, tmp_path):
+    trained(command, tmp_path)
+    store.save(community_graph(width=5), tmp_path / "narrow")
+    store.save(replace(community_graph(), features=None), tmp_path / "bare")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "there.npz").touch()
+    graph, kept, out = tmp_path / "g", tmp_path / "kept", tmp_path / "new.npz"
+    cases = [
+        ((graph, tmp_path / "nowhere", out), 2, "there is no checkpoint at"),
+        ((graph, tmp_path / "empty", out), 2, "holds no checkpoint; use the folder of train --checkpoint"),
+        ((tmp_path / "narrow", kept, out), 2, "takes 8 features of a vertex; graph 'communities' has 5: use a graph with 8"),
+        ((tmp_path / "bare", kept, out), 2, "no features"),
+        ((graph, kept, tmp_path / "there.npz"), 2, "exists already"),
+        ((graph, kept, tmp_path / "no" / "new.npz"), 2, "there is no folder"),
+        ((tmp_path / "no-graph", kept, out), 65, "there is no such folder"),
+    ]
+    for (store_path, checkpoint, file), expected, message in cases:
+        code, _, err = command("predict", store_path, "--checkpoint", checkpoint, "-o", file)
+        assert (code, message in err) == (expected, True), err
+        assert not out.exists()
+
+
+def test_a_damaged_checkpoint_is_bad_data(command, tmp_path):
+    trained(command, tmp_path)
+    for folder in (tmp_path / "kept").glob("step-*"):
+        (folder / "tensors.safetensors").write_bytes(b"")
+    code, _, err = command("predict", tmp_path / "g", "--checkpoint", tmp_path / "kept", "-o", tmp_path / "new.npz")
+    assert code == 65
+    assert "is damaged" in err
+    shutil.rmtree(tmp_path / "kept")
+
+
+def test_a_checkpoint_of_one_layer_at_a_time_is_refused(command, tmp_path):
+    trained(command, tmp_path, None, "--method", "retexo")
+    code, _, err = command("predict", tmp_path / "g", "--checkpoint", tmp_path / "kept", "-o", tmp_path / "new.npz")
+    assert code == 2
+    assert "one layer at a time" in err
