@@ -74,7 +74,7 @@ class Bench:
     large, skewed : CSR
         A graph like ogbn-products, and an R-MAT graph.
     place : callable
-        The place to train on, by precision; see `bulksample.training.cuda.context`.
+        The place to train on, by precision; see `bulksample.training.cuda.compute`.
     ranks_draw_on : str
         The back end of ranks that are processes of their own.
     rounds : int
@@ -244,7 +244,7 @@ def training(bench: Bench) -> dict[str, Any]:
     graph = Graph(bench.large, 1.0, x, labels, 47, {"train": train}, {}, "like products")
     for precision, settled in (("fp32", False), ("tf32", False), ("bf16", False), ("fp32", True)):
         place = bench.place(precision)
-        place.settled = settled
+        place.synchronous = settled
         config = TrainConfig.of(fanouts=FANOUTS, hidden=sizes.hidden, batch_size=sizes.batch, epochs=3, quiet=True)
         trainer = Trainer(config, graph, place=place)
         trainer.method.evaluate = lambda trainer: {}
@@ -320,9 +320,9 @@ def on_card() -> tuple[Bench, str]:
         return time.perf_counter() - began
 
     def place(precision: str) -> Any:
-        from bulksample.training.cuda.context import CudaComputeContext, open_card
+        from bulksample.training.cuda.compute import CudaComputeContext, open_cuda
 
-        return CudaComputeContext(open_card(), precision)
+        return CudaComputeContext(open_cuda(), precision)
 
     scale, edges = sizes.skewed
     skewed = rmat(scale, edges=edges, seed=1, backend=backends.make()).adjacency

@@ -39,7 +39,7 @@ def train(
         if comm.rank == 0:
             keep(config, asked, config.method, beside(json_file), kept and kept / "config.yaml")
             if comm.size > 1 and not quiet:
-                tell_launch(comm.size, str(trainer.division), trainer.place.told(trainer.tensors))
+                tell_launch(comm.size, str(trainer.division), trainer.place.transport_note(trainer.tensors))
         with tracking:
             report = tracking.finish(trainer.run())
         if comm.rank == 0:

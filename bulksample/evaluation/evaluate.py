@@ -7,36 +7,39 @@ import torch
 
 from ..distributed.comm.base import Comm
 from ..nn.model import Gnn
-from .inference import Share, infer
+from ..views.inference_share import InferenceShare
+from .inference import infer
 from .metrics import ogb_score, score
 
 
-def evaluate(model: Gnn, name: str, share: Share, comm: Comm, metric: str) -> dict[str, float]:
-    """Scores of every split of a graph, on every rank; collective.
+def evaluate(model: Gnn, name: str, share: InferenceShare, comm: Comm, metric: str) -> dict[str, float]:
+    """Score every split of a graph by exact inference, on every rank; collective.
 
     Parameters
     ----------
     name : str
-        Of the graph.
-    share : Share
-        Labels and masks of its rows are looked at; the shares of all ranks are the graph.
+        The name of the graph.
+    share : InferenceShare
+        This rank's rows with their labels and masks; the shares of all ranks are the whole graph.
 
     Returns
     -------
     dict
-        ``{split}_accuracy`` for train, val and test where the graph has them, ``{split}_{metric}`` where the metric is
-        another, and ``{split}_ogb`` for graphs named ogbn-* where OGB's evaluator is installed.
+        ``{split}_accuracy`` for each of train, val and test that the graph has, ``{split}_{metric}`` if the metric is another,
+        and ``{split}_ogb`` for graphs named ogbn-* if OGB's evaluator is installed.
 
     Notes
     -----
     All ranks gather a label, a class and a margin, 24 bytes, for every vertex of a split (kind "activations").
     """
     assert share.labels is not None
-    return judged(infer(model, share), share.labels, share.masks, name, comm, metric)
+    return score_logits(infer(model, share), share.labels, share.masks, name, comm, metric)
 
 
-def judged(logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], name: str, comm: Comm, metric: str) -> dict[str, float]:
-    """Scores of logits that this rank has, shape (rows, classes); collective. See `evaluate`."""
+def score_logits(
+    logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], name: str, comm: Comm, metric: str
+) -> dict[str, float]:
+    """Score the logits of this rank's rows, shape (rows, classes), together with those of the other ranks; see `evaluate`."""
     logits = logits.cpu()
     predicted, own_labels = logits.argmax(1).numpy(), labels
     margin = (logits[:, 1] - logits[:, 0]).numpy() if metric == "rocauc" else np.zeros(len(predicted))
@@ -57,7 +60,7 @@ def judged(logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray
 
 
 def accuracies(logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], comm: Comm) -> dict[str, float]:
-    """The accuracy of every split alone: two counts of each are added over ranks (kind "control"), and nothing is gathered."""
+    """Compute only the accuracy of every split: ranks add two counts for each (kind "control") and gather nothing."""
     right = logits.argmax(1).cpu().numpy() == labels
     counts = np.array([[np.count_nonzero(right[mask]), np.count_nonzero(mask)] for mask in masks.values()], np.int64).reshape(-1, 2)
     comm.allreduce(counts, "control")

@@ -25,7 +25,7 @@ from ..distributed.comm.base import Comm
 from ..distributed.matrix.halo import MessageFormat
 from ..errors import PeerLost, UsageError
 from ..rng import Purpose, counters, philox, tag
-from ..views.full_graph import OwnRows
+from ..views.own_rows import OwnRows
 from ..views.view import View
 from .full import Full
 

@@ -38,7 +38,7 @@ from ..sparse import CSR
 from ..training.batches import BatchSource, Step, WholeGraphSource
 from ..training.method import Method
 from ..views.full_graph import FullGraph
-from ..views.local import LocalRows, LocalView, whole_degrees
+from ..views.local import LocalRows, LocalView, allgather_degrees
 from ..views.partitioned import BlockView
 from ..views.view import View
 from .full import in_single
@@ -145,7 +145,7 @@ def cut_view(whole: BlockView, comm: Comm, how: str, seed: int) -> tuple[LocalVi
     """
     if whole.grid.replication != 1:
         raise UsageError(f"training on parts keeps one block row on each rank; got replication {whole.grid.replication}: 1 would fit")
-    degrees, block = whole_degrees(whole), whole.block
+    degrees, block = allgather_degrees(whole), whole.block
     rows, columns = block.vertices[block.adjacency.row_of_entry()], block.adjacency.indices
     part = part_of_edges(how, seed, rows, columns, degrees, comm.size)
     edges = [np.column_stack([rows[part == rank], columns[part == rank]]) for rank in range(comm.size)]

@@ -23,7 +23,8 @@ from ..errors import UsageError
 from ..nn.model import Gnn
 from ..training.batches import BatchSource, Step, WholeGraphSource
 from ..training.method import Method
-from ..views.full_graph import FullGraph, OwnRows
+from ..views.full_graph import FullGraph
+from ..views.own_rows import OwnRows
 from ..views.partitioned import BlockView
 from ..views.view import View
 

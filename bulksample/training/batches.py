@@ -124,7 +124,7 @@ class MiniBatchSource(BatchSource):
                 last = first + (0 if minibatch is None else len(minibatch.vertices))
                 self._stand(place)
                 yield Step(minibatch, rows if len(window.minibatches) == 1 else rows[first:last])
-                self._view.order.used(minibatch)
+                self._view.stream_sync.after_use(minibatch)
                 first = last
         self._stand(self.loader.state_dict())
 
@@ -142,7 +142,7 @@ class MiniBatchSource(BatchSource):
                 places.append(self.loader.state_dict())
         if taken:
             with self._ledger.phase("fetch"):
-                self._view.order.taken(taken)
+                self._view.stream_sync.before_use(taken)
                 fetching = self._view.features.start(_vertices(taken))
             self._upcoming = Window(taken, places, fetching)
 
@@ -197,7 +197,7 @@ def make_loader(config: TrainConfig, view: View, sampler: Sampler, comm: Comm, a
     loader = loader_of(
         config, view, sampler,
         batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed,
-        rank=comm.rank, ranks=comm.size, memory_budget=config.memory_budget or budget, prefetch=ahead, handed=view.order.handed,
+        rank=comm.rank, ranks=comm.size, memory_budget=config.memory_budget or budget, prefetch=ahead, handed=view.stream_sync.bulk_sampled,
     )  # fmt: skip
     if view.sampling is not None:  # every call is collective then
         loader.bulk_size = min(comm.gather_control(loader.bulk_size))

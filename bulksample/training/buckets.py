@@ -8,7 +8,7 @@ import torch
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.codec import Codec, codec_named
 from ..distributed.matrix.partition import block_bounds
-from .cuda.tensors import Staged, TensorComm
+from .tensor_comm import HostTensorComm, TensorComm
 
 BUCKET = 2**22  # numbers: 16 MiB of float32
 
@@ -25,7 +25,7 @@ def add_over_ranks(tensors: list[torch.Tensor], comm: Comm, kind: str, codec: st
     flat = torch.cat([tensor.detach().reshape(-1).to(tensors[0].device) for tensor in tensors])
     for bucket in flat.split(BUCKET):
         if codec == "fp32":
-            (over or Staged(comm)).allreduce(bucket, kind)
+            (over or HostTensorComm(comm)).allreduce(bucket, kind)
         else:
             there = bucket.cpu()
             _add_rounded(there.numpy(), comm, kind, codec_named(codec))

@@ -29,7 +29,7 @@ def loader_apart(trainer: Trainer, view: View, sampler: Sampler, number: int, **
     """A loader of the examples of a view, by a seed that differs by a number from that of the run."""
     config = trainer.config
     seed, budget = (config.seed + number) % 2**64, config.memory_budget or trainer.place.budget()
-    return loader_of(config, view, sampler, seed=seed, memory_budget=budget, handed=view.order.handed, **options)
+    return loader_of(config, view, sampler, seed=seed, memory_budget=budget, handed=view.stream_sync.bulk_sampled, **options)
 
 
 def shared_steps(seeds: list[int], batch_size: int) -> tuple[int, list[int]]:

@@ -36,7 +36,8 @@ from ..version import __version__
 from ..views.view import View
 from . import checkpoint
 from .batches import NOTHING, Step
-from .cuda.context import ComputeContext, make_compute_context
+from .choose_device import make_compute_context
+from .compute import ComputeContext
 from .environment import environment
 from .observers import Observer
 from .setup import Source, make_sampler, open_view, sizes_of
@@ -111,12 +112,12 @@ class Trainer:
 
     def bring(self, view: View) -> View:
         """A view, brought to where this rank computes; collective where its adjacency is."""
-        return self.place.view(view, self.tensors, self.sampler, self.division.sample > 0)
+        return self.place.move_view(view, self.tensors, self.sampler, self.division.sample > 0)
 
     def set_model(self, model: Model) -> None:
         """Train another model from now on: rank 0's weights for all ranks, ``(p - 1) |theta|`` words (kind "model"), and a fresh Adam."""
         weights_of_rank_0(model, self.comm)
-        model = self.place.model(model)
+        model = self.place.move_model(model)
         self.model, self.best_weights = model, dict[str, torch.Tensor]()
         self.optimizer = torch.optim.Adam(model.parameters(), lr=self.config.lr, weight_decay=self.config.weight_decay)
 

@@ -19,16 +19,17 @@ from ..backends.base import Backend
 from ..config.train import TrainConfig
 from ..distributed.comm.base import Comm
 from ..evaluation.evaluate import evaluate
-from ..nn.decoders import LinkModel, evaluate_links
+from ..evaluation.links import evaluate_links
+from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, Model, build
 from ..views.view import View, as_index
 from .batches import BatchSource, MiniBatchSource, Step, make_loader
 from .buckets import add_over_ranks
-from .cuda.tensors import TensorComm
 from .link_loss import held_out, link_loss
+from .tensor_comm import TensorComm
 
 if TYPE_CHECKING:
-    from .cuda.context import ComputeContext
+    from .compute import ComputeContext
     from .loop import Trainer
     from .setup import Source
 

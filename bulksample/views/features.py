@@ -1,25 +1,21 @@
-"""Input features by vertex: dense or sparse, normalised, whole on this rank or in block rows over many.
+"""Input features by vertex: dense or sparse, normalized, from this rank's memory.
 
-    X_batch = Q D X        Q selects the vertices of a minibatch, D scales each row to unit norm
+    X_batch = Q D X        Q selects the vertices of a mini-batch, D scales each row to unit norm
 
-Sparse features stay sparse; the first layer multiplies with them. A fetch is begun with `start` and ended with `wait`,
-so that rows which travel do so while something else is computed.
+Sparse features stay sparse; the first layer multiplies with them. `start` begins a fetch and `wait` ends it, so that rows travel
+while the rank computes. `views.remote_features` fetches features that other ranks hold.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from ..distributed.comm.base import Comm
 from ..distributed.matrix.codec import CODECS
-from ..distributed.matrix.feature_exchange import RowExchange
-from ..distributed.matrix.layout import Layout
-from ..distributed.matrix.sparse_feature_exchange import SparseRowExchange
 from ..errors import UsageError
 from ..graph import Graph
 from ..nn.aggregate import SparseRows
@@ -27,41 +23,48 @@ from ..nn.gather import RowPool, gather_rows
 from ..sparse import CSR
 
 NORMS = ("none", "l1", "l2")
-_CHUNK = 2**24  # numbers looked at together, where features may be larger than memory
+_CHUNK_NUMBERS = 2**24  # read at once, since features may be larger than memory
 
 
 class Fetching(Protocol):
-    """Rows on their way."""
+    """A fetch under way."""
 
     def wait(self) -> torch.Tensor | SparseRows:
-        """The rows in the order asked for: float32, shape (N, f); sparse where the features are."""
+        """Return the rows in the requested order: float32, shape (N, f); sparse if the features are."""
 
 
 class FeatureSource(ABC):
-    """Where the features of vertices come from."""
+    """Fetches the features of vertices.
+
+    Attributes
+    ----------
+    width : int
+        f, the number of features.
+    is_sparse : bool
+    """
 
     width: int
     is_sparse: bool
 
     @abstractmethod
     def start(self, vertices: np.ndarray) -> Fetching:
-        """Begin to fetch the rows of some vertices, int32, shape (N,); collective where rows are spread over ranks."""
+        """Start to fetch the rows of vertices, int32, shape (N,); collective if rows are spread over ranks."""
 
     @abstractmethod
     def nbytes(self) -> int:
-        """What this rank holds of them."""
+        """Return the bytes of features that this rank holds."""
 
     def fetch(self, vertices: np.ndarray) -> torch.Tensor | SparseRows:
-        """`start` and `wait` in one."""
+        """Start a fetch and wait for it."""
         return self.start(vertices).wait()
 
     def now(self, vertices: np.ndarray) -> torch.Tensor | SparseRows:
-        """`fetch` for whoever computes with the rows at once."""
+        """Fetch rows that the caller computes with at once."""
         return self.fetch(vertices)
 
 
 class Features(FeatureSource):
-    """The features of a graph that lies whole on this rank, in memory or mapped from a file; scaled as they are fetched.
+    """The features of a graph that this rank holds whole, in memory or mapped from a file. Rows are scaled as they are fetched.
 
     Parameters
     ----------
@@ -69,16 +72,16 @@ class Features(FeatureSource):
     norm : {"none", "l1", "l2"}
         Divide each row by its l1 or l2 norm; rows of zeros stay.
     storage : {"given", "fp16", "bf16"}
-        As what dense features are held: half of the memory and of what a gather reads.
+        Storage dtype of dense features. Half precision halves the memory and the bytes that a gather reads.
     threads : int
-        0 gathers when the rows are waited for, on as many threads as torch has; otherwise on so many threads of its own, meanwhile.
+        0 gathers in `wait`, with as many threads as torch has. Otherwise this many extra threads gather in the background.
 
     Raises
     ------
     UsageError
         If the graph has no features, or the norm is unknown.
     DataError
-        If a feature does not fit the storage.
+        If a feature is too large for the storage dtype.
     """
 
     def __init__(self, graph: Graph, norm: str = "none", storage: str = "given", threads: int = 0) -> None:
@@ -92,18 +95,17 @@ class Features(FeatureSource):
 
     def start(self, vertices: np.ndarray) -> Fetching:
         if self._thread is None or isinstance(self._x, CSR):
-            return _AtHand(self, vertices)
-        return _Ahead(self._thread.submit(self._fetch_dense, vertices, self._threads))
+            return _LazyFetch(self, vertices)
+        return _BackgroundFetch(self._thread.submit(self._fetch_dense, vertices, self._threads))
 
     def nbytes(self) -> int:
-        return _nbytes(self._x)
+        return feature_bytes(self._x)
 
     def stored(self) -> tuple[np.ndarray | CSR, np.ndarray | None]:
-        """The features as they are held, and what each row is multiplied by."""
+        """Return the features in their storage dtype, and the factor of each row."""
         return self._x, self._scale
 
     def now(self, vertices: np.ndarray) -> torch.Tensor | SparseRows:
-        """The rows of some vertices, in their order."""
         return self._fetch_sparse(vertices) if isinstance(self._x, CSR) else self._fetch_dense(vertices, torch.get_num_threads())
 
     def _fetch_dense(self, vertices: np.ndarray, threads: int) -> torch.Tensor:
@@ -119,8 +121,8 @@ class Features(FeatureSource):
         return SparseRows(rows.indptr, rows.indices, values, self.width)
 
 
-class _AtHand:
-    """Rows that need no fetching: gathered when they are waited for."""
+class _LazyFetch:
+    """A fetch that gathers its rows in `wait`."""
 
     def __init__(self, features: Features, vertices: np.ndarray) -> None:
         self._features, self._vertices = features, vertices
@@ -129,8 +131,8 @@ class _AtHand:
         return self._features.now(self._vertices)
 
 
-class _Ahead:
-    """Rows that another thread gathers."""
+class _BackgroundFetch:
+    """A fetch whose rows another thread gathers."""
 
     def __init__(self, gathered: Future[torch.Tensor]) -> None:
         self._gathered = gathered
@@ -139,81 +141,22 @@ class _Ahead:
         return self._gathered.result()
 
 
-class ExchangedFeatures(FeatureSource):
-    """Features in block rows over a process column; every fetch is collective in it.
-
-    Parameters
-    ----------
-    column : Comm
-    layout : Layout
-    block : float32 or float16 of shape (m, f), or a float32 CSR of that shape
-        The rows of the vertices of this rank's block row.
-    norm, codec, cache_bytes, heat
-        See `Features` and `RowExchange`. Sparse rows travel as they are: no codec, no cache.
-
-    Raises
-    ------
-    UsageError
-        If a codec or a cache is asked for with sparse features.
-    """
-
-    def __init__(
-        self, column: Comm, layout: Layout, block: np.ndarray | CSR, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0,
-        access_count: np.ndarray | None = None,
-    ) -> None:  # fmt: skip
-        self.width, self.is_sparse, self.layout = int(block.shape[1]), isinstance(block, CSR), layout
-        self.block = normalised(block, norm)
-        self.exchange: RowExchange | SparseRowExchange
-        if isinstance(self.block, CSR):
-            if codec != "fp32" or cache_bytes:
-                raise UsageError("the features are sparse; they travel as they are, so feature_codec fp32 and cache_bytes 0 would fit")
-            self.exchange = SparseRowExchange(column, layout.bounds, self.block)
-        else:
-            self.exchange = RowExchange(
-                column, layout.bounds, self.block, codec, cache_bytes, access_count, names=layout.members(column.rank)
-            )
-
-    def start(self, vertices: np.ndarray) -> _Travelling:
-        return _Travelling(self.exchange.start(self.layout.places(vertices)))
-
-    def nbytes(self) -> int:
-        cached = self.exchange.cache.rows.nbytes if isinstance(self.exchange, RowExchange) else 0
-        return _nbytes(self.block) + cached
-
-
-class _Travelling:
-    """Rows that an exchange brings."""
-
-    def __init__(self, fetch: Any) -> None:
-        self._fetch = fetch
-
-    def wait(self) -> torch.Tensor | SparseRows:
-        return as_input(self._fetch.wait())
-
-
-def as_input(rows: np.ndarray | CSR) -> torch.Tensor | SparseRows:
-    """Rows as the first layer takes them."""
-    if isinstance(rows, CSR):
-        return SparseRows(rows.indptr, rows.indices, rows.entries(), rows.shape[1])
-    own = rows if rows.dtype == np.float32 and rows.flags.writeable else np.array(rows, np.float32)  # torch takes what may be written
-    return torch.from_numpy(own)
-
-
-def _nbytes(x: np.ndarray | CSR) -> int:
+def feature_bytes(x: np.ndarray | CSR) -> int:
+    """Return the bytes of dense or sparse features."""
     return x.nbytes() if isinstance(x, CSR) else x.nbytes
 
 
 def checked_features(x: np.ndarray | CSR | None, norm: str, name: str) -> np.ndarray | CSR:
-    """The features of a graph; raises `UsageError` where there are none, or the norm is unknown."""
+    """Return the features of a graph; raise `UsageError` if it has none, or the norm is unknown."""
     if x is None:
-        raise UsageError(f"graph {name!r} has no features; training needs some")
+        raise UsageError(f"training needs features, and graph {name!r} has no features; import them with the graph")
     if norm not in NORMS:
-        raise UsageError(f"there is no feature norm {norm!r}; {', '.join(NORMS)} would fit")
+        raise UsageError(f"there is no feature norm {norm!r}; use one of {', '.join(NORMS)}")
     return x
 
 
-def normalised(x: np.ndarray | CSR, norm: str) -> np.ndarray | CSR:
-    """Rows over their norms."""
+def normalized(x: np.ndarray | CSR, norm: str) -> np.ndarray | CSR:
+    """Divide each row by its norm."""
     if norm == "none":
         return x
     scale = _inverse_norms(x, norm)
@@ -223,13 +166,13 @@ def normalised(x: np.ndarray | CSR, norm: str) -> np.ndarray | CSR:
 
 
 def _inverse_norms(x: np.ndarray | CSR, norm: str) -> np.ndarray:
-    """One over the norm of each row, 1 where the row is zero: float32, shape (n,)."""
+    """Compute one over the norm of each row, 1 where the row is zero: float32, shape (n,)."""
     power = {"l1": np.abs, "l2": np.square}[norm]
     if isinstance(x, CSR):
         assert x.values is not None
         totals = np.bincount(x.row_of_entry(), power(x.values.astype(np.float64)), minlength=x.shape[0])
     else:
-        step = max(1, _CHUNK // max(1, x.shape[1]))
+        step = max(1, _CHUNK_NUMBERS // max(1, x.shape[1]))
         parts = [power(x[first : first + step].astype(np.float64)).sum(1) for first in range(0, len(x), step)]
         totals = np.concatenate([np.empty(0), *parts])
     norms = np.sqrt(totals) if norm == "l2" else totals

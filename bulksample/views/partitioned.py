@@ -1,7 +1,7 @@
-"""A graph in block rows over a process grid: no rank holds more of A and of H than c n / p rows.
+"""A graph in block rows over a process grid: each rank holds c n / p rows of A and of the features.
 
-What is replicated besides: the seeds and their classes (12 bytes each) and, for models that ask for them, the degrees of
-all vertices (4 n bytes).
+Every rank also holds the seeds with their classes (12 bytes each) and, if the model uses them, the degrees of all vertices
+(4 n bytes).
 """
 
 from __future__ import annotations
@@ -14,41 +14,43 @@ from ..distributed.matrix.feature_exchange import RowExchange
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.open_graph import OpenBlock
 from ..errors import UsageError
-from ..evaluation.inference import Around, Share, compact, even_work
 from ..minibatch import Block
 from ..nn.layers import Input
 from ..sparse import CSR
-from .features import ExchangedFeatures, as_input, checked_features
+from .features import checked_features
+from .inference_share import InferenceShare, Neighborhood, compact, even_work
+from .remote_features import RemoteFeatures, as_input
 from .view import View, mean_weights
 
 
 class BlockView(View):
-    """A graph of which this rank holds a block row.
+    """A view of one block row of a graph.
 
     Parameters
     ----------
     opened : OpenBlock
-        With features and labels, on a grid of its own: sampling communicates over it, on a thread of its own.
+        With features and labels, on a grid of its own: sampling uses its communicators from another thread.
     grid : ProcessGrid
-        Another one of the same shape, for features and inference.
+        Another grid of the same shape, for features and inference.
     split, norm, weighted
-        As of `WholeView`.
-    codec, cache_bytes, heat
-        How features travel, and which are kept on every rank; see `RowExchange`.
+        See `WholeView`.
+    codec, cache_bytes, access_count
+        The encoding of features on their way, and the cache of frequent rows; see `RowExchange`.
     degrees : bool
-        Whether the model asks for the degrees of all vertices.
+        True if the model uses the degrees of all vertices.
 
     Attributes
     ----------
-    grid, layout, block
-        As they were given, or opened.
+    grid : ProcessGrid
+    layout : Layout
+    block : GraphBlock
     weights : float32, shape (entries of the block,), optional
-        Of a weighted mean.
+        The weights of a weighted mean.
 
     Notes
     -----
-    Collective. Bytes to each other member of the process column: 12 per seed, 4 per own row where degrees are asked for
-    (kind "topology"); what a cache costs is said by `RowExchange`.
+    Collective. Each rank sends every other member of the process column 12 bytes per seed, and 4 per own row if the model uses
+    degrees (kind "topology"). `RowExchange` states the cost of a cache.
     """
 
     def __init__(
@@ -58,13 +60,13 @@ class BlockView(View):
         block, layout = opened.block, opened.layout
         x = checked_features(block.features, norm, block.name)
         if block.labels is None:
-            raise UsageError(f"graph {block.name!r} has no labels to train on")
+            raise UsageError(f"training needs labels, and graph {block.name!r} has no labels to train on; import them with the graph")
         self.fingerprint, self.sampling = fingerprint, opened.grid.comm
         self.grid, self.layout, self.block = grid, layout, block
         self.name, self.num_features, self.num_classes = block.name, int(x.shape[1]), block.num_classes
         self.adjacency = opened.adjacency(backend)
         self.seeds, self.classes = opened.seeds(split), opened.classes(split)
-        self.features = ExchangedFeatures(grid.column_comm, layout, x, norm, codec, cache_bytes, access_count)
+        self.features = RemoteFeatures(grid.column_comm, layout, x, norm, codec, cache_bytes, access_count)
         own_degrees, self.weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
         self.all_degrees = None
         if degrees:
@@ -77,11 +79,14 @@ class BlockView(View):
         }
 
 
-class BlockShare(Share):
-    """The c members of a process row share the rows of their block; what is sent is fetched by whoever aggregates it."""
+class BlockShare(InferenceShare):
+    """A share of a block row, which the c members of the process row divide. Ranks fetch sent rows from their owners.
+
+    Rows are numbered by `Layout.places`, which puts the rows of a block next to each other.
+    """
 
     def __init__(
-        self, opened: OpenBlock, grid: ProcessGrid, features: ExchangedFeatures, degrees: np.ndarray, weights: np.ndarray | None
+        self, opened: OpenBlock, grid: ProcessGrid, features: RemoteFeatures, degrees: np.ndarray, weights: np.ndarray | None
     ) -> None:
         block, self._layout, self._grid = opened.block, opened.layout, grid
         self.bounds = even_work(block.adjacency.indptr, grid.replication)
@@ -93,30 +98,30 @@ class BlockShare(Share):
         self.degrees = torch.from_numpy(degrees[own])
         self.labels = None if block.labels is None else block.labels[own]
         self.masks = {split: mask[own] for split, mask in block.masks.items()}
-        self._first = int(self._layout.bounds[grid.row]) + own.start  # the place of the share's first row
+        self._first = int(self._layout.bounds[grid.row]) + own.start
 
     def features(self, first: int, last: int) -> Input:
         return as_input(_consecutive(self._block_features, self._own.start + first, self._own.start + last))
 
-    def spread(self, sent: torch.Tensor) -> Around:
-        """The block's rows are gathered in the process row; rows of other blocks are fetched in the process column."""
+    def distribute(self, sent: torch.Tensor) -> Neighborhood:
+        """Gather the block's rows in the process row; `Neighborhood` fetches rows of other blocks in the process column."""
         grid, rows = self._grid, sent.contiguous().cpu().numpy()
         if grid.replication > 1:
             rows = grid.row_comm.allgather_rows(rows, np.diff(self.bounds), "activations")
         exchange = RowExchange(grid.column_comm, self._layout.bounds, rows, kind="activations")
 
-        def around(a: int, b: int) -> tuple[Block, torch.Tensor, slice]:
+        def neighborhood(a: int, b: int) -> tuple[Block, torch.Tensor, slice]:
             entries = slice(self.indptr[a], self.indptr[b])
             sources = self._layout.places(self._indices[entries])
             weights = None if self._weights is None else self._weights[entries]
             own = np.arange(self._first + a, self._first + b)
-            block, places, where = compact(self.indptr[a : b + 1] - self.indptr[a], sources, weights, own)
-            return block, torch.from_numpy(exchange.fetch(places)), where
+            block, source_rows, own_slice = compact(self.indptr[a : b + 1] - self.indptr[a], sources, weights, own)
+            return block, torch.from_numpy(exchange.fetch(source_rows)), own_slice
 
-        return around
+        return neighborhood
 
     def steps(self, width: int) -> list[tuple[int, int]]:
-        """As many on every member of the process column; the last may be of no rows."""
+        """Cut the share into as many ranges as every other member of the process column; the last ones may be empty."""
         own = super().steps(width)
         most = max(self._grid.column_comm.gather_control(len(own)))
         return own + [(self.rows, self.rows)] * (most - len(own))

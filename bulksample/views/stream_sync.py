@@ -1,4 +1,4 @@
-"""What those who make minibatches and those who use them tell each other; on a host nothing."""
+"""Synchronization between the sampler and the training step; does nothing on a CPU."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ..minibatch import MiniBatch
 
 
 class StreamSync:
-    """Between those who make minibatches and those who use them. On a host nothing has to be said."""
+    """Orders the sampler's work and the training step's work on shared memory. On a CPU nothing needs ordering."""
 
-    def handed(self, bulk: list[MiniBatch]) -> list[MiniBatch]:
-        """A bulk as it is handed over, by the thread that sampled it."""
+    def bulk_sampled(self, bulk: list[MiniBatch]) -> list[MiniBatch]:
+        """Return the bulk that the loader hands out; called on the thread that sampled it."""
         return bulk
 
-    def taken(self, minibatches: Sequence[MiniBatch | None]) -> None:
-        """They are going to be used from now on."""
+    def before_use(self, minibatches: Sequence[MiniBatch | None]) -> None:
+        """Make later fetches and steps wait until these mini-batches are complete."""
 
-    def used(self, minibatch: MiniBatch | None) -> None:
-        """All that uses it has been started, and nothing more will."""
+    def after_use(self, minibatch: MiniBatch | None) -> None:
+        """Note that every operation on this mini-batch has been started."""

@@ -1,7 +1,7 @@
-"""What a rank sees of a graph, and everything that training asks of it.
+"""A graph as one rank sees it, with everything that training needs from it.
 
-`WholeView` is a graph that lies whole on every rank, `BlockView` one that lies in block rows. The loop, the methods and
-the evaluation cannot tell which.
+`WholeView` has the whole graph on every rank, `BlockView` a block of its rows, `LocalView` a part that its rank trains on alone.
+The loop, the methods and the evaluation cannot tell which.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import torch
 
 from ..adjacency import Adjacency
 from ..distributed.comm.base import Comm
-from ..evaluation.inference import Share
 from ..minibatch import Block
 from .features import FeatureSource
+from .inference_share import InferenceShare
 from .stream_sync import StreamSync
 
 
@@ -28,26 +28,25 @@ class View(ABC):
     name : str
     num_features, num_classes : int
     fingerprint : str
-        Tells one graph from another; alike on every rank, however the graph lies.
+        Identifies the graph; the same on every rank, for every placement.
     adjacency : Adjacency
-        What samplers see.
+        The matrix that samplers draw from.
     seeds : int32, shape (m,)
-        The vertices to train on, ascending, alike on every rank.
+        The vertices to train on, ascending, the same on every rank.
     classes : int64, shape (m,)
-        Of the seeds; -1 where there is none.
+        The class of each seed; -1 if it has none.
     features : FeatureSource
-    share : Share
-        What exact inference sees.
+    share : InferenceShare
+        The rows that this rank computes in exact inference.
     memory : dict of str to int
-        Bytes that this rank holds of the ``adjacency``, of the ``features``, and of what is replicated besides.
-    order : Order
-        What those who make minibatches and those who use them have to tell each other.
+        Bytes that this rank holds: of the ``adjacency``, of the ``features``, and ``replicated`` ones.
+    stream_sync : StreamSync
     where : torch.device
-        Where `degrees` and features are.
-    bring : callable, optional
-        What brings a block there, if that is not the host.
+        The device of `degrees` and of fetched features.
+    block_mover : callable, optional
+        Copies a block to that device; None on a CPU.
     sampling : Comm, optional
-        What the adjacency communicates over, apart from everything else, since sampling runs on a thread of its own.
+        The communicator of the adjacency. Sampling runs on a thread of its own, so nothing else uses it.
     """
 
     name: str
@@ -58,26 +57,26 @@ class View(ABC):
     seeds: np.ndarray
     classes: np.ndarray
     features: FeatureSource
-    share: Share
+    share: InferenceShare
     memory: dict[str, int]
     sampling: Comm | None = None
     all_degrees: torch.Tensor | None
-    order: StreamSync = StreamSync()
+    stream_sync: StreamSync = StreamSync()
     where = torch.device("cpu")
-    bring: Callable[[Block], Block] | None = None
+    block_mover: Callable[[Block], Block] | None = None
 
-    def placed(self, block: Block) -> Block:
-        """A block, where `degrees` and features are."""
-        return block if self.bring is None else self.bring(block)
+    def on_device(self, block: Block) -> Block:
+        """Return the block on the device of this view."""
+        return block if self.block_mover is None else self.block_mover(block)
 
     def degrees(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
-        """(Weighted) degrees in the whole graph: float32; zeros for a model that does not ask for them."""
+        """Return (weighted) degrees in the whole graph: float32; zeros if the model does not use degrees."""
         if self.all_degrees is None:
             return torch.zeros(len(vertices), device=self.where)
         return self.all_degrees[as_index(vertices)]
 
     def truth(self, seeds: np.ndarray) -> np.ndarray:
-        """The class of some of the seeds: int64; -1 for a vertex that is none, or has none."""
+        """Return the class of each vertex: int64; -1 for a vertex that is no seed of this view, or has no class."""
         if not len(self.seeds):
             return np.full(len(seeds), -1, np.int64)
         at = np.minimum(np.searchsorted(self.seeds, seeds), len(self.seeds) - 1)
@@ -85,17 +84,17 @@ class View(ABC):
 
 
 def as_index(numbers: np.ndarray | torch.Tensor) -> torch.Tensor:
-    """Numbers by which a tensor is indexed: int64, where they are."""
+    """Convert numbers to an int64 tensor for indexing; a tensor stays on its device."""
     return numbers.long() if isinstance(numbers, torch.Tensor) else torch.from_numpy(numbers.astype(np.int64))
 
 
 def mean_weights(indptr: np.ndarray, values: np.ndarray | None, unit: float, weighted: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """Degrees of rows, and the weights of their entries in a mean.
+    """Compute the degrees of rows, and the weights of their entries in a mean.
 
     Returns
     -------
     degrees : float32, shape (rows,)
-        Weighted where the means are.
+        Sums of edge weights if `weighted` and the graph has weights, else numbers of edges.
     weights : float32, shape (entries,), optional
         They add up to one in each row; None stands for the plain mean.
     """

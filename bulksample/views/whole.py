@@ -1,4 +1,4 @@
-"""A graph that lies whole on every rank: sampling and features need no communication."""
+"""A graph that every rank holds whole: sampling and features need no communication."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import torch
 from ..adjacency import LocalAdjacency
 from ..backends.base import Backend
 from ..distributed.comm.base import Comm
-from ..evaluation.inference import Around, Share, compact, even_work
 from ..graph import Graph
 from ..minibatch import Block
 from ..nn.layers import Input, Layer
 from ..sparse import CSR
 from .features import Features, FeatureSource
+from .inference_share import InferenceShare, Neighborhood, compact, even_work
 from .view import View, as_index, mean_weights
 
 
 class WholeView(View):
-    """A graph that this rank holds whole.
+    """A view of the whole graph.
 
     Parameters
     ----------
     graph : Graph
         With features and labels.
     comm : Comm
-        Ranks share the rows in exact inference.
+        The ranks that divide the rows in exact inference.
     split : str, optional
-        What is trained on; the training vertices where there are some, else all, unless given.
+        The vertices to train on. By default the training split, or all vertices of a graph without splits.
     weighted : bool
-        Make every mean a weighted one, for graphs with edge weights.
+        Weight every mean by the edge weights.
     storage, gathering
         `storage` and `threads` of `Features`.
     """
@@ -54,8 +54,8 @@ class WholeView(View):
         }
 
 
-class WholeShare(Share):
-    """An even share of the rows of a graph that every rank holds whole; what is sent is all-gathered, n rows on every rank."""
+class WholeShare(InferenceShare):
+    """An even share of the rows of a graph that every rank holds whole. Sent rows are all-gathered: n rows on every rank."""
 
     def __init__(self, graph: Graph, features: Features, comm: Comm, weighted: bool = False) -> None:
         self._matrix: CSR = graph.adjacency
@@ -72,32 +72,32 @@ class WholeShare(Share):
         self.masks = {split: mask[own] for split, mask in graph.masks.items()}
 
     def compute_on(self, features: FeatureSource, all_degrees: torch.Tensor) -> None:
-        """Take features and degrees from where the rows are computed from now on."""
+        """Take features and degrees from another device from now on."""
         self._features, self.all_degrees = features, all_degrees
         self.degrees = all_degrees[self.first : self.first + self.rows]
 
     def features(self, first: int, last: int) -> Input:
         return self._features.now(np.arange(self.first + first, self.first + last))
 
-    def spread(self, sent: torch.Tensor) -> Around:
+    def distribute(self, sent: torch.Tensor) -> Neighborhood:
         rows = sent
         if self._comm.size > 1:
             rows = torch.from_numpy(self._comm.allgather_rows(sent.contiguous().cpu().numpy(), np.diff(self.bounds), "activations"))
         return lambda a, b: (self._block(a, b), rows, slice(self.first + a, self.first + b))
 
-    def spread_features(self, layer: Layer) -> Around:
-        """Nothing travels: every chunk of rows fetches the features that its edges name."""
+    def distribute_features(self, layer: Layer) -> Neighborhood:
+        """Send nothing: each range of rows fetches the features of its own neighbors."""
 
-        def around(a: int, b: int) -> tuple[Block, torch.Tensor, slice]:
-            named = self._block(a, b)
+        def neighborhood(a: int, b: int) -> tuple[Block, torch.Tensor, slice]:
+            rows = self._block(a, b)
             own = np.arange(self.first + a, self.first + b)
-            block, vertices, place = compact(named.indptr, named.indices, named.weights, own)
-            return block, layer.send(self._features.now(vertices), self.all_degrees[as_index(vertices)], False), place
+            block, vertices, own_slice = compact(rows.indptr, rows.indices, rows.weights, own)
+            return block, layer.send(self._features.now(vertices), self.all_degrees[as_index(vertices)], False), own_slice
 
-        return around
+        return neighborhood
 
     def _block(self, a: int, b: int) -> Block:
-        """Rows of the share whose sources are all vertices; the arrays of entries are shared."""
+        """Return rows of the share as a block whose sources are all vertices; its arrays are views."""
         entries = slice(self.indptr[a], self.indptr[b])
         weights = None if self._weights is None else self._weights[entries]
         return Block(self.indptr[a : b + 1] - self.indptr[a], self._matrix.indices[entries], weights, self.n)

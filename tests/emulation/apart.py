@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from bulksample.nn.model import Model
-from bulksample.training.cuda.context import CudaComputeContext
+from bulksample.training.cuda.compute import CudaComputeContext
 from bulksample.training.cuda.cuda_context import CudaContext
-from bulksample.training.cuda.streams import Stages
+from bulksample.training.cuda.streams import DeviceStreams
 
 from .host import emulated
 
@@ -95,7 +95,7 @@ class ApartCard(CudaContext):
     """A card with such tensors."""
 
     def __init__(self, **options):
-        super().__init__(emulated(**options), WHERE, Stages(ApartStage(), ApartStage(), ApartStage()))
+        super().__init__(emulated(**options), WHERE, DeviceStreams(ApartStage(), ApartStage(), ApartStage()))
 
     def tensor(self, array):
         return Apart(super().tensor(array))
@@ -116,14 +116,14 @@ class ApartPlace(CudaComputeContext):
     def __init__(self, **options):
         super().__init__(ApartCard(**options))
 
-    def model(self, model):
+    def move_model(self, model):
         """The same parameters, as on a card, now there; and one generator for all."""
         there = torch.Generator()
         for module in model.modules():
             if isinstance(module, Model):
                 module.generator = there
-            module._buffers |= {name: self.card.put(buffer) for name, buffer in module._buffers.items()}
+            module._buffers |= {name: self.cuda.put(buffer) for name, buffer in module._buffers.items()}
         for parameter in model.parameters():
             if not isinstance(parameter, Apart):
-                torch.utils.swap_tensors(parameter, torch.nn.Parameter(self.card.put(parameter.detach())))
+                torch.utils.swap_tensors(parameter, torch.nn.Parameter(self.cuda.put(parameter.detach())))
         return model

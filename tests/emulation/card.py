@@ -4,10 +4,10 @@ from contextlib import nullcontext
 
 import torch
 
-from bulksample.training.cuda.context import CudaComputeContext
+from bulksample.training.cuda.compute import CudaComputeContext
 from bulksample.training.cuda.cuda_context import CudaContext
-from bulksample.training.cuda.streams import Stages
-from bulksample.training.cuda.tensors import Grouped
+from bulksample.training.cuda.device_comms import GroupTensorComm
+from bulksample.training.cuda.streams import DeviceStreams
 
 from .host import emulated
 
@@ -33,7 +33,7 @@ class NotedStage:
 def emulated_card(notes=None, **options):
     """A `CudaContext` on the host; options are those of `emulated`."""
     notes = [] if notes is None else notes
-    return CudaContext(emulated(**options), torch.device("cpu"), Stages(*(NotedStage(name, notes) for name in Stages._fields)))
+    return CudaContext(emulated(**options), torch.device("cpu"), DeviceStreams(*(NotedStage(n, notes) for n in DeviceStreams._fields)))
 
 
 def emulated_place(precision="fp32", notes=None, **options):
@@ -45,7 +45,7 @@ class Reaching(CudaComputeContext):
     """A device that reaches those of other ranks, as over NCCL; gloo stands for it."""
 
     def tensors(self, comm):
-        return Grouped(comm, "gloo")
+        return GroupTensorComm(comm, "gloo")
 
 
 def reaching_place(**options):

@@ -7,11 +7,11 @@ from communities import community_graph
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.distributed.comm.threads import SerialComm, on_threads
-from bulksample.evaluation import inference as module
 from bulksample.evaluation.evaluate import evaluate
-from bulksample.evaluation.inference import even_work, infer
+from bulksample.evaluation.inference import infer
 from bulksample.nn.model import Gnn
 from bulksample.views.features import Features
+from bulksample.views.inference_share import InferenceShare, even_work
 from bulksample.views.whole import WholeShare
 
 
@@ -69,7 +69,7 @@ def test_ranks_and_chunks_do_not_change_it(p, name, hidden, monkeypatch):
     graph = community_graph(n=80)
     model = model_for(graph, name, hidden=hidden)
     expected = infer(model, share_of(graph))
-    monkeypatch.setattr(module, "CHUNK_NUMBERS", 64)
+    monkeypatch.setattr(InferenceShare, "chunk_numbers", 64)
 
     def body(comm):
         share = share_of(graph, comm)

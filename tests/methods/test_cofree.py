@@ -223,7 +223,7 @@ def test_ranks_without_seeds_edges_or_vertices_take_part(tmp_path):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"graph": "replicated"}, "needs a graph that is partitioned"),
-    ({"replication": 2}, "1 would fit"),
+    ({"replication": 2}, "use 1"),
     ({"sampler_options": {"weighted": True}}, "plain means would fit"), ({"sampler": "ladies", "fanouts": (9, 9)}, "plain means would fit"),
     ({"method": "full", "drop_edge": 0.5}, "drop_edge is of the method 'cofree'"),
 ])  # fmt: skip

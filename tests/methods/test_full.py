@@ -20,7 +20,8 @@ from bulksample.distributed.matrix.open_graph import Placement, open_block
 from bulksample.methods import make
 from bulksample.nn.model import Gnn
 from bulksample.training.loop import Trainer
-from bulksample.views.full_graph import FullGraph, OwnRows
+from bulksample.views.full_graph import FullGraph
+from bulksample.views.own_rows import OwnRows
 from bulksample.views.partitioned import BlockView
 
 LONG = partial(pytest.param, marks=pytest.mark.long)
@@ -151,7 +152,7 @@ def test_ranks_without_rows_or_training_vertices_take_part(tmp_path):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"graph": "replicated"}, "needs a graph that is partitioned"), ({"replication": 2}, "1 would fit"),
+    ({"graph": "replicated"}, "needs a graph that is partitioned"), ({"replication": 2}, "use 1"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
     def rank(comm):

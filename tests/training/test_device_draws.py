@@ -6,7 +6,7 @@ from communities import community_graph
 from emulation.fake_cupy import installed
 from emulation.host import compiler
 
-from bulksample.training.cuda.context import drawing
+from bulksample.training.compute import sampling_backend
 from bulksample.training.loop import train
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -28,6 +28,6 @@ def test_sampling_and_torch_share_a_pool(monkeypatch):
     taken = []
     monkeypatch.setattr(torch.cuda, "caching_allocator_alloc", lambda size, device, stream: taken.append((size, device, stream)) or 5)
     with installed(monkeypatch) as cupy:
-        drawing("cuda", 1)
+        sampling_backend("cuda", 1)
         assert cupy.allocator[0](128, 1) == 5
     assert taken == [(128, 1, 77)]

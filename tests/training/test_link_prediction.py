@@ -16,7 +16,8 @@ from bulksample.config.train import AVERAGED
 from bulksample.data import store
 from bulksample.data.edge_split import HELD_OUT, Links, joined, split_edges
 from bulksample.distributed.comm.threads import SerialComm, on_threads
-from bulksample.nn.decoders import LinkModel, evaluate_links, ranks
+from bulksample.evaluation.links import evaluate_links, ranks
+from bulksample.nn.decoders import LinkModel
 from bulksample.nn.model import Gnn
 from bulksample.training.link_batches import EdgeLoader
 from bulksample.training.link_loss import without_labels

@@ -17,11 +17,13 @@ from bulksample.distributed.costs.feature_fetch import predict_fetch
 from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.open_graph import Placement, open_block
-from bulksample.evaluation import inference
 from bulksample.evaluation.inference import infer
+from bulksample.nn.model import Gnn
 from bulksample.training.loop import Trainer
-from bulksample.views.features import ExchangedFeatures, Features
+from bulksample.views.features import Features
+from bulksample.views.inference_share import InferenceShare
 from bulksample.views.partitioned import BlockShare
+from bulksample.views.remote_features import RemoteFeatures
 from bulksample.views.view import mean_weights
 from bulksample.views.whole import WholeShare
 
@@ -189,15 +191,15 @@ def test_bytes_of_rows_fetched_together_are_foreseen(stored, c, together):
 )
 def test_inference_in_block_rows_is_that_of_the_whole(stored, monkeypatch, model, name, hidden, weighted):
     graph = store.load(stored / name)
-    net = inference.Gnn(model, [graph.num_features, hidden, graph.num_classes], heads=2, seed=1).eval()
+    net = Gnn(model, [graph.num_features, hidden, graph.num_classes], heads=2, seed=1).eval()
     expected = infer(net, WholeShare(graph, Features(graph), SerialComm(), weighted))
-    monkeypatch.setattr(inference, "CHUNK_NUMBERS", 300)
+    monkeypatch.setattr(InferenceShare, "chunk_numbers", 300)
 
     def rank(comm):
         opened = open_block(stored / name, Placement("partitioned", 2, partition="random"), comm)
         grid, block = ProcessGrid(comm, 2), opened.block
         degrees, weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
-        features = ExchangedFeatures(grid.column_comm, opened.layout, block.features)
+        features = RemoteFeatures(grid.column_comm, opened.layout, block.features)
         share = BlockShare(opened, grid, features, degrees, weights)
         before = comm.tally["features"]
         rows = infer(net, share)

@@ -10,7 +10,7 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.open_graph import Placement, open_block
 from bulksample.methods.grappa.chunks import fresh_chunks, seen_chunks
-from bulksample.views.local import Deal, LocalFlight, whole_degrees
+from bulksample.views.local import PendingLocalView, VisibleParts, allgather_degrees
 from bulksample.views.partitioned import BlockView
 
 
@@ -32,9 +32,9 @@ def views(directory, p, deal_of, halo, partition="random"):
 
     def rank(comm):
         whole = opened(directory, comm, partition)
-        degrees = whole_degrees(whole)
+        degrees = allgather_degrees(whole)
         before = dict(comm.tally)
-        view = LocalFlight(whole, deal_of(whole), degrees, backends.make(), halo).wait()
+        view = PendingLocalView(whole, deal_of(whole), degrees, backends.make(), halo).wait()
         return view, {kind: comm.tally[kind].bytes - before[kind].bytes for kind in ("topology", "features")}
 
     found = on_threads(p, rank)
@@ -42,11 +42,11 @@ def views(directory, p, deal_of, halo, partition="random"):
 
 
 def pairs(turn):
-    return lambda whole: Deal(Deal.of_blocks(whole.layout).part, seen_chunks(whole.grid.comm.size, 2, turn))
+    return lambda whole: VisibleParts(VisibleParts.of_blocks(whole.layout).part, seen_chunks(whole.grid.comm.size, 2, turn))
 
 
 def fresh(turn):
-    return lambda whole: Deal(fresh_chunks(0, turn, whole.layout.n, whole.grid.comm.size), seen_chunks(whole.grid.comm.size, 2, turn))
+    return lambda whole: VisibleParts(fresh_chunks(0, turn, whole.layout.n, whole.grid.comm.size), seen_chunks(whole.grid.comm.size, 2, turn))
 
 
 @pytest.mark.parametrize("name", ["plain", "sparse", "weighted"])
@@ -104,7 +104,7 @@ def test_bytes_are_those_of_rows_that_others_hold(stored, halo, deal_of):
 
 
 def test_own_blocks_need_no_rows_of_others(stored):
-    _, sent = views(stored / "plain", 4, lambda whole: Deal.of_blocks(whole.layout), 0)
+    _, sent = views(stored / "plain", 4, lambda whole: VisibleParts.of_blocks(whole.layout), 0)
     assert sent == {"topology": 0, "features": 0}
 
 
@@ -123,7 +123,7 @@ def test_a_small_halo_keeps_what_completes_most(stored):
 def test_replication_is_refused(stored):
     def rank(comm):
         whole = opened(stored / "plain", comm, replication=2)
-        with pytest.raises(UsageError, match="got replication 2: 1 would fit"):
-            LocalFlight(whole, Deal.of_blocks(whole.layout), whole.block.adjacency.degrees, backends.make())
+        with pytest.raises(UsageError, match="got replication 2: use 1"):
+            PendingLocalView(whole, VisibleParts.of_blocks(whole.layout), whole.block.adjacency.degrees, backends.make())
 
     on_threads(4, rank)

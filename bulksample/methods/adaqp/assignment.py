@@ -20,7 +20,7 @@ import torch
 
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.halo import Halo
-from ...views.full_graph import OwnRows
+from ...views.own_rows import OwnRows
 from .rounded_messages import Key, RoundedMessages, is_backward
 from .widths import CLASSES, Links, Pair, Problem, Widths
 

@@ -51,12 +51,12 @@ class Llcg(PsgdPa):
             minibatch = next(iter(self._loader), None) or next(iter(self._loader))  # the first call may end an epoch
             assert minibatch is not None
             self._adam.zero_grad()
-            self.judge.order.taken([minibatch])
+            self.judge.stream_sync.before_use([minibatch])
             loss, counted = self.loss(trainer, Step(minibatch, self.judge.features.fetch(minibatch.vertices)))
             if loss is not None:
                 (loss / counted).backward()  # type: ignore[no-untyped-call]
                 self._adam.step()
-            self.judge.order.used(minibatch)
+            self.judge.stream_sync.after_use(minibatch)
         self._adam.zero_grad()
 
     def state_dict(self) -> dict[str, torch.Tensor]:

@@ -31,11 +31,10 @@ from ...errors import BackendUnavailable, DataError, UsageError
 from ...graph import Graph
 from ...sparse import CSR
 from ...training.batches import BatchSource
-from ...training.cuda.tensors import Staged, TensorComm
 from ...training.link_loss import without_labels
 from ...training.method import Method
-from ...views.local import local_graph
-from ...views.part import part_of
+from ...training.tensor_comm import HostTensorComm, TensorComm
+from ...views.induced import local_graph, part_of
 from ...views.view import View
 from ...views.whole import WholeView
 from .joined import Joined
@@ -44,7 +43,7 @@ from .participant import SCALARS, Dealt, Participant, load_vector, vector_of
 from .serving import Serving
 
 if TYPE_CHECKING:
-    from ...training.cuda.context import ComputeContext
+    from ...training.compute import ComputeContext
     from ...training.loop import Trainer
     from ...training.setup import Source
 
@@ -97,7 +96,7 @@ class Averaging(Method):
 
     def tensors(self, place: ComputeContext, comm: Comm) -> TensorComm:
         """Nothing but weights travels, and those from host to host."""
-        return Staged(comm, "weights are averaged there")
+        return HostTensorComm(comm, "weights are averaged there")
 
     def _plane(self, comm: Comm, fingerprint: str, source: str | None) -> Participant:
         """Which party of averaging this process is."""

@@ -43,7 +43,7 @@ from ...training.batches import BatchSource, MiniBatchSource, Step
 from ...training.isolated_batches import IsolatedBatches, part_loader, shared_steps
 from ...training.method import Method
 from ...views.full_graph import FullGraph
-from ...views.local import Deal, LocalFlight, LocalRows, LocalView, whole_degrees
+from ...views.local import LocalRows, LocalView, PendingLocalView, VisibleParts, allgather_degrees
 from ...views.partitioned import BlockView
 from ...views.view import View
 from ..full import in_single
@@ -65,7 +65,7 @@ class Grappa(Method):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.chunks = 1 if config.view == "base" else config.view_chunks
-        self._flight: tuple[int, LocalFlight] | None = None  # the view of a super-epoch to come
+        self._flight: tuple[int, PendingLocalView] | None = None  # the view of a super-epoch to come
         self._pass: FullGraph | None = None  # over all rows of the view
         self._totals = torch.zeros(5, dtype=torch.float64)  # of all steps: sum w, n, sum w**2, mass before and beyond the cap
         self._sent = {"initial": 0, "repartition": 0}
@@ -93,20 +93,20 @@ class Grappa(Method):
         """The first view; collective, as every later one."""
         self.whole, self.comm = cast(BlockView, view), comm
         self._backend = view.adjacency.backend
-        self._degrees = whole_degrees(self.whole)
-        self._blocks = Deal.of_blocks(self.whole.layout)
+        self._degrees = allgather_degrees(self.whole)
+        self._blocks = VisibleParts.of_blocks(self.whole.layout)
         self._turn = 0
         self.local = self._fly(0).wait()
         self._sent["initial"] = self._sent_so_far()
         return self.local
 
-    def deal(self, turn: int) -> Deal:
+    def deal(self, turn: int) -> VisibleParts:
         """Who sees what in a super-epoch; the same on every rank, without a message."""
         config, p = self.config, self.comm.size
         part = self._blocks.part
         if config.chunking == "fresh":
             part = fresh_chunks(config.seed, turn, self.whole.layout.n, p, self._backend)
-        return Deal(part, seen_chunks(p, self.chunks, turn))
+        return VisibleParts(part, seen_chunks(p, self.chunks, turn))
 
     def turn(self, epoch: int) -> int:
         """The super-epoch of an epoch."""
@@ -114,9 +114,9 @@ class Grappa(Method):
         constant = self.comm.size == 1 or (self.config.chunking == "static" and (self.chunks == 1 or self.chunks >= self.comm.size))
         return 0 if constant or not every else epoch // every
 
-    def _fly(self, turn: int) -> LocalFlight:
+    def _fly(self, turn: int) -> PendingLocalView:
         halo = self.config.halo_rows if self.config.view == "halo" else 0
-        return LocalFlight(self.whole, self.deal(turn), self._degrees, self._backend, halo)
+        return PendingLocalView(self.whole, self.deal(turn), self._degrees, self._backend, halo)
 
     def _sent_so_far(self) -> int:
         return sum(sent.bytes for sent in self.comm.tally.values())

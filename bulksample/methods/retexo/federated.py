@@ -31,10 +31,10 @@ from ...config.train import TrainConfig
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...nn.layers import GatLayer, Layer, PoolLayer, SageLayer, VertexLayer
-from ...nn.single_layer import Stage, head
-from ...views.full_graph import OwnRows
+from ...views.own_rows import OwnRows
 from ...views.view import View
 from .method import Retexo
+from .single_layer import SingleLayerModel, head
 
 if TYPE_CHECKING:
     from ...training.loop import Trainer
@@ -67,7 +67,7 @@ class Federated(Retexo):
     def rounds(self, stage: int) -> int:
         return self.config.epochs
 
-    def make_parts(self, view: View, seed: int) -> list[Stage]:
+    def make_parts(self, view: View, seed: int) -> list[SingleLayerModel]:
         config, C = self.config, view.num_classes
         generator = torch.Generator().manual_seed(seed)
         activation: Callable[[torch.Tensor], torch.Tensor] = F.elu if config.model == "gat" else F.relu
@@ -75,7 +75,7 @@ class Federated(Retexo):
         for stage in range(self.stages()):
             layer = self._layer(stage, view.num_features if stage == 0 else C, generator)
             on_top = head(config.hidden, C, generator, bias=False)
-            parts.append(Stage(layer, None, on_top, activation, generator, 0.0 if stage else config.input_dropout, config.dropout))
+            parts.append(SingleLayerModel(layer, None, on_top, activation, generator, 0.0 if stage else config.input_dropout, config.dropout))
         return parts
 
     def _layer(self, stage: int, width: int, generator: torch.Generator) -> Layer:
@@ -86,7 +86,7 @@ class Federated(Retexo):
             return GatLayer(width, hidden, 1 if stage == self.config.layers else self.config.heads, generator)
         return PoolLayer(width, hidden, generator, activated=False) if name == "sage-pool" else SageLayer(width, hidden, generator)
 
-    def export(self, part: Stage, z: torch.Tensor) -> torch.Tensor:
+    def export(self, part: SingleLayerModel, z: torch.Tensor) -> torch.Tensor:
         return part.logits(z)
 
     def finish(self, trainer: Trainer) -> None:
@@ -114,7 +114,7 @@ class Federated(Retexo):
         }
 
     def _widths_sent(self) -> list[int]:
-        return [cast(Linear, cast(Stage, part).head).out_features for part in self.parts]
+        return [cast(Linear, cast(SingleLayerModel, part).head).out_features for part in self.parts]
 
 
 def _clients(own: OwnRows, truth: np.ndarray, vertices: int) -> dict[str, int]:

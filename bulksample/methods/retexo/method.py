@@ -34,15 +34,16 @@ from ...distributed.comm.base import Comm
 from ...distributed.matrix.codec import codec_named
 from ...distributed.matrix.halo import PlainFormat
 from ...errors import UsageError
-from ...evaluation.evaluate import accuracies, judged
+from ...evaluation.evaluate import accuracies, score_logits
 from ...nn.aggregate import SparseRows
 from ...nn.layers import Layer
 from ...nn.model import Gnn, Model
-from ...nn.single_layer import Stage, head
 from ...training.weights import weights_of_rank_0
-from ...views.full_graph import FrozenInput, OwnRows
+from ...views.full_graph import FrozenInput
+from ...views.own_rows import OwnRows
 from ...views.view import View
 from ..full import Full
+from .single_layer import SingleLayerModel, head
 
 if TYPE_CHECKING:
     from ...training.loop import Trainer
@@ -80,9 +81,9 @@ class Retexo(Full):
     def model(self, trainer: Trainer, stage: int) -> Model:
         if stage == 0:
             self.parts = nn.ModuleList(self.make_parts(trainer.view, trainer.word(0, 0, initial=True)))
-        return self.network if stage == len(self.parts) else cast(Stage, self.parts[stage])
+        return self.network if stage == len(self.parts) else cast(SingleLayerModel, self.parts[stage])
 
-    def make_parts(self, view: View, seed: int) -> list[Stage]:
+    def make_parts(self, view: View, seed: int) -> list[SingleLayerModel]:
         """The stages of a network with their initial weights; they train the modules of the network itself."""
         config, L = self.config, self.config.layers
         width = config.hidden
@@ -97,7 +98,7 @@ class Retexo(Full):
         heads = [head(width, view.num_classes, net.generator) for _ in range(L - 1)]
         dropped = [config.input_dropout, *[config.dropout] * (L - 1)]
         return [
-            Stage(cast(Layer, layer), norm, on_top, net.activation, net.generator, share, config.dropout)
+            SingleLayerModel(cast(Layer, layer), norm, on_top, net.activation, net.generator, share, config.dropout)
             for layer, norm, on_top, share in zip(net.layers, [*net.norms, None], [*heads, None], dropped, strict=True)
         ]
 
@@ -105,12 +106,12 @@ class Retexo(Full):
         """Export what the stages before have learnt, and exchange it: all of them again where a run is resumed."""
         with trainer.ledger.phase("fetch"):
             while self._exported < stage < len(self.parts):
-                part = trainer.place.model(cast(Stage, self.parts[self._exported]))  # which a checkpoint left on the host
-                self.input = self._after(cast(Stage, part))
+                part = trainer.place.move_model(cast(SingleLayerModel, self.parts[self._exported]))  # which a checkpoint left on the host
+                self.input = self._after(cast(SingleLayerModel, part))
                 self._exported += 1
 
     @torch.no_grad()
-    def _after(self, part: Stage) -> FrozenInput:
+    def _after(self, part: SingleLayerModel) -> FrozenInput:
         """The input of the stage that follows; 4 B_sum d bytes (kind "activations")."""
         part.eval()
         own = self.export(part, part.rows(self.input))
@@ -118,7 +119,7 @@ class Retexo(Full):
         halo = self.rows.halo.start(own.contiguous().cpu().numpy(), PlainFormat(), "export").wait()
         return FrozenInput(self.rows, torch.cat([own, torch.from_numpy(halo).to(own.device)]))
 
-    def export(self, part: Stage, z: torch.Tensor) -> torch.Tensor:
+    def export(self, part: SingleLayerModel, z: torch.Tensor) -> torch.Tensor:
         """The rows that the next stage is trained on."""
         return part.hidden(z)
 
@@ -147,7 +148,7 @@ class Retexo(Full):
         own, metric = self.rows, self.config.metric
         if metric == "accuracy":
             return accuracies(logits, own.labels, own.masks, trainer.comm)
-        return judged(logits, own.labels, own.masks, trainer.view.name, trainer.comm, metric)
+        return score_logits(logits, own.labels, own.masks, trainer.view.name, trainer.comm, metric)
 
     # ---- state and report
 

@@ -1,4 +1,4 @@
-"""A device as training sees it: torch's tensors, the back end's kernels, and the streams of the stages."""
+"""One GPU for training: the sampling back end and torch on the same device, and the streams on which they work."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ import torch
 
 from ...backends.cuda.backend import Cuda
 from ...backends.cuda.device import Device
-from .streams import Stages
+from .streams import DeviceStreams
 
 
 class CudaContext:
-    """One device of this rank.
+    """The GPU of this rank.
 
     Parameters
     ----------
     engine : Cuda
-        Samples, and launches all kernels.
+        The back end that samples and launches our kernels.
     where : torch.device
-        The same device for torch.
-    stages : Stages
+        The same GPU for torch.
+    streams : DeviceStreams
     """
 
-    def __init__(self, engine: Cuda, where: torch.device, stages: Stages) -> None:
-        self.engine, self.where, self.stages = engine, where, stages
+    def __init__(self, engine: Cuda, where: torch.device, streams: DeviceStreams) -> None:
+        self.engine, self.where, self.streams = engine, where, streams
 
     @property
     def kernels(self) -> Device:
+        """The back end's device, which launches kernels."""
         return self.engine.device
 
     def tensor(self, array: Any) -> Any:
-        """An array of the back end as a tensor; the memory is shared (DLPack)."""
+        """Convert an array of the back end to a tensor that shares its memory (DLPack)."""
         return torch.from_dlpack(array)
 
     def array(self, tensor: torch.Tensor) -> Any:
-        """A tensor as an array of the back end; the memory is shared where the tensor is contiguous."""
+        """Convert a tensor to an array of the back end; the memory is shared if the tensor is contiguous."""
         return self.kernels.arrays.from_dlpack(tensor.detach().contiguous())
 
     def put(self, array: np.ndarray | torch.Tensor) -> Any:
-        """A copy on the device; a tensor that is there is not copied."""
+        """Copy an array or a tensor to the GPU; a tensor that is already there is returned as it is."""
         if isinstance(array, torch.Tensor):
             return array.to(self.where)
         return torch.tensor(np.ascontiguousarray(array), device=self.where)

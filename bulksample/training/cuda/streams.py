@@ -1,7 +1,8 @@
-"""The stages of training on a device and the order between them.
+"""The CUDA streams of training and the events that order them.
 
-A minibatch's arrays belong to the stream that sampled it, its rows to the one that fetched them; memory that Python lets go of is
-given out again on the same stream at once. So whoever uses it elsewhere waits for an event first, and leaves one behind after use.
+The arrays of a mini-batch belong to the stream that sampled it, fetched rows to the stream that fetched them. Memory that Python
+frees is reused on its own stream at once. So another stream waits for an event before it reads such memory, and leaves an event
+behind after use.
 """
 
 from __future__ import annotations
@@ -11,114 +12,114 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import torch
+
 from ...minibatch import MiniBatch
 from ...views.stream_sync import StreamSync
 
 
-class Stage(Protocol):
+class DeviceStream(Protocol):
     """A stream of a device."""
 
     def on(self, name: str) -> AbstractContextManager[Any]:
-        """What is started inside, kernels of ours and torch's alike, is on this stream, in a range of the profiler's timeline."""
+        """Return a context that queues our kernels and torch's on this stream, in a named range of the profiler's timeline."""
 
     def record(self) -> Any:
-        """An event after all that was started here."""
+        """Return an event that follows all work queued here so far."""
 
     def wait(self, event: Any) -> None:
-        """What is started from now on waits for an event; the host does not."""
+        """Make work queued from now on wait for an event; the host does not wait."""
 
 
-class Stages(NamedTuple):
-    """What goes on at the same time."""
+class DeviceStreams(NamedTuple):
+    """The streams of the three stages that overlap."""
 
-    sample: Stage
-    fetch: Stage
-    train: Stage
+    sample: DeviceStream
+    fetch: DeviceStream
+    train: DeviceStream
 
 
 @dataclass
-class Lease:
-    """A bulk whose memory is in use.
+class BulkMemory:
+    """Tracks the use of one bulk's memory.
 
     Parameters
     ----------
     ready : event
-        After which its arrays are there.
-    left : int
-        Minibatches that have not been used yet.
+        Follows the writes to its arrays.
+    unused : int
+        Mini-batches that no step has used yet.
     """
 
     ready: Any
-    left: int
+    unused: int
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceMiniBatch(MiniBatch):
-    """A minibatch whose blocks lie on a device. Its seeds are on the host; its vertices are where they were made."""
+    """A mini-batch with its blocks on a device. Its seeds are on the host; its vertices are where they were sampled."""
 
-    lease: Lease = field(kw_only=True)
+    memory: BulkMemory = field(kw_only=True)
 
 
 class CudaStreamSync(StreamSync):
-    """The order between streams."""
+    """Orders sampling, fetching and training by events."""
 
-    def __init__(self, stages: Stages) -> None:
-        self.stages = stages
+    def __init__(self, streams: DeviceStreams) -> None:
+        self.streams = streams
 
-    def taken(self, minibatches: Sequence[MiniBatch | None]) -> None:
+    def before_use(self, minibatches: Sequence[MiniBatch | None]) -> None:
         for minibatch in minibatches:
             if isinstance(minibatch, DeviceMiniBatch):
-                self.stages.fetch.wait(minibatch.lease.ready)
-                self.stages.train.wait(minibatch.lease.ready)
+                self.streams.fetch.wait(minibatch.memory.ready)
+                self.streams.train.wait(minibatch.memory.ready)
 
-    def used(self, minibatch: MiniBatch | None) -> None:
-        """Rows that are fetched later are not written before this step is done; nor is a bulk that follows its last minibatch."""
+    def after_use(self, minibatch: MiniBatch | None) -> None:
+        """Let later fetches wait for this step, and later sampling too if this was the last mini-batch of its bulk."""
         if not isinstance(minibatch, DeviceMiniBatch):
             return
-        done = self.stages.train.record()
-        self.stages.fetch.wait(done)
-        minibatch.lease.left -= 1
-        if not minibatch.lease.left:
-            self.stages.sample.wait(done)
+        done = self.streams.train.record()
+        self.streams.fetch.wait(done)
+        minibatch.memory.unused -= 1
+        if not minibatch.memory.unused:
+            self.streams.sample.wait(done)
 
 
-class CudaStage:
-    """A stream as CuPy and torch both see it.
+class CudaStream:
+    """A stream that CuPy and torch share.
 
     Parameters
     ----------
-    launcher : backends.gpu.nvrtc.DeviceLauncher
+    launcher : backends.cuda.nvrtc.DeviceLauncher
     stream : cupy.cuda.Stream, optional
-        Torch's current one unless given.
+        By default torch's current stream.
     """
 
     def __init__(self, launcher: Any, stream: Any = None) -> None:
         import cupy
-        import torch
 
         self._launcher = launcher
-        where = launcher.number
-        self._torch = torch.cuda.current_stream(where) if stream is None else torch.cuda.ExternalStream(stream.ptr, where)
-        self._cupy = stream or cupy.cuda.ExternalStream(self._torch.cuda_stream, where)
+        device = launcher.number
+        self._torch = torch.cuda.current_stream(device) if stream is None else torch.cuda.ExternalStream(stream.ptr, device)
+        self._cupy = stream or cupy.cuda.ExternalStream(self._torch.cuda_stream, device)
 
     def on(self, name: str) -> AbstractContextManager[Any]:
-        import torch
-
         both = ExitStack()
         both.enter_context(torch.cuda.stream(self._torch))
         both.enter_context(self._launcher.phase(name, self._cupy))
         return both
 
     def record(self) -> Any:
-        return self._torch.record_event()
+        return self._torch.record_event()  # type: ignore[no-untyped-call]
 
     def wait(self, event: Any) -> None:
-        self._torch.wait_event(event)
+        self._torch.wait_event(event)  # type: ignore[no-untyped-call]
 
 
-def cuda_stages(launcher: Any) -> Stages:
-    """The stream on which the back end samples, one for features, and torch's."""
+def open_streams(launcher: Any) -> DeviceStreams:
+    """Return the stream on which the back end samples, a new one to fetch features, and torch's current one to train."""
     import cupy
 
     with cupy.cuda.Device(launcher.number):
-        return Stages(CudaStage(launcher, launcher.stream), CudaStage(launcher, cupy.cuda.Stream(non_blocking=True)), CudaStage(launcher))
+        fetch = CudaStream(launcher, cupy.cuda.Stream(non_blocking=True))
+        return DeviceStreams(CudaStream(launcher, launcher.stream), fetch, CudaStream(launcher))

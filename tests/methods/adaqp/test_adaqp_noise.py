@@ -22,7 +22,8 @@ from bulksample.methods.adaqp.rounded_messages import Names, RoundedMessages
 from bulksample.methods.adaqp.widths import Links, Problem
 from bulksample.nn.model import Gnn
 from bulksample.training.loop import Trainer
-from bulksample.views.full_graph import FullGraph, OwnRows
+from bulksample.views.full_graph import FullGraph
+from bulksample.views.own_rows import OwnRows
 from bulksample.views.partitioned import BlockView
 
 

@@ -17,7 +17,7 @@ from bulksample.distributed.costs.partition_quality import tradeoff
 from bulksample.distributed.matrix.partition import Partition, make
 from bulksample.methods.averaging.participant import vector_of
 from bulksample.training.loop import Trainer
-from bulksample.views.part import part_of
+from bulksample.views.induced import part_of
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0.01, "threads": 1, "quiet": True}
 

@@ -223,7 +223,7 @@ def test_other_chunks_are_not_resumed(stored, tmp_path):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"graph": "replicated"}, "needs a graph that is partitioned"),
-    ({"replication": 2}, "1 would fit"),
+    ({"replication": 2}, "use 1"),
     ({"seed_weights": "tree"}, "chunking static: fresh would fit"),
     ({"seed_weights": "tree", "chunking": "fresh", "full_graph": True}, "full_graph True"),
     ({"seed_weights": "tree", "chunking": "fresh", "sampler": "labor"}, "sampler labor: sage would fit"),

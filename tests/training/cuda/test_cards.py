@@ -10,8 +10,11 @@ from emulation.host import compiler
 
 from bulksample import backends
 from bulksample.config.train import TrainConfig
-from bulksample.training.cuda import context as place
-from bulksample.training.cuda.context import CudaComputeContext
+from bulksample.training.choose_device import make_compute_context
+from bulksample.training.cuda import compute
+from bulksample.training.cuda.compute import CudaComputeContext
+from bulksample.training.cuda.cuda_context import CudaContext
+from bulksample.training.cuda.streams import open_streams
 from bulksample.training.loop import train
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -53,7 +56,7 @@ def cupy(monkeypatch):
 
 
 def test_a_rank_takes_its_card_for_torch_and_for_cupy(cupy):
-    card = place.open_card()
+    card = compute.open_cuda()
     assert card.where == torch.device("cuda", 1)
     assert "cuda:1" in cupy.seen
     assert card.engine.device.launch.number == 1
@@ -61,7 +64,7 @@ def test_a_rank_takes_its_card_for_torch_and_for_cupy(cupy):
 
 
 def test_a_stage_is_the_same_stream_for_both_inside_a_range(cupy):
-    sample, fetch, train_ = place.open_card().stages
+    sample, fetch, train_ = compute.open_cuda().streams
     for stage, torchs, cupys in ((sample, 55, "stream"), (fetch, 55, "stream"), (train_, 0, "stream at 0 of device 1")):
         cupy.seen.clear()
         with stage.on("work"):
@@ -74,10 +77,11 @@ def test_a_stage_is_the_same_stream_for_both_inside_a_range(cupy):
 def test_the_command_finds_the_card_and_trains_on_it(cupy, monkeypatch):
     """All of the way but for torch's device, which is the host: as a user starts it, `auto`."""
     engine = backends.make("cuda")
-    monkeypatch.setattr(place, "open_card", lambda: place.CudaContext(engine, torch.device("cpu"), place.cuda_stages(engine.device.launch)))
+    context = CudaContext(engine, torch.device("cpu"), open_streams(engine.device.launch))
+    monkeypatch.setattr(compute, "open_cuda", lambda: context)
     small = {"fanouts": (3, 2), "hidden": 8, "batch_size": 64, "epochs": 1, "threads": 1, "seed": 4}
     graph = community_graph(150)
-    assert isinstance(place.make_compute_context(TrainConfig.of()), CudaComputeContext)
+    assert isinstance(make_compute_context(TrainConfig.of()), CudaComputeContext)
     got, expected = train(graph, **small), train(graph, device="cpu", backend="reference", **small)
     assert (got["backend"], got["train_loss"]) == ("cuda", expected["train_loss"])
     ranges = {event for event in cupy.seen if isinstance(event, str)}
@@ -85,7 +89,7 @@ def test_the_command_finds_the_card_and_trains_on_it(cupy, monkeypatch):
 
 
 def test_arrays_change_hands_without_a_copy(cupy):
-    card = place.CudaContext(backends.make("cuda"), torch.device("cpu"), None)
+    card = CudaContext(backends.make("cuda"), torch.device("cpu"), None)
     array = card.kernels.full(5, 7, "int32")
     tensor = card.tensor(array)
     tensor[2] = 1
@@ -94,7 +98,7 @@ def test_arrays_change_hands_without_a_copy(cupy):
 
 
 def test_torchs_end_of_memory_is_a_memory_error():
-    from bulksample.training.cuda.bulks import memory_errors
+    from bulksample.training.cuda.device_adjacency import memory_errors
 
     with pytest.raises(MemoryError, match="40 GiB"), memory_errors():
         raise torch.OutOfMemoryError("CUDA out of memory: tried to allocate 40 GiB")

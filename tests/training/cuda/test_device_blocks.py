@@ -12,8 +12,9 @@ from bulksample import LocalAdjacency, PeerLost, Selection, Stream, backends
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.layout import Layout
-from bulksample.training.cuda.blocks import DeviceOwnerAdjacency
-from bulksample.training.cuda.tensors import Grouped, Staged
+from bulksample.training.cuda.device_comms import GroupTensorComm
+from bulksample.training.cuda.device_owner import DeviceOwnerAdjacency
+from bulksample.training.tensor_comm import HostTensorComm
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 GRIDS = [(4, 2), (3, 1)]
@@ -26,7 +27,7 @@ def on_devices(comm, c, matrix, how, layout=None):
     card = emulated_card()
     adjacency = distributed(comm, c, "owner", matrix, layout, card.engine)
     column = adjacency.grid.column_comm
-    return DeviceOwnerAdjacency(adjacency, card, Staged(column) if how == "host" else Grouped(column, how))
+    return DeviceOwnerAdjacency(adjacency, card, HostTensorComm(column) if how == "host" else GroupTensorComm(column, how))
 
 
 def sent_since(comm, before):
@@ -98,7 +99,7 @@ def test_arrays_stay_where_they_were_made():
 
 
 def test_picks_that_were_not_promised_are_noticed():
-    class Short(Grouped):
+    class Short(GroupTensorComm):
         def start_alltoall(self, parts, kind):
             if parts[0].dim() == 1 and parts[0].dtype.itemsize == 4 and self.turn == 1:
                 parts = [part[:-1] if len(part) else part for part in parts]

@@ -17,11 +17,12 @@ from bulksample.data import store
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.partition import random
-from bulksample.training.cuda.context import ComputeContext
-from bulksample.training.cuda.exchange import DeviceExchange, travels
-from bulksample.training.cuda.tensors import Grouped, Staged
+from bulksample.training.cuda.compute import ComputeContext
+from bulksample.training.cuda.device_comms import GroupTensorComm
+from bulksample.training.cuda.device_remote_features import DeviceRemoteFeatures, can_fetch_on_devices
 from bulksample.training.loop import Trainer
-from bulksample.views.features import ExchangedFeatures
+from bulksample.training.tensor_comm import HostTensorComm
+from bulksample.views.remote_features import RemoteFeatures
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 
@@ -44,20 +45,20 @@ class Rows:
 
     def source(self, comm):
         own = self.layout.members(comm.rank)
-        cached = {"cache_bytes": self.cache_bytes, "heat": self.access_count[own]} if self.cache_bytes else {}
-        return ExchangedFeatures(comm, self.layout, self.matrix[own], codec=self.codec, **cached)
+        cached = {"cache_bytes": self.cache_bytes, "access_count": self.access_count[own]} if self.cache_bytes else {}
+        return RemoteFeatures(comm, self.layout, self.matrix[own], codec=self.codec, **cached)
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 @pytest.mark.parametrize("how", ["host", "gloo"])
 def test_rows_that_devices_fetch_are_those_of_the_host(p, how):
     def body(comm):
-        over = Staged(comm) if how == "host" else Grouped(comm, how)
+        over = HostTensorComm(comm) if how == "host" else GroupTensorComm(comm, how)
         for seed in range(12):
             rows = Rows(seed, p)
             source, free = rows.source(comm), [1 << 30, 0][seed % 4 == 3]
-            assert travels(source)
-            there = DeviceExchange(emulated_card(), source, over, free)
+            assert can_fetch_on_devices(source)
+            there = DeviceRemoteFeatures(emulated_card(), source, over, free)
             assert there.held.whole == (free > 0 or there.held.n == 0)
             asked, tally = rows.asked[comm.rank], dict(comm.tally)
             expected, sent = source.fetch(asked), since(comm, tally)
@@ -75,7 +76,7 @@ def test_two_fetches_are_under_way_at_once():
     def body(comm):
         rows = Rows(2, 3)
         source = rows.source(comm)
-        there, asked = DeviceExchange(emulated_card(), source, Grouped(comm, "gloo"), 1 << 30), rows.asked[comm.rank]
+        there, asked = DeviceRemoteFeatures(emulated_card(), source, GroupTensorComm(comm, "gloo"), 1 << 30), rows.asked[comm.rank]
         first, second = there.start(asked), there.start(asked[::-1].copy())
         expected = source.fetch(asked)
         assert torch.equal(first.wait(), expected)
@@ -87,12 +88,12 @@ def test_two_fetches_are_under_way_at_once():
 
 def test_a_row_that_is_none_and_a_row_that_is_not_held_are_refused():
     def beyond(comm):
-        there = DeviceExchange(emulated_card(), Rows(1, 2).source(comm), Staged(comm), 1 << 30)
+        there = DeviceRemoteFeatures(emulated_card(), Rows(1, 2).source(comm), HostTensorComm(comm), 1 << 30)
         with pytest.raises(UsageError, match="vertices must be rows of the matrix"):
             there.fetch(np.array([10_000], np.int32))
 
     def moved(comm):
-        there = DeviceExchange(emulated_card(), Rows(1, 2).source(comm), Staged(comm), 1 << 30)
+        there = DeviceRemoteFeatures(emulated_card(), Rows(1, 2).source(comm), HostTensorComm(comm), 1 << 30)
         last = int(there._bounds[-1]) - 1
         if comm.rank == 1:
             there._bounds[1] = last + 1  # it has been changed behind its back
@@ -106,7 +107,7 @@ def test_a_row_that_is_none_and_a_row_that_is_not_held_are_refused():
 @pytest.mark.parametrize(("width", "options"), [(8, {"codec": "int8"}), (8, {"codec": "int2"})])
 def test_rounded_rows_travel_over_the_host(width, options):
     def body(comm):
-        return travels(ExchangedFeatures(comm, Layout.even(4, 1), np.zeros((4, width), np.float32), **options))
+        return can_fetch_on_devices(RemoteFeatures(comm, Layout.even(4, 1), np.zeros((4, width), np.float32), **options))
 
     assert on_threads(1, body) == [False]
 
@@ -228,7 +229,7 @@ with world(120) as comm:
 
 @pytest.mark.parametrize(("p", "c"), [(2, 1), pytest.param(4, 1, marks=pytest.mark.long), pytest.param(4, 2, marks=pytest.mark.long)])
 def test_processes_that_share_a_device_sample_and_train_as_one_rank_does(stored, p, c):
-    """Staged, as on a card that ranks share, and as if each had one; the digests are those of a rank alone on its host."""
+    """HostTensorComm, as on a card that ranks share, and as if each had one; the digests are those of a rank alone on its host."""
     alone = trained(stored / "plain", SerialComm(), ComputeContext(), epochs=0)[2]
     code = PROCESSES.format(folder=__file__.rsplit("/", 1)[0], source=str(stored / "plain"), c=c)
     ended = run_ranks(p, code, 150)

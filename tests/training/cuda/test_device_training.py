@@ -13,9 +13,11 @@ from bulksample.data import store
 from bulksample.data.edge_split import split_edges
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods import METHODS
-from bulksample.training.cuda import context as place
-from bulksample.training.cuda.context import CudaComputeContext
-from bulksample.training.cuda.features import DeviceFeatures, fitting
+from bulksample.training import choose_device
+from bulksample.training.choose_device import make_compute_context, why_no_cuda
+from bulksample.training.cuda import compute
+from bulksample.training.cuda.compute import CudaComputeContext
+from bulksample.training.cuda.device_features import DeviceFeatures, fitting
 from bulksample.training.loop import Trainer
 from bulksample.views.features import Features
 
@@ -161,27 +163,27 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
 
 
 def test_a_device_that_is_not_there_is_refused_and_auto_is_the_host():
-    if place.no_device() is None:
+    if why_no_cuda() is None:
         pytest.skip("there is a device here")
-    with pytest.raises(BackendUnavailable, match=r"device 'cuda' was asked for, but torch .* sees none; --device cpu would fit"):
-        place.make_compute_context(TrainConfig.of(device="cuda"))
-    assert not isinstance(place.make_compute_context(TrainConfig.of()), CudaComputeContext)
-    with pytest.raises(UsageError, match="precision tf32 is of devices"):
-        place.make_compute_context(TrainConfig.of(precision="tf32"))
+    with pytest.raises(BackendUnavailable, match=r"device 'cuda' was asked for, but torch .* sees none; use --device cpu"):
+        make_compute_context(TrainConfig.of(device="cuda"))
+    assert not isinstance(make_compute_context(TrainConfig.of()), CudaComputeContext)
+    with pytest.raises(UsageError, match="precision tf32 needs a GPU"):
+        make_compute_context(TrainConfig.of(precision="tf32"))
     for asked in ("nccl", "mpi"):
         with pytest.raises(UsageError, match=f"device_comm {asked}"):
-            place.make_compute_context(TrainConfig.of(device_comm=asked))
+            make_compute_context(TrainConfig.of(device_comm=asked))
 
 
 def test_what_trains_on_the_host_alone_says_so(monkeypatch):
-    monkeypatch.setattr(place, "no_device", lambda: None)
-    monkeypatch.setattr(place, "open_card", emulated_card)
+    monkeypatch.setattr(choose_device, "why_no_cuda", lambda: None)
+    monkeypatch.setattr(compute, "open_cuda", emulated_card)
     asked = {"task": "links", "exclude_targets": "self"}
-    with pytest.raises(UsageError, match=r"exclude_targets takes edges out.* and device 'cuda' was asked for; --device cpu would fit"):
-        place.make_compute_context(TrainConfig.of(device="cuda", **asked))
-    assert not isinstance(place.make_compute_context(TrainConfig.of(**asked)), CudaComputeContext)
+    with pytest.raises(UsageError, match=r"exclude_targets takes edges out.* and device 'cuda' was asked for; use --device cpu"):
+        make_compute_context(TrainConfig.of(device="cuda", **asked))
+    assert not isinstance(make_compute_context(TrainConfig.of(**asked)), CudaComputeContext)
     for method in METHODS:
-        assert isinstance(place.make_compute_context(TrainConfig.of(method=method)), CudaComputeContext)
+        assert isinstance(make_compute_context(TrainConfig.of(method=method)), CudaComputeContext)
     torch.backends.cuda.matmul.allow_tf32 = False
 
 

@@ -10,7 +10,7 @@ from zoo import random_matrix
 from bulksample.minibatch import Block
 from bulksample.nn.layers import attended
 from bulksample.nn.pooling import segment_max
-from bulksample.training.cuda import edges, rows
+from bulksample.training.cuda import device_edges, device_rows
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 
@@ -21,7 +21,7 @@ def blocks(weighted=False):
     weights = np.random.default_rng(1).random(matrix.nnz).astype(np.float32) if weighted else None
     block = Block(matrix.indptr[:41], matrix.indices[: matrix.indptr[40]], None if weights is None else weights[: matrix.indptr[40]], 60)
     assert (np.diff(block.indptr) == 0).any()
-    return block, rows.placed_block(emulated_card(), block)
+    return block, device_rows.block_on_device(emulated_card(), block)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -36,7 +36,7 @@ def test_every_destination_attends_to_itself_first(weighted):
 
 @pytest.mark.parametrize("chunk", [1, 2**28])
 def test_the_first_of_the_largest_has_the_gradient(monkeypatch, chunk):
-    monkeypatch.setattr(edges, "_CHUNK", chunk)
+    monkeypatch.setattr(device_edges, "_CHUNK_NUMBERS", chunk)
     block, there = blocks()
     x = torch.randint(-3, 3, (60, 7), generator=torch.Generator().manual_seed(1)).float()  # many ties, and maxima below 0
     found = []

@@ -7,13 +7,13 @@ from communities import community_graph
 
 from bulksample.config.train import TrainConfig
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.training.cuda import context as place
-from bulksample.training.cuda.context import CudaComputeContext
-from bulksample.training.cuda.features import DeviceFeatures
+from bulksample.training.choose_device import why_no_cuda
+from bulksample.training.cuda.compute import CudaComputeContext, open_cuda
+from bulksample.training.cuda.device_features import DeviceFeatures
 from bulksample.training.loop import Trainer
 from bulksample.views.features import Features
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(place.no_device() is not None, reason=str(place.no_device()))]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(why_no_cuda() is not None, reason=str(why_no_cuda()))]
 SMALL = {"fanouts": (4, 3, 2), "hidden": 32, "batch_size": 64, "bulk_size": 2, "epochs": 4, "dropout": 0.0, "seed": 4, "quiet": True}
 
 
@@ -51,7 +51,7 @@ def test_a_run_repeats_to_the_bit():
 @pytest.mark.parametrize("hot", [0, 100, 1999])
 @pytest.mark.parametrize("half", [False, True])
 def test_rows_are_read_over_the_bus(hot, half):
-    graph, card = community_graph(2000, width=33, half=half), place.open_card()
+    graph, card = community_graph(2000, width=33, half=half), open_cuda()
     row = graph.features.itemsize * 33
     features = DeviceFeatures(card, Features(graph), np.arange(2000), 4 * 2000 + row * hot if hot else 0)
     assert features.held.rows == hot
@@ -61,7 +61,7 @@ def test_rows_are_read_over_the_bus(hot, half):
 
 
 def test_arrays_change_hands_without_a_copy():
-    card = place.open_card()
+    card = open_cuda()
     array = card.kernels.full(1000, 7, np.int32)
     tensor = card.tensor(array)
     assert tensor.data_ptr() == array.data.ptr
@@ -73,13 +73,13 @@ def test_arrays_change_hands_without_a_copy():
 def test_ranks_share_a_card():
     graph = community_graph(2000)
     expected = on_threads(2, lambda comm: losses(graph, comm, device="cpu"))[0][0]
-    got, report = on_threads(2, lambda comm: losses(graph, comm, CudaComputeContext(place.open_card())))[0]
+    got, report = on_threads(2, lambda comm: losses(graph, comm, CudaComputeContext(open_cuda())))[0]
     np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
     assert report["device_comm"] == "host"
 
 
 def test_cupy_takes_its_memory_from_torch():
-    engine = place.open_card().engine
+    engine = open_cuda().engine
     before = torch.cuda.memory_allocated()
     held = engine.device.empty(1 << 20, np.uint8)
     assert torch.cuda.memory_allocated() - before >= 1 << 20

@@ -17,7 +17,7 @@ from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.averaging.participant import vector_of
-from bulksample.training.cuda.context import ComputeContext
+from bulksample.training.cuda.compute import ComputeContext
 from bulksample.training.loop import Trainer
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")

@@ -10,9 +10,10 @@ from launch import run_ranks
 from bulksample import PeerLost, UsageError
 from bulksample.distributed.comm.cuda_aware import CudaAware
 from bulksample.distributed.comm.threads import SerialComm, ThreadComm, on_threads
-from bulksample.training.cuda import meeting, tensors
-from bulksample.training.cuda.meeting import meeting_place
-from bulksample.training.cuda.tensors import Grouped, Staged, over_devices
+from bulksample.training.cuda import device_comms, process_groups
+from bulksample.training.cuda.device_comms import GroupTensorComm, choose_tensor_comm
+from bulksample.training.cuda.process_groups import meeting_place
+from bulksample.training.tensor_comm import HostTensorComm
 
 DTYPES = {np.int32: torch.int32, np.int64: torch.int64, np.float32: torch.float32, np.float16: torch.float16, np.uint8: torch.uint8}
 
@@ -49,7 +50,8 @@ sys.path.insert(0, {folder!r})
 from test_tensors import exercise
 from bulksample.distributed.comm.world import world
 from bulksample.distributed.matrix.grid import ProcessGrid
-from bulksample.training.cuda.tensors import Direct, Grouped, Staged
+from bulksample.training.cuda.device_comms import GroupTensorComm, MpiTensorComm
+from bulksample.training.tensor_comm import HostTensorComm
 from bulksample.distributed.comm.mpi import MpiComm
 
 with world(60) as comm:
@@ -57,7 +59,7 @@ with world(60) as comm:
     found = []
     for among in (comm, grid.row_comm, grid.column_comm):
         sums = []
-        for over in (Staged(among), Grouped(among, "gloo")):
+        for over in (HostTensorComm(among), GroupTensorComm(among, "gloo")):
             before = dict(among.tally)
             tensor = torch.arange(1001, dtype=torch.float32) * (comm.rank + 1)
             over.allreduce(tensor, "gradients")
@@ -67,11 +69,11 @@ with world(60) as comm:
         exercise(among, over, 10)
         exercise(among, over.among(among.duplicate()), 3, seed=10)
         if isinstance(among, MpiComm):  # which reads tensors of the host
-            direct = Direct(among)
+            direct = MpiTensorComm(among)
             exercise(among, direct, 10)
             exercise(among, direct.among(among.duplicate()), 3, seed=10)
             summed = []
-            for over in (Staged(among), direct):
+            for over in (HostTensorComm(among), direct):
                 before, tensor = among.tally["gradients"], torch.rand(1001, generator=torch.Generator().manual_seed(comm.rank))
                 over.allreduce(tensor, "gradients")
                 summed.append((tensor.tolist(), [after - was for after, was in zip(among.tally["gradients"], before)]))
@@ -93,13 +95,13 @@ def test_rows_and_columns_of_the_grid_have_groups_of_their_own(launcher):
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 @pytest.mark.parametrize("how", ["host", "gloo"])
 def test_parts_are_those_of_the_ranks_in_bits_and_bytes(p, how):
-    on_threads(p, lambda comm: exercise(comm, Staged(comm) if how == "host" else Grouped(comm, how), 20))
+    on_threads(p, lambda comm: exercise(comm, HostTensorComm(comm) if how == "host" else GroupTensorComm(comm, how), 20))
 
 
 @pytest.mark.parametrize("how", ["host", "gloo"])
 def test_half_of_a_float_travels_as_it_is(how):
     def sent(comm):
-        over = Staged(comm) if how == "host" else Grouped(comm, how)
+        over = HostTensorComm(comm) if how == "host" else GroupTensorComm(comm, how)
         return over.alltoall([torch.tensor([1.5 + comm.rank, -2.0], dtype=torch.bfloat16)] * 2, "features")
 
     for parts in on_threads(2, sent):
@@ -109,7 +111,7 @@ def test_half_of_a_float_travels_as_it_is(how):
 
 def test_ranks_that_bring_different_things_are_all_told():
     def body(comm):
-        over = Grouped(comm, "gloo")
+        over = GroupTensorComm(comm, "gloo")
         with pytest.raises(UsageError, match="one kind, dtype and shape of rows"):
             over.alltoall([torch.zeros(2, dtype=torch.int32 if comm.rank else torch.int64)] * 2, "topology")
         with pytest.raises(UsageError, match="kind must be one of"):
@@ -134,10 +136,10 @@ def test_a_group_that_fails_or_falls_silent_is_a_lost_peer():
 LOST = """
 import os, torch
 from bulksample.distributed.comm.world import world
-from bulksample.training.cuda.tensors import Grouped
+from bulksample.training.cuda.device_comms import GroupTensorComm
 
 with world(6) as comm:
-    over = Grouped(comm, "gloo")
+    over = GroupTensorComm(comm, "gloo")
     comm.announce = lambda rows, *what: __import__("numpy").array(rows)  # so that the group alone is waited for
     if comm.rank == 1:
         {what}
@@ -160,7 +162,7 @@ def test_a_rank_that_is_missed_by_a_group_ends_all(what, said):
 def test_staging_adds_where_the_tensor_lies(p):
     def added(comm):
         tensor = torch.full((5,), float(comm.rank))
-        Staged(comm).allreduce(tensor, "gradients")
+        HostTensorComm(comm).allreduce(tensor, "gradients")
         return tensor.tolist()
 
     assert on_threads(p, added) == [[p * (p - 1) / 2] * 5] * p
@@ -172,23 +174,23 @@ def test_staging_brings_the_sum_back_to_a_device(monkeypatch):
 
     def added(comm):
         tensor = torch.full((5,), float(comm.rank + 1))
-        Staged(comm).allreduce(tensor, "gradients")
+        HostTensorComm(comm).allreduce(tensor, "gradients")
         return tensor.tolist()
 
     assert on_threads(2, added) == [[3.0] * 5] * 2
 
 
 def test_what_nccl_cannot_add_is_staged_or_refused_on_all_ranks(monkeypatch):
-    monkeypatch.setattr(meeting, "device_name", str)
+    monkeypatch.setattr(process_groups, "device_name", str)
     here = torch.device("cpu")
-    assert over_devices(SerialComm(), here, "nccl").name == "host"
-    assert on_threads(2, lambda comm: over_devices(comm, here, "auto").name) == ["host", "host"]
-    assert on_threads(2, lambda comm: over_devices(comm, here, "host").name) == ["host", "host"]
+    assert choose_tensor_comm(SerialComm(), here, "nccl").name == "host"
+    assert on_threads(2, lambda comm: choose_tensor_comm(comm, here, "auto").name) == ["host", "host"]
+    assert on_threads(2, lambda comm: choose_tensor_comm(comm, here, "host").name) == ["host", "host"]
 
     def refused(comm):
         where = torch.device("cuda" if comm.rank else "cpu")
-        with pytest.raises(UsageError, match=r"nccl was asked for, but rank 0 computes on the cpu; device_comm host would fit"):
-            over_devices(comm, where, "nccl")
+        with pytest.raises(UsageError, match=r"nccl was asked for, but rank 0 computes on the cpu; use device_comm host"):
+            choose_tensor_comm(comm, where, "nccl")
         return True
 
     assert on_threads(2, refused) == [True, True]
@@ -199,15 +201,15 @@ def test_mpi_is_handed_tensors_only_where_it_says_that_it_reads_them(monkeypatch
 
     def reached(comm, answers, asked):
         monkeypatch.setattr(type(comm), "cuda_aware", property(lambda comm: CudaAware(*answers[comm.rank])), raising=False)
-        return over_devices(comm, here, asked)
+        return choose_tensor_comm(comm, here, asked)
 
     def refused(comm):
-        with pytest.raises(UsageError, match=r"device_comm mpi was asked for, but it says no; device_comm host would fit"):
+        with pytest.raises(UsageError, match=r"device_comm mpi was asked for, but it says no; use device_comm host"):
             reached(comm, [(True, "it says yes"), (False, "it says no")], "mpi")
         return reached(comm, [(True, "it says yes"), (False, "it says no")], "auto").why
 
     assert on_threads(2, refused) == ["rank 0 computes on the cpu; it says no"] * 2
-    monkeypatch.setattr(tensors, "MpiComm", ThreadComm)
+    monkeypatch.setattr(device_comms, "MpiComm", ThreadComm)
     both = on_threads(2, lambda comm: [reached(comm, [(True, "it says yes")] * 2, asked) for asked in ("mpi", "auto")])
     assert [[over.name for over in found] for found in both] == [["mpi", "host"]] * 2
     assert both[0][1].why == "rank 0 computes on the cpu; it says yes, so device_comm mpi would work"
@@ -216,12 +218,12 @@ def test_mpi_is_handed_tensors_only_where_it_says_that_it_reads_them(monkeypatch
 def test_ranks_that_share_a_device_do_not_use_nccl(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     made = []
-    monkeypatch.setattr(tensors, "group_of", lambda comm, backend: made.append(backend))
-    monkeypatch.setattr(meeting, "device_name", str)
-    shared = on_threads(2, lambda comm: over_devices(comm, torch.device("cuda", 0), "auto"))
+    monkeypatch.setattr(device_comms, "group_of", lambda comm, backend: made.append(backend))
+    monkeypatch.setattr(process_groups, "device_name", str)
+    shared = on_threads(2, lambda comm: choose_tensor_comm(comm, torch.device("cuda", 0), "auto"))
     one, why = [over.name for over in shared], {over.why for over in shared}
     assert why == {"ranks 0, 1 share a device; the ranks do not meet by MPI"}
-    each = on_threads(2, lambda comm: over_devices(comm, torch.device("cuda", comm.rank), "auto").name)
+    each = on_threads(2, lambda comm: choose_tensor_comm(comm, torch.device("cuda", comm.rank), "auto").name)
     assert (one, each, made) == (["host", "host"], ["nccl", "nccl"], ["nccl", "nccl"])
 
 
@@ -235,7 +237,7 @@ def test_ranks_of_one_machine_meet_on_it_and_others_where_they_are_told(ranks, f
 
 def test_one_rank_makes_a_group_alone():
     tensor = torch.ones(3)
-    Grouped(SerialComm(), "gloo").allreduce(tensor, "gradients")
+    GroupTensorComm(SerialComm(), "gloo").allreduce(tensor, "gradients")
     assert tensor.tolist() == [1, 1, 1]
 
 
@@ -244,17 +246,17 @@ import json, torch
 torch.set_num_threads(1)
 from communities import community_graph
 from bulksample.distributed.comm.world import world
-from bulksample.training.cuda.context import Place
-from bulksample.training.cuda.tensors import Grouped
+from bulksample.training.compute import ComputeContext
+from bulksample.training.cuda.device_comms import GroupTensorComm
 from bulksample.training.loop import train
 
-class Gloo(Place):
+class Gloo(ComputeContext):
     def tensors(self, comm):
-        return Grouped(comm, "gloo")
+        return GroupTensorComm(comm, "gloo")
 
 with world(60) as comm:
     small = {"fanouts": (3, 2), "hidden": 8, "batch_size": 16, "epochs": 2, "threads": 1, "quiet": True, "batch_norm": True}
-    reports = [train(community_graph(150), comm, place=place, **small) for place in (Place(), Gloo())]
+    reports = [train(community_graph(150), comm, place=place, **small) for place in (ComputeContext(), Gloo())]
     if comm.rank == 0:
         print(json.dumps([[r["train_loss"], r["test_accuracy"], r["bytes_sent"]["gradients"], r["device_comm"]] for r in reports]))
 """

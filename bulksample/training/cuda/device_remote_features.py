@@ -15,26 +15,27 @@ import torch
 
 from ...distributed.matrix.feature_exchange import RowExchange
 from ...errors import PeerLost, UsageError
-from ...views.features import ExchangedFeatures, FeatureSource, Fetching
+from ...views.features import FeatureSource, Fetching
+from ...views.remote_features import RemoteFeatures
+from ..tensor_comm import TensorArrival, TensorComm
 from .cuda_context import CudaContext
-from .features import HeldRows
-from .tensors import TensorArrival, TensorComm
+from .device_features import HeldRows
 
 TRAVEL_AS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # codecs that a device reads
 
 
-def travels(source: Any) -> bool:
+def can_fetch_on_devices(source: Any) -> bool:
     """Whether features are such as devices can fetch from each other: dense, of a codec of whole numbers."""
-    return isinstance(source, ExchangedFeatures) and isinstance(source.exchange, RowExchange) and source.exchange.codec.name in TRAVEL_AS
+    return isinstance(source, RemoteFeatures) and isinstance(source.exchange, RowExchange) and source.exchange.codec.name in TRAVEL_AS
 
 
-class DeviceExchange(FeatureSource):
+class DeviceRemoteFeatures(FeatureSource):
     """Dense features of which this rank's block row lies on its device; every fetch is collective in the process column.
 
     Parameters
     ----------
-    card : Card
-    source : ExchangedFeatures
+    cuda : CudaContext
+    source : RemoteFeatures
         Of which `travels` holds.
     over : TensorComm
         Among the members of the process column.
@@ -44,21 +45,21 @@ class DeviceExchange(FeatureSource):
 
     is_sparse = False
 
-    def __init__(self, card: CudaContext, source: ExchangedFeatures, over: TensorComm, free: int) -> None:
+    def __init__(self, cuda: CudaContext, source: RemoteFeatures, over: TensorComm, free: int) -> None:
         exchange, layout = source.exchange, source.layout
         assert isinstance(exchange, RowExchange)
-        self._card, self._source, self._of, self._over, self.width = card, source, exchange, over, source.width
+        self._cuda, self._source, self._of, self._over, self.width = cuda, source, exchange, over, source.width
         block = exchange.encoded_rows()
-        self._rows, self._type = HeldRows(card, block, np.zeros(len(block), np.int64), free), TRAVEL_AS[exchange.codec.name]
+        self._rows, self._type = HeldRows(cuda, block, np.zeros(len(block), np.int64), free), TRAVEL_AS[exchange.codec.name]
         self.held = self._rows.held
-        self._bounds = card.put(exchange.bounds.astype(np.int32))
-        self._positions = None if layout.position is None else card.put(layout.position)
-        self._cached_ids = card.put(exchange.cache.ids.astype(np.int32))
-        self._cached = card.put(exchange.cache.rows).view(getattr(torch, self._type))
+        self._bounds = cuda.put(exchange.bounds.astype(np.int32))
+        self._positions = None if layout.position is None else cuda.put(layout.position)
+        self._cached_ids = cuda.put(exchange.cache.ids.astype(np.int32))
+        self._cached = cuda.put(exchange.cache.rows).view(getattr(torch, self._type))
 
     def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
-        with self._card.stages.fetch.on("fetch"):
-            return self._start(self._card.put(vertices).int())
+        with self._cuda.streams.fetch.on("fetch"):
+            return self._start(self._cuda.put(vertices).int())
 
     def nbytes(self) -> int:
         return self._source.nbytes()
@@ -77,7 +78,7 @@ class DeviceExchange(FeatureSource):
         if len(self._cached):
             rows[~away] = self._cached[at[~away].clamp(min=0)]
         rows[own] = self._encoded(unique[own])
-        return _Travelling(self._card, arrival, rows, away, place, len(asked))
+        return _Travelling(self._cuda, arrival, rows, away, place, len(asked))
 
     def _encoded(self, ids: torch.Tensor) -> torch.Tensor:
         return self._rows.take(ids - int(self._of.bounds[self._of.comm.rank]), self._type)
@@ -107,20 +108,20 @@ class _Travelling:
     """Rows that other ranks send."""
 
     def __init__(
-        self, card: CudaContext, arrival: TensorArrival, rows: torch.Tensor, away: torch.Tensor, place: torch.Tensor, asked: int
+        self, cuda: CudaContext, arrival: TensorArrival, rows: torch.Tensor, away: torch.Tensor, place: torch.Tensor, asked: int
     ) -> None:
-        self._card, self._arrival, self._rows, self._away, self._place, self._asked = card, arrival, rows, away, place, asked
+        self._cuda, self._arrival, self._rows, self._away, self._place, self._asked = cuda, arrival, rows, away, place, asked
         self._result: torch.Tensor | None = None
 
     def wait(self) -> torch.Tensor:
-        stages = self._card.stages
+        streams = self._cuda.streams
         if self._result is None:
-            with stages.fetch.on("fetch"):
+            with streams.fetch.on("fetch"):
                 came, _ = self._arrival.whole()  # owners ascend as the ids do
                 if len(came) != self._asked:
                     raise PeerLost(f"{self._asked} rows were asked for; {len(came)} came")
                 self._rows[self._away] = came
                 self._result = self._rows.float()[self._place]
-                event = stages.fetch.record()
-            stages.train.wait(event)
+                event = streams.fetch.record()
+            streams.train.wait(event)
         return self._result

@@ -15,7 +15,7 @@ from ...nn.aggregate import SparseRows
 from ...sparse import CSR
 from ...views.features import Features, FeatureSource, Fetching
 from .cuda_context import CudaContext
-from .rows import placed_rows
+from .device_rows import rows_on_device
 
 FEATURE_SHARE = 0.75  # of the memory that is free, for the graph and the features together
 _TYPES = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16", np.dtype(np.uint16): "bfloat16"}
@@ -49,7 +49,7 @@ class HeldRows:
 
     Parameters
     ----------
-    card : Card
+    cuda : CudaContext
     x : float32, float16, or uint16 for bfloat16, shape (n, f)
     heat : integers, shape (n,)
         How often each row is expected to be read.
@@ -57,13 +57,13 @@ class HeldRows:
         Bytes of the device that they may take.
     """
 
-    def __init__(self, card: CudaContext, x: np.ndarray, access_count: np.ndarray, free: int) -> None:
-        self._card, self._width, self._type = card, x.shape[1], _TYPES[x.dtype]
+    def __init__(self, cuda: CudaContext, x: np.ndarray, access_count: np.ndarray, free: int) -> None:
+        self._cuda, self._width, self._type = cuda, x.shape[1], _TYPES[x.dtype]
         self.held = fitting(len(x), x.itemsize * self._width, free)
         self._x, self._cache = self._placed(x, access_count)
 
     def _placed(self, x: np.ndarray, access_count: np.ndarray) -> tuple[Any, Cache]:
-        device = self._card.kernels
+        device = self._cuda.kernels
         if self.held.whole:
             return device.put(x).reshape(-1), NO_CACHE
         pinned = device.arrays.pinned(np.ascontiguousarray(x)).reshape(-1)
@@ -75,8 +75,8 @@ class HeldRows:
 
     def take(self, rows: torch.Tensor, wanted: str = "float32") -> torch.Tensor:
         """Some rows as ``wanted`` numbers: shape (len(rows), f)."""
-        named = self._card.array(rows.int())
-        taken = self._card.tensor(gather(self._card.kernels, self._x, self._width, named, self._type, wanted, self._cache))
+        named = self._cuda.array(rows.int())
+        taken = self._cuda.tensor(gather(self._cuda.kernels, self._x, self._width, named, self._type, wanted, self._cache))
         return taken.view(getattr(torch, wanted)).reshape(len(rows), self._width)
 
 
@@ -85,7 +85,7 @@ class DeviceFeatures(FeatureSource):
 
     Parameters
     ----------
-    card : Card
+    cuda : CudaContext
     features : Features
         As they lie on the host.
     heat, free
@@ -98,30 +98,30 @@ class DeviceFeatures(FeatureSource):
 
     is_sparse = False
 
-    def __init__(self, card: CudaContext, features: Features, access_count: np.ndarray, free: int) -> None:
+    def __init__(self, cuda: CudaContext, features: Features, access_count: np.ndarray, free: int) -> None:
         x, scale = features.stored()
         assert isinstance(x, np.ndarray)
-        self._card, self.width = card, features.width
-        self._scale = None if scale is None else card.put(scale)
-        self.rows = HeldRows(card, x, access_count, free)
+        self._cuda, self.width = cuda, features.width
+        self._scale = None if scale is None else cuda.put(scale)
+        self.rows = HeldRows(cuda, x, access_count, free)
         self.held = self.rows.held
 
     def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
-        stages = self._card.stages
-        with stages.fetch.on("fetch"):
+        streams = self._cuda.streams
+        with streams.fetch.on("fetch"):
             rows = self._gathered(vertices)
-            return _Fetched(rows, stages.fetch.record(), stages.train)
+            return _Fetched(rows, streams.fetch.record(), streams.train)
 
     def now(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
         """The rows of some vertices, on the stream that trains."""
-        with self._card.stages.train.on("fetch"):
+        with self._cuda.streams.train.on("fetch"):
             return self._gathered(vertices)
 
     def nbytes(self) -> int:
         return self.held.nbytes
 
     def _gathered(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
-        named = self._card.put(vertices)
+        named = self._cuda.put(vertices)
         x = self.rows.take(named)
         return x if self._scale is None else x.mul_(self._scale[named.long()][:, None])
 
@@ -137,36 +137,36 @@ class _Fetched:
         return self._rows
 
 
-class MovedFeatures(FeatureSource):
+class HostFetchedFeatures(FeatureSource):
     """Features that are fetched on the host, from other ranks or sparse, and copied to the device."""
 
-    def __init__(self, card: CudaContext, source: FeatureSource) -> None:
-        self._card, self._source = card, source
+    def __init__(self, cuda: CudaContext, source: FeatureSource) -> None:
+        self._cuda, self._source = cuda, source
         self.width, self.is_sparse = source.width, source.is_sparse
 
     def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
-        return _Moved(self._card, self._source.start(_on_host(vertices)))
+        return _Moved(self._cuda, self._source.start(_on_host(vertices)))
 
     def now(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor | SparseRows:
-        return placed_rows(self._card, self._source.fetch(_on_host(vertices)))
+        return rows_on_device(self._cuda, self._source.fetch(_on_host(vertices)))
 
     def nbytes(self) -> int:
         return self._source.nbytes()
 
 
 class _Moved:
-    def __init__(self, card: CudaContext, fetching: Fetching) -> None:
-        self._card, self._fetching = card, fetching
+    def __init__(self, cuda: CudaContext, fetching: Fetching) -> None:
+        self._cuda, self._fetching = cuda, fetching
 
     def wait(self) -> torch.Tensor | SparseRows:
-        return placed_rows(self._card, self._fetching.wait())
+        return rows_on_device(self._cuda, self._fetching.wait())
 
 
 def _on_host(vertices: np.ndarray | torch.Tensor) -> np.ndarray:
     return vertices.cpu().numpy() if isinstance(vertices, torch.Tensor) else vertices
 
 
-def heat_of(adjacency: CSR) -> np.ndarray:
+def access_counts(adjacency: CSR) -> np.ndarray:
     """How many rows name each vertex: int64, shape (n,)."""
     return np.bincount(adjacency.indices, minlength=adjacency.shape[0])
 

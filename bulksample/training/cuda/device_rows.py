@@ -29,15 +29,15 @@ class DeviceRows(SparseRows):
     indices: torch.Tensor  # type: ignore[assignment]
     weights: torch.Tensor | None  # type: ignore[assignment]
 
-    def __init__(self, card: CudaContext, indptr: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor | None, columns: int) -> None:
+    def __init__(self, cuda: CudaContext, indptr: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor | None, columns: int) -> None:
         super().__init__(indptr, indices, weights, columns)  # type: ignore[arg-type]
-        self.card = card
+        self.cuda = cuda
 
     def __getitem__(self, rows: slice) -> DeviceRows:
         first, last, _ = rows.indices(len(self.indptr) - 1)
         begin, end = torch.stack([self.indptr[first], self.indptr[last]]).tolist()
         weights = None if self.weights is None else self.weights[begin:end]
-        return DeviceRows(self.card, self.indptr[first : last + 1] - begin, self.indices[begin:end], weights, self.columns)
+        return DeviceRows(self.cuda, self.indptr[first : last + 1] - begin, self.indices[begin:end], weights, self.columns)
 
     @cached_property
     def degrees(self) -> torch.Tensor:  # type: ignore[override]
@@ -47,21 +47,21 @@ class DeviceRows(SparseRows):
         return (1.0 / self.degrees.clamp(min=1).double()).to(dtype)
 
     def row_of_entry(self) -> torch.Tensor:  # type: ignore[override]
-        return torch.repeat_interleave(torch.arange(self.shape[0], device=self.card.where), self.degrees, output_size=len(self.indices))
+        return torch.repeat_interleave(torch.arange(self.shape[0], device=self.cuda.where), self.degrees, output_size=len(self.indices))
 
     @cached_property
     def transposed(self) -> DeviceRows:
-        with self.card.stages.train.on("transpose"):
-            made = kernels.transposed(self.card.kernels, self._block, mean=False)
-            indptr, indices, weights = (self.card.tensor(part) for part in made[:3])
-            return DeviceRows(self.card, indptr, indices, None if self.weights is None else weights, self.shape[0])
+        with self.cuda.streams.train.on("transpose"):
+            made = kernels.transposed(self.cuda.kernels, self._block, mean=False)
+            indptr, indices, weights = (self.cuda.tensor(part) for part in made[:3])
+            return DeviceRows(self.cuda, indptr, indices, None if self.weights is None else weights, self.shape[0])
 
     def times(self, x: torch.Tensor) -> torch.Tensor:
         """A X without a gradient: float32, shape (D, f)."""
-        with self.card.stages.train.on("aggregate"):
-            given = self.card.array(x.float().reshape(-1))
-            summed = kernels.aggregate(self.card.kernels, self._block, given, x.shape[1], mean=False)
-            return self.card.tensor(summed).reshape(self.shape[0], x.shape[1])
+        with self.cuda.streams.train.on("aggregate"):
+            given = self.cuda.array(x.float().reshape(-1))
+            summed = kernels.aggregate(self.cuda.kernels, self._block, given, x.shape[1], mean=False)
+            return self.cuda.tensor(summed).reshape(self.shape[0], x.shape[1])
 
     def row_index(self) -> torch.Tensor:
         return self.row_of_entry()
@@ -75,49 +75,49 @@ class DeviceRows(SparseRows):
         return top.masked_fill_((self.degrees == 0)[:, None], 0.0)
 
     def over_entries(self) -> DeviceRows:
-        every = torch.arange(len(self.indices), dtype=torch.int32, device=self.card.where)
-        return DeviceRows(self.card, self.indptr, every, None, len(every))
+        every = torch.arange(len(self.indices), dtype=torch.int32, device=self.cuda.where)
+        return DeviceRows(self.cuda, self.indptr, every, None, len(every))
 
     def packed(self) -> DeviceRows:
         return self
 
     def with_weights(self, weights: torch.Tensor) -> DeviceRows:
-        return DeviceRows(self.card, self.indptr, self.indices, weights.detach(), self.columns)
+        return DeviceRows(self.cuda, self.indptr, self.indices, weights.detach(), self.columns)
 
     def weights_or_ones(self) -> torch.Tensor:
-        return torch.ones(len(self.indices), device=self.card.where) if self.weights is None else self.weights
+        return torch.ones(len(self.indices), device=self.cuda.where) if self.weights is None else self.weights
 
     @cached_property
     def _block(self) -> kernels.Block:
-        weights = None if self.weights is None else self.card.array(self.weights)
-        return kernels.Block(self.card.array(self.indptr), self.card.array(self.indices), weights, *self.shape)
+        weights = None if self.weights is None else self.cuda.array(self.weights)
+        return kernels.Block(self.cuda.array(self.indptr), self.cuda.array(self.indices), weights, *self.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceBlock(Block):
     """A block whose arrays are tensors."""
 
-    card: CudaContext = field(kw_only=True)
+    cuda: CudaContext = field(kw_only=True)
 
 
 @matrix_of.register
 def _(block: DeviceBlock) -> SparseRows:
-    return DeviceRows(block.card, block.indptr, block.indices, block.weights, block.num_sources)  # type: ignore[arg-type]
+    return DeviceRows(block.cuda, block.indptr, block.indices, block.weights, block.num_sources)  # type: ignore[arg-type]
 
 
-def placed_block(card: CudaContext, block: Block) -> DeviceBlock:
+def block_on_device(cuda: CudaContext, block: Block) -> DeviceBlock:
     """A block on a device; its arrays are copied where they are not there."""
     first, last = (int(block.indptr[0]), int(block.indptr[-1])) if isinstance(block.indptr, np.ndarray) else (0, len(block.indices))
-    weights = None if block.weights is None else card.put(block.weights[first:last])
-    return DeviceBlock(card.put(block.indptr) - first, card.put(block.indices[first:last]), weights, block.num_sources, card=card)
+    weights = None if block.weights is None else cuda.put(block.weights[first:last])
+    return DeviceBlock(cuda.put(block.indptr) - first, cuda.put(block.indices[first:last]), weights, block.num_sources, cuda=cuda)
 
 
-def placed_rows(card: CudaContext, rows: SparseRows | torch.Tensor) -> SparseRows | torch.Tensor:
+def rows_on_device(cuda: CudaContext, rows: SparseRows | torch.Tensor) -> SparseRows | torch.Tensor:
     """Dense or sparse rows on a device."""
     if isinstance(rows, torch.Tensor):
-        return card.put(rows)
+        return cuda.put(rows)
     if isinstance(rows, DeviceRows):
         return rows
     own = rows.packed()
-    weights = None if own.weights is None else card.put(own.weights)
-    return DeviceRows(card, card.put(own.indptr), card.put(own.indices), weights, own.columns)
+    weights = None if own.weights is None else cuda.put(own.weights)
+    return DeviceRows(cuda, cuda.put(own.indptr), cuda.put(own.indices), weights, own.columns)

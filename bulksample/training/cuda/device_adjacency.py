@@ -25,29 +25,29 @@ from ...minibatch import MiniBatch
 from ...rng import Draw
 from ...selection import Selection
 from .cuda_context import CudaContext
-from .rows import placed_block
-from .streams import CudaStreamSync, DeviceMiniBatch, Lease
+from .device_rows import block_on_device
+from .streams import BulkMemory, CudaStreamSync, DeviceMiniBatch
 
 
 class DeviceAdjacency(LocalAdjacency):
     """A in this process, whose expansions stay on the device: arrays of an `Expansion` are tensors."""
 
-    def __init__(self, adjacency: LocalAdjacency, card: CudaContext) -> None:
-        super().__init__(adjacency.matrix, card.engine, adjacency._longest_column)
-        self._card = card
+    def __init__(self, adjacency: LocalAdjacency, cuda: CudaContext) -> None:
+        super().__init__(adjacency.matrix, cuda.engine, adjacency._longest_column)
+        self._cuda = cuda
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
-        device = self._card.kernels
-        with self._card.stages.sample.on("expand"), memory_errors():
+        device = self._cuda.kernels
+        with self._cuda.streams.sample.on("expand"), memory_errors():
             bulk = expand(device, device.matrix(self.matrix), seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
-            return cut(self._card, bulk, seeds, only_new)
+            return cut(self._cuda, bulk, seeds, only_new)
 
     def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
-        device = self._card.kernels
+        device = self._cuda.kernels
         return sum(bulk_bytes(self.n, self.matrix.nnz, k, seeds, fanouts, only_new, device.free_bytes, device.numbering))
 
     def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int:
-        device = self._card.kernels
+        device = self._cuda.kernels
         return layer_bytes(self.n, self._top, k, seeds, fanouts, only_new, from_frontier, device.free_bytes, device.numbering).peak
 
     @cached_property
@@ -58,10 +58,10 @@ class DeviceAdjacency(LocalAdjacency):
     def _expanded_layers(
         self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
     ) -> list[Expansion]:
-        device = self._card.kernels
-        with self._card.stages.sample.on("expand_layers"), memory_errors():
+        device = self._cuda.kernels
+        with self._cuda.streams.sample.on("expand_layers"), memory_errors():
             bulk = layers.expand_layers(device, device.matrix(self.matrix), seeds, drawn, weights, only_new)
-            return cut(self._card, bulk, seeds, only_new)
+            return cut(self._cuda, bulk, seeds, only_new)
 
 
 class memory_errors:
@@ -75,14 +75,14 @@ class memory_errors:
             raise MemoryError(str(error)) from error
 
 
-def cut(card: CudaContext, bulk: Bulk, seeds: Selection, only_new: bool) -> list[Expansion]:
+def cut(cuda: CudaContext, bulk: Bulk, seeds: Selection, only_new: bool) -> list[Expansion]:
     """The minibatches of a bulk, one by one, as `backends.hops.cut` makes them; nothing is waited for.
 
     Where only new vertices are expanded there is a `Hop` for each hop all the same: the rows of all up to it.
     """
-    vertices, seed_rows = card.tensor(bulk.held.vertices), card.tensor(bulk.seed_rows)
+    vertices, seed_rows = cuda.tensor(bulk.held.vertices), cuda.tensor(bulk.seed_rows)
     frontiers = [bulk.ends[0], *(grown - held for held, grown in zip(bulk.ends, bulk.ends[1:-1], strict=False))] if only_new else bulk.ends
-    hops = [Hop(card.tensor(hop.pointers), card.tensor(hop.columns), _or_none(card, hop.weights)) for hop in bulk.hops]
+    hops = [Hop(cuda.tensor(hop.pointers), cuda.tensor(hop.columns), _or_none(cuda, hop.weights)) for hop in bulk.hops]
     counts, ends = np.stack([np.diff(held) for held in bulk.ends], axis=1).tolist(), bulk.ends[-1].tolist()
     expansions = []
     for j in range(len(seeds)):
@@ -93,8 +93,8 @@ def cut(card: CudaContext, bulk: Bulk, seeds: Selection, only_new: bool) -> list
     return expansions
 
 
-def _or_none(card: CudaContext, array: Any) -> Any:
-    return None if array is None else card.tensor(array)
+def _or_none(cuda: CudaContext, array: Any) -> Any:
+    return None if array is None else cuda.tensor(array)
 
 
 def _part(hop: Any, rows: list[int], edges: list[int]) -> Hop:
@@ -114,20 +114,20 @@ def _nested(parts: list[Any]) -> list[Any]:
 
 
 class BulkStreamSync(CudaStreamSync):
-    """The order between streams, and the way of a bulk onto the device."""
+    """Orders the streams, and copies the blocks of a host-sampled bulk to the device."""
 
-    def __init__(self, card: CudaContext) -> None:
-        super().__init__(card.stages)
-        self._card = card
+    def __init__(self, cuda: CudaContext) -> None:
+        super().__init__(cuda.streams)
+        self._cuda = cuda
 
-    def handed(self, bulk: list[MiniBatch]) -> list[MiniBatch]:
-        stage = self.stages.sample
-        with stage.on("hand over"), memory_errors():
-            blocks = [tuple(placed_block(self._card, block) for block in minibatch.blocks) for minibatch in bulk]
-            lease = Lease(stage.record(), len(bulk))
-        return [_with_lease(minibatch, own, lease) for minibatch, own in zip(bulk, blocks, strict=True)]
+    def bulk_sampled(self, bulk: list[MiniBatch]) -> list[MiniBatch]:
+        stream = self.streams.sample
+        with stream.on("hand over"), memory_errors():
+            blocks = [tuple(block_on_device(self._cuda, block) for block in minibatch.blocks) for minibatch in bulk]
+            memory = BulkMemory(stream.record(), len(bulk))
+        return [_with_memory(minibatch, own, memory) for minibatch, own in zip(bulk, blocks, strict=True)]
 
 
-def _with_lease(minibatch: MiniBatch, blocks: tuple[Any, ...], lease: Lease) -> DeviceMiniBatch:
-    held = {part.name: getattr(minibatch, part.name) for part in fields(MiniBatch)}
-    return DeviceMiniBatch(**held | {"blocks": blocks}, lease=lease)
+def _with_memory(minibatch: MiniBatch, blocks: tuple[Any, ...], memory: BulkMemory) -> DeviceMiniBatch:
+    values = {part.name: getattr(minibatch, part.name) for part in fields(MiniBatch)}
+    return DeviceMiniBatch(**values | {"blocks": blocks}, memory=memory)

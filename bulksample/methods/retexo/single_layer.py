@@ -2,7 +2,7 @@
 
     z = layer(x);   h = act(norm(z));   logits = h W + b with a head of its own, or z itself for the last layer
 
-The layer and its norm may be those of a `Gnn`, so that training the stages one after another trains that network.
+The layer and its norm may belong to a `Gnn`, so that training its layers one after another trains that network.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ..views.full_graph import FrozenInput
-from .layers import Layer
-from .model import Model
+from ...nn.layers import Layer
+from ...nn.model import Model
+from ...views.full_graph import FrozenInput
 
 
-class Stage(Model):
-    """A layer, what follows it, and a head.
+class SingleLayerModel(Model):
+    """A layer, the norm and activation that follow it, and a head.
 
     Parameters
     ----------
     layer : Layer
     norm : Module, optional
     head : Linear, optional
-        Without one the layer makes the logits.
+        Without a head the layer makes the logits.
     activation : function
     generator : torch.Generator
     input_dropout, dropout : float
-        On what the layer mixes: where it is linear, dense inputs are aggregated as they are; and on what the head is given.
+        Dropout on the input of the layer's weights, which for a linear layer is the aggregate; and on the input of the head.
     """
 
     def __init__(
@@ -42,23 +42,24 @@ class Stage(Model):
         self.input_dropout, self.dropout = input_dropout, dropout
 
     def forward(self, x: FrozenInput) -> torch.Tensor:
-        """Logits of the own rows: shape (m, classes). Local."""
+        """Compute the logits of this rank's rows: shape (m, classes). Local."""
         return self.logits(self.rows(x))
 
     def rows(self, x: FrozenInput) -> torch.Tensor:
-        """z of the own rows: shape (m, width of the layer). Local."""
+        """Compute z of this rank's rows: shape (m, width of the layer). Local."""
         return x.layer(self.layer, self, clean=True)
 
     def hidden(self, z: torch.Tensor) -> torch.Tensor:
-        """h, the input of the next layer of a network."""
+        """Compute h, the input of the next layer of a network, from z."""
         return self.activation(z if self.norm is None else self.norm(z))
 
     def logits(self, z: torch.Tensor) -> torch.Tensor:
+        """Compute the logits from z."""
         return z if self.head is None else self.head(self.drop(self.hidden(z), self.dropout))
 
 
 def head(width: int, classes: int, generator: torch.Generator, bias: bool = True) -> nn.Linear:
-    """A dense layer whose initial weights come from a generator."""
+    """Make a dense layer with initial weights from a generator."""
     made = nn.utils.skip_init(nn.Linear, width, classes, bias=bias)
     nn.init.xavier_uniform_(made.weight, generator=generator)
     if bias:

@@ -22,9 +22,9 @@ from ...distributed.matrix.owner import OwnerAdjacency
 from ...errors import PeerLost
 from ...rng import Draw
 from ...selection import Selection
-from .bulks import cut, memory_errors
+from ..tensor_comm import TensorComm
 from .cuda_context import CudaContext
-from .tensors import TensorComm
+from .device_adjacency import cut, memory_errors
 
 
 class Routed(NamedTuple):
@@ -41,29 +41,29 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
     Parameters
     ----------
     adjacency : OwnerAdjacency
-    card : Card
+    cuda : CudaContext
     over : TensorComm
         Among the members of the process column.
     """
 
-    def __init__(self, adjacency: OwnerAdjacency, card: CudaContext, over: TensorComm) -> None:
-        super().__init__(adjacency.grid, adjacency.block, card.engine, adjacency.layout)
-        self._card, self.over = card, over
-        self._inner_bounds = card.put(self.bounds[1:-1].astype(np.int32))
-        self._positions = None if self.layout.position is None else card.put(self.layout.position)
+    def __init__(self, adjacency: OwnerAdjacency, cuda: CudaContext, over: TensorComm) -> None:
+        super().__init__(adjacency.grid, adjacency.block, cuda.engine, adjacency.layout)
+        self._cuda, self.over = cuda, over
+        self._inner_bounds = cuda.put(self.bounds[1:-1].astype(np.int32))
+        self._positions = None if self.layout.position is None else cuda.put(self.layout.position)
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
         """Bytes a hop as of `OwnerAdjacency.sample_rows`; the host waits for what goes to whom, and comes, three times a hop."""
-        with self._card.stages.sample.on("expand"), memory_errors():
+        with self._cuda.streams.sample.on("expand"), memory_errors():
             bulk = self._bulk(seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
-            return cut(self._card, bulk, seeds, only_new)
+            return cut(self._cuda, bulk, seeds, only_new)
 
     def _bulk(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> Bulk:
-        device, k = self._card.kernels, len(seeds)
+        device, k = self._cuda.kernels, len(seeds)
         entries = self.grid.rows * self.block.nnz  # about those of A
         numbering = Numbering(device, k, self.n, most_found(len(seeds.vertices), fanouts, entries, k))
         asked = asked_of(device, seeds)
-        minibatches = self._card.tensor(asked.minibatches)
+        minibatches = self._cuda.tensor(asked.minibatches)
 
         def draw(frontier: Held, hop: int) -> Drawn:
             return self._drawn(minibatches, frontier, fanouts[hop], draws[hop])
@@ -72,18 +72,18 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
 
     def _drawn(self, minibatches: torch.Tensor, frontier: Held, fanout: int, draw: Draw) -> Drawn:
         """What the rows of a frontier drew, wherever they lie."""
-        card, over = self._card, self.over
-        vertices = card.tensor(frontier.vertices)[: frontier.size]
-        routed = self._routed(vertices, card.tensor(frontier.pointers), len(minibatches))
+        cuda, over = self._cuda, self.over
+        vertices = cuda.tensor(frontier.vertices)[: frontier.size]
+        routed = self._routed(vertices, cuda.tensor(frontier.pointers), len(minibatches))
         tables = torch.stack([minibatches.expand_as(routed.sizes), routed.sizes], dim=2)
         table, _ = over.start_alltoall(list(tables), "topology").whole()
         asked, askers = over.start_alltoall(vertices[routed.order][:, None].split(routed.rows), "topology").whole()
-        picks = draw_rows(card.kernels, card.kernels.matrix(self.block), self._own_rows(table, asked[:, 0]), fanout, draw)
-        pointers = card.tensor(picks.pointers)
+        picks = draw_rows(cuda.kernels, cuda.kernels.matrix(self.block), self._own_rows(table, asked[:, 0]), fanout, draw)
+        pointers = cuda.tensor(picks.pointers)
         ends = pointers[torch.tensor([0, *accumulate(askers)], device=pointers.device)].tolist()
-        sent = card.tensor(picks.columns)[: ends[-1]].split([b - a for a, b in pairwise(ends)])
+        sent = cuda.tensor(picks.columns)[: ends[-1]].split([b - a for a, b in pairwise(ends)])
         counts, columns = over.start_alltoall(pointers.diff().int().split(askers), "topology"), over.start_alltoall(sent, "topology")
-        return Drawn(*map(card.array, _in_order(routed.order, counts.whole()[0], columns.whole()[0])))
+        return Drawn(*map(cuda.array, _in_order(routed.order, counts.whole()[0], columns.whole()[0])))
 
     def _routed(self, vertices: torch.Tensor, pointers: torch.Tensor, k: int) -> Routed:
         """The rows of each block row, and how many of them each minibatch has."""
@@ -95,7 +95,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
 
     def _own_rows(self, table: torch.Tensor, vertices: torch.Tensor) -> Rows:
         """What all members of the process column ask of this block row."""
-        array: Any = self._card.array
+        array: Any = self._cuda.array
         minibatches, sizes = table.T.contiguous()
         places, parts = array(self._places(vertices) - self.first), array(_pointers(sizes))
         return Rows(places, array(vertices), parts, array(minibatches), len(vertices), len(table))

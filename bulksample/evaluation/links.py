@@ -1,0 +1,67 @@
+"""Link prediction scores: the rank of a held-out edge among sampled negatives.
+
+    rank = 1 + #(negatives that score more) + 1/2 #(negatives that score the same)
+    MRR = mean 1 / rank,   Hits@k = share of ranks <= k
+
+Ties count half, so a decoder that gives every pair the same score ranks in the middle. (The published code of TMA counts ties
+against the edge; OGB's evaluator takes the mean of both, which for MRR is the rank used here.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ..data.edge_split import HELD_OUT, Links
+from ..distributed.comm.base import Comm
+from ..nn.decoders import LinkModel
+from ..views.inference_share import InferenceShare
+from .inference import infer
+
+_CHUNK_NUMBERS = 2**22  # of a chunk of negatives
+
+
+@torch.no_grad()
+def ranks(model: LinkModel, z: torch.Tensor, pairs: np.ndarray, negatives: np.ndarray) -> np.ndarray:
+    """Rank each pair among its negatives, ties counting half: float64, shape (len(pairs),)."""
+    found, step = [np.empty(0)], max(1, _CHUNK_NUMBERS // max(1, negatives.shape[1] * z.shape[1]))
+    for first in range(0, len(pairs), step):
+        own = torch.from_numpy(pairs[first : first + step].astype(np.int64))
+        others = torch.from_numpy(negatives[first : first + step].astype(np.int64))
+        true = model.score(z[own[:, 0]], z[own[:, 1]])[:, None]
+        false = model.score(z[own[:, 0]][:, None], z[others])
+        found.append((1 + (false > true).sum(1) + 0.5 * (false == true).sum(1)).double().cpu().numpy())
+    return np.concatenate(found)
+
+
+def evaluate_links(model: LinkModel, share: InferenceShare, links: Links, comm: Comm, at: Sequence[int]) -> dict[str, float]:
+    """Compute MRR and Hits@k of the held-out edges from exact embeddings, on every rank; collective.
+
+    Parameters
+    ----------
+    share : InferenceShare
+        This rank's rows; the shares of all ranks, in the order of ranks, are the whole graph.
+    at : sequence of int
+        The values of k in Hits@k.
+
+    Notes
+    -----
+    All ranks gather the embeddings (kind "activations"). Each rank ranks a part of the pairs, and sums are added (kind "control").
+    """
+    training = model.training
+    model.eval()
+    inferred = infer(model.encoder, share).contiguous()
+    own = inferred.cpu().numpy()
+    counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
+    z = torch.from_numpy(comm.allgather_rows(own, counts, "activations")).to(inferred.device)
+    scores: dict[str, float] = {}
+    for split in HELD_OUT:
+        pairs, negatives = (arrays[split][comm.rank :: comm.size] for arrays in (links.pairs, links.negatives))
+        found = ranks(model, z, pairs, negatives)
+        sums = comm.allreduce(np.array([len(found), (1 / found).sum(), *[float((found <= k).sum()) for k in at]]), "control")
+        if sums[0]:
+            scores |= dict(zip([f"{split}_mrr", *[f"{split}_hits@{k}" for k in at]], (sums[1:] / sums[0]).tolist(), strict=True))
+    model.train(training)
+    return scores

@@ -1,0 +1,92 @@
+"""Where a rank computes. `ComputeContext` is the CPU; `training.cuda.compute` has the one for a GPU. The loop cannot tell them apart."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from .. import backends
+from ..backends.base import Backend
+from ..config.train import TrainConfig
+from ..distributed.comm.base import Comm
+from ..errors import UsageError
+from ..nn.model import Model
+from ..samplers import Sampler
+from ..views.view import View
+from .tensor_comm import HostTensorComm, TensorComm
+
+
+class ComputeContext:
+    """Computes on the CPU.
+
+    Attributes
+    ----------
+    where : torch.device
+        Holds the model, and the features and blocks of a mini-batch.
+    ahead : bool
+        True if sampling runs beside the threads that compute.
+    """
+
+    where = torch.device("cpu")
+    ahead = False
+
+    def __init__(self, precision: str = "fp32") -> None:
+        if precision == "tf32":
+            raise UsageError("precision tf32 needs a GPU, and this run computes on the CPU; use fp32 or bf16")
+        self.precision = precision
+
+    def backend(self, config: TrainConfig, threads: int) -> Backend:
+        """Return the back end that samples."""
+        return sampling_backend(config.backend, threads)
+
+    def move_view(self, view: View, over: TensorComm, sampler: Sampler, ahead: bool) -> View:
+        """Move this rank's view of the graph to the compute device; collective.
+
+        Parameters
+        ----------
+        over : TensorComm
+            The communicator that `tensors` returned.
+        ahead : bool
+            True if a second thread samples while this one trains.
+        """
+        return view
+
+    def move_model(self, model: Model) -> Model:
+        """Move a model to the compute device."""
+        return model
+
+    def arithmetic(self) -> AbstractContextManager[Any]:
+        """Return a context for forward passes in the requested precision; weights, gradients and aggregation stay float32."""
+        return torch.autocast(self.where.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+    def phase(self, name: str) -> AbstractContextManager[Any]:
+        """Return a context that marks a named range on a profiler's timeline."""
+        return nullcontext()
+
+    def budget(self) -> int | None:
+        """Return the bytes for sampled mini-batches, or None to let the loader decide."""
+        return None
+
+    def tensors(self, comm: Comm) -> TensorComm:
+        """Return the communicator that moves tensors between ranks; collective."""
+        return HostTensorComm(comm)
+
+    def transport_note(self, over: TensorComm) -> str:
+        """Describe for the user how the devices reach each other; empty on a CPU."""
+        return ""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entries for the run's report."""
+        return {"device": self.where.type, "precision": self.precision}
+
+
+def sampling_backend(name: str, threads: int) -> Backend:
+    """Make a back end. The CUDA one allocates from torch's memory pool, so that sampling and training share free memory."""
+    backend = backends.make(name, threads)
+    if backend.name == "cuda" and torch.cuda.is_available():
+        from ..backends.cuda.nvrtc import share_pool
+
+        share_pool(torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete)
+    return backend

@@ -1,0 +1,147 @@
+"""Where a rank computes if it has a GPU: the CUDA form of `training.compute.ComputeContext`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
+
+import torch
+
+from ...adjacency import Adjacency, LocalAdjacency
+from ...backends.base import Backend
+from ...backends.cuda.backend import Cuda
+from ...backends.cuda.nvrtc import DeviceLauncher, local_rank
+from ...config.train import TrainConfig
+from ...distributed.comm.base import Comm
+from ...distributed.matrix.owner import OwnerAdjacency
+from ...nn.model import Model
+from ...samplers import NodeWise, Sampler
+from ...views.features import Features, FeatureSource
+from ...views.partitioned import BlockView
+from ...views.remote_features import RemoteFeatures
+from ...views.view import View
+from ...views.whole import WholeShare
+from ..compute import ComputeContext, sampling_backend
+from ..tensor_comm import HostTensorComm, TensorComm
+from . import device_edges  # noqa: F401  # registers attention and pooling for blocks on a device
+from .cuda_context import CudaContext
+from .device_adjacency import BulkStreamSync, DeviceAdjacency
+from .device_comms import choose_tensor_comm
+from .device_features import DeviceFeatures, HostFetchedFeatures, access_counts, room_for_features
+from .device_owner import DeviceOwnerAdjacency
+from .device_remote_features import DeviceRemoteFeatures, can_fetch_on_devices
+from .device_rows import block_on_device
+from .device_share import DeviceShare
+from .streams import open_streams
+
+_TRANSPORTS = {"samples": "samples_by", "features": "features_by"}
+_INFERENCE_NUMBERS = 2**28  # held at once in exact inference: small chunks would leave a GPU idle
+
+
+class CudaComputeContext(ComputeContext):
+    """Computes on a GPU.
+
+    Parameters
+    ----------
+    cuda : CudaContext
+    precision : {"fp32", "tf32", "bf16"}
+    device_comm : {"auto", "host", "nccl", "mpi"}
+
+    Attributes
+    ----------
+    synchronous : bool
+        True if the host waits for the GPU at the end of every phase: slower, but each phase is charged with its own seconds.
+    """
+
+    ahead = True
+    synchronous = False
+
+    def __init__(self, cuda: CudaContext, precision: str = "fp32", device_comm: str = "auto") -> None:
+        self.cuda, self.where, self.precision, self._device_comm = cuda, cuda.where, precision, device_comm
+        self._placement: dict[str, Any] = {}
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+
+    def backend(self, config: TrainConfig, threads: int) -> Backend:
+        return self.cuda.engine if config.backend in ("auto", "cuda") else sampling_backend(config.backend, threads)
+
+    def move_view(self, view: View, over: TensorComm, sampler: Sampler, ahead: bool) -> View:
+        cuda = self.cuda
+        view.adjacency, view.features = self._adjacency(view.adjacency, over, sampler, ahead), self._features(view, over)
+        view.share.chunk_numbers = _INFERENCE_NUMBERS
+        if isinstance(view.share, WholeShare):
+            view.share.compute_on(view.features, cuda.put(view.share.all_degrees))
+        if view.all_degrees is not None:
+            view.all_degrees = cuda.put(view.all_degrees)
+        view.share, view.stream_sync, view.where = DeviceShare(cuda, view.share), BulkStreamSync(cuda), self.where
+        view.block_mover = partial(block_on_device, cuda)
+        if self.where.type == "cuda":
+            torch.cuda.synchronize(self.where)  # the copies above ran on another stream than those that read them
+        return view
+
+    def _adjacency(self, adjacency: Adjacency, over: TensorComm, sampler: Sampler, ahead: bool) -> Adjacency:
+        """Move A to the GPU if the GPU samples; owners of block rows exchange over `over` if two threads may use it."""
+        if adjacency.collective:
+            self._placement["samples_by"] = "host"
+        if adjacency.backend is not self.cuda.engine:
+            return adjacency
+        if isinstance(adjacency, OwnerAdjacency) and isinstance(sampler, NodeWise):
+            column = adjacency.grid.column_comm
+            between_owners = over.among(column) if over.concurrent or not ahead else HostTensorComm(column)
+            self._placement["samples_by"] = between_owners.name
+            return DeviceOwnerAdjacency(adjacency, self.cuda, between_owners)
+        return DeviceAdjacency(adjacency, self.cuda) if isinstance(adjacency, LocalAdjacency) else adjacency
+
+    def _features(self, view: View, over: TensorComm) -> FeatureSource:
+        """Fetch rows of other ranks from GPU to GPU if these reach each other, else over the host."""
+        free, source, graph = self.cuda.kernels.free_bytes, view.features, view.adjacency.whole_matrix
+        made: DeviceRemoteFeatures | DeviceFeatures | None = None
+        if isinstance(view, BlockView) and can_fetch_on_devices(source) and over.name != "host":
+            room, column = room_for_features(free, view.block.adjacency), over.among(view.grid.column_comm)
+            made = DeviceRemoteFeatures(self.cuda, cast(RemoteFeatures, source), column, room)
+        elif isinstance(source, Features) and not source.is_sparse and graph is not None:
+            made = DeviceFeatures(self.cuda, source, access_counts(graph), room_for_features(free, graph))
+        if isinstance(view, BlockView):
+            self._placement["features_by"] = over.name if made else "host"
+        self._placement["features_on"] = str(made.held) if made else "host"
+        if made is None:
+            return HostFetchedFeatures(self.cuda, source)
+        self._placement["features_device_bytes"] = made.held.nbytes
+        return made
+
+    def move_model(self, model: Model) -> Model:
+        """Move a model to the GPU, with a generator there: its random numbers differ from those of a CPU run."""
+        generator = torch.Generator(self.where)
+        for module in model.modules():
+            if isinstance(module, Model):
+                module.generator = generator
+        return model.to(self.where)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        with self.cuda.streams.train.on(name):
+            yield
+            if self.synchronous and self.where.type == "cuda":
+                torch.cuda.current_stream(self.where).synchronize()
+
+    def budget(self) -> int:
+        return self.cuda.kernels.free_bytes // 8
+
+    def tensors(self, comm: Comm) -> TensorComm:
+        return choose_tensor_comm(comm, self.where, self._device_comm)
+
+    def transport_note(self, over: TensorComm) -> str:
+        others = [f"; {what} by {self._placement[key]}" for what, key in _TRANSPORTS.items() if key in self._placement]
+        return f"between devices: {over.name} ({over.why}){''.join(others)}"
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), **self._placement}
+
+
+def open_cuda() -> CudaContext:
+    """Open this rank's GPU."""
+    where = torch.device("cuda", local_rank() % torch.cuda.device_count())
+    torch.cuda.set_device(where)
+    engine = cast(Cuda, sampling_backend("cuda", 1))
+    return CudaContext(engine, where, open_streams(cast(DeviceLauncher, engine.device.launch)))

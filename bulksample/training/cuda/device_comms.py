@@ -1,0 +1,148 @@
+"""Communicators that move tensors between devices without the host.
+
+`GroupTensorComm` gives them to torch.distributed: NCCL moves them between devices, gloo between hosts. `MpiTensorComm` passes them to
+an MPI library that reads device memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as torch_distributed
+
+from ...distributed.comm.base import Comm
+from ...distributed.comm.mpi import MpiComm
+from ...distributed.comm.torch_distributed import ended
+from ...errors import UsageError
+from ..tensor_comm import HostTensorComm, TensorArrival, TensorComm
+from .process_groups import group_of, why_not_nccl
+
+
+class GroupTensorComm(TensorComm):
+    """Moves tensors by a process group of torch.distributed; collective to make.
+
+    Parameters
+    ----------
+    comm : Comm
+        A communicator of the same ranks in the same order. It counts the bytes, and announces how many rows each part has.
+    backend : {"nccl", "gloo"}
+
+    Notes
+    -----
+    Two NCCL communicators deadlock if two threads use them in different orders on different ranks.
+    """
+
+    def __init__(self, comm: Comm, backend: str) -> None:
+        self._comm, self._group, self.name = comm, group_of(comm, backend), backend
+        self.concurrent, self.why = backend != "nccl", "a device for each rank"
+
+    def allreduce(self, tensor: torch.Tensor, kind: str) -> None:
+        _count_allreduce(self._comm, tensor, kind)
+        self._wait(self._group.allreduce([tensor]), f"allreduce {kind} {tuple(tensor.shape)}")
+
+    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> TensorArrival:
+        """Send the parts as bytes, which every torch.distributed back end takes; this rank's own part goes the same way."""
+        sent, counts = torch.cat(list(parts)), _announced(self._comm, parts, kind)
+        out, row = sent.new_empty((sum(counts), *sent.shape[1:])), sent.element_size() * sent.shape[1:].numel()
+        lengths = [row * count for count in counts], [row * len(part) for part in parts]
+        work = self._group.alltoall_base(_bytes(out), _bytes(sent), *lengths, torch_distributed.AllToAllOptions())
+
+        def finish() -> tuple[torch.Tensor, list[int]]:
+            self._wait(work, f"alltoall {kind} {out.nbytes} bytes for {sent.nbytes}")  # keeps both buffers alive until then
+            return out, counts
+
+        return TensorArrival(finish)
+
+    def among(self, comm: Comm) -> TensorComm:
+        return GroupTensorComm(comm, self.name)
+
+    def _wait(self, work: Any, what: str) -> None:
+        """Wait for the group; kernels queued later on torch's current stream see the result."""
+        self._comm.wait_for(f"{what} by {self.name}", ended(work))
+
+
+class MpiTensorComm(TensorComm):
+    """Moves tensors by MPI, which gets their addresses; sums have the bits of `HostTensorComm`.
+
+    Parameters
+    ----------
+    comm : MpiComm
+        A communicator of an MPI library that reads the tensors' memory. MPI does not know CUDA streams: the host waits before it sends.
+    """
+
+    name = "mpi"
+
+    def __init__(self, comm: MpiComm, why: str = "") -> None:
+        self._comm, self.why = comm, why
+
+    def allreduce(self, tensor: torch.Tensor, kind: str) -> None:
+        comm, counts = self._comm, [len(range(r, len(tensor), self._comm.size)) for r in range(self._comm.size)]
+        _count_allreduce(comm, tensor, kind)
+        shares = self._start(tensor.split(counts), [counts[comm.rank]] * comm.size, kind).wait()
+        total = torch.zeros_like(shares[0])
+        for share in shares:
+            total += share
+        tensor.copy_(self._start([total] * comm.size, counts, kind).whole()[0])
+
+    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> TensorArrival:
+        return self._start(parts, _announced(self._comm, parts, kind), kind)
+
+    def among(self, comm: Comm) -> TensorComm:
+        assert isinstance(comm, MpiComm)
+        return MpiTensorComm(comm, self.why)
+
+    def _start(self, parts: Sequence[torch.Tensor], counts: list[int], kind: str) -> TensorArrival:
+        out, rank = parts[0].new_empty((sum(counts), *parts[0].shape[1:])), self._comm.rank
+        into = out.split(counts)
+        into[rank].copy_(parts[rank])
+        if out.is_cuda:
+            torch.cuda.current_stream(out.device).synchronize()
+        request = self._comm.start_bytes([_bytes(part) for part in parts], [_bytes(part) for part in into], kind)
+
+        def finish() -> tuple[torch.Tensor, list[int]]:
+            request.wait()
+            return out, counts
+
+        return TensorArrival(finish)
+
+
+def choose_tensor_comm(comm: Comm, where: torch.device, device_comm: str) -> TensorComm:
+    """Choose how tensors travel between the devices of the ranks of `comm`; collective, with the same answer on every rank.
+
+    Raises
+    ------
+    UsageError
+        On all ranks, if `device_comm` names NCCL or MPI and some rank cannot use it.
+    """
+    if comm.size == 1 or device_comm == "host":
+        return HostTensorComm(comm, "one rank" if comm.size == 1 else "as asked for")
+    not_nccl, aware = why_not_nccl(comm, where), comm.cuda_aware
+    not_mpi = next((reason for yes, reason in comm.gather_control(list(aware)) if not yes), None)
+    if device_comm == "mpi" and not_mpi is None and isinstance(comm, MpiComm):
+        return MpiTensorComm(comm, aware.reason)
+    if device_comm != "mpi" and not_nccl is None:
+        return GroupTensorComm(comm, "nccl")
+    if device_comm != "auto":
+        raise UsageError(
+            f"device_comm {device_comm} was asked for, but {not_mpi if device_comm == 'mpi' else not_nccl}; use device_comm host"
+        )
+    return HostTensorComm(comm, f"{not_nccl}; {not_mpi or aware.reason + ', so device_comm mpi would work'}")
+
+
+def _announced(comm: Comm, parts: Sequence[torch.Tensor], kind: str) -> list[int]:
+    """Exchange row counts: how many rows each rank has for this one; see `Comm.exchange_counts`."""
+    shape, row = tuple(parts[0].shape[1:]), parts[0].element_size() * parts[0].shape[1:].numel()
+    counts: list[int] = comm.exchange_counts([len(part) for part in parts], kind, f"{parts[0].dtype} {shape}", row).tolist()
+    return counts
+
+
+def _count_allreduce(comm: Comm, tensor: torch.Tensor, kind: str) -> None:
+    """Count the messages and bytes that `Comm.allreduce` would."""
+    share = len(range(comm.rank, len(tensor), comm.size)) * tensor.element_size()
+    comm.count(kind, 2 * (comm.size - 1), tensor.nbytes - share + (comm.size - 1) * share)
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)

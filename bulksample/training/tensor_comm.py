@@ -1,0 +1,100 @@
+"""Collectives on torch tensors, wherever the tensors are, with the meaning and the byte counts of `distributed.comm.base.Comm`.
+
+`HostTensorComm` copies tensors to the host and uses any communicator; it always works. `training.cuda.device_comms` has the
+communicators that move tensors between GPUs directly.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ..distributed.comm.base import Comm
+
+
+class TensorArrival:
+    """The tensors that an all-to-all under way will deliver. Every arrival must be waited for."""
+
+    def __init__(self, finish: Callable[[], tuple[torch.Tensor, list[int]]]) -> None:
+        self._finish = finish
+        self._received: tuple[torch.Tensor, list[int]] | None = None
+
+    def whole(self) -> tuple[torch.Tensor, list[int]]:
+        """Wait, then return the rows of all senders concatenated in rank order, and how many rows each sent. May be called again."""
+        if self._received is None:
+            self._received = self._finish()
+        return self._received
+
+    def wait(self) -> list[torch.Tensor]:
+        """Wait, then return the rows of each rank as views."""
+        whole, counts = self.whole()
+        return list(whole.split(counts))
+
+
+class TensorComm(ABC):
+    """Collectives on tensors.
+
+    Attributes
+    ----------
+    name : str
+        The transport, for the report.
+    why : str
+        The reason for this transport, for the user.
+    concurrent : bool
+        True if several threads may each use a communicator of this kind at the same time.
+    """
+
+    name: str
+    why = ""
+    concurrent = True
+
+    @abstractmethod
+    def allreduce(self, tensor: torch.Tensor, kind: str) -> None:
+        """Sum a contiguous 1-d float32 tensor over ranks, in place; counts the bytes that `Comm.allreduce` counts."""
+
+    @abstractmethod
+    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> TensorArrival:
+        """Start to send one part to each rank, by the contract of `Comm.start_alltoall`.
+
+        All parts are on one device, and the received rows arrive there. Work is queued on torch's current stream.
+        """
+
+    @abstractmethod
+    def among(self, comm: Comm) -> TensorComm:
+        """Make the same kind of communicator for the ranks of `comm`, such as a row of the grid; collective among them."""
+
+    def alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> list[torch.Tensor]:
+        """Return the part that each rank sent to this one, in rank order; see `Comm.alltoall`."""
+        return self.start_alltoall(parts, kind).wait()
+
+
+class HostTensorComm(TensorComm):
+    """Moves tensors over the host: sent and received rows of a GPU cross the bus once each."""
+
+    name = "host"
+
+    def __init__(self, comm: Comm, why: str = "") -> None:
+        self._comm, self.why = comm, why
+
+    def allreduce(self, tensor: torch.Tensor, kind: str) -> None:
+        on_host = tensor.cpu()
+        self._comm.allreduce(on_host.numpy(), kind)
+        if on_host is not tensor:
+            tensor.copy_(on_host)
+
+    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> TensorArrival:
+        counts, where, dtype = [len(part) for part in parts], parts[0].device, parts[0].dtype
+        rows = torch.cat(list(parts)).cpu()
+        numbers = rows.view(torch.int16) if dtype == torch.bfloat16 else rows  # numpy has no bfloat16
+        arrival = self._comm.start_alltoall([part.numpy() for part in numbers.split(counts)], kind)
+
+        def finish() -> tuple[torch.Tensor, list[int]]:
+            received = [torch.from_numpy(part).view(dtype) for part in arrival.wait()]
+            return torch.cat(received).to(where), [len(part) for part in received]
+
+        return TensorArrival(finish)
+
+    def among(self, comm: Comm) -> TensorComm:
+        return HostTensorComm(comm)

@@ -1,0 +1,118 @@
+"""A rank's share of the rows in exact inference, and how the rank gets what the neighbors of these rows send.
+
+A share is a range of consecutive rows of A. `evaluation.inference` computes the share layer by layer; the classes derived from
+`InferenceShare` know where the graph is: `WholeShare`, `BlockShare`, and `DeviceShare` for a GPU.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+
+from ..minibatch import Block
+from ..nn.layers import Input, Layer
+
+CHUNK_NUMBERS = 2**24
+
+# From rows [a, b) of a share: their edges as a block, what the block's sources sent, and the slice of sources that are the rows themselves.
+Neighborhood = Callable[[int, int], tuple[Block, torch.Tensor, slice]]
+
+
+class InferenceShare(ABC):
+    """The rows of A that this rank computes in exact inference, counted from 0.
+
+    Attributes
+    ----------
+    n, edges : int
+        Vertices and edges of the whole graph.
+    chunk_numbers : int
+        How many numbers may be held at once in addition to the rows themselves.
+    rows : int
+    indptr : int64, shape (rows + 1,)
+    degrees : float32, shape (rows,)
+        (Weighted) degrees.
+    labels : int64, shape (rows,), optional
+    masks : dict of bool arrays of shape (rows,)
+    sparse : bool
+        True if the features are sparse.
+    """
+
+    chunk_numbers = CHUNK_NUMBERS
+    n: int
+    edges: int
+    rows: int
+    indptr: np.ndarray
+    degrees: torch.Tensor
+    labels: np.ndarray | None
+    masks: dict[str, np.ndarray]
+    sparse: bool
+
+    @abstractmethod
+    def features(self, first: int, last: int) -> Input:
+        """Return the features of rows `first` to `last` - 1."""
+
+    @abstractmethod
+    def distribute(self, sent: torch.Tensor) -> Neighborhood:
+        """Make the rows that this share sends available to every rank that aggregates them; collective (kind "activations").
+
+        Returns
+        -------
+        A function that gives the neighborhood of a range of rows. Call it for the ranges of `steps`, in their order.
+        """
+
+    def distribute_features(self, layer: Layer) -> Neighborhood:
+        """Do the same for a layer that aggregates raw features."""
+        return self.distribute(self.sent(layer, None, False))
+
+    def steps(self, width: int) -> list[tuple[int, int]]:
+        """Cut the share into ranges whose edges, with `width` numbers each, fit in `chunk_numbers`: at least one row each."""
+        return list(edge_steps(self.indptr, max(1, self.chunk_numbers // max(1, width))))
+
+    def inputs(self, hidden: torch.Tensor | None, first: int, last: int) -> Input:
+        """Return rows of the layer below: rows of `hidden`, or of the features if that is None."""
+        return self.features(first, last) if hidden is None else hidden[first:last]
+
+    def sent(self, layer: Layer, hidden: torch.Tensor | None, transforms: bool) -> torch.Tensor:
+        """Compute what all rows of the share send to a layer; `hidden` as in `inputs`."""
+        step = max(1, self.chunk_numbers // max(layer.width_in, layer.width_out))
+        cuts = [(a, min(a + step, self.rows)) for a in range(0, self.rows, step)] or [(0, 0)]
+        return torch.cat([layer.send(self.inputs(hidden, a, b), self.degrees[a:b], transforms) for a, b in cuts])
+
+
+def compact(indptr: np.ndarray, sources: np.ndarray, weights: np.ndarray | None, own: np.ndarray) -> tuple[Block, np.ndarray, slice]:
+    """Make a block of rows whose sources are ids of any range.
+
+    Parameters
+    ----------
+    indptr : int64, shape (D + 1,)
+    sources : integers, shape (E,)
+    own : int64, shape (D,)
+        The ids of the rows: consecutive numbers.
+
+    Returns
+    -------
+    The block; the distinct ids of its sources, ascending, with those of the rows among them; and the slice of the rows there.
+    """
+    ids, local = np.unique(np.concatenate([own, sources]), return_inverse=True)
+    start = int(local[0]) if len(own) else 0
+    return Block(indptr, local[len(own) :].astype(np.int32), weights, len(ids)), ids, slice(start, start + len(own))
+
+
+def edge_steps(indptr: np.ndarray, edges: int) -> Iterator[tuple[int, int]]:
+    """Cut rows into ranges of about `edges` edges and rows together, at least one row each."""
+    work, a, rows = indptr - indptr[0] + np.arange(len(indptr)), 0, len(indptr) - 1
+    while a < rows:
+        b = int(np.searchsorted(work, work[a] + edges, side="right")) - 1
+        b = min(max(b, a + 1), rows)
+        yield a, b
+        a = b
+
+
+def even_work(indptr: np.ndarray, parts: int) -> np.ndarray:
+    """Cut rows into `parts` ranges of about equal work, the number of edges and rows: int64, shape (parts + 1,)."""
+    work = indptr - indptr[0] + np.arange(len(indptr))
+    inner = np.searchsorted(work, np.linspace(0, work[-1], parts + 1)[1:-1])
+    return np.array([0, *inner, len(indptr) - 1], np.int64)

@@ -1,0 +1,176 @@
+"""This rank's rows for full-graph training, and the exchange of their halo in each layer, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from ..distributed.matrix.halo import Halo, HaloExchange, MessageFormat, PlainFormat
+from ..errors import UsageError
+from ..minibatch import Block
+from ..nn.layers import Input, Layer
+from .features import FeatureSource
+from .partitioned import BlockView
+
+
+class OwnRows:
+    """The rows of this rank's block with their edges, labels and splits.
+
+    Central rows, which have no neighbor on another rank, come first; marginal rows follow.
+
+    Parameters
+    ----------
+    view : BlockView
+        On a grid without replication.
+    messages : MessageFormat, optional
+        The encoding of hidden rows on their way; float32 by default.
+    overlap : bool
+        Aggregate central rows while halo rows travel. The results have the same bits.
+    fetch : bool
+        Fetch the features of halo rows; otherwise they stay with their owners.
+
+    Attributes
+    ----------
+    vertices : int32, shape (m,)
+    structure, block : Block, m x (m + h)
+        The same edges, on the host and on the compute device.
+    halo : Halo
+        Numbers this rank's rows in the order of `vertices`.
+    labels : int64, shape (m,)
+    masks : dict of bool arrays of shape (m,)
+    degrees : float32, shape (m + h,)
+        Degrees of own rows, then of halo rows.
+    x : dense or sparse rows, shape (m + h, f)
+        Features of own rows, then of halo rows (kind "features"); without `fetch`, shape (m, f).
+
+    Raises
+    ------
+    UsageError
+        If the graph is replicated c > 1 times.
+    """
+
+    def __init__(self, view: BlockView, messages: MessageFormat | None = None, overlap: bool = True, fetch: bool = True) -> None:
+        if view.grid.replication != 1:
+            raise UsageError(f"full-graph training keeps one block row on each rank; got replication {view.grid.replication}: use 1")
+        self.messages, self.overlap = messages or PlainFormat(), overlap
+        block, comm = view.block, view.grid.comm
+        remote = view.layout.blocks_of(block.adjacency.indices) != comm.rank
+        has_remote = np.bincount(block.adjacency.row_of_entry(), remote, minlength=len(block.vertices)) > 0
+        order = np.argsort(has_remote, kind="stable")
+        self.vertices, self.central = block.vertices[order], int(np.count_nonzero(~has_remote))
+        matrix = block.adjacency.take(order)
+        self.halo = Halo(comm, view.layout, matrix)
+        self._renumber_halo(order)
+        self.labels = np.full(len(order), -1, np.int64) if block.labels is None else block.labels[order]
+        self.masks = {split: mask[order] for split, mask in block.masks.items()}
+        self.edges, self.n = view.share.edges, view.share.n
+        weights = view.weights if view.weights is None else block.adjacency.with_values(view.weights).take(order).entries()
+        self.structure = Block(matrix.indptr, self.halo.sources, weights, len(order) + len(self.halo.vertices))
+        self.block, self._on_device, self._parts = view.on_device(self.structure), view.on_device, dict[tuple[int, int, int], Block]()
+        everyone = np.concatenate([self.vertices, self.halo.vertices])
+        self.degrees = view.degrees(everyone)
+        self.x = cast(FeatureSource, view.features).fetch(everyone if fetch else self.vertices)
+
+    @property
+    def rows(self) -> int:
+        """m."""
+        return len(self.vertices)
+
+    def _renumber_halo(self, order: np.ndarray) -> None:
+        """Renumber own rows in the halo, which counts them as the block does, to the order used here."""
+        number = np.empty(len(order), np.int32)
+        number[order] = np.arange(len(order), dtype=np.int32)
+        own = self.halo.sources < len(order)
+        self.halo.sources[own] = number[self.halo.sources[own]]
+        self.halo.requested = [number[requested] for requested in self.halo.requested]
+
+    def part(self, first: int, last: int, sources: int) -> Block:
+        """Return a range of own rows as a block on the compute device."""
+        if (first, last, sources) not in self._parts:
+            indptr, weights = self.structure.indptr, self.structure.weights
+            entries = slice(int(indptr[first]), int(indptr[last]))
+            own = None if weights is None else weights[entries]
+            made = Block(indptr[first : last + 1] - indptr[first], self.structure.indices[entries], own, sources)
+            self._parts[first, last, sources] = self._on_device(made)
+        return self._parts[first, last, sources]
+
+    def exchanged(self, layer: Layer, h: Input, transforms: bool, key: str) -> torch.Tensor:
+        """Apply one layer, exchanging halo rows: shape (m, width of the output); collective, forward and backward.
+
+        Parameters
+        ----------
+        h : shape (m, width of the input)
+        transforms : bool
+            True if the layer transforms before it aggregates.
+        key : str
+            The name of the layer, for `messages`.
+        """
+        m, c = self.rows, self.central
+        sent = layer.send(h, self.degrees[:m], transforms)
+        exchange = LayerHaloExchange(self, key)
+        token: torch.Tensor = _SendHalo.apply(sent, exchange)  # type: ignore[no-untyped-call]
+        if not self.overlap:
+            exchange.receive()
+        central = layer.receive(self.part(0, c, m), sent, h[0:c], slice(0, c), self.degrees[:c], transforms)
+        everything = torch.cat([sent, _ReceiveHalo.apply(token, exchange)])  # type: ignore[no-untyped-call]
+        marginal = self.part(c, m, len(everything))
+        return torch.cat([central, layer.receive(marginal, everything, h[c:m], slice(c, m), self.degrees[c:m], transforms)])
+
+
+class LayerHaloExchange:
+    """The exchange of halo rows in one layer: rows on the way forward, their gradients on the way back."""
+
+    def __init__(self, rows: OwnRows, key: str) -> None:
+        self._halo, self._messages, self._key = rows.halo, rows.messages, key
+        self._flight: HaloExchange | None = None
+        self._received: np.ndarray | None = None
+
+    def send(self, own: np.ndarray) -> None:
+        """Start to send own rows to the ranks that have them in their halo."""
+        self._flight = self._halo.start(own, self._messages, f"{self._key} forward")
+
+    def receive(self) -> np.ndarray:
+        """Wait for the halo rows; may be called again."""
+        if self._received is None:
+            assert self._flight is not None
+            self._received, self._flight = self._flight.wait(), None
+        return self._received
+
+    def send_back(self, halo: np.ndarray) -> None:
+        """Start to return the gradients of halo rows to their owners."""
+        self._flight, self._received = self._halo.start_back(halo, self._messages, f"{self._key} backward"), None
+
+    def receive_back(self) -> np.ndarray:
+        """Wait for the gradients of own rows, summed over the ranks that return some."""
+        assert self._flight is not None
+        return self._flight.wait_sum()
+
+
+class _SendHalo(torch.autograd.Function):
+    """Forward: send own rows. Backward, which runs after that of all central rows: receive their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, sent: torch.Tensor, exchange: LayerHaloExchange) -> torch.Tensor:
+        ctx.exchange = exchange
+        exchange.send(sent.detach().cpu().numpy())
+        return sent.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return torch.from_numpy(ctx.exchange.receive_back()).to(gradients[0].device), None
+
+
+class _ReceiveHalo(torch.autograd.Function):
+    """Forward: receive halo rows. Backward, which runs before that of central rows: return their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, token: torch.Tensor, exchange: LayerHaloExchange) -> torch.Tensor:
+        ctx.exchange = exchange
+        return torch.from_numpy(exchange.receive()).to(token.device)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        ctx.exchange.send_back(gradients[0].contiguous().cpu().numpy())
+        return gradients[0].new_zeros(()), None
