@@ -44,9 +44,8 @@ class RemoteFeatures(FeatureSource):
         self.exchange: RowExchange | SparseRowExchange
         if isinstance(self.block, CSR):
             if codec != "fp32" or cache_bytes:
-                raise UsageError(
-                    f"sparse features have no codec and no cache; got feature_codec {codec} and cache_bytes {cache_bytes}: use fp32 and 0"
-                )
+                asked = f"feature_codec {codec} and cache_bytes {cache_bytes}"
+                raise UsageError(f"the features are sparse and travel without a codec or cache; got {asked}: use fp32 and 0")
             self.exchange = SparseRowExchange(column, layout.bounds, self.block)
         else:
             names = layout.members(column.rank)

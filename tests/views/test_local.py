@@ -46,7 +46,11 @@ def pairs(turn):
 
 
 def fresh(turn):
-    return lambda whole: VisibleParts(fresh_chunks(0, turn, whole.layout.n, whole.grid.comm.size), seen_chunks(whole.grid.comm.size, 2, turn))
+    def parts(whole):
+        p = whole.grid.comm.size
+        return VisibleParts(fresh_chunks(0, turn, whole.layout.n, p), seen_chunks(p, 2, turn))
+
+    return parts
 
 
 @pytest.mark.parametrize("name", ["plain", "sparse", "weighted"])
