@@ -43,7 +43,7 @@ from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.owner import OwnerAdjacency
 from bulksample.distributed.matrix.spgemm15d import RowsAdjacency
-from bulksample.report.canvas import canvas
+from bulksample.report.chart_style import new_figure
 from bulksample.samplers.base import Sampler
 
 POLICIES = ("rows-oblivious", "rows", "owner")
@@ -161,7 +161,7 @@ def table_line(line: dict) -> str:
 
 def plot(results: dict[str, list[dict]], path: Path) -> None:
     """Words by grid, one panel a sampler."""
-    with canvas(len(results), (6.0, 4.0)) as (figure, every):
+    with new_figure(len(results), (6.0, 4.0)) as (figure, every):
         for axes, (name, lines) in zip(every, results.items(), strict=True):
             grids = [f"{line['ranks']}, {line['replication']}" for line in lines]
             for policy in POLICIES:

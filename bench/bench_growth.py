@@ -22,7 +22,7 @@ from graphs import load, seeds
 from harness import alternate, machine, summary
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.report.canvas import canvas
+from bulksample.report.chart_style import new_figure
 
 BATCH_SIZE, TRAINED = 1024, 0.08
 
@@ -94,7 +94,7 @@ def measure(points: list[Point], threads: list[int], rounds: int) -> list[dict[s
 
 def plot(series: dict[str, Any], path: Path) -> None:
     """Nanoseconds of all processors an edge: the median, with bars from minimum to maximum. A busy machine leaves them nearly alone."""
-    with canvas(len(series), (3.4, 3.0)) as (figure, every):
+    with new_figure(len(series), (3.4, 3.0)) as (figure, every):
         for axes, (name, found) in zip(every, series.items(), strict=True):
             for threads in dict.fromkeys(line["threads"] for line in found["points"]):
                 own = [line for line in found["points"] if line["threads"] == threads]

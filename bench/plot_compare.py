@@ -13,7 +13,7 @@ from typing import Any
 
 import keep
 
-from bulksample.report.canvas import canvas
+from bulksample.report.chart_style import new_figure
 
 GROUPS = {
     "gradients": ("sync", "sync:graph=partitioned", "grappa", "cofree"), "rows": ("full", "adaqp", "bns"),
@@ -26,7 +26,7 @@ TICKS = (30, 100, 250, 400, 1_000, 3_000, 6_000)
 def main() -> None:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else keep.RESULTS / "compare" / "accuracy-against-bytes.png"
     graphs = keep.load("compare")
-    with canvas(len(graphs), (3.4, 3.6)) as (figure, every):
+    with new_figure(len(graphs), (3.4, 3.6)) as (figure, every):
         for axes, (graph, part) in zip(every, graphs.items(), strict=True):
             draw(axes, graph, {line["method"]: line for line in part["result"]["methods"]})
         every[0].set_ylabel("test accuracy, %")

@@ -32,8 +32,8 @@ from bulksample.plan.measured import Measured, measure
 from bulksample.plan.prediction import GridPrediction
 from bulksample.plan.sizes import expected_sizes
 from bulksample.plan.traffic import CandidateGrid
-from bulksample.report.canvas import COLOURS, canvas
-from bulksample.report.table import figure, markdown
+from bulksample.report.chart_style import COLOURS, new_figure
+from bulksample.report.table import format_number, markdown
 
 RANKS = tuple(2**i for i in range(2, 11))
 POLICIES = ("replicated", "published", "owner", "rows")
@@ -157,7 +157,7 @@ def show(found: dict[str, dict[str, Any]], rates: dict[str, dict[str, Any]]) -> 
         body = [[policy, *(_cell(row) for row in rows)] for policy, rows in said["policies"].items()]
         print(f"\n{graph}: predicted seconds of an epoch, c in brackets; * does not fit into the memory\n")
         print("\n".join(markdown(["policy", *map(str, RANKS)], body)))
-    body = [[f"{graph}: {line['what']}", _word(line["paper"]), line["origin"], figure(line["predicted"], 3)]
+    body = [[f"{graph}: {line['what']}", _word(line["paper"]), line["origin"], format_number(line["predicted"], 3)]
             for graph, said in found.items() for line in said["paper"]]  # fmt: skip
     print("\nHeld against the paper\n\n" + "\n".join(markdown(["", "paper", "origin", "predicted"], body)))
     body = [[name, f"{rate['value']:.4g}", rate["origin"], rate["source"]] for name, rate in rates.items()]
@@ -165,16 +165,16 @@ def show(found: dict[str, dict[str, Any]], rates: dict[str, dict[str, Any]]) -> 
 
 
 def _cell(row: dict[str, Any]) -> str:
-    return f"{figure(row['seconds']['epoch'], 3)} ({row['replication']}){'' if row['fits'] else ' *'}"
+    return f"{format_number(row['seconds']['epoch'], 3)} ({row['replication']}){'' if row['fits'] else ' *'}"
 
 
 def _word(value: float | str) -> str:
-    return value if isinstance(value, str) else figure(value, 3)
+    return value if isinstance(value, str) else format_number(value, 3)
 
 
 def plot(found: dict[str, dict[str, Any]], path: Path) -> None:
     """A panel for each graph: a line for each policy, hollow where it does not fit; what the paper bounds in grey."""
-    with canvas(len(found), (4.0, 3.6)) as (sheet, axes):
+    with new_figure(len(found), (4.0, 3.6)) as (sheet, axes):
         for axis, (graph, said) in zip(axes, found.items(), strict=True):
             for colour, (policy, rows) in zip(COLOURS, said["policies"].items(), strict=False):
                 seconds = [row["seconds"]["epoch"] for row in rows]

@@ -42,8 +42,8 @@ from foreseen import Foresight, busiest, differing, over_ranks
 from harness import machine, summary
 from ranks import EXCHANGES, Grid, launch, mpirun, numbers, parser_of, read_work_options, refuse, sample, some_of, train, work_of
 
-from bulksample.report.canvas import COLOURS, canvas
-from bulksample.report.plots import legend, stacked
+from bulksample.report.chart_style import COLOURS, new_figure
+from bulksample.report.drawing import legend, stacked
 
 FULL = {
     "vertices": 2**16, "degree": 50, "features": 64, "hidden": 64, "fanouts": (15, 10, 5),
@@ -209,7 +209,7 @@ def plot(lines: list[dict[str, Any]], path: Path) -> None:
     """A panel a rate: what a case takes without shaping and w / beta as bars, measured seconds as dots with their spread."""
     shaped = list(dict.fromkeys(line["rate"] for line in lines if line["rate"] != "none"))
     height = 1 + 0.3 * len(lines) / (1 + len(shaped))
-    with canvas(len(shaped), (5.0, height), share_y=True) as (figure, every):
+    with new_figure(len(shaped), (5.0, height), share_y=True) as (figure, every):
         for axes, rate in zip(every, shaped, strict=True):
             own = [line for line in lines if line["rate"] == rate]
             parts = {"unshaped": [line["unshaped_seconds"]["median"] for line in own], "w / beta": [line["beta_seconds"] for line in own]}

@@ -29,7 +29,7 @@ from foreseen import KINDS, Foresight, differing, over_ranks
 from harness import machine, summary
 from ranks import EXCHANGES, Grid, Start, mpirun, numbers, parser_of, read_work_options, sample, some_of, train, work_of
 
-from bulksample.report.canvas import canvas
+from bulksample.report.chart_style import new_figure
 from bulksample.report.launch import stoppable
 
 FULL = {
@@ -132,7 +132,7 @@ PANELS = {"sample": ("topology", "seconds"), "train": ("topology", "features", "
 def plot(results: Results, path: Path) -> None:
     """Bytes and seconds by grid, a panel for each; crosses are predictions."""
     panels = [(command, what, lines) for command, lines in results.items() for what in PANELS[command]]
-    with canvas(len(panels), (5.0, 3.6)) as (figure, every):
+    with new_figure(len(panels), (5.0, 3.6)) as (figure, every):
         for axes, (command, what, lines) in zip(every, panels, strict=True):
             draw(axes, [line for line in lines if "failure" not in line], what)
             axes.set_title(f"{command}: {what}")

@@ -30,7 +30,7 @@ from graphs import GRAPHS, folder, load, seeds  # noqa: E402
 from harness import machine, report, summary  # noqa: E402
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers  # noqa: E402
-from bulksample.report.canvas import COLOURS, canvas  # noqa: E402
+from bulksample.report.chart_style import COLOURS, new_figure  # noqa: E402
 
 PEERS = ("dgl", "graphbolt", "pyg", "pyg_layers", "matrix")
 WIDTH, CLASSES = 100, 47
@@ -174,7 +174,7 @@ def plot(contests: list[dict[str, Any]], path: Path) -> None:
     """A panel for each task: milliseconds a minibatch by graph and threads, a bar for each contestant, a line for the spread."""
     tasks = list(dict.fromkeys(contest["what"] for contest in contests))
     names = list(dict.fromkeys(name for contest in contests for name in contest["results"]))
-    with canvas(len(tasks), (4.2, 3.2)) as (figure, axes):
+    with new_figure(len(tasks), (4.2, 3.2)) as (figure, axes):
         for axis, task in zip(axes, tasks, strict=True):
             shown = [contest for contest in contests if contest["what"] == task]
             for i, name in enumerate(names):

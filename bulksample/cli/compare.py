@@ -15,8 +15,8 @@ from .configured import Asked, flag, parsed, words
 from .output import JsonOption, SeedOption, emit
 
 if TYPE_CHECKING:
-    from ..report.compare import Contestant, Run, Work
-    from ..report.network import Link
+    from ..report.compare import Contestant, ContestantRun, SharedSetup
+    from ..report.network import NetworkModel
 
 _OURS = ("seed", "metrics", "quiet", "checkpoint", "resume", "method")  # options of `train` that are set here, beside --json
 _EXIT_SOME_FAILED = 1
@@ -43,26 +43,26 @@ def compare(
 ) -> None:
     """Run methods on the same graph, partition, seeds and model, one after another; exit 1 if one failed, after the others."""
     from ..methods import METHODS
-    from ..report.compare import Work, compare, contestants
+    from ..report.compare import SharedSetup, compare, contestants
     from ..report.launch import Stopped, refuse_inside_a_launch, starter, stoppable
-    from ..report.network import links
+    from ..report.network import network_models
 
     refuse_inside_a_launch()
-    asked, networks, common = contestants(methods, METHODS), links(network or ["ethernet-10g"], ranks), tuple(options or ())
+    asked, networks, common = contestants(methods, METHODS), network_models(network or ["ethernet-10g"], ranks), tuple(options or ())
     if config:
         asked = [replace(one, base=_of_file(config, one)) for one in asked]
     for one in asked:
         _check(one, common)
     if not limit > 0:
         raise UsageError(f"limit must be positive; got {limit} s")
-    work = Work(directory, ranks, tuple(starter(ranks, launcher)), common, limit)
+    setup = SharedSetup(directory, ranks, tuple(starter(ranks, launcher)), common, limit)
     try:
         with stoppable():
-            runs = compare(work, asked, list(range(seed, seed + repeats)), out, not resume, quiet)
+            runs = compare(setup, asked, list(range(seed, seed + repeats)), out, not resume, quiet)
     except Stopped as stopped:
         print(f"bulksample: stopped by {stopped}; the same command goes on with what is not finished", file=sys.stderr)
         raise typer.Exit(EXIT_PEER_LOST) from None
-    result = _write(work, config, runs, networks, out, plots)
+    result = _write(setup, config, runs, networks, out, plots)
     emit(result, json_file, "compare", table=False)
     if not quiet and str(json_file) != "-":
         print((out / "table.md").read_text(), end="")
@@ -99,18 +99,20 @@ def _check(one: Contestant, common: tuple[str, ...]) -> None:
         raise UsageError(f"{one.label}: compare itself sets {set_here[0]} of every run; leave it out")
 
 
-def _write(work: Work, config: Path | None, runs: list[Run], networks: list[Link], out: Path, plots: bool) -> dict[str, Any]:
+def _write(
+    setup: SharedSetup, config: Path | None, runs: list[ContestantRun], networks: list[NetworkModel], out: Path, plots: bool
+) -> dict[str, Any]:
     """The table in three forms, and the plots; returns the JSON object."""
     from ..report import table
 
     rows = table.rows(runs, networks)
     seeds = sorted({run.seed for run in runs})
-    asked = " ".join([*(["--config", str(config)] if config else []), *work.options]) or "the defaults of train"
-    caption = f"{work.graph.name}, ranks: {work.ranks}, seeds: {', '.join(map(str, seeds))}, options: {asked}"
+    asked = " ".join([*(["--config", str(config)] if config else []), *setup.options]) or "the defaults of train"
+    caption = f"{setup.graph.name}, ranks: {setup.ranks}, seeds: {', '.join(map(str, seeds))}, options: {asked}"
     result = {
-        "graph": str(work.graph), "ranks": work.ranks, "seeds": seeds, "options": list(work.options), "start": list(work.start),
+        "graph": str(setup.graph), "ranks": setup.ranks, "seeds": seeds, "options": list(setup.options), "start": list(setup.start),
         "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "networks": {link.label: {"latency": link.latency, "bytes_per_second": link.bandwidth} for link in networks},
+        "networks": {one.label: {"latency": one.latency, "bytes_per_second": one.bandwidth} for one in networks},
         "methods": rows, "failed": [row["method"] for row in rows if row["failed"]],
         "runs": [
             {"method": run.label, "seed": run.seed, "folder": str(run.folder.relative_to(out)), "exit_code": run.exit_code,
@@ -125,12 +127,12 @@ def _write(work: Work, config: Path | None, runs: list[Run], networks: list[Link
     return result
 
 
-def _draw(runs: list[Run], networks: list[Link], out: Path) -> list[Path]:
+def _draw(runs: list[ContestantRun], networks: list[NetworkModel], out: Path) -> list[Path]:
     """The plots; without matplotlib none, and a message."""
-    from ..report.plots import draw
+    from ..report.drawing import draw_comparison
 
     try:
-        return draw(runs, networks, out)
+        return draw_comparison(runs, networks, out)
     except UsageError as error:
         print(f"bulksample: no plots were drawn: {error}", file=sys.stderr)
         return []

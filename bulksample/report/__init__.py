@@ -1,1 +1,1 @@
-"""What a run tells: seconds and bytes by phase, JSON lines, a progress bar. No torch in here."""
+"""Results of runs: read from files, compared, drawn, written as a page, and sent to trackers."""

@@ -1,4 +1,4 @@
-"""Whether a file that looks like a result holds what a result holds, before anything is made of it."""
+"""Check that a file that looks like a result is complete, before anything is made of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..distributed.comm.base import KINDS
 from ..distributed.comm.ledger import PHASES
 from ..errors import DataError
 
-Found = dict[str, Any]
+JsonObject = dict[str, Any]
 
-# Numbers that must be there, nested ones by KEY.NAME
+# Numbers that a result must hold, nested ones as KEY.NAME
 _BYTES = tuple(f"training_bytes.{kind}" for kind in ("total", *KINDS))
 _TRAINED = ("ranks", "seconds", "epochs", "epochs_in_this_run", "seconds_per_epoch", *(f"phases.{name}" for name in PHASES), *_BYTES)
 _SAMPLED = ("ranks", "seconds", "minibatches", "sampled_edges", "sampled_edges_per_second", "bytes_sent.total")
@@ -22,8 +22,8 @@ _WORDS = ("method", "sampler")
 _DATA = ("vertices", "edges")
 
 
-def check_run(file: Path, found: Found) -> None:
-    """A result of `train` or `sample`; raises `DataError` with the file and what is missing or odd."""
+def check_run(file: Path, found: JsonObject) -> None:
+    """Check a result of `train` or `sample`; raise `DataError` with the file and the part that is missing or odd."""
     trained = "sampled_edges" not in found
     _numbers(str(file), found, _TRAINED if trained else _SAMPLED)
     for key in _WORDS if trained else _WORDS[1:]:
@@ -38,14 +38,14 @@ def check_run(file: Path, found: Found) -> None:
         _numbers(str(file), found["data"], _DATA)
 
 
-def check_line(where: str, found: Found) -> None:
-    """A line of an epoch; its loss is unknown where nobody had a seed."""
+def check_line(where: str, found: JsonObject) -> None:
+    """Check the line of an epoch. Its loss is None if no rank had a seed."""
     _numbers(where, found, _LINE)
     _must(found["loss"] is None or _is_number(found["loss"]), where, "loss", found["loss"])
 
 
-def check_comparison(file: Path, found: Found) -> None:
-    """The table of `compare`."""
+def check_comparison(file: Path, found: JsonObject) -> None:
+    """Check a table of `compare`."""
     rows, networks = found["methods"], found["networks"]
     _must(isinstance(rows, list) and all(isinstance(row, dict) for row in rows), str(file), "methods", rows)
     _must(isinstance(networks, dict), str(file), "networks", networks)
@@ -64,21 +64,21 @@ def check_comparison(file: Path, found: Found) -> None:
                 _mean(f"{where}, {name}", under, "seconds_per_epoch")
 
 
-def _mean(where: str, found: Found, key: str) -> None:
-    """With its deviation, which one value does not have."""
+def _mean(where: str, found: JsonObject, key: str) -> None:
+    """Check a mean and its standard deviation, which is None for a single value."""
     _numbers(where, found, (f"{key}.mean",))
     _must(found[key].get("std") is None or _is_number(found[key]["std"]), where, f"{key}.std", found[key].get("std"))
 
 
-def check_bench(file: Path, found: Found) -> None:
-    """A benchmark with a spread for each contestant."""
+def check_bench(file: Path, found: JsonObject) -> None:
+    """Check a benchmark: minimum, median and maximum of each contestant."""
     _must(isinstance(found["results"], dict), str(file), "results", found["results"])
     for name, spread in found["results"].items():
         _must(isinstance(spread, dict), str(file), name, spread)
         _numbers(f"{file}, {name}", spread, _SPREAD)
 
 
-def _numbers(where: str, found: Found, names: tuple[str, ...]) -> None:
+def _numbers(where: str, found: JsonObject, names: tuple[str, ...]) -> None:
     for name in names:
         value: Any = found
         for key in name.split("."):
@@ -92,5 +92,5 @@ def _is_number(value: Any) -> bool:
 
 def _must(holds: bool, where: str, name: str, value: Any) -> None:
     if not holds:
-        said = "is missing" if value is None else f"is {str(value)[:40]!r}"
-        raise DataError(f"{where}: is not a whole result: {name} {said}")
+        problem = "is missing" if value is None else f"is {str(value)[:40]!r}"
+        raise DataError(f"{where}: is not a complete result: {name} {problem}; use the whole file that the command wrote")

@@ -1,10 +1,11 @@
-"""Run methods on the same graph, with the same partition, seeds and model, one after another, and keep what each run wrote.
+"""Train methods one after another on the same graph, partition, seeds and model, and keep the files of every run.
 
-    OUT/runs/METHOD/seed-S/    report.json and metrics.jsonl as `bulksample train` writes them on rank 0,
-                               log.txt, all that was printed, run.json, what was asked and how it ended
+    OUT/runs/METHOD/seed-S/    report.json and metrics.jsonl, written by `bulksample train` on rank 0
+                               log.txt, everything the run printed
+                               run.json, the command, the exit code and the reason of a failure
 
-A run is judged by its report, which rank 0 writes last: launchers are known to end with code 0 after a failure, and with
-others after a success. A finished run is kept and not repeated; one that failed, or was asked for differently, is run again.
+A run succeeded if it wrote a whole report, which rank 0 writes last. Exit codes decide nothing: launchers return 0 after failures and
+other codes after successes. A finished run is kept; one that failed, or that had other options, is repeated.
 """
 
 from __future__ import annotations
@@ -27,16 +28,19 @@ from .launch import Ended, launch
 from .network import name_and_options
 
 _ERROR = re.compile(r"(bulksample: )?[\w.]+(Error|Exception|Unavailable|Lost|Interrupt|Exit)\b")
-ALL = "all"  # in a list of methods, every one of them with its defaults, and
-_BESIDES = ("sync:graph=partitioned",)  # the synchronous baseline that fetches neighbours and features from other ranks (GGS)
+ALL = "all"  # stands for every method with its defaults, and for _EXTRA
+_EXTRA = ("sync:graph=partitioned",)  # the synchronous baseline that fetches neighbors and features from other ranks (GGS)
 _SWITCHES = {"true": "--{}", "false": "--no-{}"}
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A method, with the options of `train` that are its own. `label` is how it was asked for, ``name:key=value``.
+    """A method to compare, with its own options of `train`.
 
-    `base` are options that all others go before: those of a configuration file that concern this method.
+    Attributes
+    ----------
+    label : the user's text, ``name:key=value``
+    base : options from a configuration file; all other options override them
     """
 
     label: str
@@ -46,13 +50,13 @@ class Contestant:
 
 
 @dataclass(frozen=True)
-class Work:
-    """What all contestants are given.
+class SharedSetup:
+    """The graph, the ranks and the options that all contestants share.
 
     Attributes
     ----------
-    start : words that start a program on the ranks
-    options : of `bulksample train`, common to all
+    start : command that starts a program on the ranks, such as ``mpirun -n 4``
+    options : common options of `bulksample train`
     limit : seconds that a run may take
     """
 
@@ -64,8 +68,8 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Run:
-    """One contestant with one seed, as it ended: its report and the lines of its epochs, or why there are none."""
+class ContestantRun:
+    """One contestant trained with one seed: its report and the lines of its epochs, or the reason of its failure."""
 
     label: str
     seed: int
@@ -79,30 +83,30 @@ class Run:
 
 
 def contestants(text: str, known: Iterable[str]) -> list[Contestant]:
-    """``sync,full,adaqp:bits=4:period=50``, each once; ``true`` and ``false`` are switches; ``all`` is every known one.
+    """Parse ``sync,full,adaqp:bits=4:overlap=false``; ``all`` stands for every known method.
 
     Raises
     ------
     UsageError
-        If a method is not among the known ones, or is asked for twice with the same options.
+        If a method is unknown, or appears twice with the same options.
     """
     known = tuple(known)
     words = [label.strip() for label in text.split(",")]
-    found = [_contestant(label) for word in words for label in ((*known, *_BESIDES) if word == ALL else (word,))]
+    found = [_contestant(label) for word in words for label in ((*known, *_EXTRA) if word == ALL else (word,))]
     if any(one.method == ALL for one in found):
-        raise UsageError("all stands for every method and takes no options; those of train for all of them follow --")
+        raise UsageError("all stands for every method and takes no options; give options of train for all methods after --")
     strange = [one.method for one in found if one.method not in known]
     if strange:
         raise UsageError(f"there is no method {', '.join(map(repr, strange))}; {', '.join(known)} would fit")
     labels = [one.label for one in found]
     twice = [label for label in labels if labels.count(label) > 1]
     if twice:
-        raise UsageError(f"{twice[0]} is asked for twice; it can be compared with itself under other options, {twice[0]}:KEY=VALUE")
+        raise UsageError(f"{twice[0]} appears twice; use {twice[0]}:KEY=VALUE to compare it with itself under other options")
     return found
 
 
 def _contestant(label: str) -> Contestant:
-    """The contestant of a label; one that deals vertices itself leaves the --partition that others share."""
+    """Parse one label. Methods that partition vertices themselves ignore the common --partition."""
     method, given = name_and_options(label)
     options = ["--partition", "block"] if method in AVERAGED else []
     for key, value in given.items():
@@ -111,68 +115,68 @@ def _contestant(label: str) -> Contestant:
     return Contestant(label, method, tuple(options))
 
 
-def compare(work: Work, methods: list[Contestant], seeds: list[int], out: Path, fresh: bool, quiet: bool) -> list[Run]:
-    """Run every contestant with every seed; all contestants with the first seed come first.
+def compare(setup: SharedSetup, methods: list[Contestant], seeds: list[int], out: Path, fresh: bool, quiet: bool) -> list[ContestantRun]:
+    """Train every contestant with every seed; all contestants with the first seed come first.
 
     Parameters
     ----------
     fresh : bool
-        Repeat also what is finished.
+        Repeat finished runs, too.
 
     Returns
     -------
-    list of Run
-        In the order in which they ran. A contestant that failed with one seed is not run with the next.
+    list of ContestantRun
+        In the order of training. A contestant that failed with one seed is not trained with the next.
     """
-    identity = {"version": __version__, "graph": load_manifest(work.graph).digest, "start": list(work.start), "ranks": work.ranks}
-    runs: list[Run] = []
+    identity = {"version": __version__, "graph": load_manifest(setup.graph).digest, "start": list(setup.start), "ranks": setup.ranks}
+    runs: list[ContestantRun] = []
     for seed in seeds:
         for one in methods:
             if any(run.label == one.label and run.failure for run in runs):
                 continue
             folder = out / "runs" / quote(one.label, safe="=:").replace(":", "+") / f"seed-{seed}"
-            options = ["--method", one.method, *one.base, *work.options, *one.options, "--seed", str(seed)]
+            options = ["--method", one.method, *one.base, *setup.options, *one.options, "--seed", str(seed)]
             asked = {**identity, "options": options}
             run = None if fresh else _finished(one.label, seed, folder, asked)
-            run = run or _run(work, one.label, seed, folder, asked)
+            run = run or _run(setup, one.label, seed, folder, asked)
             runs.append(run)
             if not quiet:
-                print(_in_words(run), file=sys.stderr)
+                print(_progress(run), file=sys.stderr)
     return runs
 
 
-def _run(work: Work, label: str, seed: int, folder: Path, asked: dict[str, Any]) -> Run:
-    """Train, and leave in the folder what is needed to know it again."""
+def _run(setup: SharedSetup, label: str, seed: int, folder: Path, asked: dict[str, Any]) -> ContestantRun:
+    """Train, and write run.json, by which a later call recognises the run."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("run.json", "report.json", "metrics.jsonl"):
         (folder / name).unlink(missing_ok=True)
     files = ["--json", str(folder.absolute() / "report.json"), "--metrics", str(folder.absolute() / "metrics.jsonl"), "--quiet"]
-    command = [*work.start, sys.executable, "-m", "bulksample", "train", str(work.graph.absolute()), *asked["options"], *files]
-    ended = launch(command, folder / "log.txt", work.limit, alone=not work.start)
-    record = {"asked": asked, "exit_code": ended.code, "seconds": ended.seconds, "failure": _failure(folder, ended, work.limit)}
+    command = [*setup.start, sys.executable, "-m", "bulksample", "train", str(setup.graph.absolute()), *asked["options"], *files]
+    ended = launch(command, folder / "log.txt", setup.limit, alone=not setup.start)
+    record = {"asked": asked, "exit_code": ended.code, "seconds": ended.seconds, "failure": _failure(folder, ended, setup.limit)}
     new = folder / "run.json.tmp"
     new.write_text(json.dumps(record, indent=2) + "\n")
     os.replace(new, folder / "run.json")
     return _read(label, seed, folder, record, kept=False)
 
 
-def _finished(label: str, seed: int, folder: Path, asked: dict[str, Any]) -> Run | None:
-    """The same run, if it was made before and did not fail."""
+def _finished(label: str, seed: int, folder: Path, asked: dict[str, Any]) -> ContestantRun | None:
+    """Return the run in a folder if it had the same options and did not fail."""
     record = _object(folder / "run.json")
     if record is None or record.get("asked") != asked or record.get("failure") or _object(folder / "report.json") is None:
         return None
     return _read(label, seed, folder, record, kept=True)
 
 
-def _read(label: str, seed: int, folder: Path, record: dict[str, Any], kept: bool) -> Run:
+def _read(label: str, seed: int, folder: Path, record: dict[str, Any], kept: bool) -> ContestantRun:
     failure = record["failure"]
     report = None if failure else _object(folder / "report.json")
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] if report else []
-    return Run(label, seed, folder, report, lines, failure, record["exit_code"], record["seconds"], kept)
+    return ContestantRun(label, seed, folder, report, lines, failure, record["exit_code"], record["seconds"], kept)
 
 
 def _failure(folder: Path, ended: Ended, limit: float) -> str | None:
-    """Why there is no report of the whole run; None where there is one."""
+    """Return the reason why a run has no report of all its epochs; None if it has one."""
     report = _object(folder / "report.json")
     if report is not None and not report["stopped"]:
         return None
@@ -181,20 +185,20 @@ def _failure(folder: Path, ended: Ended, limit: float) -> str | None:
     if report is not None:
         return f"stopped by a signal after step {report['steps']}"
     how = f"exit code {ended.code}" if ended.code >= 0 else f"ended by signal {-ended.code}"
-    return f"{_last_words(ended.said)} ({how})"
+    return f"{_reason(ended.printed)} ({how})"
 
 
-def _last_words(said: str) -> str:
-    """The first line that names an error; otherwise the first message of the package, or the last line."""
-    lines = [line.rstrip() for line in said.splitlines() if line.strip()]
+def _reason(printed: str) -> str:
+    """Return the first line that names an error; otherwise the first message of the package, or the last line."""
+    lines = [line.rstrip() for line in printed.splitlines() if line.strip()]
     own = [line for line in lines if line.startswith("bulksample: ")]
     errors = [line for line in lines if _ERROR.match(line)]
-    telling = [*errors[:1], *own[:1], *lines[-1:], "no report was written and nothing was said"]
-    return telling[0].removeprefix("bulksample: ")
+    candidates = [*errors[:1], *own[:1], *lines[-1:], "no report was written and nothing was printed"]
+    return candidates[0].removeprefix("bulksample: ")
 
 
 def _object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None where there is none, or not all of one."""
+    """Return the JSON object in a file; None if the file is missing or incomplete."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -202,6 +206,6 @@ def _object(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _in_words(run: Run) -> str:
+def _progress(run: ContestantRun) -> str:
     how = f"failed: {run.failure}" if run.failure else "finished before" if run.kept else f"{run.seconds:.1f} s"
     return f"{run.label}, seed {run.seed}: {how}"

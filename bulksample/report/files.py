@@ -1,4 +1,4 @@
-"""Files of results: found, parsed and checked. What is wrong with one is said with its name."""
+"""Find, parse and check files of results. Every error names the file."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from .checks import Found, check_bench, check_comparison, check_line, check_run
+from .checks import JsonObject, check_bench, check_comparison, check_line, check_run
 
 _MOST_BYTES = 2**28
 
 
 def found_under(path: Path) -> list[Path]:
-    """The files that a path stands for, in the order of their names."""
+    """Return a file itself, or the .json and .jsonl files under a folder, sorted by name."""
     if path.is_dir():
         held = (file for file in path.rglob("*.json*") if file.suffix in (".json", ".jsonl") and file.is_file())
         found = sorted(held, key=lambda file: (file.parent, file.stem))
         if not found:
-            raise DataError(f"{path}: holds no .json or .jsonl file; a folder with what `bulksample train --json` wrote would fit")
+            raise DataError(f"{path}: holds no .json or .jsonl file; use a folder with results of `bulksample train --json`")
         return found
     if not path.exists():
         raise DataError(f"{path}: there is no such file or folder")
@@ -28,7 +28,7 @@ def found_under(path: Path) -> list[Path]:
 def _text(file: Path) -> str:
     try:
         if file.stat().st_size > _MOST_BYTES:
-            raise DataError(f"{file}: is larger than {_MOST_BYTES // 2**20} MiB, too large for a result")
+            raise DataError(f"{file}: is larger than {_MOST_BYTES // 2**20} MiB, which no result is")
         return file.read_bytes().decode()
     except OSError as error:
         raise DataError(f"{file}: cannot be read: {error.strerror}") from error
@@ -36,8 +36,8 @@ def _text(file: Path) -> str:
         raise DataError(f"{file}: is not text: {error}") from error
 
 
-def load(file: Path) -> Found:
-    """The object in a file; one that looks like a result holds what a result holds."""
+def load(file: Path) -> JsonObject:
+    """Return the object in a file. An object that looks like a result is checked to be complete."""
     found = _parsed(_text(file), str(file))
     if not isinstance(found, dict):
         raise DataError(f"{file}: a result is one JSON object; got {type(found).__name__}")
@@ -54,14 +54,14 @@ def _parsed(text: str, where: str) -> Any:
         raise DataError(f"{where}: is not JSON: {error}") from error
 
 
-def lines_of_epochs(file: Path) -> list[Found]:
-    """The lines of epochs. The last may have been cut short by a crash; it is left out."""
+def lines_of_epochs(file: Path) -> list[JsonObject]:
+    """Return the lines of epochs in a file, without a last line that a crash cut short."""
     texts = _text(file).splitlines()
     whole = texts[:-1] if texts and not _is_whole(texts[-1]) else texts
     found = [_parsed(text, f"{file}, line {number}") for number, text in enumerate(whole, 1)]
     strange = next((i for i, line in enumerate(found, 1) if not isinstance(line, dict) or not {"epoch", "loss"} <= line.keys()), None)
     if strange is not None or (texts and not whole):
-        raise DataError(f"{file}, line {strange or 1}: is no line of an epoch, as `bulksample train --metrics` writes them")
+        raise DataError(f"{file}, line {strange or 1}: is not the line of an epoch; use a file that `bulksample train --metrics` wrote")
     for number, line in enumerate(found, 1):
         check_line(f"{file}, line {number}", line)
     return found
@@ -75,16 +75,16 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def is_run(found: Found) -> bool:
-    """Of `train` or `sample`."""
+def is_run(found: JsonObject) -> bool:
+    """True for a result of `train` or `sample`."""
     return {"method", "phases", "training_bytes", "epochs_in_this_run"} <= found.keys() or {"sampled_edges", "sampler"} <= found.keys()
 
 
-def is_comparison(found: Found) -> bool:
-    """The table of `compare`."""
+def is_comparison(found: JsonObject) -> bool:
+    """True for a table of `compare`."""
     return {"methods", "networks", "runs"} <= found.keys()
 
 
-def is_bench(found: Found) -> bool:
-    """A benchmark with figures in one unit."""
+def is_bench(found: JsonObject) -> bool:
+    """True for a benchmark with results in one unit."""
     return {"unit", "results"} <= found.keys()

@@ -1,7 +1,7 @@
-"""Start a program on several ranks and see it end: within a time limit, and with nothing left behind however it ends.
+"""Run a program on several ranks within a time limit, and leave no process behind.
 
-Launchers put ranks into sessions of their own, and some leave ranks behind when they are killed. So every process of a
-launch carries a mark in its environment, and whatever still carries it at the end is killed (on Linux, where /proc shows it).
+Launchers put ranks into sessions of their own, and some leave ranks running when they are killed. Therefore every process of a launch
+has a mark in its environment, and every process that still has it at the end is killed (on Linux, by /proc).
 """
 
 from __future__ import annotations
@@ -24,27 +24,33 @@ from ..errors import UsageError
 
 _MARK = "BULKSAMPLE_RUN"
 _GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL
-_KILLED_SECONDS = 5.0  # for the kernel to end what was killed
+_KILLED_SECONDS = 5.0  # for the kernel to end killed processes
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-    """A signal asked this process to stop."""
+    """Raised when a signal asks this process to stop."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a launch ended. `late`: it took longer than allowed and was ended; `said` is what it printed."""
+    """The end of a launch.
+
+    Attributes
+    ----------
+    late : True if it reached the time limit and was ended
+    printed : its output and its errors
+    """
 
     code: int
     seconds: float
     late: bool
-    said: str
+    printed: str
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """The first SIGTERM, SIGINT or SIGHUP raises `Stopped` here; further ones do not disturb the tidying up."""
+    """Raise `Stopped` on the first SIGTERM, SIGINT or SIGHUP, and ignore later ones during cleanup."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         for one in _SIGNALS:
@@ -60,54 +66,54 @@ def stoppable() -> Iterator[None]:
 
 
 def starter(ranks: int, launcher: str | None) -> list[str]:
-    """The words that start a program on so many ranks.
+    """Return the command that starts a program on the ranks.
 
     Parameters
     ----------
     launcher : str, optional
-        A command in which {ranks} stands for their number. Unless given, ``mpirun -n {ranks}`` of the mpirun beside this
-        Python or on the path, and nothing for one rank.
+        A command that contains {ranks}, their number. Default: ``mpirun -n {ranks}`` with the mpirun beside this Python or on the
+        path, and an empty command for one rank.
 
     Raises
     ------
     UsageError
-        If several ranks are asked for and there is no mpirun, or the launcher cannot be told their number.
+        If there are several ranks but no mpirun, or if the launcher does not contain {ranks}.
     """
     if launcher is not None:
         if "{ranks}" not in launcher:
-            raise UsageError(f"the launcher must say where the number of ranks goes; got {launcher!r}; 'mpirun -n {{ranks}}' would fit")
+            raise UsageError(f"the launcher must contain {{ranks}}, the number of ranks; got {launcher!r}; use 'mpirun -n {{ranks}}'")
         return shlex.split(launcher.replace("{ranks}", str(ranks)))
     if ranks == 1:
         return []
     beside = Path(sys.executable).parent / "mpirun"
     mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
     if mpirun is None:
-        raise UsageError(f"{ranks} ranks need mpirun, and there is none beside this Python or on the path; pip install mpich would fit")
+        raise UsageError(f"{ranks} ranks need mpirun, and there is none beside this Python or on the path; use pip install mpich")
     return [mpirun, "-n", str(ranks)]
 
 
 def refuse_inside_a_launch() -> None:
-    """Raise `UsageError` where this process is itself one of several ranks: each of them would start all ranks."""
+    """Raise `UsageError` if this process is one of several ranks: each of them would start all ranks."""
     launch = launched()
-    if launch.ranks > 1 and launch.variable != "SLURM_NTASKS":  # which is also set where a job's script runs, once
-        told = f"{launch.variable} says that it was started {launch.ranks} times"
-        raise UsageError(f"this command starts the ranks itself, but {told}; start it once")
+    if launch.ranks > 1 and launch.variable != "SLURM_NTASKS":  # SLURM sets it for a job's script, too, which runs once
+        reason = f"{launch.variable} says that it was started {launch.ranks} times"
+        raise UsageError(f"this command starts the ranks itself, but {reason}; start it once, without a launcher")
 
 
 def launch(command: list[str], log: Path, limit: float, alone: bool = False) -> Ended:
-    """Run a command to its end, or for `limit` seconds; then, or when this process is stopped, SIGTERM and later SIGKILL end it.
+    """Run a command to its end, or for `limit` seconds. After that, or when this process is stopped, end it by SIGTERM and SIGKILL.
 
     Parameters
     ----------
     log : path
-        Gets what it prints, on both streams.
+        File for its output and its errors.
     alone : bool
-        Hide from the program what a launcher around this process has set.
+        Hide from the command the variables that a launcher around this process has set.
 
     Raises
     ------
     UsageError
-        If it cannot be started.
+        If the command cannot be started.
     """
     environment = {name: value for name, value in os.environ.items() if not (alone and name.startswith(PREFIXES))}
     mark, began, late = f"{os.getpid()}-{time.monotonic_ns()}", time.monotonic(), False
@@ -131,27 +137,27 @@ def launch(command: list[str], log: Path, limit: float, alone: bool = False) -> 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the launcher to end, then insist; it ends its ranks."""
-    for ask, patience in ((signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, _KILLED_SECONDS)):
+    """End a launcher, which ends its ranks: first by SIGTERM, then by SIGKILL."""
+    for number, patience in ((signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, _KILLED_SECONDS)):
         if process.poll() is None:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, ask)
+                os.killpg(process.pid, number)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(patience)
 
 
 def _kill_rest(mark: bytes) -> None:
-    """End what the launcher has left behind."""
+    """Kill the processes that the launcher left behind."""
     deadline = time.monotonic() + _KILLED_SECONDS
-    while (left := _carrying(mark)) and time.monotonic() < deadline:
-        for number in left:
+    while (left := _marked(mark)) and time.monotonic() < deadline:
+        for pid in left:
             with suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
 
 
-def _carrying(mark: bytes) -> list[int]:
-    """The processes with a mark, NAME=VALUE, in their environment; of those that have ended, there is none to see."""
+def _marked(mark: bytes) -> list[int]:
+    """Return the ids of the running processes that have a mark, NAME=VALUE, in their environment."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -1,11 +1,10 @@
-"""Seconds under a named network, by the alpha-beta model, from what a run counted.
+"""Seconds of a run under a named network, by the alpha-beta model, from the messages and bytes it counted.
 
     T = C + alpha m + z / beta
 
-C are the seconds that the rank computes which computes longest, m and z the messages and bytes of the rank that sends
-most, alpha the latency of a message, and beta the bytes a second that one rank can send: those inside a node where all
-ranks fit into one. Nothing overlaps and no message waits for another, so T is neither a lower nor an upper bound; it
-orders methods at equal conditions, whatever the machine was busy with when they ran.
+C is the computing time of the slowest rank; m and z are the messages and bytes of the rank that sends most; alpha is the latency of
+a message; beta is the bandwidth of one rank, inside a node if all ranks fit into one. The model has no overlap and no congestion,
+so T is neither a lower nor an upper bound. It orders methods under equal conditions, independent of the load of the machine.
 """
 
 from __future__ import annotations
@@ -22,42 +21,42 @@ _GIVEN = ("latency", "inside", "between")
 
 
 @dataclass(frozen=True)
-class Link:
-    """A network as it is between the ranks of a run: alpha in seconds, beta in bytes a second."""
+class NetworkModel:
+    """Latency (seconds) and bandwidth (bytes a second) between the ranks of a run."""
 
     label: str
     latency: float
     bandwidth: float
 
     def seconds(self, counted: Mapping[str, Any]) -> float:
-        """T of what a report, or a line of an epoch, has counted in training."""
+        """Return T for the training counted by a report or by the line of an epoch."""
         busiest = counted["busiest_rank"]
-        return counted["compute_seconds"] + self.latency * busiest["messages"] + busiest["bytes"] / self.bandwidth
+        return float(counted["compute_seconds"] + self.latency * busiest["messages"] + busiest["bytes"] / self.bandwidth)
 
 
-def links(labels: list[str], ranks: int) -> list[Link]:
-    """``ethernet-10g`` or ``ethernet-10g:between=1.25e6:latency=1e-4`` for so many ranks; raises `UsageError`."""
+def network_models(labels: list[str], ranks: int) -> list[NetworkModel]:
+    """Parse ``ethernet-10g`` or ``ethernet-10g:between=1.25e6:latency=1e-4`` for a number of ranks; raise `UsageError`."""
     if len(set(labels)) < len(labels):
-        raise UsageError(f"every network is named once; got {', '.join(labels)}")
-    return [_link(label, ranks) for label in labels]
+        raise UsageError(f"networks must differ; got {', '.join(labels)}; use each name once")
+    return [_network_model(label, ranks) for label in labels]
 
 
-def _link(label: str, ranks: int) -> Link:
+def _network_model(label: str, ranks: int) -> NetworkModel:
     name, given = name_and_options(label)
     network: NetworkProfile = named(NETWORKS, name, "network")
     unknown = [key for key in given if key not in _GIVEN]
     if unknown:
-        raise UsageError(f"a network has no {unknown[0]!r}; {', '.join(_GIVEN)} would fit")
+        raise UsageError(f"a network has no {unknown[0]!r}; use {', '.join(_GIVEN)}")
     rates = {key: getattr(network, key).value for key in _GIVEN} | {key: _positive(key, value) for key, value in given.items()}
-    return Link(label, rates["latency"], rates["inside" if ranks <= network.per_node else "between"])
+    return NetworkModel(label, rates["latency"], rates["inside" if ranks <= network.per_node else "between"])
 
 
 def name_and_options(label: str) -> tuple[str, dict[str, str]]:
-    """``name:key=value:key=value`` in parts; raises `UsageError`."""
+    """Split ``name:key=value:key=value`` into the name and its options; raise `UsageError`."""
     name, *pairs = label.split(":")
     given = {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
     if not name or not all(given) or not all("=" in pair for pair in pairs) or len(given) < len(pairs):
-        raise UsageError(f"options are NAME:KEY=VALUE:KEY=VALUE, each key once; got {label!r}")
+        raise UsageError(f"options must be NAME:KEY=VALUE:KEY=VALUE, each key once; got {label!r}")
     return name, given
 
 
@@ -67,5 +66,5 @@ def _positive(key: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{key} must be a positive number; got {text!r}")
+        raise UsageError(f"{key} must be a positive number; got {text!r}; use a number such as 1e9")
     return value

@@ -1,6 +1,6 @@
-"""One page that holds everything: what was run, figures with their numbers, differences, environments. Nothing is loaded from elsewhere.
+"""Write runs as one HTML page: tables, charts with their numbers, differences in settings, environments. The page loads nothing else.
 
-The same tables as Markdown, and the figures of every run as CSV. Names that users chose are text on the page, whatever they hold.
+The same tables are written as Markdown, and the numbers of every run as CSV. Names that users chose are escaped.
 """
 
 from __future__ import annotations
@@ -13,52 +13,55 @@ from typing import Any
 
 from ..errors import UsageError
 from ..version import __version__
-from . import bars, courses
-from .canvas import canvas, inline, save
-from .figure import Numbers, Plot
-from .plots import styles_of
-from .reading import Found, Reading
+from . import bar_charts, line_charts
+from .chart import Chart, TextTable
+from .chart_style import inline, new_figure, save
+from .checks import JsonObject
+from .drawing import styles_of
+from .reading import Reading
 from .scaling import Family, families
 from .series import Series, differences, environments, score, series_of, split_and_metric
-from .table import figure, head_and_body, markdown, to_csv
+from .table import format_number, head_and_body, markdown, to_csv
 
 
 class Page:
-    """What a report says, before it is written.
+    """The contents of a report: tables and charts, before they are written.
 
     Parameters
     ----------
     reading : Reading
     device, network : str
-        Of the prediction that runs on several numbers of ranks are held against; names of `plan`.
+        Device and network of `plan` for the predictions that runs on several numbers of ranks are compared with.
     """
 
     def __init__(self, reading: Reading, device: str = "cpu", network: str = "loopback") -> None:
         self.series, self.skipped = series_of(reading.runs), reading.skipped
-        self.plots = _all_plots(self.series, families(self.series, device, network), reading.benches)
+        self.charts = _all_charts(self.series, families(self.series, device, network), reading.benches)
         self.comparisons = [
-            (name, Numbers(*head_and_body(found["methods"], list(found["networks"])))) for name, found in reading.comparisons
+            (name, TextTable(*head_and_body(found["methods"], list(found["networks"])))) for name, found in reading.comparisons
         ]
         alike = [one for one in self.series if one.first and one.runs[0].trained] or [one for one in self.series if one.first]
-        self.differences = Numbers(["setting", *(one.label for one in alike)], _transposed(differences(alike)))
+        self.differences = TextTable(["setting", *(one.label for one in alike)], _transposed(differences(alike)))
         self.environments = environments(self.series)
         self._runs = reading.runs
 
     @property
-    def trained(self) -> Numbers:
-        """A line for each series that trained."""
+    def trained(self) -> TextTable:
+        """Table with a row for each series of `train`."""
         head = ["run", "method", "model", "sampler", "ranks", "seeds", f"{split_and_metric(self.series)}, %"]
-        return _filled([*head, "epochs", "s/epoch", "seconds", "MB sent"], [_trained(one) for one in self.series if one.runs[0].trained])
+        return _without_empty_columns(
+            [*head, "epochs", "s/epoch", "seconds", "MB sent"], [_trained(one) for one in self.series if one.runs[0].trained]
+        )
 
     @property
-    def sampled(self) -> Numbers:
-        """A line for each run of `sample`; the same digest says that the same minibatches were drawn."""
+    def sampled(self) -> TextTable:
+        """Table with a row for each run of `sample`. Equal digests mean equal mini-batches."""
         head = ["run", "sampler", "fanouts", "ranks", "minibatches", "edges", "million edges/s", "seconds", "MB sent", "digest"]
-        return _filled(head, [_sampled(one) for one in self.series if not one.runs[0].trained])
+        return _without_empty_columns(head, [_sampled(one) for one in self.series if not one.runs[0].trained])
 
     @property
     def sentence(self) -> str:
-        """What was read, in a line."""
+        """One line about what was read: number of runs, graphs, version."""
         names = list(dict.fromkeys(str(one.first["data"]["name"]) for one in self.series if one.has("data")))
         count = sum(len(one.runs) for one in self.series)
         runs = [f"{count} run{'s' if count != 1 else ''}" + (f" in {len(self.series)} series" if count > len(self.series) else "")]
@@ -66,105 +69,106 @@ class Page:
 
     @property
     def best(self) -> list[tuple[str, str, str]]:
-        """Where there is a choice: what, by whom, and how much."""
+        """The best of several series: a title, the label, and the value."""
         trained = [one for one in self.series if one.runs[0].trained and one.first]
         if len(trained) < 2:
             return []
-        scored = [one for one in trained if one.said(score)]
+        scored = [one for one in trained if one.text(score)]
         found = []
         if scored:
             most = max(scored, key=lambda one: one.mean(lambda report: score(report) or 0.0))
-            found.append((f"highest {split_and_metric(scored)}", most.label, f"{most.said(score, 100)} %"))
+            found.append((f"highest {split_and_metric(scored)}", most.label, f"{most.text(score, 100)} %"))
         quickest = min(trained, key=lambda one: one.mean(itemgetter("seconds_per_epoch")))
-        found.append(("shortest epoch", quickest.label, f"{figure(quickest.mean(itemgetter('seconds_per_epoch')))} s"))
+        found.append(("shortest epoch", quickest.label, f"{format_number(quickest.mean(itemgetter('seconds_per_epoch')))} s"))
         several = [one for one in trained if one.first["ranks"] > 1]
         if len(several) > 1:
             least = min(several, key=lambda one: one.mean(_sent))
-            found.append(("least sent", least.label, f"{figure(least.mean(_sent))} MB"))
+            found.append(("least sent", least.label, f"{format_number(least.mean(_sent))} MB"))
         return found
 
     def write_pngs(self, folder: Path) -> list[Path]:
-        """Each figure as a file of its own."""
+        """Write each chart as a PNG file and return the paths."""
         folder.mkdir(parents=True, exist_ok=True)
         written = []
-        for plot in self.plots:
-            with canvas(size=plot.size) as (sheet, axes):
-                plot.draw(sheet, axes[0])
-                written += save(sheet, folder / plot.name)
+        for chart in self.charts:
+            with new_figure(size=chart.size) as (figure, axes):
+                chart.draw(figure, axes[0])
+                written += save(figure, folder / chart.name)
         return written
 
     def to_html(self, title: str) -> str:
-        """The page; raises `UsageError` where Jinja2 or matplotlib is missing."""
+        """Return the page as HTML; raise `UsageError` if Jinja2 or matplotlib is missing."""
         try:
             from jinja2 import Environment, StrictUndefined
             from markupsafe import Markup
         except ImportError as error:
-            raise UsageError(f"a page needs Jinja2 ({error}); pip install 'bulksample[plot]' would fit") from error
-        drawn = [Markup(self._svg(plot, f"p{i}")) for i, plot in enumerate(self.plots)]
-        sheet = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+            raise UsageError(f"a page needs Jinja2 ({error}); use pip install 'bulksample[plot]'") from error
+        drawn = [Markup(self._svg(chart, f"p{i}")) for i, chart in enumerate(self.charts)]
+        environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         text = (files("bulksample.report") / "page.html").read_text()
-        return sheet.from_string(text).render(page=self, title=title, drawn=drawn, version=__version__) + "\n"
+        return environment.from_string(text).render(page=self, title=title, drawn=drawn, version=__version__) + "\n"
 
     def to_markdown(self, title: str) -> str:
-        """The tables: a summary, the comparisons, the numbers of every figure, and the differences."""
-        numbers = [(plot.title, plot.numbers) for plot in self.plots]
+        """Return the tables as Markdown: runs, samples, comparisons, the numbers of every chart, and the differences."""
+        numbers = [(chart.title, chart.numbers) for chart in self.charts]
         tables = [("Runs", self.trained), ("Samples", self.sampled), *self.comparisons, *numbers]
         tables += [("What differs", self.differences)] if self.differences.body else []
         parts = [f"# {title}", *("\n".join([f"## {name}", "", *markdown(table.head, table.body)]) for name, table in tables if table.body)]
         return "\n\n".join(parts) + "\n"
 
     def to_csv(self) -> str:
-        """A line for each run: its figures and settings, nested ones as ``phases.sample``."""
+        """Return CSV with a line for each run: its numbers and settings, nested ones as ``phases.sample``."""
         labels = {run.name: one.label for one in self.series for run in one.runs}
         return to_csv([{"run": run.name, "series": labels[run.name], **_plain(run.report)} for run in self._runs])
 
-    def _svg(self, plot: Plot, prefix: str) -> str:
-        with canvas(size=plot.size) as (sheet, axes):
-            plot.draw(sheet, axes[0])
-            return inline(sheet, prefix)
+    def _svg(self, chart: Chart, prefix: str) -> str:
+        with new_figure(size=chart.size) as (figure, axes):
+            chart.draw(figure, axes[0])
+            return inline(figure, prefix)
 
 
-def _all_plots(series: list[Series], families: list[Family], benches: list[tuple[str, Found]]) -> list[Plot]:
-    """Every figure for which there is something to show."""
+def _all_charts(series: list[Series], families: list[Family], benches: list[tuple[str, JsonObject]]) -> list[Chart]:
+    """Return every chart that has something to show."""
     trained = [one for one in series if one.runs[0].trained and one.first]
     styles = styles_of(one.label for one in series if one.lines)
-    made = [bars.phases(trained), *courses.progress(series, styles), bars.bytes_by_kind(trained), *courses.scaling(families)]
-    made += [bars.balance(trained), bars.sampling(series)]
-    return [plot for plot in made if plot] + [bars.bench(name, bench) for name, bench in benches]
+    charts = [bar_charts.phases(trained), *line_charts.progress(series, styles), bar_charts.bytes_by_kind(trained)]
+    charts += [*line_charts.scaling(families), bar_charts.balance(trained), bar_charts.sampling(series)]
+    return [chart for chart in charts if chart] + [bar_charts.benchmark(name, bench) for name, bench in benches]
 
 
-def _filled(head: list[str], body: list[list[str]]) -> Numbers:
-    """A table without the columns in which nobody has anything to say."""
+def _without_empty_columns(head: list[str], body: list[list[str]]) -> TextTable:
     kept = [i for i in range(len(head)) if any(row[i] for row in body)]
-    return Numbers([head[i] for i in kept], [[row[i] for i in kept] for row in body])
+    return TextTable([head[i] for i in kept], [[row[i] for i in kept] for row in body])
 
 
 def _trained(series: Series) -> list[str]:
     if not series.first:
         done = str(len(series.runs[0].lines))
-        return [series.label, "under way", *[""] * 5, done, *[""] * 3]
+        return [series.label, "not finished", *[""] * 5, done, *[""] * 3]
     about = [str(series.first.get(key, "")) for key in ("method", "model", "sampler", "ranks")]
-    counted = [figure(series.mean(itemgetter("epochs"))), series.said(itemgetter("seconds_per_epoch")), series.said(itemgetter("seconds"))]
-    return [series.label, *about, str(len(series.runs)), series.said(score, 100), *counted, figure(series.mean(_sent))]
+    seconds = [series.text(itemgetter("seconds_per_epoch")), series.text(itemgetter("seconds"))]
+    counted = [format_number(series.mean(itemgetter("epochs"))), *seconds, format_number(series.mean(_sent))]
+    return [series.label, *about, str(len(series.runs)), series.text(score, 100), *counted]
 
 
 def _sampled(series: Series) -> list[str]:
     report = series.first
     drawn = [report["sampler"], ",".join(map(str, report["fanouts"])), str(report["ranks"])]
-    counted = [f"{report['minibatches']:,}", f"{report['sampled_edges']:,}", figure(report["sampled_edges_per_second"] / 1e6, 3)]
-    return [series.label, *drawn, *counted, figure(report["seconds"]), figure(_sent(report)), (report["digest"] or "")[:12]]
+    counted = [f"{report['minibatches']:,}", f"{report['sampled_edges']:,}", format_number(report["sampled_edges_per_second"] / 1e6, 3)]
+    cost = [format_number(report["seconds"]), format_number(_sent(report))]
+    return [series.label, *drawn, *counted, *cost, (report["digest"] or "")[:12]]
 
 
-def _sent(report: Found) -> float:
-    return report["training_bytes" if "training_bytes" in report else "bytes_sent"]["total"] / 1e6
+def _sent(report: JsonObject) -> float:
+    return float(report["training_bytes" if "training_bytes" in report else "bytes_sent"]["total"]) / 1e6
 
 
 def _transposed(columns: dict[str, list[str]]) -> list[list[str]]:
     return [[name.replace("_", " "), *values] for name, values in columns.items()]
 
 
-def _plain(report: Found) -> Found:
-    """Without what is a list of its own."""
+def _plain(report: JsonObject) -> JsonObject:
+    """Return a report without lists of objects, which have no place in a line of CSV."""
     return {key: value for key, value in report.items() if not _holds_objects(value)}
 
 

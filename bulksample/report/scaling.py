@@ -1,7 +1,7 @@
-"""Runs that differ in the number of ranks, and what `bulksample plan` predicts for them from the smallest of them.
+"""Group runs that differ only in the number of ranks, and predict them from the smallest with `bulksample plan`.
 
-The smallest run says what a step computes; `plan` says what is sampled and sent, for the network that is named. The prediction is for
-ranks with a device of their own: ranks that share processors are slower.
+The computing time of a step is measured in the smallest run; `plan` predicts sampling and communication for the chosen network. The
+prediction assumes a device for each rank: ranks that share processors are slower.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..plan.traffic import CandidateGrid
 from .series import Series, settings
 
 _BY_RANKS = ("ranks", "threads", "sampling_threads", "bulk_size", "memory_budget", "replication")
-_PLANNED = {"method": "sync", "task": "nodes", "sampler_options": {}, "cache_bytes": 0, "fetch_together": 1}  # what `plan` speaks of
+_PLANNED = {"method": "sync", "task": "nodes", "sampler_options": {}, "cache_bytes": 0, "fetch_together": 1}  # all that `plan` predicts
 
-SENT = ("topology", "features", "gradients")  # kinds that `plan` counts as `train` does
+SENT = ("topology", "features", "gradients")  # kinds of bytes that `plan` counts as `train` does
 
 
 @dataclass(frozen=True)
 class Point:
-    """An epoch: seconds, and bytes of SENT that all ranks send in it."""
+    """Seconds of an epoch, and bytes of the kinds in SENT that all ranks send in it."""
 
     seconds: float
     bytes: float
@@ -35,12 +35,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Family:
-    """Series that differ in ranks, the fewest first.
+    """Series that differ only in the number of ranks, the fewest first.
 
     Attributes
     ----------
-    predicted : by ranks; empty where `plan` cannot say
-    why_not : the reason
+    predicted : predictions by number of ranks; empty if `plan` cannot predict them
+    why_not : the reason, if there are none
     """
 
     label: str
@@ -49,13 +49,13 @@ class Family:
     why_not: str
 
     def measured(self, member: Series) -> Point:
-        """Of an epoch, the mean over seeds."""
+        """Return the measured epoch of a series, as the mean over seeds."""
         sent = member.mean(lambda report: sum(report["training_bytes"][kind] for kind in SENT) / max(1, report["epochs_in_this_run"]))
         return Point(member.mean(lambda report: report["seconds_per_epoch"]), sent)
 
 
 def families(series: list[Series], device: str = "cpu", network: str = "loopback") -> list[Family]:
-    """Those with at least two numbers of ranks."""
+    """Return the families with at least two numbers of ranks."""
     groups: dict[str, list[Series]] = {}
     for one in series:
         if one.runs[0].trained and one.has("config") and one.has("data"):
@@ -74,7 +74,7 @@ def _family(members: list[Series], device: str, network: str) -> Family:
     label = f"{config['method']}, {first['data']['name']}"
     strange = [key for key, value in _PLANNED.items() if config.get(key) != value]
     if strange:
-        return Family(label, members, {}, f"plan says nothing about {strange[0].replace('_', ' ')} {config.get(strange[0])!r}")
+        return Family(label, members, {}, f"plan cannot predict {strange[0].replace('_', ' ')} {config.get(strange[0])!r}")
     try:
         return Family(label, members, _predicted(members, device, network), "")
     except (UsageError, DataError) as error:

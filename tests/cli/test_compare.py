@@ -219,10 +219,10 @@ def command(monkeypatch, capsys):
     ("methods", "more", "said"),
     [
         ("sync,gossip,ring", [], f"there is no method 'gossip', 'ring'; {', '.join(METHODS)} would fit"),
-        ("sync,sync", [], "sync is asked for twice"),
+        ("sync,sync", [], "sync appears twice"),
         ("sync:", [], "NAME:KEY=VALUE"),
         ("sync", ["--network", "token-ring"], "no network 'token-ring'"),
-        ("sync", ["--launcher", "mpirun"], "where the number of ranks goes"),
+        ("sync", ["--launcher", "mpirun"], "must contain {ranks}"),
         ("sync", ["--limit", "0"], "limit must be positive"),
         ("sync,full:colour=red", [], "full:colour=red: train refuses its options: No such option: --colour"),
         ("sync", ["--", "--epochs", "many"], "train refuses its options"),
@@ -259,7 +259,7 @@ def test_options_of_a_method_become_options_of_train():
 
 def test_a_method_meets_itself_under_other_options_only():
     assert [one.label for one in contestants("full:form=naive,full", METHODS)] == ["full:form=naive", "full"]
-    with pytest.raises(UsageError, match="asked for twice"):
+    with pytest.raises(UsageError, match="appears twice"):
         contestants("full:form=naive,full:form=naive", METHODS)
 
 
@@ -268,7 +268,7 @@ def test_all_is_every_method_and_the_synchronous_baseline_that_fetches_neighbour
     assert set(every) == {*METHODS, "sync:graph=partitioned"}
     assert len(every) == len(set(every))
     assert [one.label for one in contestants("grappa:view=strict,all", METHODS)] == ["grappa:view=strict", *every]
-    with pytest.raises(UsageError, match="sync is asked for twice"):
+    with pytest.raises(UsageError, match="sync appears twice"):
         contestants("all,sync", METHODS)
 
 
@@ -288,7 +288,7 @@ def test_a_method_that_deals_vertices_itself_leaves_the_partition_of_the_others(
         ('{"stopped": false}', 75, False, "bulksample: rank 1 left", None),  # the report is what counts
         ('{"stopped": false}', 143, True, "", None),
         ('{"stopped": true, "steps": 7}', 0, False, "", "stopped by a signal after step 7"),
-        ('{"stopped": fal', 0, False, "", "no report was written and nothing was said (exit code 0)"),
+        ('{"stopped": fal', 0, False, "", "no report was written and nothing was printed (exit code 0)"),
         (None, 143, True, "half way", "not finished after 60 s, the time limit"),
         (None, -9, False, "half way\n", "half way (ended by signal 9)"),
         (None, 1, False, "bulksample: rank 1 of 2 failed\nTraceback\n  raise\nKeyError: 3\n", "KeyError: 3 (exit code 1)"),

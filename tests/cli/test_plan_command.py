@@ -86,13 +86,16 @@ def test_bad_use_and_bad_data(command, arguments, code, message):
 
 
 def test_sizes_come_from_a_store_and_figures_from_a_run(command, result, folder, tmp_path):
-    expected = result("plan", "--from", folder, "--ranks", 4, "--fanouts", "8,5", "--batch-size", 100, "--device", "cpu")
+    options = ["--from", folder, "--ranks", 4, "--fanouts", "8,5", "--batch-size", 100, "--device", "cpu"]
+    expected = result("plan", *options)
     asked = expected["request"]
     assert (asked["vertices"], asked["edges"], asked["features"], asked["classes"]) == (N, N * DEGREE, 6, 7)
     assert (asked["feature_bytes"], asked["seeds"], asked["weighted"]) == (2, N // 4, False)
     sampled = tmp_path / "sampled.json"
     assert command("sample", folder, "--fanouts", "8,5", "--batch-size", 100, "--json", sampled).code == 0
-    measured = result("plan", "--from", folder, "--ranks", 4, "--fanouts", "8,5", "--batch-size", 100, "--device", "cpu", "--measured", sampled)
+    measured = result(
+        "plan", "--from", folder, "--ranks", 4, "--fanouts", "8,5", "--batch-size", 100, "--device", "cpu", "--measured", sampled
+    )
     run_of = json.loads(sampled.read_text())
     assert measured["minibatch"]["inputs"] == run_of["input_vertices"] / run_of["minibatches"]
     assert measured["minibatch"]["inputs"] == pytest.approx(expected["minibatch"]["inputs"], rel=0.02)  # a graph like the model's

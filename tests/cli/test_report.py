@@ -89,7 +89,7 @@ def test_a_tracker_that_does_not_exist_exits_2_before_anything_runs(tmp_path):
     store.save(community_graph(), tmp_path / "g")
     ended = bulksample("train", tmp_path / "g", *FLAGS, "--track", "comet:x", "--json", tmp_path / "r.json")
     assert ended.returncode == 2
-    assert "a tracker is NAME:WHERE; got 'comet:x'" in ended.stderr
+    assert "a tracker must be NAME:TARGET; got 'comet:x'" in ended.stderr
     assert not (tmp_path / "r.json").exists()
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bulksample.distributed.comm.base import KINDS
-from bulksample.report.compare import Run
+from bulksample.report.compare import ContestantRun
 
 
 def counted(total=0, **kinds):
@@ -27,4 +27,6 @@ def line(score=None, megabytes=2, seconds=1.0, metric="accuracy", split="test"):
 
 
 def run(label="sync", seed=0, failure=None, lines=(), **figures):
-    return Run(label, seed, Path("nowhere"), None if failure else report(**figures), list(lines), failure, int(bool(failure)), 1.0, False)
+    return ContestantRun(
+        label, seed, Path("nowhere"), None if failure else report(**figures), list(lines), failure, int(bool(failure)), 1.0, False
+    )

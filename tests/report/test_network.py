@@ -5,44 +5,46 @@ from reports import report
 
 from bulksample.errors import UsageError
 from bulksample.plan.profiles import NETWORKS
-from bulksample.report.network import Link, links, name_and_options
+from bulksample.report.network import NetworkModel, name_and_options, network_models
 
 
 def test_seconds_are_computing_and_latency_and_transfer():
     # 2 s of computing, 50 messages of 1 ms, 4 MB at 1.25 MB/s
-    assert Link("slow", 1e-3, 1.25e6).seconds(report()) == pytest.approx(2 + 0.05 + 3.2)
+    assert NetworkModel("slow", 1e-3, 1.25e6).seconds(report()) == pytest.approx(2 + 0.05 + 3.2)
 
 
 def test_the_table_of_networks_is_that_of_plan():
     for name, network in NETWORKS.items():
-        link = links([name], 10**6)[0]
+        link = network_models([name], 10**6)[0]
         assert link.latency == network.latency.value
         assert link.bandwidth == (network.between if network.per_node < 10**6 else network.inside).value
 
 
 def test_ranks_of_one_node_stay_inside():
-    inside, between = (links(["hgx-h200"], ranks)[0].bandwidth for ranks in (8, 9))
+    inside, between = (network_models(["hgx-h200"], ranks)[0].bandwidth for ranks in (8, 9))
     assert (inside, between) == (450e9, 50e9)
 
 
 def test_figures_of_a_network_can_be_given():
-    assert links(["ethernet-10g:between=1.25e6:latency=2e-3"], 4) == [Link("ethernet-10g:between=1.25e6:latency=2e-3", 2e-3, 1.25e6)]
+    assert network_models(["ethernet-10g:between=1.25e6:latency=2e-3"], 4) == [
+        NetworkModel("ethernet-10g:between=1.25e6:latency=2e-3", 2e-3, 1.25e6)
+    ]
 
 
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
         (["token-ring"], "there is no network 'token-ring'; use perlmutter"),
-        (["loopback:speed=3"], "no 'speed'; latency, inside, between would fit"),
+        (["loopback:speed=3"], "no 'speed'; use latency, inside, between"),
         (["loopback:inside=fast"], "inside must be a positive number; got 'fast'"),
         (["loopback:inside=0"], "inside must be a positive number; got '0'"),
         (["loopback:inside=inf"], "inside must be a positive number"),
-        (["loopback", "loopback"], "named once"),
+        (["loopback", "loopback"], "use each name once"),
     ],
 )
 def test_a_network_that_is_none_is_refused(labels, said):
     with pytest.raises(UsageError, match=said):
-        links(labels, 4)
+        network_models(labels, 4)
 
 
 def test_names_and_options_are_told_apart():

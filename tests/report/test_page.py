@@ -61,17 +61,17 @@ def html(page):
 
 def test_it_has_every_figure_that_its_runs_allow(page):
     names = ["phases", "score_seconds", "score_bytes", "loss", "bytes", "scaling_seconds", "scaling_bytes", "balance"]
-    assert [plot.name for plot in page.plots] == names
+    assert [chart.name for chart in page.charts] == names
 
 
 def test_every_figure_has_words_and_numbers(html, page):
     elements = Elements(html)
     said = [attributes["aria-label"] for attributes, _ in elements.of("div") if attributes.get("role") == "img"]
-    assert said == [plot.says for plot in page.plots]
+    assert said == [chart.description for chart in page.charts]
     assert all(len(words) > 40 for words in said)
-    assert len(elements.of("svg")) == len(page.plots) == len(elements.of("details"))
+    assert len(elements.of("svg")) == len(page.charts) == len(elements.of("details"))
     assert all(attributes.get("scope") in ("col", "row") for attributes, _ in elements.of("th"))
-    assert all(len(row) == len(plot.numbers.head) for plot in page.plots for row in plot.numbers.body)
+    assert all(len(row) == len(chart.numbers.head) for chart in page.charts for row in chart.numbers.body)
 
 
 def test_ids_are_its_own(html):
@@ -124,8 +124,8 @@ def test_names_are_text_whatever_they_hold(trained, tmp_path):
 
 def test_figures_are_those_of_the_reports(page, trained):
     two = json.loads((trained / "two.json").read_text())
-    rows = {row[0]: row for plot in page.plots if plot.name == "phases" for row in plot.numbers.body}
-    head = next(plot for plot in page.plots if plot.name == "phases").numbers.head
+    rows = {row[0]: row for chart in page.charts if chart.name == "phases" for row in chart.numbers.body}
+    head = next(chart for chart in page.charts if chart.name == "phases").numbers.head
     assert float(rows["two"][head.index("forward")]) == pytest.approx(two["phases"]["forward"] / 3, rel=1e-3)
     summary = {row[0]: dict(zip(page.trained.head, row, strict=True)) for row in page.trained.body}
     assert float(summary["two"]["MB sent"]) == pytest.approx(two["training_bytes"]["total"] / 1e6, rel=1e-3)
@@ -151,24 +151,24 @@ def test_what_cannot_be_predicted_says_why(trained, tmp_path):
         (tmp_path / f"{name}.json").write_text(json.dumps(run))
     (family,) = families(series_of(read([tmp_path]).runs))
     assert family.predicted == {}
-    assert family.why_not == "plan says nothing about fetch together 4"
+    assert family.why_not == "plan cannot predict fetch together 4"
 
 
 def test_a_run_under_way_has_curves_and_a_line(trained, tmp_path):
     pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
     shutil.copy(trained / "one.jsonl", tmp_path / "now.jsonl")
     page = Page(read([tmp_path]))
-    assert [plot.name for plot in page.plots] == ["score_seconds", "loss"]
-    assert (page.trained.head, page.trained.body) == (["run", "method", "epochs"], [["now", "under way", "3"]])
+    assert [chart.name for chart in page.charts] == ["score_seconds", "loss"]
+    assert (page.trained.head, page.trained.body) == (["run", "method", "epochs"], [["now", "not finished", "3"]])
     Elements(page.to_html("now"))
 
 
 def test_pngs_markdown_and_csv(page, trained, tmp_path):
     written = page.write_pngs(tmp_path / "png")
-    assert [file.stem for file in written] == [plot.name for plot in page.plots]
+    assert [file.stem for file in written] == [chart.name for chart in page.charts]
     assert all(file.read_bytes()[:4] == b"\x89PNG" for file in written)
     blocks = re.findall(r"(?:^\|.*\n)+", page.to_markdown("x"), re.MULTILINE)
-    assert len(blocks) == 2 + len(page.plots)
+    assert len(blocks) == 2 + len(page.charts)
     assert all(len({line.count("|") for line in block.splitlines()}) == 1 for block in blocks)
     rows = list(csv.DictReader(io.StringIO(page.to_csv())))
     assert [row["run"] for row in rows] == ["one", "one-other", "two"]
@@ -178,5 +178,5 @@ def test_pngs_markdown_and_csv(page, trained, tmp_path):
 
 def test_without_jinja_it_says_what_would_fit(page, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(UsageError, match=r"a page needs Jinja2 .* pip install 'bulksample\[plot\]' would fit"):
+    with pytest.raises(UsageError, match=r"a page needs Jinja2 .* use pip install 'bulksample\[plot\]'"):
         page.to_html("x")

@@ -101,10 +101,10 @@ def test_files_of_other_kinds_are_said_to_be_left_out(trained, tmp_path):
     (tmp_path / "package.json").write_text('{"name": "x"}')
     found = read([tmp_path, trained / "one.json"])
     assert {file.name: reason for file, reason in found.skipped} == {
-        "manifest.json": "is the manifest of a graph", "plan.json": "is an answer of `bulksample plan`",
-        "info.json": "is an answer of `bulksample info`", "package.json": "is no result of `train`, `sample` or `compare`",
+        "manifest.json": "is the manifest of a graph", "plan.json": "is a result of `bulksample plan`",
+        "info.json": "is a result of `bulksample info`", "package.json": "is no result of `train`, `sample` or `compare`",
     }  # fmt: skip
-    with pytest.raises(DataError, match=r"no result of `bulksample train`, `sample` or `compare` is there"):
+    with pytest.raises(DataError, match=r"plan\.json: holds no result; use files that"):
         read([tmp_path / "plan.json"])
 
 
@@ -112,12 +112,12 @@ LINE = '{"epoch": 0, "loss": 1, "seconds": 1, "training_bytes": {"total": 0}}\n'
 BAD = {
     "broken.json": ('{"method": "sync", ', r"broken\.json: is not JSON: .*line 1"),
     "list.json": ("[1]", r"list\.json: a result is one JSON object; got list"),
-    "other.json": ('{"name": "x"}', r"other\.json: is no result of .*; it holds 'name'"),
-    "empty.json": ("{}", r"empty\.json: is no result of .*; it holds nothing"),
+    "other.json": ('{"name": "x"}', r"other\.json: is no result; it holds 'name'"),
+    "empty.json": ("{}", r"empty\.json: is no result; it holds nothing"),
     "odd.jsonl": (LINE + '{"epo\n{"epoch": 1, "loss": 1}\n', r"odd\.jsonl, line 2: is not JSON"),
-    "else.jsonl": ('{"epoch": 0, "loss": 1}\n{"a": 1}\n', r"else\.jsonl, line 2: is no line of an epoch"),
-    "poor.jsonl": ('{"epoch": 0, "loss": 1}\n', r"poor\.jsonl, line 1: is not a whole result: seconds is missing"),
-    "prose.jsonl": ("once upon a time", r"prose\.jsonl, line 1: is no line of an epoch"),
+    "else.jsonl": ('{"epoch": 0, "loss": 1}\n{"a": 1}\n', r"else\.jsonl, line 2: is not the line of an epoch"),
+    "poor.jsonl": ('{"epoch": 0, "loss": 1}\n', r"poor\.jsonl, line 1: is not a complete result: seconds is missing"),
+    "prose.jsonl": ("once upon a time", r"prose\.jsonl, line 1: is not the line of an epoch"),
 }  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def test_runs_of_several_versions_are_refused_unless_asked_for(trained, tmp_path
 def test_a_result_that_is_not_whole_is_named(trained, tmp_path, key, value, said):
     odd = json.loads((trained / "one.json").read_text()) | {key: value}
     (tmp_path / "odd.json").write_text(json.dumps(odd))
-    with pytest.raises(DataError, match=rf"odd\.json: is not a whole result: {re.escape(said)}"):
+    with pytest.raises(DataError, match=rf"odd\.json: is not a complete result: {re.escape(said)}"):
         read([tmp_path / "odd.json"])
 
 
@@ -185,7 +185,7 @@ def test_a_result_that_is_not_whole_is_named(trained, tmp_path, key, value, said
 )  # fmt: skip
 def test_a_table_that_is_not_whole_is_named(tmp_path, found, said):
     (tmp_path / "odd.json").write_text(json.dumps(found))
-    with pytest.raises(DataError, match=rf"odd\.json.*: is not a whole result: {said}"):
+    with pytest.raises(DataError, match=rf"odd\.json.*: is not a complete result: {said}"):
         read([tmp_path / "odd.json"])
 
 

@@ -7,10 +7,10 @@ import math
 import pytest
 from reports import run
 
-from bulksample.report.network import Link
-from bulksample.report.table import figure, rows, to_csv, to_markdown
+from bulksample.report.network import NetworkModel
+from bulksample.report.table import format_number, rows, to_csv, to_markdown
 
-SLOW, FAST = Link("slow", 1e-3, 1.25e6), Link("fast", 0.0, 1e9)
+SLOW, FAST = NetworkModel("slow", 1e-3, 1.25e6), NetworkModel("fast", 0.0, 1e9)
 
 
 def cells(markdown):
@@ -98,4 +98,4 @@ def test_a_table_of_failures_only_is_still_a_table():
     ("value", "said"), [(0, "0"), (1234567.0, "1,235,000"), (12.3456, "12.35"), (0.00123456, "0.001235"), (1.5e-7, "1.5e-07")]
 )
 def test_figures_read_well(value, said):
-    assert figure(value) == said
+    assert format_number(value) == said

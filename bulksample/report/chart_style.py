@@ -1,7 +1,7 @@
-"""Where figures are drawn: one style, files for papers, and SVG for a page that may be light or dark.
+"""The one style of all charts; charts as files, and as SVG inside a page that is light or dark.
 
-The only place that imports matplotlib, and only when something is drawn. Colours on a page are names (CSS variables), so that a
-figure follows the page: ink for words and axes, rule for the grid, and a colour for each entry of COLOURS.
+No other module of the package imports matplotlib, and this one imports it only to draw. Inside a page, colours are CSS variables, so
+that a chart follows the page: `--ink` for text and axes, `--rule` for the grid, `--c0` and so on for the entries of COLOURS.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import UsageError
 
-# Okabe and Ito, "Color universal design", 2008; without its yellow, which is faint on white. The last is for what stands aside.
+# Okabe and Ito, "Color universal design", 2008; without its yellow, which is faint on white. The last marks work beside training.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000001", "#9aa0a6")
 INK, RULE = "#1b1f24", "#e3e5e8"
 NAMES = {INK: "--ink", RULE: "--rule", **{colour: f"--c{i}" for i, colour in enumerate(COLOURS)}}
@@ -31,8 +31,8 @@ _STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def canvas(panels: int = 1, size: tuple[float, float] = (3.6, 3.0), share_y: bool = False) -> Iterator[tuple[Any, list[Any]]]:
-    """A figure of so many panels in a row, each of a size in inches, and their axes; saved inside, it keeps the style.
+def new_figure(panels: int = 1, size: tuple[float, float] = (3.6, 3.0), share_y: bool = False) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield a matplotlib figure with panels in a row, each of `size` inches, and their axes. Draw and save inside the context.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def canvas(panels: int = 1, size: tuple[float, float] = (3.6, 3.0), share_y: boo
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UsageError(f"plots need matplotlib ({error}); pip install 'bulksample[plot]' would fit, or --no-plots") from error
+        raise UsageError(f"plots need matplotlib ({error}); use pip install 'bulksample[plot]', or --no-plots") from error
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(size[0] * panels, size[1]))
         FigureCanvasAgg(figure)
@@ -52,7 +52,7 @@ def canvas(panels: int = 1, size: tuple[float, float] = (3.6, 3.0), share_y: boo
 
 
 def save(figure: Any, path: Path, suffixes: tuple[str, ...] = (".png",)) -> list[Path]:
-    """Write a figure in each of the forms; the same figure gives the same bytes."""
+    """Write a figure as a file of each suffix, and return the paths. The same figure gives the same bytes."""
     written = [path.with_suffix(suffix) for suffix in suffixes]
     for file in written:
         undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(file.suffix)
@@ -61,7 +61,7 @@ def save(figure: Any, path: Path, suffixes: tuple[str, ...] = (".png",)) -> list
 
 
 def inline(figure: Any, prefix: str) -> str:
-    """A figure as an SVG element to stand in a page: no size of its own, ids that are unlike those of other figures, named colours."""
+    """Return a figure as an SVG element for a page: without a size, with ids that start with `prefix`, with colours as CSS variables."""
     stream = io.StringIO()
     figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = stream.getvalue()
@@ -70,15 +70,15 @@ def inline(figure: Any, prefix: str) -> str:
     text = re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}-", text)
     text = re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true">', text, count=1)
     text = re.sub(r"(font: [^']*?)'[^;\"]*", r"\1var(--font)", text)
-    return re.sub(r"(fill|stroke): (#[0-9a-f]{6})", _by_name, text).strip()
+    return re.sub(r"(fill|stroke): (#[0-9a-f]{6})", _css_variable, text).strip()
 
 
-def _by_name(found: re.Match[str]) -> str:
+def _css_variable(found: re.Match[str]) -> str:
     name = NAMES.get(found[2])
     return f"{found[1]}: var({name})" if name else found[0]
 
 
-def shown(label: str, longest: int = 30) -> str:
-    """A label as a figure can show it: short, and without what matplotlib would read as mathematics or as a label to hide."""
+def short_label(label: str, longest: int = 30) -> str:
+    """Shorten a label and escape it: matplotlib reads ``$`` as mathematics and hides labels that start with ``_``."""
     short = label if len(label) <= longest else f"{label[: longest - 1]}…"
     return (" " + short if short.startswith("_") else short).replace("$", r"\$")
