@@ -56,4 +56,5 @@ def test_headers_and_the_extension_ship_inside_the_package(tmp_path):
     site = install(tmp_path)
     sources = {path.name for path in (ROOT / "csrc").iterdir() if path.suffix in (".h", ".cu")}
     assert sources <= {path.name for path in (site / "bulksample" / "csrc").iterdir()}
+    assert (site / "bulksample" / "py.typed").exists()  # type checkers read the annotations of an installed package only with it
     assert info(site)["backends"] == ["reference", "native"]
