@@ -2,22 +2,21 @@
 
     python bench/bench_spmm.py [--threads 1] [--rounds 7] [--json FILE]
 
-The comparison behind two choices in `bulksample.training`: which kernel `SparseRows.times` calls, and when a layer
-multiplies by its weights before it aggregates (`layers._DENSE_COST`). The kernels are checked against each other first.
+The dense product shows when a layer should multiply by its weights before it aggregates (`layers._DENSE_COST`). The kernels are
+checked against each other first.
 """
 
 from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 from harness import alternate, machine, milliseconds, report, summary
 
-from bulksample.nn import aggregate
+from bulksample import backends
 from bulksample.nn.aggregate import SparseRows
 
 # destinations, sources, edges a row, width, weighted: the layers of a 3-layer model with fanouts 15,10,5, and sparse features
@@ -31,17 +30,10 @@ SIZES = [
 ]
 
 
-def without_native(call: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """The same call with torch's kernel in place of ours."""
-
-    def run() -> torch.Tensor:
-        native, aggregate._native = aggregate._native, None
-        try:
-            return call()
-        finally:
-            aggregate._native = native
-
-    return run
+def by_torch(matrix: SparseRows) -> torch.Tensor:
+    """The same matrix for torch's own product."""
+    indptr, indices = torch.from_numpy(matrix.indptr), torch.from_numpy(matrix.indices.astype(np.int64))
+    return torch.sparse_csr_tensor(indptr, indices, matrix.weights_or_ones(), matrix.shape)
 
 
 def measure(size: tuple[int, int, int, int, bool], rounds: int) -> dict:
@@ -51,8 +43,8 @@ def measure(size: tuple[int, int, int, int, bool], rounds: int) -> dict:
     weights = rng.random(len(indices), dtype=np.float32) if weighted else None
     matrix = SparseRows(np.arange(destinations + 1) * per_row, indices, weights, sources)
     x = torch.from_numpy(rng.standard_normal((sources, width), dtype=np.float32))
-    weight = torch.randn(width, width)
-    calls = {"native": lambda: matrix.times(x), "torch": without_native(lambda: matrix.times(x)), "dense": lambda: x @ weight}
+    weight, beside = torch.randn(width, width), by_torch(matrix)
+    calls = {"native": lambda: matrix.times(x), "torch": lambda: beside @ x, "dense": lambda: x @ weight}
     torch.testing.assert_close(calls["native"](), calls["torch"](), rtol=1e-4, atol=1e-3)
     figures = alternate({name: milliseconds(call) for name, call in calls.items()}, rounds)
     per_edge, per_product = min(figures["native"]) / (len(indices) * width), min(figures["dense"]) / (sources * width * width)
@@ -75,8 +67,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore", UserWarning)
-    if aggregate._native is None:
-        raise SystemExit("the native extension is not built: there is nothing to compare with torch")
+    if reason := backends.why_not("native"):
+        raise SystemExit(f"there is nothing to compare with torch: {reason}")
     rows = [measure(size, options.rounds) for size in SIZES]
     report({"machine": machine(), "torch": torch.__version__, "threads": options.threads, "sizes": rows}, options.json)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from ..errors import BackendUnavailable
 from .base import Backend
 
@@ -38,6 +40,12 @@ def make(name: str = "auto", threads: int | None = None) -> Backend:
     from .reference import Reference
 
     return Reference()
+
+
+@cache
+def on_host(threads: int) -> Backend:
+    """The fastest back end on this machine's processors, which aggregates and gathers for models; one object for each `threads`."""
+    return make("auto", threads)
 
 
 def available() -> list[str]:

@@ -315,6 +315,51 @@ class Backend(ABC):
     def dequantise(self, records: np.ndarray, width: int, bits: int, wide: bool = False) -> np.ndarray:
         """What records stand for, z + q S: float32, shape (m, width)."""
 
+    @abstractmethod
+    def gather(self, x: np.ndarray, rows: np.ndarray, scale: np.ndarray | None, out: np.ndarray) -> None:
+        """Write D Q X into `out`: Q selects rows of a dense matrix, the diagonal D scales each.
+
+        Parameters
+        ----------
+        x : float32, float16, or uint16 for the bits of bfloat16, shape (n, f), C-contiguous
+        rows : int32, shape (N,)
+            May repeat.
+        scale : float32, shape (n,), optional
+            The factor of each row of x; one multiplication in float32.
+        out : float32, shape (N, f)
+            Overwritten.
+        """
+
+    @abstractmethod
+    def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
+        """Multiply a sparse matrix by a dense one, Y = A X: float32, shape (D, f).
+
+        Parameters
+        ----------
+        indptr : int64, shape (D + 1,)
+            Row pointers. They may start above 0, so that consecutive rows of a matrix need no copy of its entries.
+        indices : int32, shape (E,)
+            Columns, in any order; one may repeat.
+        weights : float32, shape (E,), optional
+            Entries; ``None`` stands for ones.
+        x : float32, shape (S, f)
+
+        Notes
+        -----
+        Row r of Y starts at 0 and adds its terms in float32 in the order of its entries, so a product repeats to the bit whatever the
+        number of threads. Between back ends the bits agree without weights; with them, a machine may round a product and its sum once.
+        """
+
+    @abstractmethod
+    def transpose(
+        self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return row pointers, columns and weights of A^T, shape (S, D); dX = A^T dY is the gradient of `spmm`.
+
+        The matrix is as in `spmm`, with `columns` = S and row pointers that run from 0 to E. The entries of a row of A^T ascend; equal
+        ones stay in their order.
+        """
+
     def check_product(self, a: CSR, b: CSR) -> None:
         """Raise what `spgemm` promises to raise; nothing is computed before."""
         if a.shape[1] != b.shape[0]:

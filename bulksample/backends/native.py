@@ -21,6 +21,8 @@ from ..sparse import CSR
 from .base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
 from .hops import Expansion, Hop
 
+_STORED = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}  # enum Stored of csrc/native_aggregation.cpp
+
 
 @cache
 def unavailable_because() -> str | None:
@@ -96,6 +98,18 @@ class Native(Backend):
 
     def dequantise(self, records: np.ndarray, width: int, bits: int, wide: bool = False) -> np.ndarray:
         return self._kernels.dequantise(records, width, bits, wide, self.threads)
+
+    def gather(self, x: np.ndarray, rows: np.ndarray, scale: np.ndarray | None, out: np.ndarray) -> None:
+        stored = x if x.dtype == np.float32 else x.view(np.uint16)
+        self._kernels.gather(stored, _STORED[x.dtype], rows, scale, out, self.threads)
+
+    def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
+        return self._kernels.spmm(indptr, indices, weights, x, self.threads)
+
+    def transpose(
+        self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        return self._kernels.transpose(indptr, indices, weights, columns)
 
     def smallest_keys(
         self, pointers: np.ndarray, columns: np.ndarray, weights: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw

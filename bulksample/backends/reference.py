@@ -7,6 +7,7 @@ from decimal import Decimal, localcontext
 from functools import cache
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ..rng import Draw, Law, as_u64, counters, philox
 from ..selection import Selection
@@ -116,6 +117,26 @@ class Reference(Backend):
 
     def dequantise(self, records: np.ndarray, width: int, bits: int, wide: bool = False) -> np.ndarray:
         return grids.dequantise(records, width, bits, wide)
+
+    def gather(self, x: np.ndarray, rows: np.ndarray, scale: np.ndarray | None, out: np.ndarray) -> None:
+        taken = x[rows]
+        out[:] = (taken.astype(np.uint32) << np.uint32(16)).view(np.float32) if x.dtype == np.uint16 else taken
+        if scale is not None:
+            out *= scale[rows][:, None]
+
+    def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
+        """See `Backend.spmm`; float64 is summed in float64."""
+        own = slice(indptr[0], indptr[-1])
+        entries = np.ones(own.stop - own.start, x.dtype) if weights is None else weights[own].astype(x.dtype)
+        matrix = csr_array((entries, indices[own], indptr - indptr[0]), shape=(len(indptr) - 1, len(x)))
+        return np.asarray(matrix @ x)  # scipy adds the terms of a row in their order
+
+    def transpose(
+        self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        order = np.argsort(indices, kind="stable")
+        row = np.repeat(np.arange(len(indptr) - 1, dtype=np.int32), np.diff(indptr))
+        return _pointers(np.bincount(indices, minlength=columns)), row[order], None if weights is None else weights[order]
 
 
 def located(a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..backends import on_host
 from ..nn.gather import RowPool, gather_rows
 
 
@@ -30,4 +31,4 @@ class Slicer:
         """Rows of x: float32, shape (N, f)."""
         if not hasattr(self._own, "pool"):
             self._own.pool = RowPool()
-        return torch.from_numpy(gather_rows(x.numpy(), vertices, pool=self._own.pool, threads=torch.get_num_threads()))
+        return torch.from_numpy(gather_rows(x.numpy(), vertices, pool=self._own.pool, backend=on_host(torch.get_num_threads())))

@@ -3,26 +3,21 @@
     Y = A X,    dX = A^T dY
 
 A is a block, the whole adjacency, or a batch of sparse features. Rows are summed by one thread in the order of
-their entries, so a product repeats to the bit. The kernel is the native one for float32, torch's CSR product
-otherwise; bench/bench_spmm.py compares them.
+their entries, so a product repeats to the bit. `Backend.spmm` and `Backend.transpose` do the work.
 """
 
 from __future__ import annotations
 
-import warnings
 from functools import cached_property, singledispatch
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..backends import on_host
+from ..backends.base import Backend
+from ..backends.reference import Reference
 from ..minibatch import Block
-
-_native: Any
-try:
-    from bulksample import _native  # type: ignore[attr-defined, no-redef]
-except ImportError:
-    _native = None
 
 
 class SparseRows:
@@ -88,30 +83,13 @@ class SparseRows:
     def transposed(self) -> SparseRows:
         """The S x D matrix; the entries of a row ascend."""
         own = self.packed()
-        if _native is not None and (own.weights is None or own.weights.dtype == np.float32):
-            indptr, indices, weights = _native.transpose(own.indptr, own.indices, own.weights, self.columns)
-            return SparseRows(indptr, indices, weights, self.shape[0])
-        order = np.argsort(own.indices, kind="stable")
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(own.indices, minlength=self.columns))])
-        weights = None if own.weights is None else own.weights[order]
-        return SparseRows(indptr, own.row_of_entry()[order].astype(np.int32), weights, self.shape[0])
+        made = _backend(own.weights).transpose(own.indptr, own.indices, own.weights, self.columns)
+        return SparseRows(*made, self.shape[0])
 
     def times(self, x: torch.Tensor) -> torch.Tensor:
         """A X without a gradient: shape (D, f) from x of shape (S, f)."""
-        if _native is not None and x.dtype == torch.float32:
-            array = x.detach().contiguous().numpy()
-            return torch.from_numpy(_native.spmm(self.indptr, self.indices, self.weights, array, torch.get_num_threads()))
-        own = self.packed()
-        weights = np.ones(len(own.indices)) if own.weights is None else own.weights
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # "Sparse CSR tensor support is in beta state"
-            matrix = torch.sparse_csr_tensor(
-                torch.from_numpy(own.indptr.copy()),
-                torch.from_numpy(own.indices.astype(np.int64)),
-                torch.from_numpy(weights.copy()).to(x.dtype),
-                own.shape,
-            )
-            return matrix @ x.detach()
+        array = x.detach().contiguous().numpy()
+        return torch.from_numpy(_backend(array, self.weights).spmm(self.indptr, self.indices, self.weights, array))
 
     def weights_or_ones(self) -> torch.Tensor:
         """The value of each entry: float32, shape (E,)."""
@@ -128,6 +106,12 @@ class SparseRows:
             return self
         weights = None if self.weights is None else self.weights[first:last]
         return SparseRows(self.indptr - first, self.indices[first:last], weights, self.columns)
+
+
+def _backend(*arrays: np.ndarray | None) -> Backend:
+    """The fastest back end of the host for float32, the reference for other types."""
+    single = all(array is None or array.dtype == np.float32 for array in arrays)
+    return on_host(torch.get_num_threads()) if single else Reference()
 
 
 class _Product(torch.autograd.Function):

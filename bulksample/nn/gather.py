@@ -9,19 +9,13 @@ nobody looks at any more.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import numpy as np
 
-from ..distributed.matrix.codec import CODECS
+from ..backends import on_host
+from ..backends.base import Backend
+from ..backends.reference import Reference
 
-_native: Any
-try:
-    from bulksample import _native  # type: ignore[attr-defined, no-redef]
-except ImportError:
-    _native = None
-
-_STORED = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}
 _SLACK = 1.25  # minibatches differ in size: a buffer that is a little too large serves longer
 
 
@@ -48,18 +42,20 @@ class RowPool:
 
 
 def gather_rows(
-    x: np.ndarray, vertices: np.ndarray, scale: np.ndarray | None = None, pool: RowPool | None = None, threads: int = 1
+    x: np.ndarray, vertices: np.ndarray, scale: np.ndarray | None = None, pool: RowPool | None = None, backend: Backend | None = None
 ) -> np.ndarray:
-    """Some rows of a dense matrix: float32, shape (N, f).
+    """Gather some rows of a dense matrix: float32, shape (N, f).
 
     Parameters
     ----------
     x : float32, float16, or uint16 for bfloat16, shape (n, f)
     vertices : integer, shape (N,)
     scale : float32, shape (n,), optional
-        What each row of x is multiplied by.
+        The factor of each row of x.
     pool : RowPool, optional
-        Where the rows are put; in a fresh array unless given.
+        Memory for the rows; a fresh array by default.
+    backend : Backend, optional
+        Gathers (`Backend.gather`); by default the fastest of the host, on one thread.
 
     Notes
     -----
@@ -67,10 +63,6 @@ def gather_rows(
     """
     rows = np.ascontiguousarray(vertices, np.int32)
     out = (pool or RowPool()).rows(len(rows), x.shape[1])
-    if _native is not None and x.flags.c_contiguous:
-        _native.gather(x if x.dtype == np.float32 else x.view(np.uint16), _STORED[x.dtype], rows, scale, out, threads)
-        return out
-    out[:] = CODECS["bf16"].decode(x[rows]) if x.dtype == np.uint16 else x[rows]
-    if scale is not None:
-        out *= scale[rows][:, None]
+    engine = (backend or on_host(1)) if x.flags.c_contiguous else Reference()
+    engine.gather(x, rows, scale, out)
     return out

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from ..backends import on_host
 from ..distributed.matrix.codec import CODECS
 from ..errors import UsageError
 from ..graph import Graph
@@ -110,7 +111,7 @@ class Features(FeatureSource):
 
     def _fetch_dense(self, vertices: np.ndarray, threads: int) -> torch.Tensor:
         assert isinstance(self._x, np.ndarray)
-        return torch.from_numpy(gather_rows(self._x, vertices, self._scale, self._pool, threads))
+        return torch.from_numpy(gather_rows(self._x, vertices, self._scale, self._pool, on_host(threads)))
 
     def _fetch_sparse(self, vertices: np.ndarray) -> SparseRows:
         assert isinstance(self._x, CSR)

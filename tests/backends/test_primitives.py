@@ -137,6 +137,58 @@ def test_a_large_relabelling_grows_its_table(fast, reference):
     assert_identical((got[0].vertices, got[1]), (expected[0].vertices, expected[1]))
 
 
+def sparse_rows(weighted, dtype=np.float32):
+    """300 rows of 0 to 40 entries over 200 columns, in any order, some twice; and the pointers of rows 20 to 250."""
+    rng = np.random.default_rng(6)
+    degrees = rng.integers(0, 41, 300) * (rng.random(300) > 0.2)
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    weights = rng.standard_normal(indptr[-1]).astype(dtype) if weighted else None
+    return indptr, rng.integers(0, 200, indptr[-1]).astype(np.int32), weights
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("width", [0, 1, 33, 130])
+def test_sparse_times_dense_equals_the_reference(fast, reference, weighted, width):
+    """To the bit without weights; with them a device may round a product and its sum once."""
+    x = np.random.default_rng(7).standard_normal((200, width)).astype(np.float32)
+    indptr, indices, weights = sparse_rows(weighted)
+    for rows in (slice(None), slice(20, 251), slice(5, 6)):
+        got, expected = (one.spmm(indptr[rows], indices, weights, x) for one in (fast, reference))
+        assert got.dtype == np.float32
+        assert got.shape == expected.shape
+        if weighted:
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+        else:
+            assert_identical((got.view(np.uint32),), (expected.view(np.uint32),))
+
+
+def test_sparse_times_dense_is_the_dense_product(backend):
+    indptr, indices, weights = sparse_rows(True)
+    x = np.random.default_rng(7).standard_normal((200, 9)).astype(np.float32)
+    dense = np.zeros((300, 200))
+    np.add.at(dense, (np.repeat(np.arange(300), np.diff(indptr)), indices), weights)
+    np.testing.assert_allclose(backend.spmm(indptr, indices, weights, x), dense @ x, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_transposed_matrix_equals_the_reference(fast, reference, weighted):
+    got, expected = (one.transpose(*sparse_rows(weighted), 200) for one in (fast, reference))
+    assert_identical(got[: 2 + weighted], expected[: 2 + weighted])
+    assert (got[2] is None) == (expected[2] is None) == (not weighted)
+
+
+@pytest.mark.parametrize("stored", [np.float32, np.float16, np.uint16])
+def test_gathered_rows_equal_the_reference(fast, reference, stored):
+    x = np.random.default_rng(1).standard_normal((90, 35)).astype(np.float32)
+    x = (x.view(np.uint32) >> 16).astype(np.uint16) if stored is np.uint16 else x.astype(stored)
+    rows = np.random.default_rng(2).integers(0, 90, 500).astype(np.int32)
+    for scale in (None, np.random.default_rng(3).random(90, dtype=np.float32)):
+        got, expected = np.empty((500, 35), np.float32), np.empty((500, 35), np.float32)
+        fast.gather(x, rows, scale, got)
+        reference.gather(x, rows, scale, expected)
+        assert_identical((got.view(np.uint32),), (expected.view(np.uint32),))
+
+
 def test_a_wrong_dtype_is_refused_not_converted(matrix):
     native = engine("native 1")
     with pytest.raises(TypeError):

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import types
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +110,7 @@ arrays = types.SimpleNamespace(
     empty=_poisoned,
     full=np.full,
     asarray=np.array,
-    argsort=np.argsort,
+    argsort=partial(np.argsort, kind="stable"),  # as CuPy's is
     asnumpy=np.array,
     pinned=np.array,
     from_dlpack=np.from_dlpack,

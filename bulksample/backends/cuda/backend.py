@@ -18,12 +18,13 @@ from ...sparse import CSR
 from ..base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
 from ..hops import Expansion, cut
 from ..reference import located
-from . import draws, layers, numbers, products
+from . import draws, features, layers, numbers, products
 from .bulk import expand
 from .device import Device
 from .kernels import Launcher
 
 T = TypeVar("T")
+_STORED = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16", np.dtype(np.uint16): "bfloat16"}
 
 
 def _phase(primitive: Callable[..., T]) -> Callable[..., T]:
@@ -121,6 +122,32 @@ class Cuda(Backend):
     ) -> list[Expansion] | None:
         bulk = layers.expand_layers(self.device, self.device.matrix(a), seeds, drawn, weights, only_new)
         return cut(seeds.pointers, *bulk.to_host(self.device), only_new)
+
+    @_phase
+    def gather(self, x: np.ndarray, rows: np.ndarray, scale: np.ndarray | None, out: np.ndarray) -> None:
+        held, (there, at) = _STORED[x.dtype], (self.device.put(part) for part in (x.reshape(-1), rows))
+        out[:] = self.device.get(features.gather(self.device, there, x.shape[1], at, held)).reshape(out.shape)
+        if scale is not None:
+            out *= scale[rows][:, None]
+
+    @_phase
+    def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
+        own, (columns, f) = slice(indptr[0], indptr[-1]), x.shape
+        block = self._block(indptr - indptr[0], indices[own], None if weights is None else weights[own], columns)
+        summed = features.aggregate(self.device, block, self.device.put(x.reshape(-1)), f, mean=False)
+        return self.device.get(summed).reshape(len(indptr) - 1, f)
+
+    @_phase
+    def transpose(
+        self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        made = features.transposed(self.device, self._block(indptr, indices, weights, columns), mean=False)
+        ends, rows, entries = (self.device.get(part) for part in made[:3])
+        return ends, rows, None if weights is None else entries
+
+    def _block(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int) -> features.Block:
+        entries = None if weights is None else self.device.put(weights)
+        return features.Block(self.device.put(indptr), self.device.put(indices), entries, len(indptr) - 1, columns)
 
     @_phase
     def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:
