@@ -4,9 +4,9 @@ import gc
 
 import numpy as np
 import pytest
+from bulks import mixed_seeds
 from emulation.host import compiler, emulated
 from oracles import assert_identical
-from test_expand import seeds_of
 from zoo import random_matrix
 
 from bulksample import BackendUnavailable, LocalAdjacency, Selection, Stream, backends, samplers
@@ -46,7 +46,7 @@ def test_a_bulk_waits_once_a_hop(fanouts, law, waits):
     """And once for the seeds; once more where a hop takes all neighbours, or more than 32 of them by key."""
     engine, matrix = emulated(), random_matrix(200, 3000, 1)
     counted = Waits(engine.device)
-    expand(engine.device, engine.device.matrix(matrix), seeds_of(200), fanouts, draws_of(law, len(fanouts)), False)
+    expand(engine.device, engine.device.matrix(matrix), mixed_seeds(200), fanouts, draws_of(law, len(fanouts)), False)
     assert counted.count == waits
 
 
@@ -55,10 +55,10 @@ def test_a_layer_waits_twice(name, fanouts, waits):
     """And once for the seeds; twice more where a hop takes all. Then the copies of the result: two arrays of a bulk and four of a hop."""
     engine, matrix = emulated(), random_matrix(200, 3000, 1)
     adjacency, sampler = LocalAdjacency(matrix, engine), samplers.make(name, fanouts)
-    sampler.sample_bulk(adjacency, seeds_of(200), Stream(1))
-    drawn = sampler.law(adjacency, seeds_of(200), [Stream(1).layer_draw(layer=h) for h in range(2)])
+    sampler.sample_bulk(adjacency, mixed_seeds(200), Stream(1))
+    drawn = sampler.law(adjacency, mixed_seeds(200), [Stream(1).layer_draw(layer=h) for h in range(2)])
     counted = Waits(engine.device)
-    adjacency.expand_layers(seeds_of(200), drawn, fanouts, [Stream(1).layer_draw(layer=h) for h in range(2)], False, True, True)
+    adjacency.expand_layers(mixed_seeds(200), drawn, fanouts, [Stream(1).layer_draw(layer=h) for h in range(2)], False, True, True)
     assert counted.count == waits + 2 + 4 * len(fanouts)
 
 

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from bulks import assert_same_hops, mixed_seeds
 from engines import engine
 from oracles import assert_identical
 from zoo import random_matrix
@@ -16,27 +17,11 @@ from bulksample.rng import Law
 FANOUTS = [(4, 3, 2), (15, 10, 5), (1,), (0, 2), (-1, 2), (64, 3), (65, 2), (300, 1), (2,) * 6]
 
 
-def seeds_of(n, k=9, b=12):
-    """Repeated seeds, an empty minibatch, one of a single vertex."""
-    rng = np.random.default_rng(3)
-    lists = [rng.integers(0, n, rng.integers(1, b)) for _ in range(k)]
-    lists[1], lists[2], lists[4] = np.zeros(0, int), np.zeros(1, int), np.repeat(lists[4][:1], 5)
-    return Selection.of(lists, n, np.arange(k) * 71 + 2)
-
-
 def stepwise(backend, matrix, seeds, fanouts, draws, only_new):
     def draw_hop(frontier, h):
         return Hop(*backend.sample_rows(matrix, frontier, fanouts[h], draws[h]), None)
 
     return hop_by_hop(backend.relabel, seeds, draw_hop, len(fanouts), only_new)
-
-
-def assert_same(got, expected):
-    for j, (a, b) in enumerate(zip(got, expected, strict=True)):
-        assert list(a.held) == list(b.held), f"minibatch {j}"
-        assert_identical((a.seed_rows, a.vertices), (b.seed_rows, b.vertices), f"minibatch {j}")
-        for h, (x, y) in enumerate(zip(a.hops, b.hops, strict=True)):
-            assert_identical(x[:2], y[:2], f"minibatch {j} hop {h}")
 
 
 def assert_located(backend, matrix, parts):
@@ -50,23 +35,23 @@ def assert_located(backend, matrix, parts):
 @pytest.mark.parametrize("only_new", [False, True])
 @pytest.mark.parametrize("law", Law)
 def test_one_call_is_hop_by_hop(fast, reference, matrix, law, only_new):
-    seeds = seeds_of(matrix.shape[0])
+    seeds = mixed_seeds(matrix.shape[0])
     for fanouts in FANOUTS:
         draws = [Stream(2**64 - 3).draw(law, layer=h, epoch=5) for h in range(len(fanouts))]
         got = fast.expand(matrix, seeds, fanouts, draws, only_new)
-        assert_same(got, stepwise(fast, matrix, seeds, fanouts, draws, only_new))
+        assert_same_hops(got, stepwise(fast, matrix, seeds, fanouts, draws, only_new))
         if max(fanouts) < 100:
-            assert_same(got, reference.expand(matrix, seeds, fanouts, draws, only_new))
+            assert_same_hops(got, reference.expand(matrix, seeds, fanouts, draws, only_new))
 
 
 @pytest.mark.parametrize("only_new", [False, True])
 @pytest.mark.parametrize("law", Law)
 def test_hops_that_draw_by_position_say_where_their_edges_stand(reference, matrix, law, only_new):
-    fast, seeds = engine("native"), seeds_of(matrix.shape[0])
+    fast, seeds = engine("native"), mixed_seeds(matrix.shape[0])
     for fanouts in FANOUTS:
         draws = [Stream(7).draw(law, layer=h, epoch=5) for h in range(len(fanouts))]
         got = fast.expand(matrix, seeds, fanouts, draws, only_new, entries=True)
-        assert_same(got, fast.expand(matrix, seeds, fanouts, draws, only_new))
+        assert_same_hops(got, fast.expand(matrix, seeds, fanouts, draws, only_new))
         if law in (Law.UNIFORM, Law.REPLACEMENT):
             assert_located(reference, matrix, got)
         else:
@@ -79,9 +64,9 @@ def test_tables_and_arrays_number_alike(fast, reference, n):
     hubs = random_matrix(2_000, 60_000, 4, skew=2.0)
     indptr = np.concatenate([hubs.indptr, np.full(n - 2_000, hubs.nnz)])
     spread = CSR(indptr, hubs.indices * (n // 2_000), None, (n, n))
-    seeds, draws = seeds_of(2_000, b=60), [Stream(1).draw(Law.UNIFORM, layer=h) for h in range(2)]
+    seeds, draws = mixed_seeds(2_000, b=60), [Stream(1).draw(Law.UNIFORM, layer=h) for h in range(2)]
     seeds = Selection(seeds.minibatches, seeds.pointers, seeds.vertices, n)
-    assert_same(fast.expand(spread, seeds, (40, 3), draws, False), reference.expand(spread, seeds, (40, 3), draws, False))
+    assert_same_hops(fast.expand(spread, seeds, (40, 3), draws, False), reference.expand(spread, seeds, (40, 3), draws, False))
 
 
 @pytest.mark.parametrize("only_new", [False, True])
@@ -102,7 +87,7 @@ def test_threads_that_share_a_minibatch_number_as_one_does(law, only_new, n):
             shared = engine(f"native {threads}").expand(matrix, seeds, fanouts, draws, only_new, entries=True)
             assert_located(engine("reference"), matrix, shared)
         for _ in range(3):
-            assert_same(engine(f"native {threads}").expand(matrix, seeds, fanouts, draws, only_new), alone)
+            assert_same_hops(engine(f"native {threads}").expand(matrix, seeds, fanouts, draws, only_new), alone)
 
 
 def test_tables_take_four_bytes_a_vertex_and_thread_or_what_is_met_asks_for():
@@ -123,7 +108,7 @@ def test_many_minibatches_share_a_table_without_a_trace(fast):
     together = fast.expand(matrix, Selection.of(lists, 300), (5, 5), draws, False)
     for j in range(0, 400, 57):
         alone = fast.expand(matrix, Selection.of([lists[j]], 300, np.array([j])), (5, 5), draws, False)
-        assert_same([together[j]], alone)
+        assert_same_hops([together[j]], alone)
 
 
 def test_words_that_are_rejected_are_drawn_again(fast, reference):
@@ -139,7 +124,7 @@ def test_words_that_are_rejected_are_drawn_again(fast, reference):
 
 def test_the_default_goes_hop_by_hop_to_the_same_minibatches(backend):
     matrix = random_matrix(200, 3_000, 1)
-    adjacency, seeds = LocalAdjacency(matrix, backend), seeds_of(200)
+    adjacency, seeds = LocalAdjacency(matrix, backend), mixed_seeds(200)
 
     class HopByHop(Adjacency):
         """The same graph behind the four methods that every adjacency has; the others are the defaults."""

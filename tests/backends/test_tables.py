@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from bulks import assert_same_hops, mixed_seeds
 from emulation.host import compiler, emulated
 from oracles import assert_identical
-from test_expand import assert_same, seeds_of
 from zoo import ZOO, random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, samplers
@@ -34,12 +34,12 @@ def numbered_by(numbering, schedule=0, **options):
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_each_gives_the_hops_of_the_reference(reference, numbering, graph, schedule):
     matrix, engine = ZOO[graph], numbered_by(numbering, schedule)
-    seeds = seeds_of(matrix.shape[0])
+    seeds = mixed_seeds(matrix.shape[0])
     for only_new in (False, True):
         for fanouts in ((4, 3, 2), (-1, 2)):
             draws = [Stream(2**64 - 3).draw(Law.UNIFORM, layer=h, epoch=5) for h in range(len(fanouts))]
             got, expected = (one.expand(matrix, seeds, fanouts, draws, only_new) for one in (engine, reference))
-            assert_same(got, expected)
+            assert_same_hops(got, expected)
 
 
 @pytest.mark.parametrize("setting", ["sage", "labor", "ladies", "fastgcn"])
@@ -48,7 +48,7 @@ def test_each_gives_the_minibatches_of_the_reference(reference, numbering, setti
     for frontier in ("all", "new"):
         sampler = samplers.make(setting, (9, 5), frontier=frontier)
         bulks = [
-            sampler.sample_bulk(LocalAdjacency(matrix, engine), seeds_of(500, b=40), Stream(1), 3)
+            sampler.sample_bulk(LocalAdjacency(matrix, engine), mixed_seeds(500, b=40), Stream(1), 3)
             for engine in (numbered_by(numbering), reference)
         ]
         assert [m.digest() for m in bulks[0]] == [m.digest() for m in bulks[1]]

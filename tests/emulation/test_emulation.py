@@ -59,7 +59,7 @@ def watched():
     engine = emulated(0, True)
     engine.device.numbering = next(structures)
     return engine
-import battery, test_identities
+import battery, bulks
 from bulksample import LocalAdjacency, Stream, backends
 from zoo import ZOO
 for graph in sys.argv[2:]:
@@ -67,7 +67,7 @@ for graph in sys.argv[2:]:
         if battery.needs_weights(setting) and ZOO[graph].values is None:
             continue
         for fanouts in ((4, 3, 2), (40, -1), (300, 9, 17)):
-            seeds, rule = test_identities.bulk_of_seeds(ZOO[graph].shape[0]), next(rules)
+            seeds, rule = bulks.bulk_of_seeds(ZOO[graph].shape[0]), next(rules)
             engine, sampler = watched(), battery.make(setting, fanouts, frontier=rule)
             engines = engine, backends.make("reference")
             one, other = (sampler.sample_bulk(LocalAdjacency(ZOO[graph], drawing), seeds, Stream(3)) for drawing in engines)
@@ -99,7 +99,7 @@ def sanitized(*what):
     runtime = subprocess.run([compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
     if not Path(runtime).is_absolute():
         pytest.skip("g++ has no AddressSanitizer here")
-    program = SANITIZED.format(path=[p for p in sys.path if p] + [str(FAULTY.parents[1] / "samplers")], faulty=FAULTY)
+    program = SANITIZED.format(path=[p for p in sys.path if p], faulty=FAULTY)
     environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
     return subprocess.run(
         [sys.executable, "-c", program.replace("PosixPath", "__import__('pathlib').Path"), *what],

@@ -7,36 +7,11 @@ from functools import cache
 import numpy as np
 import pytest
 from battery import SETTINGS, make, needs_weights
-from oracles import assert_identical
+from bulks import K, assert_same_minibatches, bulk_of_seeds, take
 from zoo import ZOO, random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, digest
 from bulksample.adjacency import Entries
-
-K = 12
-
-
-def bulk_of_seeds(n, k=K, b=8, seed=0):
-    """k minibatches: repeated seeds, an empty one, one of vertex 0 alone, the last one short."""
-    rng = np.random.default_rng(seed)
-    lists = [rng.integers(0, n, b) for _ in range(k)]
-    lists[1], lists[2], lists[3], lists[-1] = np.zeros(0, int), np.zeros(1, int), np.repeat(lists[3][:2], 3), lists[-1][:3]
-    return Selection.of(lists, n, np.arange(k) * 37 + 5)
-
-
-def take(seeds, order):
-    return Selection.of([seeds.part(j) for j in order], seeds.n, seeds.minibatches[order])
-
-
-def assert_same_minibatches(got, expected):
-    for a, b in zip(got, expected, strict=True):
-        name = f"minibatch {b.id}"
-        assert (a.id, a.epoch, len(a.blocks)) == (b.id, b.epoch, len(b.blocks)), name
-        assert_identical((a.seeds, a.seed_rows, a.vertices), (b.seeds, b.seed_rows, b.vertices), name)
-        for layer, (x, y) in enumerate(zip(a.blocks, b.blocks, strict=True)):
-            assert_identical((x.indptr, x.indices, x.weights), (y.indptr, y.indices, y.weights), f"{name} block {layer}")
-            assert x.num_sources == y.num_sources
-        assert a.digest() == b.digest()
 
 
 @pytest.fixture(params=SETTINGS)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from battery import SETTINGS, make, needs_weights
 from communities import community_graph
+from grids import ALL_GRIDS, MINIBATCHES, POLICIES, distributed, epoch, seeds_of
 from launch import run_ranks
-from test_spgemm15d import ALL_GRIDS, MINIBATCHES, POLICIES, distributed, epoch, seeds_of
 from zoo import ZOO, random_matrix
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, backends, samplers

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from battery import SETTINGS, make, needs_weights
 from engines import engine
+from grids import ALL_GRIDS, GRIDS, POLICIES, block_row, distributed, epoch, seeds_of
 from launch import run_ranks
 from oracles import assert_identical
 from zoo import ZOO, random_matrix
@@ -14,43 +15,8 @@ from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.owner import OwnerAdjacency
-from bulksample.distributed.matrix.spgemm15d import RowsAdjacency
 
-GRIDS = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 2), (6, 2), (6, 3), (8, 2), (8, 4)]
-POLICIES = {
-    "owner": OwnerAdjacency,
-    "rows": RowsAdjacency,
-    "rows-oblivious": lambda *arguments: RowsAdjacency(*arguments, oblivious=True),
-}
 ENTRIES = ("ones", "weights", "squares")
-MINIBATCHES = 10
-ALL_GRIDS = [(p, c) for p in (1, 2, 3, 4, 6, 8, 12, 16) for c in range(1, p + 1) if p % c == 0]
-
-
-def block_row(matrix, layout, i):
-    return backends.make("reference").extract_rows(matrix, layout.members(i))
-
-
-def distributed(comm, replication, policy, matrix, layout=None, backend=None):
-    grid = ProcessGrid(comm, replication)
-    layout = layout or Layout.even(matrix.shape[0], grid.rows)
-    return POLICIES[policy](grid, block_row(matrix, layout, grid.row), backend or backends.make("auto", 1), layout)
-
-
-def seeds_of(n):
-    rng = np.random.default_rng(0)
-    return [rng.integers(0, n, rng.integers(0, 9)) for _ in range(MINIBATCHES)]
-
-
-def epoch(sampler, adjacency, lists, rank=0, ranks=1, bulk=MINIBATCHES):
-    """Digests of this rank's minibatches, `bulk` of them in each call; all ranks make as many calls."""
-    own = np.arange(len(lists))[rank::ranks]
-    calls = -(-len(lists) // (ranks * bulk))
-    drawn = []
-    for call in range(calls):
-        ids = own[call * bulk : (call + 1) * bulk]
-        drawn += sampler.sample_bulk(adjacency, Selection.of([lists[i] for i in ids], adjacency.n, ids), Stream(3), epoch=1)
-    return [(m.id, m.digest()) for m in drawn]
 
 
 @pytest.mark.parametrize("grids", [pytest.param(GRIDS, id="some grids"), pytest.param(ALL_GRIDS, id="all grids", marks=pytest.mark.long)])
@@ -168,8 +134,8 @@ def test_replication_must_divide_the_ranks(p, c):
 
 
 def test_a_block_of_the_wrong_size_is_refused():
+    whole, half = ZOO["random"], block_row(ZOO["random"], Layout.even(200, 2), 0)
     with pytest.raises(UsageError, match="block row 1 must have 100 rows; it has 200"):
-        whole, half = ZOO["random"], block_row(ZOO["random"], Layout.even(200, 2), 0)
         on_threads(2, lambda comm: OwnerAdjacency(ProcessGrid(comm), whole if comm.rank else half, backends.make()))
 
 

@@ -72,7 +72,8 @@ def resealed(**changes):
 
 
 @pytest.mark.parametrize(("sent", "message"), [
-    (bytearray(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"), "starts with b'GET'; a frame starts with b'BSF'"), (bytearray(b"G"), "starts with b'G'"),
+    (bytearray(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"), "starts with b'GET'; a frame starts with b'BSF'"),
+    (bytearray(b"G"), "starts with b'G'"),
     (damaged(3, 9), "version 9; version 1 would fit"), (damaged(10, 1), "the header of a frame is damaged"),
     (damaged(30, 1), "the header of a frame is damaged"), (damaged(-1, 7), "a frame of kind HELLO is damaged: its checksum is 0x"),
     (resealed(kind=99), "no frame of kind 99"), (resealed(length=2**40), "announces 1099511627776 bytes; at most 1000 would fit"),
@@ -103,7 +104,7 @@ def test_lines_have_deadlines_and_notice_the_end(pair):
     with pytest.raises(PeerLost, match="did not take a frame of kind PUSH in time"):
         one.send(Frame(Kind.PUSH, bytes(2**26)), 0.2)  # nobody reads
     one.close()
-    with pytest.raises(PeerLost, match="is gone, \\d+ bytes into a frame"):
+    with pytest.raises(PeerLost, match=r"is gone, \d+ bytes into a frame"):
         other.receive(5)
 
 

@@ -5,7 +5,7 @@ import pytest
 from battery import SETTINGS, make, needs_weights
 from emulation.card import emulated_card
 from emulation.host import compiler
-from test_spgemm15d import distributed, epoch, seeds_of
+from grids import distributed, epoch, seeds_of
 from zoo import ZOO
 
 from bulksample import LocalAdjacency, PeerLost, Selection, Stream, backends
