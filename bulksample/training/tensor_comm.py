@@ -30,7 +30,7 @@ class TensorArrival:
     def wait(self) -> list[torch.Tensor]:
         """Wait, then return the rows of each rank as views."""
         whole, counts = self.whole()
-        return list(whole.split(counts))
+        return list(torch.split(whole, counts))
 
 
 class TensorComm(ABC):
@@ -88,7 +88,7 @@ class HostTensorComm(TensorComm):
         counts, where, dtype = [len(part) for part in parts], parts[0].device, parts[0].dtype
         rows = torch.cat(list(parts)).cpu()
         numbers = rows.view(torch.int16) if dtype == torch.bfloat16 else rows  # numpy has no bfloat16
-        arrival = self._comm.start_alltoall([part.numpy() for part in numbers.split(counts)], kind)
+        arrival = self._comm.start_alltoall([part.numpy() for part in torch.split(numbers, counts)], kind)
 
         def finish() -> tuple[torch.Tensor, list[int]]:
             received = [torch.from_numpy(part).view(dtype) for part in arrival.wait()]

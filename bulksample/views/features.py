@@ -163,7 +163,8 @@ def normalized(x: np.ndarray | CSR, norm: str) -> np.ndarray | CSR:
     scale = _inverse_norms(x, norm)
     if isinstance(x, CSR):
         return x.with_values(x.entries() * np.repeat(scale, x.degrees))
-    return x.astype(np.float32) * scale[:, None]
+    rows: np.ndarray = x.astype(np.float32) * scale[:, None]
+    return rows
 
 
 def _inverse_norms(x: np.ndarray | CSR, norm: str) -> np.ndarray:

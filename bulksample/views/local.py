@@ -52,14 +52,16 @@ class VisibleParts:
 
     def sees(self, rank: int, vertices: np.ndarray) -> np.ndarray:
         """Return True for the vertices that a rank sees."""
-        return self.seen[rank][self.part[vertices]]
+        seen: np.ndarray = self.seen[rank][self.part[vertices]]
+        return seen
 
 
 def allgather_degrees(view: BlockView) -> np.ndarray:
     """Gather the in-degree of every vertex of the whole graph: int32, shape (n,). Collective: 4 n (p - 1) bytes over all ranks."""
     own = view.block.adjacency.degrees.astype(np.int32)
     by_row = view.grid.column_comm.allgather_rows(own, np.diff(view.layout.bounds), "topology")
-    return by_row[view.layout.places(np.arange(view.layout.n, dtype=np.int32))]
+    degrees: np.ndarray = by_row[view.layout.places(np.arange(view.layout.n, dtype=np.int32))]
+    return degrees
 
 
 class LocalView(View):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from ..distributed.matrix.halo import Halo, HaloExchange, MessageFormat, PlainFo
 from ..errors import UsageError
 from ..minibatch import Block
 from ..nn.layers import Input, Layer
-from .features import FeatureSource
 from .partitioned import BlockView
 
 
@@ -71,7 +70,7 @@ class OwnRows:
         self.block, self._on_device, self._parts = view.on_device(self.structure), view.on_device, dict[tuple[int, int, int], Block]()
         everyone = np.concatenate([self.vertices, self.halo.vertices])
         self.degrees = view.degrees(everyone)
-        self.x = cast(FeatureSource, view.features).fetch(everyone if fetch else self.vertices)
+        self.x = view.features.fetch(everyone if fetch else self.vertices)
 
     @property
     def rows(self) -> int:

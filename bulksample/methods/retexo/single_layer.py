@@ -60,7 +60,7 @@ class SingleLayerModel(Model):
 
 def head(width: int, classes: int, generator: torch.Generator, bias: bool = True) -> nn.Linear:
     """Make a dense layer with initial weights from a generator."""
-    made = nn.utils.skip_init(nn.Linear, width, classes, bias=bias)
+    made: nn.Linear = nn.utils.skip_init(nn.Linear, width, classes, bias=bias)  # type: ignore[no-untyped-call]
     nn.init.xavier_uniform_(made.weight, generator=generator)
     if bias:
         nn.init.zeros_(made.bias)

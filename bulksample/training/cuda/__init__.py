@@ -1,8 +1,7 @@
-"""Training on a device: model, features and minibatches lie there, and each stage has a stream of its own. Imports torch.
+"""Training on a GPU: the model, the features and the mini-batches are there, and each stage has a CUDA stream. Imports torch.
 
-    sample bulk i + 1  (stream of the back end)   ->  fetch the rows of minibatch t + 1  (a stream)   ->  step t  (torch's stream)
+    sample bulk i + 1  (stream of the back end)   ->  fetch the rows of mini-batch t + 1  (a stream)   ->  step t  (torch's stream)
 
-Events put one after the other, never the host: what a stage has made is waited for before it is used, and what has been used is
-waited for before its memory is written again. `place` says where a rank computes, `cuda` is a device as the other parts see it,
-and tests give both an emulated one.
+Events order the stages; the host does not wait. A stage waits until its inputs are complete, and until memory that it writes again
+is no longer in use. `compute` is where a run starts; `cuda_context` is the GPU as the other modules see it. Tests use emulated ones.
 """

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.utils.dlpack
 
 from ...backends.cuda.backend import Cuda
 from ...backends.cuda.device import Device
@@ -34,7 +35,7 @@ class CudaContext:
 
     def tensor(self, array: Any) -> Any:
         """Convert an array of the back end to a tensor that shares its memory (DLPack)."""
-        return torch.from_dlpack(array)
+        return torch.utils.dlpack.from_dlpack(array)
 
     def array(self, tensor: torch.Tensor) -> Any:
         """Convert a tensor to an array of the back end; the memory is shared if the tensor is contiguous."""

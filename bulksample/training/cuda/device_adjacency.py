@@ -1,7 +1,7 @@
-"""Minibatches that are sampled on a device and stay there.
+"""Mini-batches that are sampled on a device and stay there.
 
-The back end leaves k minibatches end to end; here they become tensors that share that memory, and are cut by counts that the host
-knows already. What another sampler made on the host is copied.
+The back end writes k mini-batches one after the other. `split_bulk` cuts that memory into tensors by counts that the host already
+has. `BulkStreamSync` copies mini-batches that were sampled on the host.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .streams import BulkMemory, CudaStreamSync, DeviceMiniBatch
 
 
 class DeviceAdjacency(LocalAdjacency):
-    """A in this process, whose expansions stay on the device: arrays of an `Expansion` are tensors."""
+    """An adjacency of this process that expands on the device: the arrays of its `Expansion`s are tensors."""
 
     def __init__(self, adjacency: LocalAdjacency, cuda: CudaContext) -> None:
         super().__init__(adjacency.matrix, cuda.engine, adjacency._longest_column)
@@ -40,7 +40,7 @@ class DeviceAdjacency(LocalAdjacency):
         device = self._cuda.kernels
         with self._cuda.streams.sample.on("expand"), memory_errors():
             bulk = expand(device, device.matrix(self.matrix), seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
-            return cut(self._cuda, bulk, seeds, only_new)
+            return split_bulk(self._cuda, bulk, seeds, only_new)
 
     def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
         device = self._cuda.kernels
@@ -52,7 +52,7 @@ class DeviceAdjacency(LocalAdjacency):
 
     @cached_property
     def _top(self) -> np.ndarray:
-        """Sums of the largest degrees: int64, shape (n + 1,)."""
+        """Entry i is the sum of the i largest degrees: int64, shape (n + 1,)."""
         return np.concatenate([[0], np.cumsum(np.sort(self.matrix.degrees)[::-1])])
 
     def _expanded_layers(
@@ -61,11 +61,11 @@ class DeviceAdjacency(LocalAdjacency):
         device = self._cuda.kernels
         with self._cuda.streams.sample.on("expand_layers"), memory_errors():
             bulk = layers.expand_layers(device, device.matrix(self.matrix), seeds, drawn, weights, only_new)
-            return cut(self._cuda, bulk, seeds, only_new)
+            return split_bulk(self._cuda, bulk, seeds, only_new)
 
 
 class memory_errors:
-    """What torch raises where memory ends, as `MemoryError`: the loader then goes on with half as many minibatches."""
+    """A context that turns torch's out-of-memory error into `MemoryError`, upon which the loader halves its bulk."""
 
     def __enter__(self) -> None:
         pass
@@ -75,10 +75,10 @@ class memory_errors:
             raise MemoryError(str(error)) from error
 
 
-def cut(cuda: CudaContext, bulk: Bulk, seeds: Selection, only_new: bool) -> list[Expansion]:
-    """The minibatches of a bulk, one by one, as `backends.hops.cut` makes them; nothing is waited for.
+def split_bulk(cuda: CudaContext, bulk: Bulk, seeds: Selection, only_new: bool) -> list[Expansion]:
+    """Split a bulk into its mini-batches, as `backends.hops.cut` does on the host; waits for nothing.
 
-    Where only new vertices are expanded there is a `Hop` for each hop all the same: the rows of all up to it.
+    If only new vertices are expanded, the `Hop` of a hop holds the rows of all hops up to it.
     """
     vertices, seed_rows = cuda.tensor(bulk.held.vertices), cuda.tensor(bulk.seed_rows)
     frontiers = [bulk.ends[0], *(grown - held for held, grown in zip(bulk.ends, bulk.ends[1:-1], strict=False))] if only_new else bulk.ends
@@ -86,10 +86,10 @@ def cut(cuda: CudaContext, bulk: Bulk, seeds: Selection, only_new: bool) -> list
     counts, ends = np.stack([np.diff(held) for held in bulk.ends], axis=1).tolist(), bulk.ends[-1].tolist()
     expansions = []
     for j in range(len(seeds)):
-        own = zip(hops, frontiers, bulk.hops, strict=False)  # what is held in the end is no frontier
+        own = zip(hops, frontiers, bulk.hops, strict=False)  # the vertices after the last hop are no frontier
         parts = [_part(hop, at[j : j + 2].tolist(), there.ends[j : j + 2].tolist()) for hop, at, there in own]
-        asked = seed_rows[seeds.pointers[j] : seeds.pointers[j + 1]]
-        expansions.append(Expansion(asked, vertices[ends[j] : ends[j + 1]], counts[j], _nested(parts) if only_new else parts))
+        own_seed_rows = seed_rows[seeds.pointers[j] : seeds.pointers[j + 1]]
+        expansions.append(Expansion(own_seed_rows, vertices[ends[j] : ends[j + 1]], counts[j], _nested(parts) if only_new else parts))
     return expansions
 
 
@@ -104,7 +104,7 @@ def _part(hop: Any, rows: list[int], edges: list[int]) -> Hop:
 
 
 def _nested(parts: list[Any]) -> list[Any]:
-    """The rows of all hops up to each; they share memory."""
+    """Return for each hop the rows of all hops up to it; they share memory."""
     starts = np.cumsum([0, *(len(part.columns) for part in parts)]).tolist()
     pointers: Any = torch.cat([parts[0].pointers, *(part.pointers[1:] + start for part, start in zip(parts[1:], starts[1:], strict=False))])
     columns: Any = torch.cat([part.columns for part in parts])

@@ -80,7 +80,7 @@ class MpiTensorComm(TensorComm):
     def allreduce(self, tensor: torch.Tensor, kind: str) -> None:
         comm, counts = self._comm, [len(range(r, len(tensor), self._comm.size)) for r in range(self._comm.size)]
         _count_allreduce(comm, tensor, kind)
-        shares = self._start(tensor.split(counts), [counts[comm.rank]] * comm.size, kind).wait()
+        shares = self._start(torch.split(tensor, counts), [counts[comm.rank]] * comm.size, kind).wait()
         total = torch.zeros_like(shares[0])
         for share in shares:
             total += share
@@ -95,7 +95,7 @@ class MpiTensorComm(TensorComm):
 
     def _start(self, parts: Sequence[torch.Tensor], counts: list[int], kind: str) -> TensorArrival:
         out, rank = parts[0].new_empty((sum(counts), *parts[0].shape[1:])), self._comm.rank
-        into = out.split(counts)
+        into = torch.split(out, counts)
         into[rank].copy_(parts[rank])
         if out.is_cuda:
             torch.cuda.current_stream(out.device).synchronize()

@@ -1,7 +1,7 @@
-"""Node-wise sampling of a graph in block rows that stays on devices: rows go to their owners, picks come back; the host sees counts.
+"""Node-wise sampling of a graph in block rows on devices: row ids go to their owners, picks come back; the host sees only counts.
 
-Who is asked, what is sent and in which order is that of `distributed.matrix.owner.OwnerAdjacency`, whose minibatches these are to the bit; layer-wise
-samplers go its way, over the host.
+Messages and their order are those of `distributed.matrix.owner.OwnerAdjacency`, and so are the mini-batches, bit for bit. Layer-wise
+samplers use that class, over the host.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ...rng import Draw
 from ...selection import Selection
 from ..tensor_comm import TensorComm
 from .cuda_context import CudaContext
-from .device_adjacency import cut, memory_errors
+from .device_adjacency import memory_errors, split_bulk
 
 
-class Routed(NamedTuple):
-    """The rows of a frontier, owner by owner; see `distributed.matrix.selection_exchange.RoutedSelection`."""
+class DeviceRouting(NamedTuple):
+    """The rows of a frontier, grouped by owner; see `distributed.matrix.selection_exchange.RoutedSelection`."""
 
-    order: torch.Tensor  # int64, shape (R,)
-    rows: list[int]  # of each owner
-    sizes: torch.Tensor  # int64, shape (owners, k): of each minibatch
+    order: torch.Tensor  # int64, shape (R,): groups the rows
+    rows: list[int]  # number of rows of each owner
+    sizes: torch.Tensor  # int64, shape (owners, k): number of rows by owner and mini-batch
 
 
 class DeviceOwnerAdjacency(OwnerAdjacency):
@@ -43,7 +43,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
     adjacency : OwnerAdjacency
     cuda : CudaContext
     over : TensorComm
-        Among the members of the process column.
+        The communicator of the process column.
     """
 
     def __init__(self, adjacency: OwnerAdjacency, cuda: CudaContext, over: TensorComm) -> None:
@@ -53,59 +53,60 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         self._positions = None if self.layout.position is None else cuda.put(self.layout.position)
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
-        """Bytes a hop as of `OwnerAdjacency.sample_rows`; the host waits for what goes to whom, and comes, three times a hop."""
+        """Expand with the bytes per hop of `OwnerAdjacency.sample_rows`; the host waits for counts three times a hop."""
         with self._cuda.streams.sample.on("expand"), memory_errors():
             bulk = self._bulk(seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
-            return cut(self._cuda, bulk, seeds, only_new)
+            return split_bulk(self._cuda, bulk, seeds, only_new)
 
     def _bulk(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> Bulk:
         device, k = self._cuda.kernels, len(seeds)
-        entries = self.grid.rows * self.block.nnz  # about those of A
+        entries = self.grid.rows * self.block.nnz  # about nnz(A)
         numbering = Numbering(device, k, self.n, most_found(len(seeds.vertices), fanouts, entries, k))
-        asked = asked_of(device, seeds)
-        minibatches = self._cuda.tensor(asked.minibatches)
+        rows = asked_of(device, seeds)
+        minibatches = self._cuda.tensor(rows.minibatches)
 
         def draw(frontier: Held, hop: int) -> Drawn:
             return self._drawn(minibatches, frontier, fanouts[hop], draws[hop])
 
-        return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new)
+        return hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new)
 
     def _drawn(self, minibatches: torch.Tensor, frontier: Held, fanout: int, draw: Draw) -> Drawn:
-        """What the rows of a frontier drew, wherever they lie."""
+        """Let the owners of a frontier's rows draw; return the picks in the order of the frontier."""
         cuda, over = self._cuda, self.over
         vertices = cuda.tensor(frontier.vertices)[: frontier.size]
-        routed = self._routed(vertices, cuda.tensor(frontier.pointers), len(minibatches))
-        tables = torch.stack([minibatches.expand_as(routed.sizes), routed.sizes], dim=2)
+        routing = self._routing(vertices, cuda.tensor(frontier.pointers), len(minibatches))
+        tables = torch.stack([minibatches.expand_as(routing.sizes), routing.sizes], dim=2)
         table, _ = over.start_alltoall(list(tables), "topology").whole()
-        asked, askers = over.start_alltoall(vertices[routed.order][:, None].split(routed.rows), "topology").whole()
-        picks = draw_rows(cuda.kernels, cuda.kernels.matrix(self.block), self._own_rows(table, asked[:, 0]), fanout, draw)
+        requested, from_each = over.start_alltoall(vertices[routing.order][:, None].split(routing.rows), "topology").whole()
+        picks = draw_rows(cuda.kernels, cuda.kernels.matrix(self.block), self._own_rows(table, requested[:, 0]), fanout, draw)
         pointers = cuda.tensor(picks.pointers)
-        ends = pointers[torch.tensor([0, *accumulate(askers)], device=pointers.device)].tolist()
+        ends = pointers[torch.tensor([0, *accumulate(from_each)], device=pointers.device)].tolist()
         sent = cuda.tensor(picks.columns)[: ends[-1]].split([b - a for a, b in pairwise(ends)])
-        counts, columns = over.start_alltoall(pointers.diff().int().split(askers), "topology"), over.start_alltoall(sent, "topology")
-        return Drawn(*map(cuda.array, _in_order(routed.order, counts.whole()[0], columns.whole()[0])))
+        counts, columns = over.start_alltoall(pointers.diff().int().split(from_each), "topology"), over.start_alltoall(sent, "topology")
+        return Drawn(*map(cuda.array, _in_order(routing.order, counts.whole()[0], columns.whole()[0])))
 
-    def _routed(self, vertices: torch.Tensor, pointers: torch.Tensor, k: int) -> Routed:
-        """The rows of each block row, and how many of them each minibatch has."""
+    def _routing(self, vertices: torch.Tensor, pointers: torch.Tensor, k: int) -> DeviceRouting:
+        """Group the rows of a frontier by owner, and count those of each mini-batch."""
         owners = len(self.bounds) - 1
-        owner = torch.searchsorted(self._inner_bounds, self._places(vertices), right=True)
+        owner = torch.searchsorted(self._inner_bounds, self._rows_of(vertices), right=True)
         minibatch = torch.arange(k, device=vertices.device).repeat_interleave(pointers.diff(), output_size=len(vertices))
         sizes = torch.bincount(owner * k + minibatch, minlength=owners * k).reshape(owners, k)
-        return Routed(owner.argsort(stable=True), sizes.sum(1).tolist(), sizes)
+        return DeviceRouting(owner.argsort(stable=True), sizes.sum(1).tolist(), sizes)
 
     def _own_rows(self, table: torch.Tensor, vertices: torch.Tensor) -> Rows:
-        """What all members of the process column ask of this block row."""
+        """Describe to the kernel the rows that the members of the process column request."""
         array: Any = self._cuda.array
         minibatches, sizes = table.T.contiguous()
-        places, parts = array(self._places(vertices) - self.first), array(_pointers(sizes))
-        return Rows(places, array(vertices), parts, array(minibatches), len(vertices), len(table))
+        rows, parts = array(self._rows_of(vertices) - self.first), array(_pointers(sizes))
+        return Rows(rows, array(vertices), parts, array(minibatches), len(vertices), len(table))
 
-    def _places(self, vertices: torch.Tensor) -> torch.Tensor:
+    def _rows_of(self, vertices: torch.Tensor) -> torch.Tensor:
+        """Return the row of each vertex in the order of the layout."""
         return vertices if self._positions is None else self._positions[vertices.long()]
 
 
 def _in_order(order: torch.Tensor, counts: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Answers to routed rows in the order of the frontier; see `distributed.matrix.selection_exchange.in_request_order`."""
+    """Put the owners' picks into the order of the frontier; see `distributed.matrix.selection_exchange.in_request_order`."""
     own, start = counts.new_empty(len(order), dtype=torch.int64), counts.new_empty(len(order), dtype=torch.int64)
     own[order], start[order] = counts.long(), _pointers(counts)[:-1]
     ends, entry = _pointers(own), torch.arange(len(columns), device=columns.device)
@@ -116,7 +117,7 @@ def _in_order(order: torch.Tensor, counts: torch.Tensor, columns: torch.Tensor) 
 
 
 def _pointers(counts: torch.Tensor) -> torch.Tensor:
-    """Row pointers of counts: int64."""
+    """Compute row pointers from counts: int64."""
     ends = counts.new_zeros(len(counts) + 1, dtype=torch.int64)
     torch.cumsum(counts, 0, out=ends[1:])
     return ends

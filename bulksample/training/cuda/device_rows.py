@@ -1,8 +1,8 @@
-"""Sparse times dense on a device: blocks whose arrays lie there, multiplied by the kernels of csrc/spmm.cu.
+"""Sparse times dense on a device: blocks with arrays there, multiplied by the kernels of csrc/spmm.cu.
 
-    Y = A X,    dX = A^T dY        a warp sums a row in the order of its entries, so a product repeats to the bit
+    Y = A X,    dX = A^T dY        one warp sums a row in the order of its entries, so a product repeats to the bit
 
-A sum has the bits of the host's native one where its entries have no weights.
+Without weights, a sum has the bits of the native back end on the host.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ from .cuda_context import CudaContext
 
 
 class DeviceRows(SparseRows):
-    """A sparse matrix of D rows and S columns on a device; see `SparseRows`, of which the arrays are tensors here.
-
-    Row pointers run from 0.
-    """
+    """A sparse matrix of D rows and S columns on a device: a `SparseRows` with tensors as arrays. Row pointers start at 0."""
 
     indptr: torch.Tensor  # type: ignore[assignment]
     indices: torch.Tensor  # type: ignore[assignment]
@@ -57,11 +54,11 @@ class DeviceRows(SparseRows):
             return DeviceRows(self.cuda, indptr, indices, None if self.weights is None else weights, self.shape[0])
 
     def times(self, x: torch.Tensor) -> torch.Tensor:
-        """A X without a gradient: float32, shape (D, f)."""
+        """Compute A X without a gradient: float32, shape (D, f)."""
         with self.cuda.streams.train.on("aggregate"):
-            given = self.cuda.array(x.float().reshape(-1))
-            summed = kernels.aggregate(self.cuda.kernels, self._block, given, x.shape[1], mean=False)
-            return self.cuda.tensor(summed).reshape(self.shape[0], x.shape[1])
+            flat = self.cuda.array(x.float().reshape(-1))
+            summed: torch.Tensor = self.cuda.tensor(kernels.aggregate(self.cuda.kernels, self._block, flat, x.shape[1], mean=False))
+            return summed.reshape(self.shape[0], x.shape[1])
 
     def row_index(self) -> torch.Tensor:
         return self.row_of_entry()
@@ -95,7 +92,7 @@ class DeviceRows(SparseRows):
 
 @dataclass(frozen=True, eq=False)
 class DeviceBlock(Block):
-    """A block whose arrays are tensors."""
+    """A `Block` with tensors of a device as arrays."""
 
     cuda: CudaContext = field(kw_only=True)
 
@@ -106,16 +103,17 @@ def _(block: DeviceBlock) -> SparseRows:
 
 
 def block_on_device(cuda: CudaContext, block: Block) -> DeviceBlock:
-    """A block on a device; its arrays are copied where they are not there."""
+    """Return a block on a device; arrays that are already there are not copied."""
     first, last = (int(block.indptr[0]), int(block.indptr[-1])) if isinstance(block.indptr, np.ndarray) else (0, len(block.indices))
     weights = None if block.weights is None else cuda.put(block.weights[first:last])
     return DeviceBlock(cuda.put(block.indptr) - first, cuda.put(block.indices[first:last]), weights, block.num_sources, cuda=cuda)
 
 
 def rows_on_device(cuda: CudaContext, rows: SparseRows | torch.Tensor) -> SparseRows | torch.Tensor:
-    """Dense or sparse rows on a device."""
+    """Return dense or sparse rows on a device."""
     if isinstance(rows, torch.Tensor):
-        return cuda.put(rows)
+        moved: torch.Tensor = cuda.put(rows)
+        return moved
     if isinstance(rows, DeviceRows):
         return rows
     own = rows.packed()

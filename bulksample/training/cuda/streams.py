@@ -100,7 +100,8 @@ class CudaStream:
 
         self._launcher = launcher
         device = launcher.number
-        self._torch = torch.cuda.current_stream(device) if stream is None else torch.cuda.ExternalStream(stream.ptr, device)
+        external: Any = torch.cuda.ExternalStream
+        self._torch = torch.cuda.current_stream(device) if stream is None else external(stream.ptr, device)
         self._cupy = stream or cupy.cuda.ExternalStream(self._torch.cuda_stream, device)
 
     def on(self, name: str) -> AbstractContextManager[Any]:
@@ -110,10 +111,10 @@ class CudaStream:
         return both
 
     def record(self) -> Any:
-        return self._torch.record_event()  # type: ignore[no-untyped-call]
+        return self._torch.record_event()
 
     def wait(self, event: Any) -> None:
-        self._torch.wait_event(event)  # type: ignore[no-untyped-call]
+        self._torch.wait_event(event)
 
 
 def open_streams(launcher: Any) -> DeviceStreams:

@@ -17,7 +17,7 @@ from bulksample.training import choose_device
 from bulksample.training.choose_device import make_compute_context, why_no_cuda
 from bulksample.training.cuda import compute
 from bulksample.training.cuda.compute import CudaComputeContext
-from bulksample.training.cuda.device_features import DeviceFeatures, fitting
+from bulksample.training.cuda.device_features import DeviceFeatures, fit_rows
 from bulksample.training.loop import Trainer
 from bulksample.views.features import Features
 
@@ -111,7 +111,7 @@ def test_the_rows_that_are_kept_are_the_hottest():
 @pytest.mark.parametrize(("free", "rows", "held"), [(1000, 10, 1000), (999, 9, 940), (140, 1, 140), (139, 0, 0), (0, 0, 0)])
 def test_rows_are_kept_as_far_as_there_is_room(free, rows, held):
     """10 rows of 100 bytes; a cache takes 4 bytes for every vertex besides."""
-    assert fitting(10, 100, free)[::2] == (rows, held)
+    assert fit_rows(10, 100, free)[::2] == (rows, held)
 
 
 def test_a_step_waits_for_its_samples_and_leaves_an_event_behind():

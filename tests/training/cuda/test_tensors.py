@@ -12,7 +12,7 @@ from bulksample.distributed.comm.cuda_aware import CudaAware
 from bulksample.distributed.comm.threads import SerialComm, ThreadComm, on_threads
 from bulksample.training.cuda import device_comms, process_groups
 from bulksample.training.cuda.device_comms import GroupTensorComm, choose_tensor_comm
-from bulksample.training.cuda.process_groups import meeting_place
+from bulksample.training.cuda.process_groups import store_host
 from bulksample.training.tensor_comm import HostTensorComm
 
 DTYPES = {np.int32: torch.int32, np.int64: torch.int64, np.float32: torch.float32, np.float16: torch.float16, np.uint8: torch.uint8}
@@ -232,7 +232,7 @@ def test_ranks_that_share_a_device_do_not_use_nccl(monkeypatch):
     ([["a", "a.net"], ["b", "a.net"]], "a.net"),
 ])  # fmt: skip
 def test_ranks_of_one_machine_meet_on_it_and_others_where_they_are_told(ranks, found):
-    assert meeting_place(ranks) == found
+    assert store_host(ranks) == found
 
 
 def test_one_rank_makes_a_group_alone():
