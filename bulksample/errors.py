@@ -1,7 +1,10 @@
 """The errors a user may meet, each with the exit code the command line gives it.
 
-Every message says what was asked, what was found, and what would fit.
+Every message says what was asked, what was found, and what to use instead.
 """
+
+import difflib
+from collections.abc import Iterable
 
 EXIT_BAD_USE = 2
 EXIT_BAD_DATA = 65
@@ -22,3 +25,9 @@ class BackendUnavailable(RuntimeError):
 
 class PeerLost(RuntimeError):
     """Another rank died, left or fell silent past the deadline (exit code 75)."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """Return the message for a name that does not exist, such as a method or a sampler: the nearest that does, or all of them."""
+    near = difflib.get_close_matches(name, known := list(known), 1)
+    return f"there is no {what} {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"use {', '.join(known)}")

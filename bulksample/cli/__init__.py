@@ -1,7 +1,7 @@
 """The command line: `bulksample` and `python -m bulksample`.
 
-Each module here turns options into calls of the package and prints one table or one JSON object; nothing is
-computed here. `main` gives every error of the package its exit code and shows its message without a traceback.
+Each module turns options into calls of the package and prints one table or one JSON object; nothing is computed here. `main` gives every
+error of the package its exit code and prints its message without a traceback.
 """
 
 from __future__ import annotations
@@ -12,32 +12,52 @@ import sys
 from ..errors import EXIT_BAD_DATA, EXIT_BAD_USE, EXIT_PEER_LOST, BackendUnavailable, DataError, PeerLost, UsageError
 
 _EXIT_CODES = {DataError: EXIT_BAD_DATA, UsageError: EXIT_BAD_USE, BackendUnavailable: EXIT_BAD_USE, PeerLost: EXIT_PEER_LOST}
+_EXIT_INTERRUPTED = 1
 
 
 def main() -> None:
     """Run the command line and exit: 0, 2 (bad use), 65 (bad data) or 75 (a peer was lost)."""
-    # Read when libgomp is loaded. Threads that spin at a barrier take the core from the rank they wait for.
+    # libgomp reads this when it is loaded. Threads that spin at a barrier slow down the rank that they wait for.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    import typer
+
     from .app import app
+    from .usage import ParseError
 
     try:
-        app()
+        sys.exit(app(prog_name="bulksample", standalone_mode=False))
     except tuple(_EXIT_CODES) as error:
         code = next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
         end_all_ranks(code, f"bulksample: {type(error).__name__}: {error}")
         sys.exit(code)
+    except ParseError as error:
+        sys.exit(_refuse(error))
+    except typer.Abort:
+        print("bulksample: interrupted", file=sys.stderr)
+        sys.exit(_EXIT_INTERRUPTED)
     except ModuleNotFoundError as error:
         from .info import EXTRAS
 
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        end_all_ranks(EXIT_BAD_USE, f"bulksample: this command needs {error.name}; pip install 'bulksample[{extra}]' would fit")
+        end_all_ranks(EXIT_BAD_USE, f"bulksample: this command needs {error.name}; use pip install 'bulksample[{extra}]'")
         sys.exit(EXIT_BAD_USE)
 
 
+def _refuse(error: Exception) -> int:
+    """Print why a command line cannot be parsed, on one rank only, as all ranks parse the same one; return the exit code."""
+    from ..distributed.comm.launchers import launched
+    from .usage import explain
+
+    message = explain(error)  # empty if the help was shown instead
+    if message and not launched().rank:  # rank 0, or no launcher at all
+        print(f"bulksample: UsageError: {message}", file=sys.stderr)
+    return EXIT_BAD_USE
+
+
 def end_all_ranks(code: int, reason: str) -> None:
-    """Say what went wrong. Where this process is one of several MPI ranks, end them all: the others may be waiting for this one."""
+    """Print the reason of a failure. If this process is one of several MPI ranks, end them all: they may be waiting for this one."""
     comm = sys.modules.get("bulksample.distributed.comm.world")
     if comm is not None:
         comm.abort_world(code, reason)

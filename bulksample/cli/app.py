@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from ..config.train import TrainConfig
 from . import compare, config, data, info, partition, plan, predict, report, sample, train
+from .usage import help_by_method
+
+_OPTIONS_OF_A_METHOD = "Options of one method: bulksample train --method NAME --help"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,7 +22,7 @@ app.add_typer(data.app, name="data")
 app.command("partition")(partition.partition)
 app.command("plan")(plan.plan)
 app.command("sample")(sample.sample)
-app.command("train")(train.train)
+app.command("train", cls=help_by_method(TrainConfig), epilog=_OPTIONS_OF_A_METHOD)(train.train)
 app.command("predict")(predict.predict)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)

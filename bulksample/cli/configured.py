@@ -20,11 +20,11 @@ from ..config.options import Options
 from ..errors import UsageError
 from .output import JsonOption
 from .published import IGNORED, PUBLISHED, SWITCHES
+from .usage import ParseError, explain
 
 _CONFIG = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Options in YAML; a flag goes before the file.")]
 _FLAGS = {"sampler_options": "--options"}
-_REFUSED: Any = typer.BadParameter.__base__  # the error of a command line that cannot be read, wherever typer has it from
-_WIDE = 20  # characters of choices, beyond which they go into the help
+_WIDE = 12  # characters of choices; longer ones go into the help text
 _METAVARS = {int: "INTEGER", float: "FLOAT", str: "TEXT"}
 
 
@@ -88,8 +88,8 @@ def parsed(wanted: type[Options], arguments: list[str]) -> tuple[Asked, Path | N
     app.command()(configured(wanted)(take))
     try:
         typer.main.get_command(app).main(["DIR", *arguments], "train", standalone_mode=False)
-    except _REFUSED as error:
-        raise UsageError(error.format_message()) from None
+    except ParseError as error:
+        raise UsageError(explain(error)) from None
     return found[0]
 
 
@@ -163,7 +163,7 @@ def _of_field(name: str, field: FieldInfo, panel: str) -> list[inspect.Parameter
         return [_parameter(name, Annotated[bool, typer.Option(help=said, rich_help_panel=panel)], True)]
     metavar = _metavar(field.annotation)
     if len(metavar) > _WIDE:
-        said, metavar = f"{metavar.replace('|', ', ')}. {said}", "TEXT"
+        said, metavar = f"{metavar.replace('|', ', ')}. {said}", "NAME"
     default = ",".join(map(str, given)) if isinstance(given, tuple) else str(given) if given not in (None, {}) else None
     asked = typer.Option(flag(name), help=said, metavar=metavar, rich_help_panel=panel)
     kind: Any = list[str] if field.annotation == tuple[str, ...] else str

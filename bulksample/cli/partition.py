@@ -1,4 +1,4 @@
-"""`bulksample partition`: deal the vertices of a graph to parts, and say what the cut costs."""
+"""`bulksample partition`: divide the vertices of a graph into parts, and measure the cut."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Annotated
 
 import typer
 
-from ..errors import UsageError
+from ..errors import UsageError, unknown
 from .output import JsonOption, SeedOption, emit
 
 
 def partition(
     directory: Annotated[Path, typer.Argument(help="A graph in the store format.")],
-    parts: Annotated[int, typer.Option(min=1)],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The file of the partition.")],
-    by: Annotated[str, typer.Option(help="block rows, at random, metis, or super: METIS clusters dealt at random.")] = "block",
-    clusters: Annotated[int | None, typer.Option(min=1, help="Of super; 16 for each part unless given.")] = None,
+    parts: Annotated[int, typer.Option(min=1, help="Number of parts.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="File of the partition.")],
+    by: Annotated[str, typer.Option(help="Partitioner: block, random, metis, or super (METIS clusters, assigned at random).")] = "block",
+    clusters: Annotated[int | None, typer.Option(min=1, help="Clusters of super. Default: 16 for each part.")] = None,
     seed: SeedOption = 0,
     json_file: JsonOption = None,
 ) -> None:
-    """Deal the vertices to parts, and report their sizes and what those lose who train on parts alone (see `distributed.costs.partition_quality`)."""
+    """Divide the vertices into parts; report their sizes, the edges cut, and how far labels differ between parts."""
     import numpy as np
 
     from ..data import store
@@ -29,7 +29,7 @@ def partition(
     from ..distributed.matrix import partition as makers
 
     if by not in makers.PARTITIONERS:
-        raise UsageError(f"by must be one of {', '.join(makers.PARTITIONERS)}; got {by!r}")
+        raise UsageError(unknown("partitioner", by, makers.PARTITIONERS))
     graph = store.load(directory, features=False)
     adjacency, labels = graph.adjacency, np.full(graph.n, -1) if graph.labels is None else graph.labels
     began = time.perf_counter()

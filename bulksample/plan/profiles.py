@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from ..errors import UsageError
+from ..errors import UsageError, unknown
 
 Origin = Literal["measured", "published", "assumed", "given"]
 
@@ -113,5 +113,5 @@ NETWORKS = {
 def named(table: dict[str, Any], name: str, what: str) -> Any:
     """Return an entry of a table of profiles; raise `UsageError` for an unknown name."""
     if name not in table:
-        raise UsageError(f"there is no {what} {name!r}; use {', '.join(table)}")
+        raise UsageError(unknown(what, name, table))
     return table[name]

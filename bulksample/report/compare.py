@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from ..config.train import AVERAGED
 from ..data.manifest import load_manifest
-from ..errors import UsageError
+from ..errors import UsageError, unknown
 from ..version import __version__
 from .launch import Ended, launch
 from .network import name_and_options
@@ -95,9 +95,9 @@ def contestants(text: str, known: Iterable[str]) -> list[Contestant]:
     found = [_contestant(label) for word in words for label in ((*known, *_EXTRA) if word == ALL else (word,))]
     if any(one.method == ALL for one in found):
         raise UsageError("all stands for every method and takes no options; give options of train for all methods after --")
-    strange = [one.method for one in found if one.method not in known]
-    if strange:
-        raise UsageError(f"there is no method {', '.join(map(repr, strange))}; {', '.join(known)} would fit")
+    for one in found:
+        if one.method not in known:
+            raise UsageError(unknown("method", one.method, known))
     labels = [one.label for one in found]
     twice = [label for label in labels if labels.count(label) > 1]
     if twice:

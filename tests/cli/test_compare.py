@@ -218,7 +218,8 @@ def command(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("methods", "more", "said"),
     [
-        ("sync,gossip,ring", [], f"there is no method 'gossip', 'ring'; {', '.join(METHODS)} would fit"),
+        ("sync,gossip", [], f"there is no method 'gossip'; use {', '.join(METHODS)}"),
+        ("sync,ramdom-tma", [], "there is no method 'ramdom-tma'; did you mean 'random-tma'?"),
         ("sync,sync", [], "sync appears twice"),
         ("sync:", [], "NAME:KEY=VALUE"),
         ("sync", ["--network", "token-ring"], "no network 'token-ring'"),

@@ -1,39 +1,15 @@
 """Configurations on the command line: files, flags over files, the flags of the published code, and what is kept beside a run."""
 
 import json
-import sys
 
 import pytest
-from communities import community_graph
 
+from bulksample.cli.configured import flag
 from bulksample.cli.published import IGNORED, PUBLISHED
 from bulksample.config.train import SampleConfig, TrainConfig
-from bulksample.data import store
+from bulksample.plan import PlanRequest
 
 SMALL = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "1", "--threads", "1"]
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    place = tmp_path_factory.mktemp("graph") / "g"
-    store.save(community_graph(), place)
-    return str(place)
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Run the command line in this process; the exit code and what it printed."""
-
-    def run(*arguments):
-        from bulksample.cli import main
-
-        monkeypatch.setattr(sys, "argv", ["bulksample", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return ended.value.code or 0, printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture
@@ -66,13 +42,29 @@ def test_what_is_shown_resolved_is_a_configuration_file(show, tmp_path):
     assert "adaqp" not in resolved
 
 
-def test_every_option_has_a_flag_that_help_shows(command):
-    for name, config in (("train", TrainConfig), ("sample", SampleConfig)):
-        code, out, _ = command(name, "--help")
+def flags_of(text):
+    return {word.split("/")[0] for word in text.split() if word.startswith("--")}
+
+
+@pytest.mark.parametrize(("name", "config"), [("train", TrainConfig), ("sample", SampleConfig), ("plan", PlanRequest)])
+def test_help_shows_the_flag_of_every_option(command, name, config):
+    methods = {method for group in config.groups() for method in group.methods}
+    shown = set()
+    for words in ([], *(["--method", method] for method in sorted(methods))):
+        code, out, _ = command(name, *words, "--help")
         assert code == 0
-        flags = {"--options" if name == "sampler_options" else f"--{name.replace('_', '-')}" for name in config.model_fields}
-        assert flags <= {word.split("/")[0] for word in out.split()}
-        assert not any(f"--{alias.replace('_', '-')}" in out for alias in (*PUBLISHED, *IGNORED))
+        shown |= flags_of(out)
+    assert {flag(option) for option in config.model_fields} <= shown
+    assert not {flag(alias) for alias in (*PUBLISHED, *IGNORED)} & shown
+
+
+@pytest.mark.parametrize("method", [None, "sync", "adaqp", "random-tma"])
+def test_help_shows_the_options_of_one_method_alone(command, method):
+    shown = flags_of(command("train", *([f"--method={method}"] if method else []), "--help").out)
+    for group in TrainConfig.groups():
+        if group.methods:
+            flags = {flag(option) for option in group.model_fields}
+            assert flags & shown == (flags if method in group.methods else set()), group
 
 
 PAPER = ["--sample-method", "sage", "--n-epochs", "30", "--batch-size", "1024", "--n-layers", "3", "--samp-num", "15-10-5",
@@ -111,38 +103,38 @@ def test_bad_use_exits_2_and_says_why(command, arguments, said):
     assert said in err
 
 
-def test_the_configuration_is_kept_beside_every_run(command, show, stored, tmp_path):
+def test_the_configuration_is_kept_beside_every_run(command, show, graph, tmp_path):
     asked = [*SMALL, "--checkpoint", tmp_path / "c", "--json", tmp_path / "deep" / "r.json", "--quiet"]
-    code, _, err = command("train", stored, *asked)
+    code, _, err = command("train", graph, *asked)
     assert code == 0, err
     kept = [tmp_path / "c" / "config.yaml", tmp_path / "deep" / "r.config.yaml"]
     resolved = show("--resolved", *SMALL, "--checkpoint", tmp_path / "c", "--quiet")
     assert [file.read_text() for file in kept] == [resolved] * 2
-    code, _, err = command("train", stored, "--config", kept[1], "--json", tmp_path / "again.json")
+    code, _, err = command("train", graph, "--config", kept[1], "--json", tmp_path / "again.json")
     assert code == 0, err
     assert (tmp_path / "again.config.yaml").read_text() == resolved
     first, again = (json.loads((tmp_path / name).read_text()) for name in ("deep/r.json", "again.json"))
     assert first["train_loss"] == again["train_loss"]
 
 
-def test_a_file_that_was_read_is_never_written_over(command, stored, tmp_path):
+def test_a_file_that_was_read_is_never_written_over(command, graph, tmp_path):
     own = tmp_path / "r.config.yaml"
     own.write_text("# mine\nsampling: {fanouts: [3, 3], batch_size: 64}\n")
-    code, _, err = command("sample", stored, "--config", own, "--json", tmp_path / "r.json", "--threads", 1)
+    code, _, err = command("sample", graph, "--config", own, "--json", tmp_path / "r.json", "--threads", 1)
     assert code == 0, err
     assert own.read_text().startswith("# mine\n")
-    code, _, err = command("sample", stored, "--config", own, "--json", tmp_path / "s.json", "--threads", 1)
+    code, _, err = command("sample", graph, "--config", own, "--json", tmp_path / "s.json", "--threads", 1)
     assert "fanouts: [3, 3]" in (tmp_path / "s.config.yaml").read_text()
     digests = [json.loads((tmp_path / name).read_text())["digest"] for name in ("r.json", "s.json")]
     assert digests[0] == digests[1]
 
 
-def test_compare_takes_a_file_for_all_methods(command, stored, tmp_path):
+def test_compare_takes_a_file_for_all_methods(command, graph, tmp_path):
     (tmp_path / "run.yaml").write_text(
         "seed: 3\nmodel: {hidden: 8}\nsampling: {fanouts: [5, 5], batch_size: 32}\noptimiser: {epochs: 1}\nbns: {boundary_share: 0.5}\n"
         "output: {quiet: true}\n"
     )
-    code, _, err = command("compare", stored, "--methods", "sync", "--config", tmp_path / "run.yaml", "-o", tmp_path / "out",
+    code, _, err = command("compare", graph, "--methods", "sync", "--config", tmp_path / "run.yaml", "-o", tmp_path / "out",
                            "--no-plots", "--quiet", "--", "--batch-size", "16", "--threads", "1")  # fmt: skip
     assert code == 0, err
     folder = tmp_path / "out" / "runs" / "sync" / "seed-0"

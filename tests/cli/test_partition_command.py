@@ -53,7 +53,7 @@ def test_the_file_holds_what_is_reported(folder, tmp_path, by):
     ("arguments", "message"),
     [
         (["--parts", "0"], "--parts"),
-        (["--parts", "4", "--by", "luck"], "block, random, metis, super"),
+        (["--parts", "4", "--by", "luck"], "there is no partitioner 'luck'; use block, random, metis, super"),
     ],
 )
 def test_bad_use_is_exit_code_2(folder, tmp_path, arguments, message):

@@ -75,7 +75,9 @@ class Federated(Retexo):
         for stage in range(self.stages()):
             layer = self._layer(stage, view.num_features if stage == 0 else C, generator)
             on_top = head(config.hidden, C, generator, bias=False)
-            parts.append(SingleLayerModel(layer, None, on_top, activation, generator, 0.0 if stage else config.input_dropout, config.dropout))
+            parts.append(
+                SingleLayerModel(layer, None, on_top, activation, generator, 0.0 if stage else config.input_dropout, config.dropout)
+            )
         return parts
 
     def _layer(self, stage: int, width: int, generator: torch.Generator) -> Layer:

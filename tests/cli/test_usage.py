@@ -1,0 +1,56 @@
+"""What a command line that cannot be run is answered: one message with the nearest word, and no import of torch."""
+
+import subprocess
+import sys
+
+import pytest
+from launch import ROOT, run_ranks
+
+MISTYPED = [
+    (["trian"], "No such command 'trian'. Did you mean 'train'?"),
+    (["data", "make", "dcsmb"], "No such command 'dcsmb'. Did you mean 'dcsbm'?"),
+    (["train", "g", "--metod", "sync"], "No such option: --metod; did you mean --method?"),
+    (["train", "g", "--boundry-share", "0.5"], "No such option: --boundry-share; did you mean --boundary-share?"),
+    (["sample", "g", "--fanout", "5"], "No such option: --fanout; did you mean --fanouts?"),
+    (["plan", "--vertexes", "5"], "No such option: --vertexes; did you mean --vertices?"),
+    (["train", "g", "--zzz"], "No such option: --zzz; see bulksample train --help"),
+    (["train"], "Missing argument 'directory'; see bulksample train --help"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), MISTYPED, ids=[" ".join(words) for words, _ in MISTYPED])
+def test_the_nearest_word_is_suggested_in_one_line(command, words, message):
+    assert command(*words) == (2, "", f"bulksample: UsageError: {message}\n")
+
+
+@pytest.mark.parametrize("words", [[], ["data"], ["data", "make"]])
+def test_a_group_without_a_command_shows_its_help(command, words):
+    code, out, err = command(*words)
+    assert code == 2
+    assert "Usage: bulksample" in out + err
+    assert "UsageError" not in err
+
+
+def test_help_and_refusals_do_not_import_torch():
+    """One process runs all of them."""
+    lines = [["--help"], ["train", "--help"], ["train", "--method", "adaqp", "--help"], *(words for words, _ in MISTYPED)]
+    code = f"""
+import sys
+from bulksample.cli import main
+for words in {lines!r}:
+    sys.argv = ["bulksample", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        assert ended.code in (0, 2), (words, ended.code)
+    loaded = {{"torch", "mpi4py", "cupy"}} & sys.modules.keys()
+    assert not loaded, (words, loaded)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_ranks_refuse_a_flag_once():
+    ended = run_ranks(2, ["-m", "bulksample", "sample", "g", "--fanout", "5"])
+    assert ended.code == 2, ended
+    assert ended.err.count("did you mean --fanouts?") == 1
