@@ -3,6 +3,7 @@
 import pytest
 import torch
 from communities import community_graph
+from sweeps import sweep
 
 from bulksample.config.train import TrainConfig
 from bulksample.training.batches import MiniBatchSource
@@ -27,7 +28,7 @@ def test_every_minibatch_comes_with_its_own_rows(together):
         assert (made.epoch, made.step) == (epoch + 1, 0)
 
 
-@pytest.mark.parametrize(("together", "then"), [(1, 3), (3, 1), (4, 4), (100, 2)])
+@sweep(("together", "then"), [(1, 3), (3, 1), (4, 4), (100, 2)], quick=2)
 def test_a_run_goes_on_after_any_step_of_a_window(together, then):
     whole = [step.minibatch.digest() for step in batches(together)]
     for stop in range(len(whole) + 1):

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from communities import community_graph, undirected
+from sweeps import sweep
 from test_averaging import trained, weights
 
 from bulksample import UsageError, backends, samplers
@@ -80,7 +81,7 @@ def sampled(minibatch):
 
 @pytest.mark.parametrize("graph", [undirected(), community_graph(weighted=True)])
 @pytest.mark.parametrize(("exclude", "ways"), [("none", []), ("self", [1]), ("both", [1, -1])])
-@pytest.mark.parametrize(("name", "fanouts", "frontier"), [("sage", (4, 4), "all"), ("full", (-1, -1), "new"), ("ladies", (40, 40), "all")])
+@sweep(("name", "fanouts", "frontier"), [("sage", (4, 4), "all"), ("full", (-1, -1), "new"), ("ladies", (40, 40), "all")])
 def test_the_targets_of_a_minibatch_are_not_among_its_messages(graph, exclude, ways, name, fanouts, frontier):
     def minibatches(what):
         sampler = samplers.make(name, fanouts, frontier=frontier)
@@ -185,7 +186,7 @@ def test_the_loss_is_binary_cross_entropy(stored, decoder):
 
 
 @pytest.mark.parametrize("options", [{}, {"decoder": "mlp", "model": "gcn"}, {"method": "super-tma", "clusters": 20}])
-@pytest.mark.parametrize("p", [1, 3])
+@sweep("p", [1, 3])
 def test_it_learns(stored, options, p):
     before = trained(stored, **{**LINKS, "epochs": 0, **options})[2]
     untrained = before.method.scores(before.model, before.view, SerialComm())

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from communities import community_graph
 from launch import run_ranks
+from sweeps import sweep
 from test_loop import run, weights
 
 from bulksample import UsageError
@@ -44,7 +45,7 @@ def accumulated(graph, ranks, steps, **options):
     return losses[:steps]
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 4])
+@sweep("p", [1, 2, 3, 4], quick=2)
 @pytest.mark.parametrize("model", ["sage", "gat"])
 def test_ranks_make_the_steps_of_one_process(p, model):
     graph = community_graph()
@@ -152,6 +153,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_a_signal_to_one_rank_stops_all_with_a_checkpoint(stored, tmp_path):
     argv = command(stored, "--epochs", 3, "--checkpoint", tmp_path)
     ended = run_ranks(2, FAULTY.format(fault="os.kill(os.getpid(), signal.SIGUSR1)", argv=argv[1:]))

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from communities import community_graph
+from sweeps import sweep
 from test_loop import SMALL, Recorder, run, weights
 
 from bulksample import UsageError
@@ -44,7 +45,7 @@ def crash(graph, steps, **options):
 
 
 @pytest.mark.parametrize("model", ["sage", "gat"])
-@pytest.mark.parametrize("crashed_at", [3, 5, 6, 13, 19])  # five steps an epoch
+@sweep("crashed_at", [3, 5, 6, 13, 19], quick=2)  # five steps an epoch
 def test_going_on_from_any_step_gives_the_same_bits(tmp_path, model, crashed_at):
     graph = community_graph()
     whole, told, trainer = run(graph, **RUN, model=model)

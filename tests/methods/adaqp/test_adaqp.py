@@ -8,6 +8,7 @@ import pytest
 import torch
 from communities import community_graph
 from launch import run_ranks
+from sweeps import sweep
 from watched import Losses, weights_of
 
 from bulksample import CSR, Graph, UsageError, backends
@@ -41,13 +42,13 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("p", [1, 4])
-@pytest.mark.parametrize("options", [{}, {"model": "gcn", "form": "naive"}, {"model": "gat", "heads": 2, "dropout": 0.5}])
+@sweep("options", [{}, {"model": "gcn", "form": "naive"}, {"model": "gat", "heads": 2, "dropout": 0.5}])
 def test_32_bits_is_exact_training_to_the_bit(stored, p, options):
     exact = {"method": "full", "reassign_every": None, **options}
     assert same(of_threads(p, stored / "plain", bits="32", **options), of_threads(p, stored / "plain", **exact))
 
 
-@pytest.mark.parametrize(("bits", "most"), [("16", 5e-3), ("8", 2e-2), ("4", 0.2)])
+@sweep(("bits", "most"), [("16", 5e-3), ("8", 2e-2), ("4", 0.2)])
 def test_more_bits_are_nearer_to_exact_training(stored, bits, most):
     exact = np.array(of_threads(4, stored / "plain", bits="32")[0][0])
     losses = np.array(of_threads(4, stored / "plain", bits=bits)[0][0])
@@ -63,13 +64,13 @@ def test_alone_nothing_is_rounded(stored):
 # ---- what may not change a bit
 
 
-@pytest.mark.parametrize("options", [{"bits": "adaptive"}, {"bits": "random", "model": "gcn", "form": "naive"}, {"bits": "2", "heads": 2}])
+@sweep("options", [{"bits": "adaptive"}, {"bits": "random", "model": "gcn", "form": "naive"}, {"bits": "2", "heads": 2}])
 def test_overlap_does_not_change_a_bit(stored, options):
     both = [of_threads(4, stored / "plain", dropout=0.5, overlap=overlap, **options) for overlap in (True, False)]
     assert same(*both)
 
 
-@pytest.mark.parametrize("bits", ["adaptive", "uniform", "random", "2"])
+@sweep("bits", ["adaptive", "uniform", "random", "2"])
 def test_a_run_repeats_and_back_ends_agree(stored, bits):
     runs = [of_threads(3, stored / "plain", bits=bits, partition="random", backend=backend) for backend in backends.available() * 2]
     assert all(same(run, runs[0]) for run in runs)
@@ -83,8 +84,8 @@ def test_the_solving_thread_may_take_its_time(stored, monkeypatch):
     assert same(of_threads(3, stored / "plain"), quick)
 
 
-@pytest.mark.parametrize("bits", ["adaptive", "random"])
-@pytest.mark.parametrize("stop", [3, 4, 5, 8])
+@sweep("bits", ["adaptive", "random"])
+@sweep("stop", [3, 4, 5, 8], quick=2)
 def test_a_resumed_run_goes_on_to_the_bit(stored, tmp_path, bits, stop):
     """Stopped before an assignment, while one is being solved, and after."""
     options = {"bits": bits, "dropout": 0.5, "partition": "random"}
@@ -104,10 +105,10 @@ def test_a_run_resumed_on_other_ranks_begins_with_8_bits(stored, tmp_path):
 # ---- options
 
 
-@pytest.mark.parametrize("options", [
+@sweep("options", [
     {"message_coding": "difference"}, {"message_coding": "feedback", "message_rounding": "nearest"}, {"noise_weights": "squared_sum"},
     {"message_header": "fp32"}, {"links": "measured"}, {"variance_weight": 0.9},
-])  # fmt: skip
+], quick=2)  # fmt: skip
 def test_options_train(stored, options):
     losses, _, report = of_threads(3, stored / "plain", **options)[0]
     assert losses[-1] < losses[0]
@@ -146,7 +147,7 @@ def test_links_are_read_and_measured(tmp_path):
 # ---- odd graphs
 
 
-@pytest.mark.parametrize("bits", ["adaptive", "2", "16"])
+@sweep("bits", ["adaptive", "2", "16"])
 def test_ranks_without_rows_and_empty_channels(stored, tmp_path, bits):
     assert len(of_threads(8, stored / "tiny", bits=bits, seeds="all")[0][0]) == 12
     graph = community_graph(n=60)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sweeps import sweep
 from test_adaqp import STILL
 from test_adaqp_noise import rounded_rows
 
@@ -34,7 +35,7 @@ def test_bytes_are_those_of_the_formula(stored, form, widths, bits, header):
     assert sent == epochs * halo * sum(size(f) * (1 + (layer > 0)) for layer, f in widths.items())
 
 
-@pytest.mark.parametrize("bits", ["adaptive", "uniform", "random"])
+@sweep("bits", ["adaptive", "uniform", "random"])
 def test_bytes_follow_the_tables_to_each_peer(stored, bits):
     """Every message of the last epoch has the size that its widths say; what an assignment costs is counted, too."""
     p, messages = 4, {}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sweeps import sweep
 from test_adaqp import STILL
 from watched import weights_of
 
@@ -76,7 +77,7 @@ def bias(directory, bits, messages, times=100):
     return np.square(draws.mean(0) - exact).sum() / (variance / times)
 
 
-@pytest.mark.parametrize("bits", [2, 4, 8])
+@sweep("bits", [2, 4, 8])
 def test_gradients_are_unbiased_where_only_they_are_rounded(stored, bits):
     assert bias(stored / "plain", bits, OnlyBackward) < 1.5
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from communities import community_graph
 from launch import run_ranks
+from sweeps import sweep
 
 from bulksample import UsageError, methods
 from bulksample.config.train import AVERAGED, TrainConfig
@@ -51,7 +52,7 @@ def weights(trainer):
 
 
 @pytest.mark.parametrize("method", AVERAGED)
-@pytest.mark.parametrize("options", [{"dropout": 0.5}, {"interval": "3", "batch_norm": True, "model": "gcn"}, {"batch_size": 1000}])
+@sweep("options", [{"dropout": 0.5}, {"interval": "3", "batch_norm": True, "model": "gcn"}, {"batch_size": 1000}])
 def test_alone_it_is_plain_training_to_the_bit(method, options):
     graph, more = community_graph(), {"server_steps": 0} if method == "llcg" else {}
     plain, told, expected = trained(graph, **{key: value for key, value in options.items() if key != "interval"})
@@ -64,7 +65,7 @@ def test_alone_it_is_plain_training_to_the_bit(method, options):
 
 
 @pytest.mark.parametrize("method", AVERAGED)
-@pytest.mark.parametrize("average_by", ["responders", "steps", "vertices"])
+@sweep("average_by", ["responders", "steps", "vertices"])
 def test_one_trainer_beside_the_server_is_plain_training_to_the_bit(method, average_by):
     graph, more = community_graph(), {"server_steps": 0} if method == "llcg" else {}
     plain, told, expected = trained(graph, dropout=0.0)
@@ -135,7 +136,7 @@ def test_an_average_is_the_mean_of_the_answers_by_their_shares():
 
 
 @pytest.mark.parametrize("method", AVERAGED)
-@pytest.mark.parametrize(("interval", "growth"), [("epoch", 1.0), ("2", 1.0), ("2", 1.5), ("1000", 1.0)])
+@sweep(("interval", "growth"), [("epoch", 1.0), ("2", 1.0), ("2", 1.5), ("1000", 1.0)], quick=2)
 def test_bytes_are_those_of_the_formula(method, interval, growth):
     graph, p = community_graph(), 4
     asked = {"method": method, "interval": interval, "interval_growth": growth}
@@ -205,7 +206,7 @@ def test_a_random_partition_keeps_the_edges_it_is_expected_to():
 
 
 @pytest.mark.parametrize("parts", [2, 4])
-@pytest.mark.parametrize("clusters", [16, 64])
+@sweep("clusters", [16, 64])
 def test_super_nodes_keep_the_edges_they_are_expected_to(parts, clusters):
     """rho + (1 - rho) (Q / M - 1) / (Q - 1), of Q clusters that hold a share rho of the edges."""
     graph = community_graph(n=1500, degree=8)
@@ -251,7 +252,7 @@ def test_llcg_without_server_steps_is_psgd_pa_and_with_them_sends_no_more():
 
 @pytest.mark.parametrize("method", ["random-tma", "llcg"])
 @pytest.mark.parametrize("p", [1, 3])
-@pytest.mark.parametrize("steps", [7, 10])
+@sweep("steps", [7, 10])
 def test_a_resumed_run_is_the_same_run(tmp_path, method, p, steps, monkeypatch):
     """Stopped after some steps, also between two averages: weights, moments and minibatches go on to the bit."""
     graph, asked = community_graph(), {"method": method, "interval": "3", "dropout": 0.0}

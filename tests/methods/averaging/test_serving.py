@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from communities import community_graph
 from launch import ROOT
+from sweeps import sweep
 from trainers import free_port, invited_once_it_listens
 
 from bulksample import UsageError
@@ -53,7 +54,7 @@ def served(graph, trainers, **options):
 
 
 @pytest.mark.parametrize("method", ["random-tma", "psgd-pa", "llcg"])
-@pytest.mark.parametrize("average_by", ["responders", "vertices"])
+@sweep("average_by", ["responders", "vertices"])
 def test_intervals_of_steps_are_those_of_ranks_to_the_bit(method, average_by):
     graph = community_graph()
     asked = {"method": method, "average_by": average_by, **WHOLE}

@@ -7,6 +7,7 @@ import pytest
 import torch
 from communities import community_graph
 from launch import run_ranks
+from sweeps import sweep
 from watched import Losses, weights_of
 
 from bulksample import CSR, Graph, UsageError, methods
@@ -47,11 +48,11 @@ def trained(directory, comm, **options):
 # ---- what it is equal to
 
 
-@pytest.mark.parametrize("options", [
+@sweep("options", [
     {}, {"seed_weights": "batch"}, {"seed_weights": "none"}, {"view": "strict"}, {"view": "base"}, {"chunking": "fresh"},
     {"chunking": "fresh", "seed_weights": "tree"}, {"weight_cap": 0.9, "shrink": 0.5}, {"model": "gcn"}, {"model": "gat", "heads": 2},
     {"sampler": "ladies", "fanouts": (30, 30)},
-])  # fmt: skip
+], quick=4)  # fmt: skip
 def test_one_rank_is_standard_training_to_the_bit(stored, options):
     standard = {key: value for key, value in options.items() if key in ("model", "heads", "sampler", "fanouts")}
     found, report = trained(stored / "plain", None, **{**GRAPPA, **options})
@@ -77,7 +78,7 @@ def losses(directory, comm, **options):
     return watched.losses, weights_of(trainer)
 
 
-@pytest.mark.parametrize("options", [{"view": "strict"}, {"view": "halo"}, {"view": "base"}, {"view": "strict", "seed_weights": "batch"}])
+@sweep("options", [{"view": "strict"}, {"view": "halo"}, {"view": "base"}, {"view": "strict", "seed_weights": "batch"}], quick=2)
 @pytest.mark.parametrize("whole", [True, False])
 def test_without_an_edge_between_chunks_it_is_synchronous_training(islands, options, whole):
     """On all rows at once `full`, on minibatches `sync`: one step an epoch with all neighbours, whoever has which seed."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from communities import community_graph
+from sweeps import sweep
 from test_grappa import GRAPPA, trained
 from watched import weights_of
 
@@ -75,7 +76,7 @@ def moved(method, graph, turn):
     return topology, features
 
 
-@pytest.mark.parametrize("options", [{"view": "strict"}, {"view": "halo"}, {"view": "strict", "chunking": "fresh"}, {"view": "base"}])
+@sweep("options", [{"view": "strict"}, {"view": "halo"}, {"view": "strict", "chunking": "fresh"}, {"view": "base"}], quick=2)
 @pytest.mark.parametrize("overlap", [True, False])
 def test_new_views_cost_the_rows_that_others_hold_and_are_told(stored, options, overlap):
     p, graph = 4, store.load(stored / "plain")

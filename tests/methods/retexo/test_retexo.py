@@ -8,6 +8,7 @@ import pytest
 import torch
 from communities import community_graph
 from launch import run_ranks
+from sweeps import sweep
 from watched import Losses, weights_of
 
 from bulksample import UsageError
@@ -53,7 +54,7 @@ def gathered(ranks, n):
 
 
 @pytest.mark.parametrize("method", ["retexo", "retexo-federated"])
-@pytest.mark.parametrize("model", MODELS)
+@sweep("model", MODELS)
 def test_ranks_and_partition_do_not_change_what_is_learnt(stored, method, model):
     asked = {"method": method, "model": model, "eval_every": 100}  # the newest weights go on: no tie decides
     losses, trainer, _ = trained(stored / "plain", None, **asked)
