@@ -27,7 +27,7 @@ from bulksample.data.blockmodel import BlockModel
 from bulksample.data.dcsbm import dcsbm
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.training.loop import Trainer
+from bulksample.methods.run import make_trainer
 
 MODEL = BlockModel(
     classes=16, class_skew=0.0, degree_spread=0.9, homophily=0.33, communities=1, features=64, class_signal=1.5, community_signal=0.0,
@@ -68,7 +68,7 @@ def trained(folder: Path, ranks: int, **options: Any) -> dict[str, Any]:
 
     def rank(comm: Comm) -> dict[str, Any]:
         watched = Epochs()
-        found = Trainer(TrainConfig.of(**{**SETTING, **options}), folder, comm, [watched]).run()
+        found = make_trainer(TrainConfig.of(**{**SETTING, **options}), folder, comm, [watched]).run()
         if found["stopped"]:
             raise SystemExit("a signal has ended a run early; its figures would count as those of a whole one")
         sent = [line["phase_bytes"]["forward"] + line["phase_bytes"]["backward"] for line in watched.lines]

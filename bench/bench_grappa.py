@@ -27,12 +27,13 @@ import numpy as np
 import torch
 from harness import machine, report
 
-from bulksample import CSR, Graph, methods
+from bulksample import CSR, Graph
 from bulksample.config.train import TrainConfig
 from bulksample.data import npz, store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.grappa.method import Grappa
 from bulksample.methods.grappa.seed_weights import walk_coverage
+from bulksample.methods.run import make_trainer
 from bulksample.training.loop import Trainer
 
 COMMON = {"epochs": 80, "lr": 0.01, "dropout": 0.5, "eval_every": 5, "threads": 1, "partition": "random", "quiet": True}
@@ -106,9 +107,10 @@ def accuracy(directory: Path, ranks: int, options: dict[str, Any]) -> dict[str, 
     """The report of one run."""
     asked = dict(options)
     method = Inverse if asked.pop("inverse", False) else Grappa
-    methods.METHODS["grappa"] = method
     config = TrainConfig.of(**asked)
-    return on_threads(1 if config.method == "full" else ranks, lambda comm: Trainer(config, directory, comm).run(), timeout=600.0)[0]
+    if config.method == "full":
+        return make_trainer(config, directory).run()
+    return on_threads(ranks, lambda comm: Trainer(config, directory, comm, method=method).run(), timeout=600.0)[0]
 
 
 def gates(rows: dict[tuple[str, int, str], dict[str, Any]]) -> list[dict[str, Any]]:

@@ -20,13 +20,13 @@ import torch
 from bench_grappa import Inverse, block_model
 from harness import machine, report
 
-from bulksample import methods
 from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.grappa.method import Grappa
-from bulksample.training.batches import NOTHING
+from bulksample.methods.run import make_trainer
+from bulksample.training.batches import EMPTY_BATCH
 from bulksample.training.loop import Trainer
 
 STILL = {"hidden": 32, "lr": 0.01, "dropout": 0.0, "threads": 1, "partition": "random", "quiet": True}
@@ -46,23 +46,23 @@ WEIGHTS: dict[str, tuple[type[Grappa], dict[str, Any]]] = {
 
 def gradient(trainer: Trainer) -> np.ndarray:
     """Of one step of all ranks."""
-    trainer.optimizer.zero_grad()
-    loss, counted = trainer.method.loss(trainer, NOTHING)
+    trainer.context.optimizer.zero_grad()
+    loss, counted = trainer.method.loss(trainer.context, EMPTY_BATCH)
     loss.backward()
-    trainer.method.combine_gradients(trainer, torch.tensor([counted, loss.detach(), 0.0]))
+    trainer.method.combine_gradients(trainer.context, torch.tensor([counted, loss.detach(), 0.0]))
     return torch.cat([parameter.grad.reshape(-1) for parameter in trainer.model.parameters()]).numpy().astype(np.float64)
 
 
 def gradients(directory: Path, comm: Comm, layers: int, view: dict[str, Any], weights: dict[str, Any], draws: int) -> dict[str, Any]:
     """A gradient for each kind of weights and each super-epoch."""
     asked = {**STILL, "method": "grappa", "layers": layers, "full_graph": True, "swap_every": 1, "overlap": False, "epochs": draws}
-    trainer = Trainer(TrainConfig.of(**asked, **view), directory, comm)
+    trainer = make_trainer(TrainConfig.of(**asked, **view), directory, comm)
     trainer.model.load_state_dict(weights)
     method, found = trainer.method, {name: [] for name in WEIGHTS}
     plain = method.config
     for turn in range(draws):
-        trainer.batches.load_state_dict(trainer.batches.state_dict() | {"epoch": turn})
-        method.begin_round(trainer)
+        trainer.context.batches.load_state_dict(trainer.context.batches.state_dict() | {"epoch": turn})
+        method.begin_round(trainer.context)
         for name, (kind, options) in WEIGHTS.items():
             method.config = plain.model_copy(update=options)
             method._raw, method._amount = kind._coverage_weights(method)
@@ -88,13 +88,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    methods.METHODS["grappa"] = Grappa
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "graph"
         store.save(block_model(0), directory)
         for layers in map(int, options.layers.split(",")):
-            full = Trainer(TrainConfig.of(**STILL, method="full", layers=layers, epochs=20, eval_every=20), directory)
+            full = make_trainer(TrainConfig.of(**STILL, method="full", layers=layers, epochs=20, eval_every=20), directory)
             full.run()
             truth, weights = gradient(full), full.model.state_dict()
             for view, settings in VIEWS.items():

@@ -37,7 +37,7 @@ from bulksample.data.blockmodel import BlockModel
 from bulksample.data.dcsbm import dcsbm
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.training.loop import train as trained
+from bulksample.methods.run import train as trained
 
 # name: (graph, model, hidden, layers, rounds, ratio foreseen for 200 rounds on 4 random parts, where it is to be reached)
 BYTES = {

@@ -32,7 +32,7 @@ from bulksample.data import npz, store
 from bulksample.data.edge_split import split_edges
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.training.loop import Trainer
+from bulksample.methods.run import make_trainer
 
 COMMON: dict[str, Any] = {
     "fanouts": (-1, -1), "sampler": "full", "batch_size": 2**31, "bulk_size": 1, "hidden": 64, "lr": 0.005, "dropout": 0.5,
@@ -126,9 +126,9 @@ def run(directory: Path, row: dict[str, Any], asked: dict[str, Any], steps: int)
 
 def trained(directory: Path, asked: dict[str, Any], steps: int, comm: Comm) -> dict[str, Any]:
     """The report of a run of so many local steps, in whole epochs; how many steps those have is known when vertices are dealt."""
-    an_epoch = Trainer(TrainConfig.of(**asked, epochs=1), directory, comm).batches.steps
+    an_epoch = make_trainer(TrainConfig.of(**asked, epochs=1), directory, comm).batches.steps
     epochs = -(-steps // an_epoch)
-    return Trainer(TrainConfig.of(**asked, epochs=epochs, eval_every=max(1, epochs // EVALUATIONS)), directory, comm).run()
+    return make_trainer(TrainConfig.of(**asked, epochs=epochs, eval_every=max(1, epochs // EVALUATIONS)), directory, comm).run()
 
 
 def told(rows: dict[tuple[str, str], dict[str, Any]], settings: dict[str, Any]) -> dict[str, Any]:

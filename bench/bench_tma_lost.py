@@ -32,8 +32,8 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix import partition as partitions
 from bulksample.distributed.matrix.partition import Partition
 from bulksample.evaluation.inference import infer
-from bulksample.methods import METHODS
-from bulksample.training.loop import Trainer
+from bulksample.methods import load
+from bulksample.methods.run import make_trainer
 
 PARTS = 4
 RANKS = {"all": 5, "lost": 4, "alike": 4, "one": 2}
@@ -49,9 +49,9 @@ def run(graph: Graph, directory: Path, method: str, present: str, clusters: int 
     """Scores of one run."""
     asked = {**COMMON, "epochs": steps, "eval_every": 8, "method": method, "seed": seed}
     if method == "sync":
-        found = Trainer(TrainConfig.of(**asked), directory).run()
+        found = make_trainer(TrainConfig.of(**asked), directory).run()
         return {"test": 100 * found["test_accuracy"], "val": 100 * found["val_accuracy"]}
-    part = partitions.make(METHODS[method].deal, graph.adjacency, PARTS, seed, clusters).assignment
+    part = partitions.make(load(method).partition_kind, graph.adjacency, PARTS, seed, clusters).assignment
     asked |= EVERY | ({"clusters": clusters} if clusters else {}) | ({} if present in ("all", "alike") else {"lost_parts": 1})
     if present == "one":
         Partition(2, (part == PARTS - 1).astype(np.int32)).save(directory / "three.npz")
@@ -59,9 +59,9 @@ def run(graph: Graph, directory: Path, method: str, present: str, clusters: int 
     config = TrainConfig.of(**asked)
 
     def rank(comm: Any) -> tuple[dict[str, Any], np.ndarray | None]:
-        trainer = Trainer(config, directory, comm)
+        trainer = make_trainer(config, directory, comm)
         found = trainer.run()
-        return found, infer(trainer.model, trainer.method.judge.share).argmax(1).numpy() if comm.rank == 0 else None
+        return found, infer(trainer.model, trainer.method.whole_view.share).argmax(1).numpy() if comm.rank == 0 else None
 
     found, predicted = on_threads(RANKS[present], rank, timeout=600.0)[0]
     scores = {"test": 100 * found["test_accuracy"], "val": 100 * found["val_accuracy"]}

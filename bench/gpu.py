@@ -235,7 +235,7 @@ def training(bench: Bench) -> dict[str, Any]:
     """An epoch of a three-layer GraphSAGE by precision: its seconds, the share spent waiting for samples and for features, and the
     seconds of each phase, the host waiting at its end. The first epoch is a warm-up; evaluation is left out."""
     from bulksample.config.train import TrainConfig
-    from bulksample.training.loop import Trainer
+    from bulksample.methods.run import make_trainer
 
     sizes, rng, found = bench.sizes, np.random.default_rng(1), {}
     n, train = bench.large.shape[0], np.zeros(bench.large.shape[0], bool)
@@ -246,10 +246,10 @@ def training(bench: Bench) -> dict[str, Any]:
         place = bench.place(precision)
         place.synchronous = settled
         config = TrainConfig.of(fanouts=FANOUTS, hidden=sizes.hidden, batch_size=sizes.batch, epochs=3, quiet=True)
-        trainer = Trainer(config, graph, place=place)
+        trainer = make_trainer(config, graph, compute=place)
         trainer.method.evaluate = lambda trainer: {}
         report = trainer.run()
-        told = {"seconds": trainer.seconds[1:], "steps": report["steps"] // 3, "loss": report["train_loss"]}
+        told = {"seconds": trainer.epoch_seconds[1:], "steps": report["steps"] // 3, "loss": report["train_loss"]}
         if settled:
             told["phases_per_epoch"] = {phase: seconds / 3 for phase, seconds in report["phases"].items()}
         else:

@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from .interop.batch import Batch
     from .interop.convert import from_dgl, from_pyg
     from .interop.graph_loader import Loader
+    from .methods.predict import Prediction
     from .minibatch import Block, MiniBatch, digest
     from .rng import Stream
     from .selection import Selection
     from .sparse import CSR
-    from .training.predict import Prediction
 
 _HOMES = {
     "Adjacency": "adjacency", "BackendUnavailable": "errors", "Batch": "interop.batch", "Block": "minibatch", "CSR": "sparse",
@@ -118,7 +118,7 @@ def train(graph: Graph | str | os.PathLike[str], **options: Any) -> dict[str, An
     UsageError
         If an option is unknown or out of range, or does not suit the graph.
     """
-    from .training.loop import train as run
+    from .methods.run import train as run
 
     return run(graph, **options)
 
@@ -136,9 +136,9 @@ def predict(graph: Graph | str | os.PathLike[str], checkpoint: str | os.PathLike
     Returns
     -------
     Prediction
-        ``logits``, shape (n, classes), and ``embeddings``, shape (n, hidden), as numpy arrays; see `bulksample.training.predict`.
+        ``logits``, shape (n, classes), and ``embeddings``, shape (n, hidden), as numpy arrays; see `bulksample.methods.predict`.
     """
-    from .training.predict import predict as run
+    from .methods.predict import predict as run
 
     return run(graph, checkpoint)
 

@@ -41,7 +41,7 @@ def test_type_checkers_see_the_names_that_are_imported_lazily():
     tree = ast.parse(Path(bs.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     homes = {alias.name: node.module for node in block.body for alias in node.names if node.module}
-    assert homes == {**bs._HOMES, "Prediction": "training.predict"}
+    assert homes == {**bs._HOMES, "Prediction": "methods.predict"}
     assert set(bs.__all__) == {*bs._HOMES, "Graph", "__version__", "backends", "predict", "samplers", "train"}
 
 

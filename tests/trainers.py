@@ -5,7 +5,7 @@ import time
 
 from bulksample.config.train import TrainConfig
 from bulksample.errors import PeerLost
-from bulksample.methods.averaging.joined import invited
+from bulksample.methods.averaging.remote_trainer import invited_config
 
 
 def free_port():
@@ -17,7 +17,7 @@ def free_port():
 def invited_once_it_listens(address: str) -> TrainConfig:
     for _ in range(600):
         try:
-            return invited(address, 30.0)
+            return invited_config(address, 30.0)
         except PeerLost:
             time.sleep(0.05)
     raise AssertionError(f"nobody listens at {address}")

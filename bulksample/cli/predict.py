@@ -32,7 +32,7 @@ def predict(
         raise UsageError(f"there is no folder {out.parent}; use one that exists")
     import numpy as np
 
-    from ..training.predict import predict as run
+    from ..methods.predict import predict as run
 
     began = time.perf_counter()
     found = run(directory, checkpoint, threads)

@@ -28,18 +28,19 @@ def train(
     from ..training.observers import JsonLines, Observer, ProgressBar, lines_beside
 
     check_trackers(config.track)
-    from ..training.loop import Trainer
+    from ..methods.run import make_trainer
 
     kept = Path(config.checkpoint) if config.checkpoint else None
     lines = config.metrics or (kept / "metrics.jsonl" if kept else lines_beside(json_file))
     observers: list[Observer] = [JsonLines(lines)] if lines else []
     with world(config.timeout) as comm:
         tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
-        trainer = Trainer(config, directory, comm, [*observers, tracking, *([] if quiet else [ProgressBar()])])
+        trainer = make_trainer(config, directory, comm, [*observers, tracking, *([] if quiet else [ProgressBar()])])
         if comm.rank == 0:
             keep(config, asked, config.method, beside(json_file), kept and kept / "config.yaml")
+            context = trainer.context
             if comm.size > 1 and not quiet:
-                tell_launch(comm.size, str(trainer.division), trainer.place.transport_note(trainer.tensors))
+                tell_launch(comm.size, str(context.threads), context.compute.transport_note(context.tensor_comm))
         with tracking:
             report = tracking.finish(trainer.run())
         if comm.rank == 0:
@@ -58,7 +59,7 @@ def _config(asked: Asked) -> tuple[TrainConfig, bool]:
     if "join" not in asked:
         config: TrainConfig = asked.config(TrainConfig)
         return config, config.quiet
-    from ..methods.averaging.joined import invited
+    from ..methods.averaging.remote_trainer import invited_config
 
     own: TrainConfig = Asked({key: given for key, given in asked.items() if key in ("timeout", "quiet")}).config(TrainConfig)
-    return invited(asked["join"].value, own.timeout), own.quiet
+    return invited_config(asked["join"].value, own.timeout), own.quiet

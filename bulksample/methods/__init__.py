@@ -1,32 +1,46 @@
-"""Methods: what reduces communication, each as the few hooks of the one training loop that it changes."""
+"""Methods that reduce communication. Each overrides the hooks of the training loop that its paper changes.
+
+The table names the class of every method; `load` imports it. Reading the table loads no torch.
+"""
 
 from __future__ import annotations
 
-from ..config.train import TrainConfig
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
 from ..errors import UsageError
-from ..training.method import Method
-from .adaqp.method import AdaQP
-from .averaging.llcg import Llcg
-from .averaging.psgd_pa import PsgdPa
-from .averaging.tma import RandomTma, SuperTma
-from .bns import Bns
-from .cofree import CoFree
-from .full import Full
-from .grappa.method import Grappa
-from .retexo.federated import Federated
-from .retexo.method import Retexo
 
-_ALL: tuple[type[Method], ...] = (Method, Full, Retexo, Federated, Grappa, CoFree, Bns, AdaQP, RandomTma, SuperTma, PsgdPa, Llcg)
-METHODS: dict[str, type[Method]] = {method.name: method for method in _ALL}
-
-__all__ = ["METHODS", "Method", "make"]
+if TYPE_CHECKING:
+    from ..training.method import Method
 
 
-def make(config: TrainConfig) -> Method:
-    """The method that a configuration names; raises `UsageError` where there is none, or its options have no meaning."""
-    if config.method not in METHODS:
-        raise UsageError(f"there is no method {config.method!r}; {', '.join(METHODS)} would fit")
-    made = METHODS[config.method](config)
-    if config.graph not in (None, *made.graphs):
-        raise UsageError(f"the method {config.method!r} needs a graph that is {' or '.join(made.graphs)}; got {config.graph}")
-    return made
+class Entry(NamedTuple):
+    """The place of a method's class."""
+
+    module: str
+    class_name: str
+
+
+METHODS: dict[str, Entry] = {
+    "sync": Entry("bulksample.training.method", "Method"),
+    "full": Entry("bulksample.methods.full", "Full"),
+    "retexo": Entry("bulksample.methods.retexo.method", "RETEXO"),
+    "retexo-federated": Entry("bulksample.methods.retexo.federated", "FederatedRETEXO"),
+    "grappa": Entry("bulksample.methods.grappa.method", "Grappa"),
+    "cofree": Entry("bulksample.methods.cofree", "CoFree"),
+    "bns": Entry("bulksample.methods.bns", "BNS"),
+    "adaqp": Entry("bulksample.methods.adaqp.method", "AdaQP"),
+    "random-tma": Entry("bulksample.methods.averaging.tma", "RandomTMA"),
+    "super-tma": Entry("bulksample.methods.averaging.tma", "SuperTMA"),
+    "psgd-pa": Entry("bulksample.methods.averaging.psgd_pa", "PSGDPA"),
+    "llcg": Entry("bulksample.methods.averaging.llcg", "LLCG"),
+}
+
+
+def load(name: str) -> type[Method]:
+    """Import the class of a method; raises `UsageError` if there is no such method."""
+    if name not in METHODS:
+        raise UsageError(f"there is no method {name!r}; use one of {', '.join(METHODS)}")
+    module, class_name = METHODS[name]
+    method: type[Method] = getattr(import_module(module), class_name)
+    return method

@@ -1,14 +1,15 @@
 """Boundary-node sampling: full-graph training in which each halo row travels with probability q, divided by q.
 
-    h_halo[u] = h[u] / q  where u was drawn,   0 elsewhere        drawn anew in every epoch, the same in all its layers
+    h_halo[u] = h[u] / q  if u was drawn,   0 otherwise        drawn anew in every epoch, the same in all its layers
 
-so what a row aggregates is unbiased, E (1 / d_v) sum over u of h_halo[u] = mean over N(v), with degrees of the whole graph, and gradients
-travel back along the same rows. With width f_l sent in layer l, an epoch sends 4 B_q 2 sum_l f_l bytes (kind "activations"), B_q
-being the rows drawn, q B_sum of them on average. Who draws is told to nobody: a row's word names (vertex, receiver, epoch). In the
-strong form the input does not travel, and is exact; `--form naive` sends and samples it too, as published.
+The mean that a row aggregates is unbiased, E (1 / d_v) sum over u of h_halo[u] = mean over N(v), with degrees of the whole
+graph. Gradients travel back along the same rows. With width f_l sent in layer l, an epoch sends 4 B_q 2 sum_l f_l bytes
+(kind "activations"), B_q the rows drawn, q B_sum of them on average. The draw itself needs no message: the random word of
+a row names (vertex, receiver, epoch), so both ranks compute it. In the strong form the input does not travel and is
+exact; `--form naive` sends and samples it too, as published.
 
-Logits of two strong layers are unbiased, those of deeper ones are not, since activations lie between; nor is the gradient.
-With q = 1 this is `full`.
+Logits of two strong layers are unbiased. Those of deeper models are not, because activations lie between the layers; nor is
+the gradient. With q = 1 this is `full`.
 
 Wan, Li, Li, Kim, Lin, "BNS-GCN: efficient full-graph training of graph convolutional networks with partition-parallelism and random
 boundary node sampling", MLSys 2022, arXiv 2203.10983.
@@ -16,7 +17,7 @@ boundary node sampling", MLSys 2022, arXiv 2203.10983.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,17 +26,14 @@ from ..distributed.comm.base import Comm
 from ..distributed.matrix.halo import MessageFormat
 from ..errors import PeerLost, UsageError
 from ..rng import Purpose, counters, philox, tag
+from ..training.context import TrainingContext
 from ..views.own_rows import OwnRows
-from ..views.view import View
 from .full import Full
-
-if TYPE_CHECKING:
-    from ..training.loop import Trainer
 
 _BOUNDARY = 105  # a stage of Purpose.GENERATE that nothing else uses
 
 
-class Bns(Full):
+class BNS(Full):
     """Full-graph training on a sample of the halo."""
 
     name: ClassVar[str] = "bns"
@@ -43,44 +41,44 @@ class Bns(Full):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         if config.model not in ("sage", "gcn"):
-            raise UsageError(f"rows that do not travel count as zero in a sum; model {config.model} takes no sum: sage or gcn would fit")
+            raise UsageError(f"a halo row that is not drawn counts as zero in a sum; got model {config.model}: use sage or gcn")
 
     def messages(self, comm: Comm) -> MessageFormat:
         self.sample = SampledMessages(self.config.boundary_share, self.config.seed, comm)
         return self.sample
 
-    def view(self, view: View, comm: Comm) -> View:
-        self.comm, self._counted = comm, np.zeros(2, np.int64)  # halo rows of all epochs: drawn, and all
-        return super().view(view, comm)
+    def view(self, context: TrainingContext) -> None:
+        self._comm, self._counts = context.comm, np.zeros(2, np.int64)  # halo rows of all epochs: drawn, and all
+        super().view(context)
 
-    def begin_round(self, trainer: Trainer) -> None:
-        self.sample.draw(self.rows, trainer.epoch)
-        self._counted += sum(int(mask.sum()) for mask in self.sample.incoming), len(self.rows.halo.vertices)
+    def begin_round(self, context: TrainingContext) -> None:
+        self.sample.draw(self.rows, context.epoch)
+        self._counts += sum(int(mask.sum()) for mask in self.sample.incoming), len(self.rows.halo.vertices)
 
     def describe(self) -> dict[str, Any]:
-        """Collective: rows drawn are added over ranks."""
-        drawn, rows = np.sum(self.comm.gather_control(self._counted.tolist()), axis=0)
+        """Return the share of rows that were drawn on all ranks; collective."""
+        drawn, rows = np.sum(self._comm.gather_control(self._counts.tolist()), axis=0)
         return super().describe() | {"boundary_share": self.config.boundary_share, "drawn_share": float(drawn / rows) if rows else None}
 
 
 class SampledMessages:
-    """Of the rows between two ranks, those drawn for the epoch.
+    """Messages that hold the halo rows drawn for the epoch.
 
     Attributes
     ----------
     incoming, outgoing : list of bool arrays, one for each rank
-        Which of the halo rows that it owns travel, and which of the rows that it has in its halo.
+        The rows of the own halo that the rank sends, and the own rows that travel to the rank's halo.
     """
 
     def __init__(self, share: float, seed: int, comm: Comm) -> None:
         self._share, self._seed, self._comm = share, seed, comm
 
     def draw(self, rows: OwnRows, epoch: int) -> None:
-        """The rows of an epoch; local."""
+        """Draw the rows of an epoch; local."""
         halo, rank = rows.halo, self._comm.rank
-        held = np.split(halo.vertices, np.cumsum(halo.counts)[:-1])
-        self.incoming = [self._drawn(vertices, rank, epoch) for vertices in held]
-        self.outgoing = [self._drawn(rows.vertices[asked], peer, epoch) for peer, asked in enumerate(halo.requested)]
+        by_owner = np.split(halo.vertices, np.cumsum(halo.counts)[:-1])
+        self.incoming = [self._drawn(vertices, rank, epoch) for vertices in by_owner]
+        self.outgoing = [self._drawn(rows.vertices[requested], peer, epoch) for peer, requested in enumerate(halo.requested)]
 
     def _drawn(self, vertices: np.ndarray, receiver: int, epoch: int) -> np.ndarray:
         words = philox(counters(vertices, receiver, 0, tag(Purpose.GENERATE, _BOUNDARY, epoch)), self._seed)[..., 0]

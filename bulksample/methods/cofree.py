@@ -1,29 +1,30 @@
-"""CoFree-GNN: edges are dealt to ranks, a vertex is copied to every rank that has one of its edges, and only gradients travel.
+"""CoFree-GNN: edges are divided among ranks, a vertex is copied to every rank that has one of its edges, and only gradients travel.
 
     offline    every edge lies in one part E_p;   V_p = the ends of E_p, with their features
     epoch      g = sum over p, v in V_p of w_pv grad loss(f_p(v)) / training vertices,   w_pv = d_p(v) / d(v)
 
-d_p(v) counts the in-neighbours of v that part p has, so the weights of all copies of a vertex add up to one; a vertex without
-in-neighbours counts on the rank of its block row alone. Over p ranks 2 (p - 1) 4 (|theta| + 3) bytes an epoch (kind "gradients"),
-whatever was cut, and once, before the first: 4 n (p - 1) for degrees, 8 an edge that leaves its block row (16 with weights; kind
-"topology"), and the features of every copy that does (see `distributed.matrix.feature_exchange.RowExchange`).
+d_p(v) counts the in-neighbours of v that part p has, so the weights of all copies of a vertex add up to one. A vertex without
+in-neighbours counts on the rank of its block row alone. Over p ranks an epoch sends 2 (p - 1) 4 (|theta| + 3) bytes (kind
+"gradients"), whatever was cut. Once, before the first epoch, travel 4 n (p - 1) bytes of degrees, 8 bytes (16 with weights) for
+each edge that leaves its block row (kind "topology"), and the features of every copy on another rank than its block row (see
+`distributed.matrix.feature_exchange.RowExchange`).
 
-To first order this is exact: sum over p of w_pv mean over N_p(v) of x = mean over N(v) of x, so one linear layer of means has, over the
-copies of a vertex, the outputs of the whole graph on average. Deeper models see less than L hops. Means are of local
-neighbours, the norms of a GCN of degrees in the whole graph, its sums d(v) times a local mean. With one rank it is `full`.
+To first order this is exact: sum over p of w_pv mean over N_p(v) of x = mean over N(v) of x. So the copies of a vertex, on average,
+have the outputs of the whole graph in one linear layer of means. Deeper models see less than L hops. Means are over local
+neighbours, the norms of a GCN use degrees of the whole graph, and its sums are d(v) times a local mean. With one rank it is `full`.
 
 Cuts
     random    a Philox word of the two ends              degree    a word of the end with fewer neighbours: hubs are cut, leaves are not
 `--drop-edge q` leaves out each pair of ends with probability q, by one of `--edge-masks K` masks in turn, drawn once.
 
-Of the paper only the abstract was at hand, so the weights by degree and the choice of cuts are ours to that extent.
+Only the abstract of the paper was at hand, so the weights by degree and the choice of cuts are our own reading of it.
 Cao, Deng, Wu, Huang, Subbian, Leskovec, "Communication-free distributed GNN training with vertex cut", arXiv 2308.03209.
 The cut by degree: Xie, Yan, Li, Zhang, "Distributed power-law graph computing: theoretical and empirical analysis", NeurIPS 2014.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -35,16 +36,13 @@ from ..errors import UsageError
 from ..nn.model import Gnn
 from ..rng import Purpose, counters, philox, tag
 from ..sparse import CSR
-from ..training.batches import BatchSource, Step, WholeGraphSource
+from ..training.batches import Batch, BatchSource, WholeGraphSource
+from ..training.context import TrainingContext
 from ..training.method import Method
 from ..views.full_graph import FullGraph
 from ..views.local import LocalRows, LocalView, allgather_degrees
 from ..views.partitioned import BlockView
-from ..views.view import View
-from .full import in_single
-
-if TYPE_CHECKING:
-    from ..training.loop import Trainer
+from .full import require_single_precision
 
 _CUT, _DROP = 103, 104  # stages of Purpose.GENERATE that nothing else uses
 
@@ -54,47 +52,45 @@ class CoFree(Method):
 
     name: ClassVar[str] = "cofree"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
-    apart: ClassVar[bool] = True
+    equal_steps: ClassVar[bool] = True
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        in_single(config)
+        require_single_precision(config)
 
-    def view(self, view: View, comm: Comm) -> View:
-        whole, self.comm = cast(BlockView, view), comm
+    def view(self, context: TrainingContext) -> None:
+        """Replace the block row by this rank's part of the edges; collective."""
+        whole, self._comm = cast(BlockView, context.view), context.comm
         if whole.weights is not None:
-            raise UsageError("copies count by how many neighbours they have, not by edge weights; a sampler of plain means would fit")
-        self.local, self._weights = cut_view(whole, comm, self.config.vertex_cut, self.config.seed)
-        self.initial_bytes = sum(sent.bytes for sent in comm.tally.values())
-        return self.local
+            raise UsageError(
+                "copies of a vertex count by their number of neighbours; got means by edge weight: use a sampler of plain means"
+            )
+        self.local, self._weights = cut_view(whole, self._comm, self.config.vertex_cut, self.config.seed)
+        self.initial_bytes = sum(sent.bytes for sent in self._comm.tally.values())
+        context.replace_view(self.local)
 
-    def batches(self, trainer: Trainer) -> BatchSource:
-        """Besides, the passes over the part, wherever it lies."""
+    def batches(self, context: TrainingContext) -> BatchSource:
         config, local = self.config, self.local
         matrices = [local.matrix]
         if config.drop_edge:
             matrices = [thinned(matrices[0], local.vertices, config.drop_edge, config.seed, k) for k in range(config.edge_masks)]
         self._passes = [FullGraph(LocalRows(local, matrix), config.form == "strong") for matrix in matrices]
-        told = np.flatnonzero(local.classes >= 0)
-        weights, self._total = self._weights[told].astype(np.float32), float(self._weights[told].sum())
-        asked = (local.seeds[told].astype(np.int64), local.classes[told], weights)
-        self._at, self._truth, self._shares = (torch.from_numpy(numbers).to(local.where) for numbers in asked)
+        labelled = np.flatnonzero(local.classes >= 0)
+        weights, self._total = self._weights[labelled].astype(np.float32), float(self._weights[labelled].sum())
+        arrays = (local.seeds[labelled].astype(np.int64), local.classes[labelled], weights)
+        self._at, self._labels, self._shares = (torch.from_numpy(array).to(local.where) for array in arrays)
         return WholeGraphSource()
 
-    def steps(self, remaining: int, comm: Comm) -> int:
-        """Alike on every rank already."""
-        return remaining
-
-    def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, float]:
-        """The weighted sum of the losses of the copies here, and the sum of their weights."""
-        logits = self._passes[trainer.epoch % len(self._passes)](cast(Gnn, trainer.model))
-        losses = F.cross_entropy(logits[self._at], self._truth, reduction="none")
+    def loss(self, context: TrainingContext, batch: Batch) -> tuple[torch.Tensor | None, float]:
+        """Return the weighted sum of the losses of the copies on this rank, and the sum of their weights."""
+        logits = self._passes[context.epoch % len(self._passes)](cast(Gnn, context.model))
+        losses = F.cross_entropy(logits[self._at], self._labels, reduction="none")
         return torch.sum(losses * self._shares), self._total
 
     def describe(self) -> dict[str, Any]:
-        """Collective: vertices and edges of all parts are gathered."""
-        told = self.comm.gather_control((len(self.local.vertices), self.local.matrix.nnz, self.initial_bytes))
-        vertices, edges, initial = (list(column) for column in zip(*told, strict=True))
+        """Return the balance of the parts; collective: vertices and edges of all parts are gathered."""
+        sizes = self._comm.gather_control((len(self.local.vertices), self.local.matrix.nnz, self.initial_bytes))
+        vertices, edges, initial = (list(column) for column in zip(*sizes, strict=True))
         return {
             "vertex_cut": self.config.vertex_cut,
             "replication_factor": sum(vertices) / self.local.whole.layout.n,
@@ -122,12 +118,12 @@ def part_of_edges(how: str, seed: int, rows: np.ndarray, columns: np.ndarray, de
 
 
 def pair_words(seed: int, stage: int, low: np.ndarray, high: np.ndarray, turn: int) -> np.ndarray:
-    """A random word for each pair of vertices: uint32."""
+    """Return a random word for each pair of vertices: uint32."""
     return philox(counters(low, high, turn, tag(Purpose.GENERATE, stage, 0)), seed)[..., 0]
 
 
 def thinned(matrix: CSR, vertices: np.ndarray, rate: float, seed: int, mask: int) -> CSR:
-    """The matrix without the entries that a mask drops; v <- u and u <- v stay or go together."""
+    """Return the matrix without the entries that a mask drops; it drops v <- u and u <- v together."""
     rows, columns = vertices[matrix.row_of_entry()], vertices[matrix.indices]
     words = pair_words(seed, _DROP, np.minimum(rows, columns), np.maximum(rows, columns), mask)
     keep = words >= rate * 2**32
@@ -136,15 +132,15 @@ def thinned(matrix: CSR, vertices: np.ndarray, rate: float, seed: int, mask: int
 
 
 def cut_view(whole: BlockView, comm: Comm, how: str, seed: int) -> tuple[LocalView, np.ndarray]:
-    """This rank's part of the edges with their ends, and the weight of each of its seeds: float64. Collective; see above.
+    """Return this rank's part of the edges with their ends, and the weight of each of its seeds (float64); collective.
 
     Raises
     ------
     UsageError
-        If the graph is replicated c > 1 times.
+        If the graph is in c > 1 copies on the grid.
     """
     if whole.grid.replication != 1:
-        raise UsageError(f"training on parts keeps one block row on each rank; got replication {whole.grid.replication}: 1 would fit")
+        raise UsageError(f"training on parts keeps one block row on each rank; got replication {whole.grid.replication}: use 1")
     degrees, block = allgather_degrees(whole), whole.block
     rows, columns = block.vertices[block.adjacency.row_of_entry()], block.adjacency.indices
     part = part_of_edges(how, seed, rows, columns, degrees, comm.size)

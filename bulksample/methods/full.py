@@ -1,16 +1,16 @@
-"""Full-graph training: every step is one pass of the whole graph, its rows in blocks over the ranks.
+"""Full-graph training: every step is one pass over the whole graph, with its rows in blocks over the ranks.
 
     g = sum over ranks of d/dtheta sum over own training rows of the loss, over the training rows of all ranks
 
-Hidden rows that other ranks aggregate travel forward, and the gradients of them travel back, in every layer: the exact
-baseline of AdaQP, RETEXO and Grappa. With width f_l sent in layer l (kind "activations"), 4 B_sum (f_l forward + f_l backward)
-bytes an epoch, B_sum the halo rows of all ranks; nothing for the first layer, whose input never changes (`--form naive`
-sends it in every epoch, as published systems do).
+In every layer, hidden rows that other ranks aggregate travel forward, and their gradients travel back. This is the exact
+baseline of AdaQP, RETEXO and Grappa. With width f_l sent in layer l (kind "activations"), an epoch sends
+4 B_sum (f_l forward + f_l backward) bytes, B_sum the halo rows of all ranks. The first layer sends nothing, because its
+input never changes; `--form naive` sends it in every epoch, as published systems do.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -21,21 +21,18 @@ from ..distributed.comm.base import Comm
 from ..distributed.matrix.halo import MessageFormat, PlainFormat
 from ..errors import UsageError
 from ..nn.model import Gnn
-from ..training.batches import BatchSource, Step, WholeGraphSource
+from ..training.batches import Batch, BatchSource, WholeGraphSource
+from ..training.context import TrainingContext
 from ..training.method import Method
 from ..views.full_graph import FullGraph
 from ..views.own_rows import OwnRows
 from ..views.partitioned import BlockView
-from ..views.view import View
-
-if TYPE_CHECKING:
-    from ..training.loop import Trainer
 
 
-def in_single(config: TrainConfig) -> None:
-    """Raise `UsageError` where a pass over all rows at once was asked for in half precision."""
+def require_single_precision(config: TrainConfig) -> None:
+    """Raise `UsageError` if half precision was requested for passes over a whole graph."""
     if config.precision == "bf16":
-        raise UsageError("a pass over the whole graph, with what travels, is float32; precision fp32, or tf32 on a device, would fit")
+        raise UsageError("a pass over the whole graph computes and sends float32; got precision bf16: use fp32, or tf32 on a device")
 
 
 class Full(Method):
@@ -44,7 +41,7 @@ class Full(Method):
     Attributes
     ----------
     shares_features : bool
-        Whether the features of halo rows are fetched.
+        True if ranks fetch the features of their halo rows.
     """
 
     name: ClassVar[str] = "full"
@@ -53,30 +50,31 @@ class Full(Method):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        in_single(config)
+        require_single_precision(config)
 
-    def view(self, view: View, comm: Comm) -> View:
-        self.rows = OwnRows(cast(BlockView, view), self.messages(comm), self.config.overlap, self.shares_features)
+    def view(self, context: TrainingContext) -> None:
+        super().view(context)
+        view = cast(BlockView, context.view)
+        self.rows = OwnRows(view, self.messages(context.comm), self.config.overlap, self.shares_features)
         self.graph = FullGraph(self.rows, self.config.form == "strong")
-        mine = np.isin(self.rows.vertices, view.seeds)
-        self.truth = torch.from_numpy(np.where(mine, self.rows.labels, -1)).to(view.where)
-        return view
+        is_seed = np.isin(self.rows.vertices, view.seeds)
+        self.labels = torch.from_numpy(np.where(is_seed, self.rows.labels, -1)).to(view.where)
 
     def messages(self, comm: Comm) -> MessageFormat:
-        """How rows of hidden layers travel."""
+        """Return the form in which rows of hidden layers travel."""
         return PlainFormat()
 
-    def batches(self, trainer: Trainer) -> BatchSource:
+    def batches(self, context: TrainingContext) -> BatchSource:
         return WholeGraphSource()
 
-    def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, int]:
-        """Every rank takes part in the passes of all, also one without training rows."""
-        logits, counted = self.logits(trainer), self.truth >= 0
-        return F.cross_entropy(logits[counted], self.truth[counted], reduction="sum"), int(counted.sum())
+    def loss(self, context: TrainingContext, batch: Batch) -> tuple[torch.Tensor | None, float]:
+        """Return the loss of the own training rows; a rank without any still takes part in the pass of all ranks."""
+        logits, labelled = self.logits(context), self.labels >= 0
+        return F.cross_entropy(logits[labelled], self.labels[labelled], reduction="sum"), int(labelled.sum())
 
-    def logits(self, trainer: Trainer) -> torch.Tensor:
-        """Of the own rows: shape (m, classes); collective."""
-        return self.graph(cast(Gnn, trainer.model))
+    def logits(self, context: TrainingContext) -> torch.Tensor:
+        """Return the logits of the own rows: shape (m, classes); collective."""
+        return self.graph(cast(Gnn, context.model))
 
     def describe(self) -> dict[str, Any]:
         own = self.rows

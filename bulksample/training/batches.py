@@ -1,6 +1,6 @@
-"""The steps of a round: what a rank trains on in each, and where a run stands in them.
+"""The steps of a round: the batch that a rank trains on in each step, and the position of a run among them.
 
-`Minibatches` come with their inputs: the rows of the next ones travel while the present ones are computed with.
+`MiniBatchSource` fetches inputs ahead: the rows of the next mini-batches travel while the model computes with the present ones.
 """
 
 from __future__ import annotations
@@ -13,104 +13,100 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..config.train import TrainConfig
-from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger
 from ..errors import UsageError
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
 from ..nn.layers import Input
-from ..samplers import Sampler
 from ..views.features import Fetching
 from ..views.view import View
-from .link_batches import loader_of
 
 
-class Step(NamedTuple):
-    """What a rank trains on in one step."""
+class Batch(NamedTuple):
+    """The mini-batch and the input rows that a rank trains on in one step."""
 
-    minibatch: MiniBatch | None  # None where the epoch has none for this rank; it takes part in the collectives all the same
+    minibatch: MiniBatch | None  # None if the rank has no mini-batch left; it still takes part in the collectives
     x: Input | None
 
 
-NOTHING = Step(None, None)
+EMPTY_BATCH = Batch(None, None)
 
 
 class BatchSource(ABC):
-    """The steps of one epoch after another; alike in number on every rank.
+    """The steps of one epoch after another.
 
     Attributes
     ----------
     epoch : int
-        The one under way.
+        The current epoch.
     step : int
-        Steps of it that were consumed: yielded, and asked for the next.
+        Steps of this epoch that are complete: yielded, and followed by the request for the next.
     steps : int
-        Of an epoch.
+        Steps of an epoch.
     together : int
-        Minibatches whose features are fetched at once.
+        Mini-batches whose features are fetched at once.
     """
 
     epoch = step = 0
     steps = together = 1
 
     @abstractmethod
-    def __iter__(self) -> Iterator[Step]:
-        """The remaining steps of the epoch. The one that was yielded last counts as consumed."""
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the remaining steps of the epoch. A step is complete when the next one is requested."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Give up what is under way, before its time; all ranks do so after the same step."""
+        """Give up the steps that were prepared ahead; all ranks do so after the same step."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands: what JSON can say, with ``epoch`` and ``step``."""
+        """Return the position of the run as a JSON object, with ``epoch`` and ``step``."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state; raises `UsageError` where it does not fit."""
+        """Continue from a position; raises `UsageError` if it does not fit."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the lines of the report."""
 
 
 class Window(NamedTuple):
-    """Minibatches whose rows are fetched at once, and where the loader stands after each of them."""
+    """Mini-batches whose rows are fetched at once, and the position of the loader after each of them."""
 
     minibatches: list[MiniBatch | None]
-    places: list[dict[str, Any]]
+    positions: list[dict[str, Any]]
     fetching: Fetching
 
 
 class MiniBatchSource(BatchSource):
-    """The minibatches of a loader, their features fetched.
+    """The mini-batches of a loader, with their features.
 
     Parameters
     ----------
     loader : BulkLoader
     view : View
     ledger : Ledger
-        Time goes to "sample" and "fetch".
+        Seconds count as "sample" and "fetch".
     together : int
-        Minibatches in a window. A row that several of them hold is fetched once; the rows of up to two windows are held.
+        Mini-batches in a window. A row that several of them need is fetched once. The rows of at most two windows are in memory.
 
     Notes
     -----
-    The next window is sent for in the middle of the present one, before its only minibatch where it has one: so there is time
-    to sample as well as to fetch. The loader is ahead of what was consumed, and the place of a run is told here. Features are
-    fetched in the same order on every rank, by all of them.
+    Fetching of the next window starts in the middle of the present one (before its only mini-batch, if it has one), so sampling
+    and fetching both overlap with training. The loader is ahead of training; this class keeps the position of the run.
+    All ranks fetch in the same order, because fetching is collective.
     """
 
     def __init__(self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1) -> None:
         self.loader, self._view, self._ledger, self.together, self.steps = loader, view, ledger, together, loader.steps
-        self._stand(loader.state_dict())
+        self._move_to(loader.state_dict())
         self._upcoming: Window | None = None
 
-    def _stand(self, place: dict[str, Any]) -> None:
-        self._place, self.epoch, self.step = place, int(place["epoch"]), int(place["step"])
+    def _move_to(self, position: dict[str, Any]) -> None:
+        self._position, self.epoch, self.step = position, int(position["epoch"]), int(position["step"])
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[Batch]:
         remaining = iter(self.loader)
         self._start(remaining)
         while self._upcoming is not None:
@@ -118,15 +114,15 @@ class MiniBatchSource(BatchSource):
             with self._ledger.phase("fetch"):
                 rows = window.fetching.wait()
             first = 0
-            for i, (minibatch, place) in enumerate(zip(window.minibatches, window.places, strict=True)):
-                if i == len(window.places) // 2:
+            for i, (minibatch, position) in enumerate(zip(window.minibatches, window.positions, strict=True)):
+                if i == len(window.positions) // 2:
                     self._start(remaining)
                 last = first + (0 if minibatch is None else len(minibatch.vertices))
-                self._stand(place)
-                yield Step(minibatch, rows if len(window.minibatches) == 1 else rows[first:last])
+                self._move_to(position)
+                yield Batch(minibatch, rows if len(window.minibatches) == 1 else rows[first:last])
                 self._view.stream_sync.after_use(minibatch)
                 first = last
-        self._stand(self.loader.state_dict())
+        self._move_to(self.loader.state_dict())
 
     def drop(self) -> None:
         if self._upcoming is not None:
@@ -134,31 +130,31 @@ class MiniBatchSource(BatchSource):
             self._upcoming = None
 
     def _start(self, remaining: Iterator[MiniBatch | None]) -> None:
-        """Take the next window, if there is one, and send for its rows."""
-        taken, places = [], []
+        """Take the next window, if there is one, and start to fetch its rows."""
+        taken, positions = [], []
         with self._ledger.phase("sample"):
             for minibatch in islice(remaining, self.together):
                 taken.append(minibatch)
-                places.append(self.loader.state_dict())
+                positions.append(self.loader.state_dict())
         if taken:
             with self._ledger.phase("fetch"):
                 self._view.stream_sync.before_use(taken)
                 fetching = self._view.features.start(_vertices(taken))
-            self._upcoming = Window(taken, places, fetching)
+            self._upcoming = Window(taken, positions, fetching)
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(self._place)
+        return dict(self._position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.loader.load_state_dict(state)
-        self._stand(self.loader.state_dict())
+        self._move_to(self.loader.state_dict())
 
     def describe(self) -> dict[str, Any]:
         return {"bulk_size": self.loader.bulk_size, "predicted_bytes": self.loader.predicted_bytes}
 
 
 def _vertices(minibatches: list[MiniBatch | None]) -> Any:
-    """Of all of them, where they lie."""
+    """Return the vertices of all mini-batches one after another: an array, or a tensor on the device of the mini-batches."""
     lists: list[Any] = [minibatch.vertices for minibatch in minibatches if minibatch is not None]
     if len(lists) < 2:
         return lists[0] if lists else np.empty(0, np.int32)
@@ -166,12 +162,12 @@ def _vertices(minibatches: list[MiniBatch | None]) -> Any:
 
 
 class WholeGraphSource(BatchSource):
-    """One step an epoch, on everything."""
+    """One step an epoch, on the whole graph."""
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[Batch]:
         if not self.step:
             self.step = 1
-            yield NOTHING
+            yield EMPTY_BATCH
         self.epoch, self.step = self.epoch + 1, 0
 
     def drop(self) -> None:
@@ -182,23 +178,8 @@ class WholeGraphSource(BatchSource):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state.keys() != {"epoch", "step"}:
-            raise UsageError("the state is one of minibatches, not of training on the whole graph")
+            raise UsageError("the state belongs to training on mini-batches; this run trains on the whole graph")
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
 
     def describe(self) -> dict[str, Any]:
         return {}
-
-
-def make_loader(config: TrainConfig, view: View, sampler: Sampler, comm: Comm, ahead: bool = True, budget: int | None = None) -> BulkLoader:
-    """This rank's loader: of the minibatches of an epoch it gets those whose number is its rank modulo the ranks.
-
-    `ahead`: sample the next bulk while the present one is used. `budget`: of bytes, where the configuration has none.
-    """
-    loader = loader_of(
-        config, view, sampler,
-        batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed,
-        rank=comm.rank, ranks=comm.size, memory_budget=config.memory_budget or budget, prefetch=ahead, handed=view.stream_sync.bulk_sampled,
-    )  # fmt: skip
-    if view.sampling is not None:  # every call is collective then
-        loader.bulk_size = min(comm.gather_control(loader.bulk_size))
-    return loader

@@ -1,4 +1,4 @@
-"""Link prediction as the task of a method: its loss, and the held-out edges that a store brings.
+"""Link prediction: its loss, and the held-out edges of a store.
 
 loss = sum over edges (u, v) of a step of  -log s(score(u, v)) - log s(-score(u, w)),   s the logistic function, over 2 b examples
 """
@@ -6,7 +6,7 @@ loss = sum over edges (u, v) of a step of  -log s(score(u, v)) - log s(-score(u,
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,33 +17,34 @@ from ..errors import UsageError
 from ..graph import Graph
 from ..nn.decoders import LinkModel
 from ..views.view import as_index
-
-if TYPE_CHECKING:
-    from .batches import Step
-    from .loop import Trainer
-    from .setup import Source
+from .batches import Batch
+from .context import TrainingContext
+from .source import Source
 
 
 def held_out(source: Source) -> Links:
-    """The held-out edges of a store; raises `UsageError` where there are none."""
+    """Return the held-out edges of a store; raises `UsageError` if there are none."""
     if isinstance(source, Graph):
-        raise UsageError("held-out edges lie beside a store; a directory that `bulksample data split-edges` wrote would fit")
+        raise UsageError(
+            f"held-out edges are files of a store; got graph {source.name!r} in memory: "
+            "use a directory that `bulksample data split-edges` wrote"
+        )
     return Links.load(source)
 
 
 def without_labels(graph: Graph) -> Graph:
-    """The graph as link prediction sees it: vertices have no class and are in no split."""
+    """Return the graph for link prediction: no vertex has a class or belongs to a split."""
     return replace(graph, labels=np.full(graph.n, -1, np.int64), num_classes=0, masks={})
 
 
-def link_loss(trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, float]:
-    """The summed loss of a step whose seeds are sources, destinations and other destinations; and of how many examples."""
-    minibatch = step.minibatch
+def link_loss(context: TrainingContext, batch: Batch) -> tuple[torch.Tensor | None, float]:
+    """Return the summed loss of a batch whose seeds are sources, destinations and negatives, and the number of its examples."""
+    minibatch = batch.minibatch
     if minibatch is None or not len(minibatch.seed_rows):
         return None, 0
-    assert step.x is not None
-    model = cast(LinkModel, trainer.model)
-    with trainer.place.arithmetic():
-        z = model(minibatch.blocks, step.x, trainer.view.degrees(minibatch.vertices)).float()
+    assert batch.x is not None
+    model = cast(LinkModel, context.model)
+    with context.compute.arithmetic():
+        z = model(minibatch.blocks, batch.x, context.view.degrees(minibatch.vertices)).float()
     true, false = model.scores(z, as_index(minibatch.seed_rows))
     return F.softplus(-true).sum() + F.softplus(false).sum(), 2 * len(true)

@@ -1,21 +1,28 @@
-"""The hooks of the one training loop. Their defaults are the exact baseline, `sync`: synchronous data parallelism.
+"""The hooks of the training loop. Their defaults are the exact baseline, `sync`: synchronous data parallelism.
 
     g = (sum over ranks of the gradients of the summed losses) / (seeds of this step on all ranks)
 
-so P ranks with a minibatch each make the step that one rank makes with their union. A method overrides what its
-paper changes and leaves the rest. A round is an epoch unless a method says otherwise; a run is one stage of rounds
-unless a method trains a sequence of models.
+so p ranks with a mini-batch each make the step that one rank makes with the union of these mini-batches. A method
+overrides what its paper changes and leaves the rest. The loop calls the hooks in this order:
+
+    open, tensor_comm, view, batches                 once
+    for each stage:    model, begin_stage            a network that is trained; most methods have one stage
+        for each round:    begin_round               an epoch
+            for each step:    loss, combine_gradients, (the optimizer's step), end_step
+            evaluate
+        end_stage
+    before_save, state_dict                          for each checkpoint; load_state_dict when a run is resumed
+    describe                                         for the report
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..backends.base import Backend
 from ..config.train import TrainConfig
 from ..distributed.comm.base import Comm
 from ..evaluation.evaluate import evaluate
@@ -23,117 +30,97 @@ from ..evaluation.links import evaluate_links
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, Model, build
 from ..views.view import View, as_index
-from .batches import BatchSource, MiniBatchSource, Step, make_loader
+from .batches import Batch, BatchSource, MiniBatchSource
 from .buckets import add_over_ranks
+from .compute import ComputeContext
+from .context import TrainingContext
 from .link_loss import held_out, link_loss
+from .loaders import shared_loader
+from .setup import ViewRequest, open_view
 from .tensor_comm import TensorComm
-
-if TYPE_CHECKING:
-    from .compute import ComputeContext
-    from .loop import Trainer
-    from .setup import Source
 
 
 class Method:
-    """Synchronous data parallelism: every rank sees the whole graph, and gradients are averaged at every step.
+    """Synchronous data parallelism: every rank sees the whole graph, and all ranks average their gradients at every step.
 
     Attributes
     ----------
     name : str
     graphs : tuple of {"replicated", "partitioned"}
-        How the graph may lie for this method; the first unless the user says otherwise.
-    apart : bool
-        Whether `view` makes a part that is this rank's alone. It is brought to where the rank computes then, and else what it is made of.
+        The placements of the graph that the method can train on; the first is the default.
+    equal_steps : bool
+        True if every rank has the same number of steps in a round. Otherwise the ranks agree on the largest number.
     """
 
     name: ClassVar[str] = "sync"
     graphs: ClassVar[tuple[str, ...]] = ("replicated", "partitioned")
-    apart: ClassVar[bool] = False
+    equal_steps: ClassVar[bool] = False
 
     def __init__(self, config: TrainConfig) -> None:
-        """Raises `UsageError` where the options have no meaning for this method."""
+        """Check the options; raises `UsageError` if they have no meaning for this method."""
         self.config = config
 
-    def open(self, source: Source, backend: Backend, fingerprint: str, weighted: bool, comm: Comm) -> View | None:
-        """The graph as this rank sees it, where a method opens it in a way of its own; None leaves that to the loop."""
+    # ---- once, before the first stage
+
+    def open(self, request: ViewRequest) -> View:
+        """Open the graph as this rank sees it; collective."""
         if self.config.task == "links":
-            self.links = held_out(source)
-        return None
+            self.links = held_out(request.source)
+        return open_view(self.config, request)
 
-    def tensors(self, place: ComputeContext, comm: Comm) -> TensorComm:
-        """How what a step makes travels between ranks; collective."""
-        return place.tensors(comm)
+    def tensor_comm(self, compute: ComputeContext, comm: Comm) -> TensorComm:
+        """Return the communicator for tensors of a step; collective."""
+        return compute.tensors(comm)
 
-    def view(self, view: View, comm: Comm) -> View:
-        """The graph that this rank samples from and trains on."""
-        return view
+    def view(self, context: TrainingContext) -> None:
+        """Move the opened view to the compute device, or replace it by the part that this rank trains on."""
+        context.replace_view(context.view)
 
-    def batches(self, trainer: Trainer) -> BatchSource:
-        """The steps of a round; called once, before the model is made."""
-        loader = make_loader(self.config, trainer.view, trainer.sampler, trainer.comm, trainer.division.sample > 0, trainer.place.budget())
-        return MiniBatchSource(loader, trainer.view, trainer.ledger, self.config.fetch_together)
+    def batches(self, context: TrainingContext) -> BatchSource:
+        """Return the steps of a round."""
+        return MiniBatchSource(shared_loader(context), context.view, context.ledger, self.config.fetch_together)
 
-    def stages(self) -> int:
-        """How many stages a run has."""
-        return 1
+    # ---- a stage
 
-    def rounds(self, stage: int) -> int:
-        """How many rounds a stage has at most."""
-        return self.config.epochs
+    def stages(self) -> list[int]:
+        """Return the largest number of rounds of each stage."""
+        return [self.config.epochs]
 
-    def model(self, trainer: Trainer, stage: int) -> Model:
-        """What a stage trains; rank 0's weights become those of all ranks. Called once for each stage that a run enters."""
-        config, seed = self.config, trainer.word(0, 0, initial=True)
+    def model(self, context: TrainingContext, stage: int) -> Model:
+        """Return the model that a stage trains; every rank then takes rank 0's weights. Called when a run enters the stage."""
+        config, view, seed = self.config, context.view, context.initial_seed()
         if config.task == "links":
-            encoder = build(config, trainer.view.num_features, config.hidden, seed)
-            return LinkModel(encoder, config.decoder, config.hidden)
-        return build(config, trainer.view.num_features, trainer.view.num_classes, seed)
+            return LinkModel(build(config, view.num_features, config.hidden, seed), config.decoder, config.hidden)
+        return build(config, view.num_features, view.num_classes, seed)
 
-    def begin_stage(self, trainer: Trainer, stage: int) -> None:
-        """Called before the first round of a stage, also where a resumed run enters in its middle."""
+    def begin_stage(self, context: TrainingContext, stage: int) -> None:
+        """Prepare a stage. A run that is resumed within the stage calls this again."""
 
-    def begin_round(self, trainer: Trainer) -> None:
-        """Called before the first step of a round, also where a resumed run enters in its middle."""
+    def begin_round(self, context: TrainingContext) -> None:
+        """Prepare a round. A run that is resumed within the round calls this again."""
 
-    def steps(self, remaining: int, comm: Comm) -> int:
-        """How many steps this round makes, agreed by all ranks before the first collective of the round.
+    def end_stage(self, context: TrainingContext, stage: int) -> None:
+        """Finish a stage; the model has its best weights by validation score again."""
 
-        `remaining` is what this rank has left; a rank that runs out goes on with empty minibatches.
-        """
-        return max(comm.gather_control(remaining))
+    # ---- a step
 
-    def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, float]:
-        """The summed loss of this rank in a step, and over how many vertices; None where there is nothing to differentiate."""
+    def loss(self, context: TrainingContext, batch: Batch) -> tuple[torch.Tensor | None, float]:
+        """Return the summed loss of this rank and the number of vertices in it; None if there is nothing to differentiate."""
         if self.config.task == "links":
-            return link_loss(trainer, step)
-        asked = self.asked(trainer, step)
-        if asked is None:
+            return link_loss(context, batch)
+        labelled = labelled_logits(context, batch)
+        if labelled is None:
             return None, 0
-        logits, truth, _ = asked
-        return F.cross_entropy(logits, truth, reduction="sum"), len(truth)
+        logits, labels, _ = labelled
+        return F.cross_entropy(logits, labels, reduction="sum"), len(labels)
 
-    def asked(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor, torch.Tensor, np.ndarray] | None:
-        """Of the seeds of a step that have a class: logits, classes, and which of the minibatch's seeds they are; None if none has."""
-        minibatch = step.minibatch
-        if minibatch is None:
-            return None
-        truth = trainer.view.truth(minibatch.seeds)
-        rows = np.flatnonzero(truth >= 0)
-        if not len(rows):
-            return None
-        assert step.x is not None
-        with trainer.place.arithmetic():
-            logits = trainer.model(minibatch.blocks, step.x, trainer.view.degrees(minibatch.vertices)).float()
-        asked = as_index(minibatch.seed_rows)[torch.from_numpy(rows)]
-        return logits[asked], torch.from_numpy(truth[rows]).to(logits.device), rows
-
-    def combine_gradients(self, trainer: Trainer, sums: torch.Tensor) -> torch.Tensor:
-        """Turn this rank's gradients into those of the step.
+    def combine_gradients(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
+        """Replace this rank's gradients by those of the step.
 
         Parameters
         ----------
         sums : float32, shape (3,)
-            Of this rank: seeds in the loss, summed loss, and 1 if it was asked to stop.
+            Of this rank: seeds in the loss, summed loss, and 1 if a signal asked the rank to stop.
 
         Returns
         -------
@@ -142,60 +129,75 @@ class Method:
 
         Notes
         -----
-        ``2 (p - 1) (|theta| + 3)`` words over all ranks (kind "gradients"), those of theta as the gradient codec holds them.
-        Running statistics of a batch norm are averaged besides (kind "model").
+        Sends ``2 (p - 1) (|theta| + 3)`` words over all ranks (kind "gradients"); gradients take the bytes of the gradient codec.
+        Running statistics of a batch norm are averaged too (kind "model").
         """
-        parameters = list(trainer.model.parameters())
+        comm, over = context.comm, context.tensor_comm
+        parameters = list(context.model.parameters())
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if self.config.gradient_codec == "fp32":
-            add_over_ranks([*gradients, sums], trainer.comm, "gradients", over=trainer.tensors)
+            add_over_ranks([*gradients, sums], comm, "gradients", over=over)
         else:
-            add_over_ranks(gradients, trainer.comm, "gradients", self.config.gradient_codec)
-            add_over_ranks([sums], trainer.comm, "gradients")
-        statistics = [buffer for buffer in trainer.model.buffers() if buffer.is_floating_point()]
-        if statistics and trainer.comm.size > 1:
-            add_over_ranks(statistics, trainer.comm, "model", over=trainer.tensors)
+            add_over_ranks(gradients, comm, "gradients", self.config.gradient_codec)
+            add_over_ranks([sums], comm, "gradients")
+        statistics = [buffer for buffer in context.model.buffers() if buffer.is_floating_point()]
+        if statistics and comm.size > 1:
+            add_over_ranks(statistics, comm, "model", over=over)
             for buffer in statistics:
-                buffer.div_(trainer.comm.size)
+                buffer.div_(comm.size)
         if sums[0] > 0:
             for gradient in gradients:
                 gradient.div_(sums[0])
         return sums
 
-    def end_step(self, trainer: Trainer, sums: torch.Tensor) -> torch.Tensor:
-        """Called after the optimiser's step; what the loop is told of `combine_gradients`."""
+    def end_step(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
+        """Return the sums of `combine_gradients` for the loop, after the optimizer's step."""
         return sums
 
-    def end_round(self, trainer: Trainer) -> None:
-        """Called after the last step of a round, before it is evaluated."""
+    # ---- after a round
 
-    def evaluate(self, trainer: Trainer) -> dict[str, float]:
-        """Scores of every split, on every rank; see `evaluation.evaluate` and `nn.decoders`."""
-        return self.scores(trainer.model, trainer.view, trainer.comm)
+    def evaluate(self, context: TrainingContext) -> dict[str, float]:
+        """Return the scores of every split, on every rank."""
+        return self.scores(context.model, context.view, context.comm)
 
     def scores(self, model: Model, view: View, comm: Comm) -> dict[str, float]:
-        """Scores of a model on a view that the ranks of a communicator share; collective among them."""
+        """Return the exact scores of a model on a view that the ranks of a communicator share; collective among them."""
         if self.config.task == "links":
             _, _, k = self.config.metric.partition("@")
             return evaluate_links(cast(LinkModel, model), view.share, self.links, comm, sorted({10, int(k or 10)}))
         return evaluate(cast(Gnn, model), view.name, view.share, comm, self.config.metric)
 
-    def end_stage(self, trainer: Trainer, stage: int) -> None:
-        """Called after the last round of a stage, the best weights by validation being those of the model again."""
+    # ---- checkpoints and the report
 
-    def before_save(self, trainer: Trainer) -> None:
-        """Called on every rank before rank 0 writes a checkpoint."""
+    def before_save(self, context: TrainingContext) -> None:
+        """Bring to rank 0 what a checkpoint needs from other ranks; called on every rank."""
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """What a resumed run needs beyond the model, the optimiser and the place; alike on every rank."""
+        """Return the tensors of the method that a resumed run needs beside the model and the optimizer."""
         return {}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Put that back, before `model` and `begin_stage` are called for the stage under way."""
+        """Take these tensors back; called before `model` and `begin_stage` of the stage in which the run resumes."""
 
     def describe(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the method's lines of the report."""
         return {}
+
+
+def labelled_logits(context: TrainingContext, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, np.ndarray] | None:
+    """Return logits, labels and rows (among the mini-batch's seeds) of the labelled seeds of a batch; None if there are none."""
+    minibatch = batch.minibatch
+    if minibatch is None:
+        return None
+    labels = context.view.truth(minibatch.seeds)
+    rows = np.flatnonzero(labels >= 0)
+    if not len(rows):
+        return None
+    assert batch.x is not None
+    with context.compute.arithmetic():
+        logits = context.model(minibatch.blocks, batch.x, context.view.degrees(minibatch.vertices)).float()
+    at = as_index(minibatch.seed_rows)[torch.from_numpy(rows)]
+    return logits[at], torch.from_numpy(labels[rows]).to(logits.device), rows

@@ -1,4 +1,4 @@
-"""Weights of a model, and their moments, wherever it lies: from rank 0, and from a checkpoint."""
+"""Copies of weights and of Adam's moments: from rank 0 to all ranks, and from a checkpoint to the device of the model."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ..nn.model import Model
 
 
 def weights_of_rank_0(model: Model, comm: Comm) -> None:
-    """Give the model of every rank the weights of rank 0's: ``(p - 1) |theta|`` words (kind "model"), over the host."""
+    """Copy rank 0's weights to the model of every rank, through host memory: ``(p - 1) |theta|`` words (kind "model")."""
     for parameter in model.parameters():
-        there = parameter.detach().cpu()
-        comm.broadcast(there.numpy(), "model")
-        parameter.detach().copy_(there)
+        on_host = parameter.detach().cpu()
+        comm.broadcast(on_host.numpy(), "model")
+        parameter.detach().copy_(on_host)
 
 
 def moments_at(parameter: torch.Tensor, moments: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What Adam keeps of a parameter, where the parameter lies; but for its steps, which it counts on the host."""
+    """Return Adam's state of a parameter on the parameter's device; the step count stays on the host, as Adam expects."""
     return {key: value if key == "step" else value.to(parameter.device) for key, value in moments.items()}

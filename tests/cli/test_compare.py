@@ -21,7 +21,7 @@ from bulksample.report.launch import Ended
 
 SMALL = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "3", "--threads", "1", "--eval-every", "2"]
 FAILING = "full:graph=replicated"
-REFUSAL = "UsageError: the method 'full' needs a graph that is partitioned; got replicated"
+REFUSAL = "UsageError: the method 'full' needs a partitioned graph; got graph replicated"
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from communities import community_graph
 
 from bulksample.data import store
 from bulksample.data.edge_split import split_edges
+from bulksample.methods.predict import predict
 from bulksample.training.checkpoint import load
-from bulksample.training.predict import predict
 
 FLAGS = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "2", "--threads", "1", "--seed", "1"]
 

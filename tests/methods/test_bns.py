@@ -13,13 +13,13 @@ from bulksample import UsageError
 from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.training.loop import Trainer
+from bulksample.methods.run import make_trainer
 
 BNS = {"method": "bns", "layers": 3, "hidden": 12, "epochs": 5, "lr": 0.01, "threads": 1, "partition": "random", "eval_every": 5}
 
 
 def made(directory, comm, **options):
-    return Trainer(TrainConfig.of(**{**BNS, **options}), directory, comm)
+    return make_trainer(TrainConfig.of(**{**BNS, **options}), directory, comm)
 
 
 def trained(directory, comm, **options):
@@ -116,8 +116,8 @@ def test_bytes_are_those_of_the_rows_drawn(stored, form, widths):
         trainer.method.evaluate = lambda trainer: {"val_accuracy": 0.0}
         before, drawn, begin = comm.tally["activations"].bytes, [], trainer.method.begin_round
 
-        def counted(trainer):
-            begin(trainer)
+        def counted(context):
+            begin(context)
             drawn.append(sum(mask.sum() for mask in trainer.method.sample.incoming))
 
         trainer.method.begin_round = counted
@@ -161,7 +161,7 @@ def test_a_resumed_run_goes_on_to_the_bit(stored, tmp_path):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"model": "gat"}, "sage or gcn would fit"), ({"boundary_share": 0.0}, "boundary_share"),
+    ({"model": "gat"}, "use sage or gcn"), ({"boundary_share": 0.0}, "boundary_share"),
     ({"method": "full", "boundary_share": 0.5}, "boundary_share is of the method 'bns'"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):

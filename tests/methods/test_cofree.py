@@ -9,12 +9,12 @@ from communities import community_graph, dense_adjacency
 from launch import run_ranks
 from watched import weights_of
 
-from bulksample import UsageError, methods
+from bulksample import UsageError
 from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.cofree import CoFree, part_of_edges, thinned
-from bulksample.training.loop import Trainer
+from bulksample.methods.run import make_trainer
 
 SMALL = {"layers": 2, "hidden": 6, "epochs": 5, "lr": 0.01, "threads": 1, "eval_every": 5, "partition": "random"}
 COFREE = {**SMALL, "method": "cofree"}
@@ -22,7 +22,7 @@ CUTS = ("random", "degree")
 
 
 def made(directory, comm, **options):
-    return Trainer(TrainConfig.of(**{**COFREE, **options}), directory, comm)
+    return make_trainer(TrainConfig.of(**{**COFREE, **options}), directory, comm)
 
 
 def trained(directory, comm, **options):
@@ -90,21 +90,22 @@ def test_one_linear_layer_has_the_outputs_of_the_whole_graph_on_average_over_cop
 class Watched(CoFree):
     """Writes down which collectives are called between the beginning and the end of an epoch's steps."""
 
-    def begin_round(self, trainer):
+    def begin_round(self, context):
         self.inside = []
-        self.before = {kind: sent.bytes for kind, sent in trainer.comm.tally.items()}
-        trainer.comm._note = self.inside.append
+        self.before = {kind: sent.bytes for kind, sent in context.comm.tally.items()}
+        context.comm._note = self.inside.append
 
-    def end_round(self, trainer):
-        del trainer.comm._note
-        now = {kind: sent.bytes for kind, sent in trainer.comm.tally.items()}
+    def end_step(self, context, sums):
+        del context.comm._note  # a round is one step
+        now = {kind: sent.bytes for kind, sent in context.comm.tally.items()}
         self.sent = {kind: count - self.before[kind] for kind, count in now.items() if count > self.before[kind]}
+        return super().end_step(context, sums)
 
 
 @pytest.mark.parametrize("options", [{}, {"vertex_cut": "random"}, {"model": "gat", "heads": 2}, {"drop_edge": 0.5, "partition": "block"}])
 def test_an_epoch_sends_gradients_and_nothing_else(stored, options, monkeypatch):
     """2 (p - 1) 4 (|theta| + 3) bytes, whatever is cut."""
-    monkeypatch.setitem(methods.METHODS, "cofree", Watched)
+    monkeypatch.setattr("bulksample.methods.run.load", lambda name: Watched)
     p = 4
 
     def rank(comm):
@@ -222,9 +223,9 @@ def test_ranks_without_seeds_edges_or_vertices_take_part(tmp_path):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"graph": "replicated"}, "needs a graph that is partitioned"),
+    ({"graph": "replicated"}, "needs a partitioned graph"),
     ({"replication": 2}, "use 1"),
-    ({"sampler_options": {"weighted": True}}, "plain means would fit"), ({"sampler": "ladies", "fanouts": (9, 9)}, "plain means would fit"),
+    ({"sampler_options": {"weighted": True}}, "plain means"), ({"sampler": "ladies", "fanouts": (9, 9)}, "plain means"),
     ({"method": "full", "drop_edge": 0.5}, "drop_edge is of the method 'cofree'"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):

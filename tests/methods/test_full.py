@@ -17,9 +17,9 @@ from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.open_graph import Placement, open_block
-from bulksample.methods import make
+from bulksample.methods import load
+from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
-from bulksample.training.loop import Trainer
 from bulksample.views.full_graph import FullGraph
 from bulksample.views.own_rows import OwnRows
 from bulksample.views.partitioned import BlockView
@@ -30,7 +30,7 @@ STILL = {"method": "full", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, 
 
 def trained(source, comm, **options):
     watched = Losses()
-    report = Trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [watched]).run()
+    report = make_trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [watched]).run()
     return watched.losses, report
 
 
@@ -38,7 +38,8 @@ def rows_of(directory, comm, partition, **asked):
     """The own rows, whose messages travel as a method has them."""
     placement = Placement("partitioned", 1, partition=partition)
     view = BlockView(open_block(directory, placement, comm), ProcessGrid(comm), backends.make(), "", degrees=True)
-    return OwnRows(view, make(TrainConfig.of(**asked)).messages(comm))
+    config = TrainConfig.of(**asked)
+    return OwnRows(view, load(config.method)(config).messages(comm))
 
 
 def dense_gradient(graph, model, name):
@@ -113,7 +114,7 @@ def test_overlap_does_not_change_a_bit(stored, form, model):
     def weights(overlap):
         def rank(comm):
             asked = {**STILL, "model": model, "form": form, "overlap": overlap, "dropout": 0.5}
-            trainer = Trainer(TrainConfig.of(**asked), stored / "plain", comm)
+            trainer = make_trainer(TrainConfig.of(**asked), stored / "plain", comm)
             trainer.run()
             return torch.cat([parameter.detach().reshape(-1) for parameter in trainer.model.parameters()])
 
@@ -128,7 +129,7 @@ def test_bytes_are_those_of_the_formula(stored, form, widths):
     epochs, p = 5, 4
 
     def rank(comm):
-        trainer = Trainer(TrainConfig.of(**{**STILL, "form": form, "epochs": epochs, "eval_every": 100}), stored / "plain", comm)
+        trainer = make_trainer(TrainConfig.of(**{**STILL, "form": form, "epochs": epochs, "eval_every": 100}), stored / "plain", comm)
         begun = comm.tally["activations"]
         trainer.method.evaluate = lambda trainer: {"val_accuracy": 0.0}
         trainer.run()
@@ -152,7 +153,7 @@ def test_ranks_without_rows_or_training_vertices_take_part(tmp_path):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"graph": "replicated"}, "needs a graph that is partitioned"), ({"replication": 2}, "use 1"),
+    ({"graph": "replicated"}, "needs a partitioned graph"), ({"replication": 2}, "use 1"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
     def rank(comm):

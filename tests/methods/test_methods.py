@@ -7,20 +7,21 @@ from communities import community_graph
 from bulksample import UsageError, methods
 from bulksample.config.train import TrainConfig
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.methods import Method
+from bulksample.methods.run import train
 from bulksample.training.buckets import add_over_ranks
 from bulksample.training.loop import Trainer
+from bulksample.training.method import Method
 
 SMALL = {"fanouts": (5,), "hidden": 4, "batch_size": 50, "epochs": 2, "threads": 1}
 
 
-def test_the_table_names_what_it_makes():
-    assert type(methods.make(TrainConfig.of())) is Method
-    assert all(name == method.name for name, method in methods.METHODS.items())
-    with pytest.raises(UsageError, match="no method 'gossip'; sync"):
-        methods.make(TrainConfig.of(method="gossip"))
+def test_the_table_names_the_classes_that_it_loads():
+    assert methods.load("sync") is Method
+    assert all(methods.load(name).name == name for name in methods.METHODS)
+    with pytest.raises(UsageError, match="no method 'gossip'; use one of sync, full"):
+        methods.load("gossip")
     with pytest.raises(UsageError, match="no method 'gossip'"):
-        Trainer(TrainConfig.of(method="gossip"), community_graph())
+        train(community_graph(), method="gossip")
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
@@ -42,35 +43,42 @@ def test_tensors_are_added_in_buckets(p, bucket, monkeypatch):
     assert sum(sent for _, sent in results) == 2 * (p - 1) * 4 * 16
 
 
-def test_hooks_are_called_in_their_order(monkeypatch):
+def test_hooks_are_called_in_their_order():
     called = []
 
     class Watched(Method):
-        name = "watched"
-
-        def view(self, graph, comm):
+        def view(self, context):
             called.append("view")
-            return graph
+            super().view(context)
 
-        def begin_round(self, trainer):
-            called.append("begin")
+        def begin_round(self, context):
+            called.append("begin_round")
 
-        def steps(self, remaining, comm):
-            called.append(f"steps {remaining}")
-            return super().steps(remaining, comm) + 1  # as where another rank has more
+        def combine_gradients(self, context, sums):
+            called.append("combine_gradients")
+            return super().combine_gradients(context, sums)
 
-        def combine_gradients(self, trainer, sums):
-            called.append("combine")
-            return super().combine_gradients(trainer, sums)
+        def end_step(self, context, sums):
+            called.append("end_step")
+            return super().end_step(context, sums)
 
-        def end_round(self, trainer):
-            called.append("end")
+        def evaluate(self, context):
+            called.append("evaluate")
+            return super().evaluate(context)
 
-    monkeypatch.setitem(methods.METHODS, "watched", Watched)
-    trainer = Trainer(TrainConfig.of(method="watched", **SMALL), community_graph())
-    steps = trainer.batches.loader.steps
+    trainer = Trainer(TrainConfig.of(**SMALL), community_graph(), method=Watched)
+    steps = trainer.context.batches.loader.steps
     report = trainer.run()
-    a_round = ["begin", f"steps {steps}", *["combine"] * (steps + 1), "end"]
+    a_round = ["begin_round", *["combine_gradients", "end_step"] * steps, "evaluate"]
     assert called == ["view", *a_round, *a_round]
-    assert report["steps"] == 2 * (steps + 1)
+    assert report["steps"] == 2 * steps
     assert report["epochs"] == 2
+
+
+def test_ranks_make_as_many_steps_as_the_longest_loader():
+    def rank(comm):
+        trainer = Trainer(TrainConfig.of(**SMALL | {"batch_size": 64}), community_graph(), comm, method=Method)
+        return trainer.context.batches.loader.steps, trainer.run()["steps"]
+
+    steps, made = zip(*on_threads(3, rank), strict=True)
+    assert set(made) == {2 * max(steps)}

@@ -7,7 +7,7 @@ import pytest
 from communities import community_graph
 
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.training.loop import train
+from bulksample.methods.run import train
 from bulksample.training.observers import JsonLines
 
 OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 32, "epochs": 3, "threads": 1, "lr": 0.01}

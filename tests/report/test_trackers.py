@@ -10,8 +10,8 @@ from communities import community_graph
 
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import UsageError
+from bulksample.methods.run import train
 from bulksample.report.trackers import Tracking, check_trackers, flat, make_tracking
-from bulksample.training.loop import train
 from bulksample.training.observers import JsonLines
 
 OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 32, "epochs": 3, "threads": 1}

@@ -6,15 +6,15 @@ from communities import community_graph
 from sweeps import sweep
 
 from bulksample.config.train import TrainConfig
+from bulksample.methods.run import make_trainer
 from bulksample.training.batches import MiniBatchSource
-from bulksample.training.loop import Trainer
 
 OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 16, "bulk_size": 3, "threads": 1}
 
 
 def batches(together):
-    trainer = Trainer(TrainConfig.of(**OPTIONS), community_graph())
-    return MiniBatchSource(trainer.batches.loader, trainer.view, trainer.ledger, together)
+    trainer = make_trainer(TrainConfig.of(**OPTIONS), community_graph())
+    return MiniBatchSource(trainer.context.batches.loader, trainer.context.view, trainer.context.ledger, together)
 
 
 @pytest.mark.parametrize("together", [1, 2, 3, 7, 100])

@@ -6,8 +6,8 @@ from communities import community_graph
 from emulation.fake_cupy import installed
 from emulation.host import compiler
 
+from bulksample.methods.run import train
 from bulksample.training.compute import sampling_backend
-from bulksample.training.loop import train
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 SMALL = {"fanouts": (3, 2), "hidden": 8, "batch_size": 64, "epochs": 1, "threads": 1, "seed": 4}

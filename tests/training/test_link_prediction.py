@@ -182,7 +182,7 @@ def test_the_loss_is_binary_cross_entropy(stored, decoder):
     scores = torch.cat([again.model.score(source, destination), again.model.score(source, other)])
     truth = torch.cat([torch.ones(len(source)), torch.zeros(len(source))])
     assert recorder.losses[0] == pytest.approx(F.binary_cross_entropy_with_logits(scores, truth).item(), rel=1e-5)
-    assert trainer.progress.steps == 1
+    assert trainer.context.progress.steps == 1
 
 
 @pytest.mark.parametrize("options", [{}, {"decoder": "mlp", "model": "gcn"}, {"method": "super-tma", "clusters": 20}])

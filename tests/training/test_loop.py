@@ -12,7 +12,7 @@ from communities import community_graph
 
 from bulksample import UsageError
 from bulksample.config.train import TrainConfig
-from bulksample.training.loop import Trainer, train
+from bulksample.methods.run import make_trainer, train
 from bulksample.training.observers import JsonLines
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 32, "epochs": 3, "lr": 0.01, "threads": 1}
@@ -39,7 +39,7 @@ class Recorder:
 
 def run(graph, comm=None, **options):
     recorder = Recorder()
-    trainer = Trainer(TrainConfig.of(**{**SMALL, **options}), graph, comm, [recorder])
+    trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), graph, comm, [recorder])
     report = trainer.run()
     return report, recorder, trainer
 
@@ -68,7 +68,7 @@ def test_every_sampler_trains(sampler, sparse):
 def test_the_subgraphs_of_shadow_may_carry_a_deeper_model():
     report, _, trainer = run(community_graph(), sampler="shadow", layers=3, fanouts=(5, 5))
     assert len(trainer.model.layers) == 3
-    assert report["steps"] == 3 * trainer.batches.loader.steps
+    assert report["steps"] == 3 * trainer.context.batches.loader.steps
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not():
@@ -98,11 +98,11 @@ def test_only_labelled_vertices_of_the_split_count():
     graph = community_graph()
     train = graph.seeds("train")
     _, _, trainer = run(graph, batch_size=1000, epochs=1, sampler="saint", fanouts=(5, 5))
-    assert trainer.batches.loader.steps == 1
-    assert (trainer.view.truth(np.arange(graph.n)) >= 0).sum() == len(train)
+    assert trainer.context.batches.loader.steps == 1
+    assert (trainer.context.view.truth(np.arange(graph.n)) >= 0).sum() == len(train)
     _, _, trainer = run(graph, seeds="all", epochs=1)
-    assert (trainer.view.truth(np.arange(graph.n)) >= 0).sum() == (graph.labels >= 0).sum()
-    assert len(trainer.batches.loader) == -(-graph.n // 32)
+    assert (trainer.context.view.truth(np.arange(graph.n)) >= 0).sum() == (graph.labels >= 0).sum()
+    assert len(trainer.context.batches.loader) == -(-graph.n // 32)
 
 
 def test_minibatches_without_a_label_make_no_step():
@@ -122,7 +122,7 @@ def test_early_stopping_keeps_the_best_weights():
     assert report["best_epoch"] == int(np.argmax(scores)) == len(scores) - 4
     assert report["val_accuracy"] == max(scores)
     assert report["test_accuracy"] == recorder.lines[report["best_epoch"]]["test_accuracy"]
-    assert all(torch.equal(trainer.best_weights[name], tensor) for name, tensor in trainer.model.state_dict().items())
+    assert all(torch.equal(trainer.context.best_weights[name], tensor) for name, tensor in trainer.model.state_dict().items())
 
 
 def test_evaluation_may_be_rare_but_never_misses_the_end():

@@ -18,8 +18,8 @@ from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.open_graph import Placement, open_block
 from bulksample.evaluation.inference import infer
+from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
-from bulksample.training.loop import Trainer
 from bulksample.views.features import Features
 from bulksample.views.inference_share import InferenceShare
 from bulksample.views.partitioned import BlockShare
@@ -43,9 +43,9 @@ def stored(tmp_path_factory):
 def trained(source, comm=None, **options):
     """Losses of all steps, the report, and the digests of this rank's minibatches of the first epoch."""
     recorder = Recorder()
-    trainer = Trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [recorder])
-    digests = [None if minibatch is None else minibatch.digest() for minibatch in trainer.batches.loader]
-    trainer.batches.loader.epoch = 0
+    trainer = make_trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [recorder])
+    digests = [None if minibatch is None else minibatch.digest() for minibatch in trainer.context.batches.loader]
+    trainer.context.batches.loader.epoch = 0
     return recorder.losses, trainer.run(), digests
 
 
@@ -172,9 +172,9 @@ def test_rows_fetched_together_are_those_fetched_one_by_one(stored, name, option
 def test_bytes_of_rows_fetched_together_are_foreseen(stored, c, together):
     def rank(comm):
         options = {**STILL, "graph": "partitioned", "replication": c, "epochs": 1, "fetch_together": together, "seeds": "all"}
-        trainer = Trainer(TrainConfig.of(**options), stored / "plain", comm)
-        asked = [np.empty(0, np.int32) if minibatch is None else minibatch.vertices for minibatch in trainer.batches.loader]
-        trainer.batches.loader.epoch = 0
+        trainer = make_trainer(TrainConfig.of(**options), stored / "plain", comm)
+        asked = [np.empty(0, np.int32) if minibatch is None else minibatch.vertices for minibatch in trainer.context.batches.loader]
+        trainer.context.batches.loader.epoch = 0
         return trainer.run()["bytes_sent"]["features"], asked
 
     sent, asked = zip(*on_threads(4, rank), strict=True)
@@ -215,8 +215,8 @@ def test_inference_in_block_rows_is_that_of_the_whole(stored, monkeypatch, model
     ("name", "options", "message"),
     [
         ("sparse", {"feature_codec": "fp16"}, "features are sparse"),
-        ("plain", {"graph": "replicated", "feature_codec": "fp16"}, "graph partitioned would fit"),
-        ("plain", {"graph": "replicated", "fetch_together": 2}, "graph partitioned would fit"),
+        ("plain", {"graph": "replicated", "feature_codec": "fp16"}, "use graph partitioned"),
+        ("plain", {"graph": "replicated", "fetch_together": 2}, "use graph partitioned"),
         ("plain", {"method": "full", "fetch_together": 2}, "'full' fetches no features of several minibatches at once"),
         ("plain", {"graph": "replicated", "replication": 2}, "got c = 2 and owner with the graph replicated"),
         ("plain", {"graph": "replicated", "exchange": "rows"}, "got c = 1 and rows with the graph replicated"),
@@ -234,7 +234,7 @@ def test_what_has_no_meaning_is_refused_on_every_rank(stored, name, options, mes
 
 
 def test_a_graph_in_memory_cannot_be_partitioned():
-    with pytest.raises(UsageError, match="a directory would fit"):
+    with pytest.raises(UsageError, match="use the directory of a store"):
         trained(community_graph(), graph="partitioned")
 
 

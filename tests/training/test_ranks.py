@@ -16,23 +16,23 @@ from bulksample import UsageError
 from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.training.loop import Trainer
+from bulksample.methods.run import make_trainer
 
 STILL = {"dropout": 0.0, "epochs": 20, "batch_size": 16, "lr": 0.005}
 
 
 def accumulated(graph, ranks, steps, **options):
     """Losses of one process that adds up the gradients of `ranks` minibatches before each step."""
-    trainer = Trainer(TrainConfig.of(**{"fanouts": (5, 5), "hidden": 16, "threads": 1, **options}), graph)
+    trainer = make_trainer(TrainConfig.of(**{"fanouts": (5, 5), "hidden": 16, "threads": 1, **options}), graph)
     losses = []
     while len(losses) < steps:
-        minibatches = list(trainer.batches.loader)
+        minibatches = list(trainer.context.batches.loader)
         for first in range(0, len(minibatches), ranks):
-            trainer.optimizer.zero_grad()
+            trainer.context.optimizer.zero_grad()
             total = seeds = 0.0
             for minibatch in minibatches[first : first + ranks]:
-                x = trainer.view.features.fetch(minibatch.vertices)
-                degrees = trainer.view.degrees(minibatch.vertices)
+                x = trainer.context.view.features.fetch(minibatch.vertices)
+                degrees = trainer.context.view.degrees(minibatch.vertices)
                 logits = trainer.model(minibatch.blocks, x, degrees)
                 truth = torch.from_numpy(graph.labels[minibatch.seeds])
                 loss = F.cross_entropy(logits, truth, reduction="sum")
@@ -40,7 +40,7 @@ def accumulated(graph, ranks, steps, **options):
                 total, seeds = total + loss.item(), seeds + len(truth)
             for parameter in trainer.model.parameters():
                 parameter.grad /= seeds
-            trainer.optimizer.step()
+            trainer.context.optimizer.step()
             losses.append(total / seeds)
     return losses[:steps]
 

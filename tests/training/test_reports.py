@@ -12,7 +12,7 @@ from test_loop import SMALL
 from bulksample.config.train import TrainConfig
 from bulksample.distributed.comm.ledger import PHASES, Ledger, combine
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.training.loop import Trainer
+from bulksample.methods.run import make_trainer
 from bulksample.training.observers import ProgressBar
 
 
@@ -49,5 +49,5 @@ def test_the_progress_bar_shows_on_terminals_only(terminal, monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(screen, "isatty", lambda: terminal)
     monkeypatch.setattr(sys, "stderr", screen)
-    Trainer(TrainConfig.of(**SMALL), community_graph(), None, [ProgressBar()]).run()
+    make_trainer(TrainConfig.of(**SMALL), community_graph(), None, [ProgressBar()]).run()
     assert ("loss" in screen.getvalue()) == terminal

@@ -11,8 +11,8 @@ from test_loop import SMALL, Recorder, run, weights
 from bulksample import UsageError
 from bulksample.config.train import TrainConfig
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.run import make_trainer
 from bulksample.training import checkpoint
-from bulksample.training.loop import Trainer
 from bulksample.training.observers import JsonLines
 
 RUN = {"dropout": 0.5, "batch_norm": True, "weight_decay": 1e-3, "epochs": 4, "patience": 10}
@@ -38,7 +38,7 @@ class CrashesAt(Recorder):
 
 def crash(graph, steps, **options):
     recorder = CrashesAt(steps)
-    trainer = Trainer(TrainConfig.of(**{**SMALL, **RUN, **options}), graph, None, [recorder])
+    trainer = make_trainer(TrainConfig.of(**{**SMALL, **RUN, **options}), graph, None, [recorder])
     with pytest.raises(Crash):
         trainer.run()
     return recorder
@@ -49,7 +49,7 @@ def crash(graph, steps, **options):
 def test_going_on_from_any_step_gives_the_same_bits(tmp_path, model, crashed_at):
     graph = community_graph()
     whole, told, trainer = run(graph, **RUN, model=model)
-    assert trainer.batches.loader.steps == 5
+    assert trainer.context.batches.loader.steps == 5
     crash(graph, crashed_at, model=model, checkpoint=str(tmp_path), checkpoint_every=2)
     report, again, resumed = run(graph, **RUN, model=model, checkpoint=str(tmp_path), checkpoint_every=2, resume="auto")
     assert report["resumed"]

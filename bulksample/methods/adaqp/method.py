@@ -13,7 +13,7 @@ Not taken over from its code: noise and header on different grids, codes that sp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,15 +25,12 @@ from ...distributed.matrix.codec import codec_named
 from ...distributed.matrix.halo import MessageFormat, PlainFormat
 from ...errors import UsageError
 from ...rng import Purpose, Stream
-from ...views.view import View
+from ...training.context import TrainingContext
 from ..full import Full
 from .assignment import Assignment, coefficients
 from .link_speeds import links_of
 from .rounded_messages import CodedMessages, Names, RoundedMessages, number
 from .widths import CLASSES
-
-if TYPE_CHECKING:
-    from ...training.loop import Trainer
 
 
 class AdaQP(Full):
@@ -44,9 +41,12 @@ class AdaQP(Full):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         if config.message_coding == "feedback" and config.message_rounding != "nearest":
-            raise UsageError("error feedback is for rounding to nearest; message_rounding nearest would fit")
+            raise UsageError("error feedback needs rounding to nearest; got message_rounding stochastic: use message_rounding nearest")
         if config.message_coding != "plain" and (config.checkpoint or config.bits in ("16", "32")):
-            raise UsageError("difference coding and error feedback need bits below 16, and a checkpoint does not hold what ranks remember")
+            raise UsageError(
+                "a checkpoint does not hold the rows that difference coding and error feedback remember, and 16 or 32 bits need neither; "
+                "use message_coding plain, or bits below 16 and no checkpoint"
+            )
         self._rounded: RoundedMessages | None = None
         self._assignment: Assignment | None = None
 
@@ -62,20 +62,20 @@ class AdaQP(Full):
         )  # fmt: skip
         return self._rounded
 
-    def view(self, view: View, comm: Comm) -> View:
-        view, config = super().view(view, comm), self.config
+    def view(self, context: TrainingContext) -> None:
+        super().view(context)
+        config, comm = self.config, context.comm
         if self._rounded is None:
-            return view
+            return
         halo, own = self.rows.halo, self.rows.vertices
         self._rounded.names = Names([own[asked] for asked in halo.requested], np.split(halo.vertices, np.cumsum(halo.counts)[:-1]))
         if config.bits in ("uniform", "adaptive"):
             weights = coefficients(self.rows, config.model == "gcn", config.noise_weights, comm)
             links, uniform = links_of(config.links, comm), config.bits == "uniform"
             self._assignment = Assignment(comm, self._rounded, halo, weights, links, config.variance_weight, uniform)
-        return view
 
-    def begin_round(self, trainer: Trainer) -> None:
-        rounded, epoch, every = self._rounded, trainer.epoch, self.config.reassign_every
+    def begin_round(self, context: TrainingContext) -> None:
+        rounded, epoch, every = self._rounded, context.epoch, self.config.reassign_every
         if rounded is None:
             return
         rounded.epoch = epoch
@@ -84,13 +84,13 @@ class AdaQP(Full):
             rounded.received.clear()
         if self._assignment is not None:
             self._assignment.begin(epoch)
-            rounded.traced = {} if (epoch + 1) % every == 0 and not trainer.step else None
+            rounded.traced = {} if (epoch + 1) % every == 0 and not context.step else None
 
-    def combine_gradients(self, trainer: Trainer, sums: torch.Tensor) -> torch.Tensor:
-        """Besides, what was traced is brought to rank 0: before this step might be kept as a checkpoint."""
+    def combine_gradients(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
+        """Bring the traced ranges to rank 0 first, so that a checkpoint of this step holds them."""
         if self._assignment is not None:
-            self._assignment.note(trainer.epoch)
-        return super().combine_gradients(trainer, sums)
+            self._assignment.note(context.epoch)
+        return super().combine_gradients(context, sums)
 
     def describe(self) -> dict[str, Any]:
         tables = [] if self._rounded is None else list(self._rounded.sent.values())

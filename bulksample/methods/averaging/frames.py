@@ -1,11 +1,11 @@
-"""Frames over TCP: how processes talk that may lose each other without ending.
+"""Frames over TCP: messages between processes that may lose each other without ending.
 
     magic "BSF", version   kind   0   round   steps   length   crc of the payload   crc of all this      then the payload
     4 bytes                1      3   4       4       8        4                    4                    length bytes
 
-Little-endian; 32 bytes ahead of a payload that is JSON, UTF-8 text or raw numbers, never a pickle. A frame that is not as its
-checksums say, or longer than the receiver expects, ends the connection with a message that says what came. Nothing is encrypted and
-nobody is asked who they are: listen only where all who can connect may take part.
+All numbers are little-endian. The header has 32 bytes; the payload is JSON, UTF-8 text or raw numbers, never a pickle. A frame with a
+wrong checksum, or longer than the receiver expects, ends the connection with a message that describes it. Nothing is encrypted, and
+peers prove no identity: listen only on a network where everyone who can connect may take part.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import numpy as np
 from ...errors import PeerLost, UsageError
 
 MAGIC, VERSION = b"BSF", 1
-_HEAD = struct.Struct("<3sBB3xIIQI")  # and four bytes more: the checksum of these
+_HEAD = struct.Struct("<3sBB3xIIQI")  # followed by four bytes: the checksum of these
 HEAD_BYTES = _HEAD.size + 4
-MOST_BYTES = 2**33
+MAX_BYTES = 2**33
 _PIECE = 2**20
 
 
 class Kind(IntEnum):
-    """What a frame says."""
+    """The kinds of frames."""
 
     ASK = 1  # trainer: what is this run?
     INVITE = 2  # server: its configuration, as JSON
@@ -47,7 +47,7 @@ class Kind(IntEnum):
 
 
 class BadFrame(PeerLost):
-    """What came is no frame of this protocol, or was damaged on its way."""
+    """The bytes that arrived are no frame of this protocol, or were damaged on their way."""
 
 
 class Frame(NamedTuple):
@@ -59,84 +59,84 @@ class Frame(NamedTuple):
     steps: int = 0
 
     def json(self) -> dict[str, Any]:
-        """The payload as an object; raises `BadFrame`."""
+        """Return the payload as a JSON object; raises `BadFrame` if it is none."""
         try:
-            told = json.loads(self.payload)
+            found = json.loads(self.payload)
         except ValueError:
-            told = None
-        if not isinstance(told, dict):
+            found = None
+        if not isinstance(found, dict):
             raise BadFrame(f"a frame of kind {self.kind.name} must hold a JSON object; got {self.payload[:40]!r}")
-        return told
+        return found
 
     def numbers(self, dtype: str) -> np.ndarray:
-        """The payload as little-endian numbers; raises `BadFrame`."""
+        """Return the payload as an array of little-endian numbers; raises `BadFrame` if its length does not fit."""
         size = np.dtype(dtype).itemsize
         if len(self.payload) % size:
-            raise BadFrame(f"a frame of kind {self.kind.name} holds {len(self.payload)} bytes; a multiple of {size} would fit")
+            raise BadFrame(f"a frame of kind {self.kind.name} holds {len(self.payload)} bytes; the length must be a multiple of {size}")
         return np.frombuffer(self.payload, np.dtype(dtype).newbyteorder("<")).astype(dtype)
 
 
 def packed(frame: Frame) -> bytes:
-    """A frame as it travels."""
+    """Return the bytes of a frame."""
     head = _HEAD.pack(MAGIC, VERSION, frame.kind, frame.round, frame.steps, len(frame.payload), zlib.crc32(frame.payload))
     return head + struct.pack("<I", zlib.crc32(head)) + frame.payload
 
 
-def unpacked(held: bytearray, most: int = MOST_BYTES) -> Frame | None:
-    """Take the first frame from what has come so far; None where it is not all there.
+def unpacked(received: bytearray, max_bytes: int = MAX_BYTES) -> Frame | None:
+    """Remove the first frame from the bytes received so far and return it; None if it is incomplete.
 
     Raises
     ------
     BadFrame
-        As soon as the header is there and is not one, or is damaged, or announces more than `most` bytes.
+        If the header is no header, is damaged, or announces more than `max_bytes` bytes.
     """
-    if len(held) < HEAD_BYTES:
-        if not MAGIC.startswith(bytes(held[:3])):
-            raise BadFrame(f"what came starts with {bytes(held[:3])!r}; a frame starts with {MAGIC!r}")
+    if len(received) < HEAD_BYTES:
+        if not MAGIC.startswith(bytes(received[:3])):
+            raise BadFrame(f"the bytes received start with {bytes(received[:3])!r}; a frame starts with {MAGIC!r}")
         return None
-    head = bytes(held[: _HEAD.size])
+    head = bytes(received[: _HEAD.size])
     magic, version, kind, round_, steps, length, checksum = _HEAD.unpack(head)
     if magic != MAGIC:
-        raise BadFrame(f"what came starts with {magic!r}; a frame starts with {MAGIC!r}")
+        raise BadFrame(f"the bytes received start with {magic!r}; a frame starts with {MAGIC!r}")
     if version != VERSION:
-        raise BadFrame(f"the frame is of version {version}; version {VERSION} would fit")
-    (said,) = struct.unpack("<I", held[_HEAD.size : HEAD_BYTES])
-    if said != zlib.crc32(head):
-        raise BadFrame(f"the header of a frame is damaged: its checksum is {zlib.crc32(head):#010x}, and {said:#010x} was sent")
+        raise BadFrame(f"the frame has version {version}; this side speaks version {VERSION}")
+    (sent,) = struct.unpack("<I", received[_HEAD.size : HEAD_BYTES])
+    if sent != zlib.crc32(head):
+        raise BadFrame(f"the header of a frame is damaged: its checksum is {zlib.crc32(head):#010x}, and {sent:#010x} was sent")
     if kind not in Kind.__members__.values():
-        raise BadFrame(f"there is no frame of kind {kind}; 1 to {max(Kind)} would fit")
-    if length > most:
-        raise BadFrame(f"a frame of kind {Kind(kind).name} announces {length} bytes; at most {most} would fit")
-    if len(held) < HEAD_BYTES + length:
+        raise BadFrame(f"there is no frame of kind {kind}; kinds are 1 to {max(Kind)}")
+    if length > max_bytes:
+        raise BadFrame(f"a frame of kind {Kind(kind).name} announces {length} bytes; at most {max_bytes} are allowed")
+    if len(received) < HEAD_BYTES + length:
         return None
-    payload = bytes(held[HEAD_BYTES : HEAD_BYTES + length])
+    payload = bytes(received[HEAD_BYTES : HEAD_BYTES + length])
     if zlib.crc32(payload) != checksum:
         found = zlib.crc32(payload)
         raise BadFrame(f"a frame of kind {Kind(kind).name} is damaged: its checksum is {found:#010x}, and {checksum:#010x} was sent")
-    del held[: HEAD_BYTES + length]
+    del received[: HEAD_BYTES + length]
     return Frame(Kind(kind), payload, round_, steps)
 
 
-class Line:
-    """A connection that carries frames. `PeerLost` where the other end is gone, or not in time.
+class Connection:
+    """A TCP connection that carries frames. It raises `PeerLost` if the other end is gone or too slow.
 
     Parameters
     ----------
-    made : socket.socket
+    connected : socket.socket
         Connected.
-    most : int
-        Bytes that a payload may have.
+    max_bytes : int
+        The largest payload that is accepted.
     """
 
-    def __init__(self, made: socket.socket, most: int = MOST_BYTES) -> None:
-        self.socket, self.most = made, most
-        self.name = "{}:{}".format(*made.getpeername()[:2])
-        made.setblocking(False)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._held = bytearray()
+    def __init__(self, connected: socket.socket, max_bytes: int = MAX_BYTES) -> None:
+        self.socket, self.max_bytes = connected, max_bytes
+        self.name = "{}:{}".format(*connected.getpeername()[:2])
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = bytearray()
 
     def send(self, frame: Frame, seconds: float) -> None:
-        """Send all of a frame within so many seconds."""
+        """Send a whole frame within so many seconds."""
         left, deadline = memoryview(packed(frame)), time.monotonic() + seconds
         while len(left):
             self._wait(selectors.EVENT_WRITE, deadline, f"take a frame of kind {frame.kind.name}")
@@ -148,14 +148,14 @@ class Line:
                 raise PeerLost(f"{self.name} is gone: {error.strerror or error}") from error
 
     def receive(self, seconds: float) -> Frame:
-        """The next frame, within so many seconds."""
+        """Return the next frame; wait at most so many seconds."""
         deadline = time.monotonic() + seconds
         while (frame := self.poll()) is None:
             self._wait(selectors.EVENT_READ, deadline, "send a frame")
         return frame
 
     def poll(self) -> Frame | None:
-        """The next frame, if all of it has come; never waits."""
+        """Return the next frame if all of it has arrived; never wait."""
         while (frame := self._unpacked()) is None:
             try:
                 piece = self.socket.recv(_PIECE)
@@ -164,13 +164,13 @@ class Line:
             except OSError as error:
                 raise PeerLost(f"{self.name} is gone: {error.strerror or error}") from error
             if not piece:
-                raise PeerLost(f"{self.name} is gone" + (f", {len(self._held)} bytes into a frame" if self._held else ""))
-            self._held += piece
+                raise PeerLost(f"{self.name} is gone" + (f", {len(self._received)} bytes into a frame" if self._received else ""))
+            self._received += piece
         return frame
 
     def _unpacked(self) -> Frame | None:
         try:
-            return unpacked(self._held, self.most)
+            return unpacked(self._received, self.max_bytes)
         except BadFrame as error:
             raise BadFrame(f"{self.name}: {error}") from None
 
@@ -186,28 +186,28 @@ class Line:
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """``HOST:PORT``; raises `UsageError`."""
+    """Return the host and the port of ``HOST:PORT``; raises `UsageError`."""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isdigit() and int(port) < 2**16):
-        raise UsageError(f"an address must be HOST:PORT; got {text!r}; 127.0.0.1:5000 would fit")
+        raise UsageError(f"an address must be HOST:PORT; got {text!r}: use one like 127.0.0.1:5000")
     return host.strip("[]"), int(port)
 
 
-def listening(text: str) -> socket.socket:
-    """A socket that listens at ``HOST:PORT`` and nowhere else; any free port for 0."""
+def listen(text: str) -> socket.socket:
+    """Return a socket that listens at ``HOST:PORT`` alone; port 0 stands for any free port."""
     host, port = address_of(text)
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        made = socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
     except OSError as error:
         raise UsageError(f"cannot listen at {text}: {error.strerror or error}") from error
-    made.setblocking(False)
-    return made
+    listener.setblocking(False)
+    return listener
 
 
-def connected(text: str, seconds: float) -> Line:
-    """A line to whoever listens at ``HOST:PORT``; raises `PeerLost`."""
+def connect(text: str, seconds: float) -> Connection:
+    """Connect to the server at ``HOST:PORT``; raises `PeerLost` if none answers."""
     try:
-        return Line(socket.create_connection(address_of(text), seconds))
+        return Connection(socket.create_connection(address_of(text), seconds))
     except OSError as error:
         raise PeerLost(f"nobody answers at {text}: {error.strerror or error}") from error

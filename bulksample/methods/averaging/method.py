@@ -1,27 +1,25 @@
-"""Model averaging, in one place: trainers train on parts of the graph apart, and a server averages their weights now and then.
+"""Model averaging: trainers train on parts of the graph on their own, and a server averages their weights now and then.
 
     offline       M parts; trainer m sees A[S_m, S_m], the degrees in it, and no other vertex
-    interval      trainer m makes its own steps of its own Adam on its own seeds; nothing travels
-    average       w = sum over m of a_m w_m / sum of a_m, on the server     a_m: 1, the steps made, or the vertices of S_m
+    interval      trainer m makes steps of its own Adam on its own seeds; nothing travels
+    average       w = sum over m of a_m w_m / sum of a_m, on the server     a_m: 1, the steps of m, or the vertices of S_m
     then          the server may correct w, sends it to all, and evaluates it exactly on the whole graph
 
-8 (|theta| + 4) bytes for every trainer and average (kind "model"): weights there and back, and with them what was counted, the
-losses, the wish to stop and a_m. Adam's moments stay where they are. Rank 0 is the server, unless it is alone: then it trains on the
-whole graph, an average is the identity, and the run is that of `sync` to the bit. What the parties are and how numbers
-travel between them is the business of a plane (`methods.planes`).
+Each trainer and average costs 8 (|theta| + 4) bytes (kind "model"): weights to the server and back, and with them the number of
+seeds, the loss, the stop requests and a_m. Adam's moments stay with their trainer. Rank 0 is the server. A rank alone trains
+on the whole graph; its averages are the identity, and its run is that of `sync` to the bit. A `Participant` decides which
+processes take part and how vectors travel between them.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from ...backends.base import Backend
 from ...config.train import TrainConfig
-from ...data import store
 from ...distributed.comm.base import Comm
 from ...distributed.comm.threads import SerialComm
 from ...distributed.costs.partition_quality import tradeoff
@@ -31,195 +29,188 @@ from ...errors import BackendUnavailable, DataError, UsageError
 from ...graph import Graph
 from ...sparse import CSR
 from ...training.batches import BatchSource
-from ...training.link_loss import without_labels
+from ...training.compute import ComputeContext
+from ...training.context import TrainingContext
+from ...training.link_loss import held_out, without_labels
 from ...training.method import Method
+from ...training.setup import ViewRequest, check_labels
+from ...training.source import Source, load_graph
 from ...training.tensor_comm import HostTensorComm, TensorComm
 from ...views.induced import local_graph, part_of
 from ...views.view import View
 from ...views.whole import WholeView
-from .joined import Joined
 from .lockstep import Lockstep
-from .participant import SCALARS, Dealt, Participant, load_vector, vector_of
-from .serving import Serving
-
-if TYPE_CHECKING:
-    from ...training.compute import ComputeContext
-    from ...training.loop import Trainer
-    from ...training.setup import Source
+from .participant import SCALARS, Participant, Partitioning, load_vector, vector_of
+from .remote_trainer import RemoteTrainer
+from .trainer_server import TrainerServer
 
 
 class Averaging(Method):
-    """Training apart on parts, and averages of the weights.
+    """Training on separate parts, with averages of the weights.
 
     Attributes
     ----------
-    deal : one of dist.partition.PARTITIONERS
-        How vertices are dealt to parts, unless a file says so.
-    judge : WholeView
+    partition_kind : one of distributed.matrix.partition.PARTITIONERS
+        The partitioner of the vertices, unless the configuration names a file.
+    whole_view : WholeView
         The whole graph; on the server alone.
     """
 
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
-    deal: ClassVar[str]
+    equal_steps: ClassVar[bool] = True
+    partition_kind: ClassVar[str]
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         fixed = {"replication": 1, "gradient_codec": "fp32", "feature_codec": "fp32", "feature_storage": "given", "cache_bytes": 0}
-        for name, fits in fixed.items():
-            if (given := getattr(config, name)) != fits:
-                raise UsageError(f"trainers of {self.name!r} send nothing but weights; got {name} {given}: {fits} would fit")
+        for option, fits in fixed.items():
+            if (value := getattr(config, option)) != fits:
+                raise UsageError(f"trainers of {self.name!r} send nothing but weights; got {option} {value}: use {fits}")
         if config.device_comm in ("nccl", "mpi"):
-            raise UsageError(f"weights are averaged over the host; got device_comm {config.device_comm}: auto or host would fit")
+            raise UsageError(f"weights are averaged on the host; got device_comm {config.device_comm}: use auto or host")
         if config.partition in partitions.PARTITIONERS[1:]:
-            raise UsageError(f"the method {self.name!r} deals vertices itself; got partition {config.partition}: a file would fit")
+            raise UsageError(f"the method {self.name!r} has a partitioner of its own; got partition {config.partition}: use a file")
 
     # ---- the graph
 
-    def open(self, source: Source, backend: Backend, fingerprint: str, weighted: bool, comm: Comm) -> View:
-        """The whole graph on the server, which deals its vertices; on a trainer its part."""
-        config, links = self.config, self.config.task == "links"
-        super().open(source, backend, fingerprint, weighted, comm)
-        self.plane = self._plane(comm, fingerprint, None if isinstance(source, Graph) else str(source))
-        if config.lost_parts and self.plane.part is not None and self.plane.serves:
-            raise UsageError("parts can be lost where trainers are apart from the server; got 1 rank: 3 or more would fit")
-        whole, dealt = self._dealt(source) if self.plane.serves else (None, None)
-        members, split = self.plane.share(dealt)
+    def open(self, request: ViewRequest) -> View:
+        """Open the whole graph on the server, which partitions it; on a trainer open its part."""
+        config, source, mark = self.config, request.source, request.fingerprint
+        if config.task == "links":
+            self.links = held_out(source)
+        self.participant = self._make_participant(request.comm, mark, None if isinstance(source, Graph) else str(source))
+        if config.lost_parts and self.participant.part is not None and self.participant.serves:
+            raise UsageError("lost_parts needs trainers beside the server; got 1 rank: use 3 or more")
+        whole, partitioning = self._partition_graph(source) if self.participant.serves else (None, None)
+        members, split = self.participant.receive_part(partitioning)
 
-        def seen(graph: Graph) -> WholeView:
-            graph = without_labels(graph) if links else graph
-            return WholeView(graph, SerialComm(), backend, fingerprint, split, config.feature_norm, weighted)
+        def view_of(graph: Graph) -> WholeView:
+            graph = without_labels(graph) if config.task == "links" else graph
+            return WholeView(graph, SerialComm(), request.backend, mark, split, config.feature_norm, request.weighted)
 
-        self._view_of = lambda vertices: seen(part_of(source, vertices, config.label))
+        self._part_view = lambda vertices: view_of(part_of(source, vertices, config.label))
         if whole is not None:
-            self.judge = seen(whole)
-        return self.judge if members is None else self._view_of(members)
+            self.whole_view = view_of(whole)
+        return self.whole_view if members is None else self._part_view(members)
 
-    def tensors(self, place: ComputeContext, comm: Comm) -> TensorComm:
-        """Nothing but weights travels, and those from host to host."""
+    def tensor_comm(self, compute: ComputeContext, comm: Comm) -> TensorComm:
+        """Return a communicator over host memory, because averages are made there."""
         return HostTensorComm(comm, "weights are averaged there")
 
-    def _plane(self, comm: Comm, fingerprint: str, source: str | None) -> Participant:
-        """Which party of averaging this process is."""
+    def _make_participant(self, comm: Comm, fingerprint: str, directory: str | None) -> Participant:
         if self.config.join:
-            return Joined(self.config, fingerprint)
+            return RemoteTrainer(self.config, fingerprint)
         if self.config.tolerate_failures:
-            return Serving(self.config, comm, fingerprint, source)
+            return TrainerServer(self.config, comm, fingerprint, directory)
         return Lockstep(self.config, comm)
 
-    def _dealt(self, source: Source) -> tuple[Graph | None, Dealt]:
-        """The whole graph and its parts; where that fails, the fault, to be told to all."""
-        config, parts = self.config, self.plane.trainers + self.config.lost_parts
+    def _partition_graph(self, source: Source) -> tuple[Graph | None, Partitioning]:
+        """Return the whole graph and its partition; if that fails, the reason, which all participants then raise."""
+        config, parts = self.config, self.participant.trainers + self.config.lost_parts
         try:
-            graph = source if isinstance(source, Graph) else store.load(source)
-            graph = graph.with_label(config.label) if config.label else graph
-            labelled = graph.labels is not None and graph.num_classes > 1
-            if config.task == "nodes" and not labelled:
-                raise UsageError(f"graph {graph.name!r} has no labels to train on; it needs at least two classes")
-            assignment = self._parts(graph.adjacency, parts).assignment
-            told = tradeoff(graph.adjacency, np.full(graph.n, -1) if graph.labels is None else graph.labels, assignment, parts)
+            graph = load_graph(source, config.label)
+            if config.task == "nodes":
+                check_labels(graph.name, graph.labels, graph.num_classes)
+            assignment = self._make_partition(graph.adjacency, parts).assignment
+            labels = np.full(graph.n, -1) if graph.labels is None else graph.labels
+            quality = tradeoff(graph.adjacency, labels, assignment, parts)
             split = config.seeds or ("train" if graph.masks.get("train", np.zeros(1, bool)).any() else "all")
             split = "all" if config.task == "links" else split
             graph.seeds(split)
         except (DataError, UsageError, BackendUnavailable) as error:
-            return None, Dealt(fault=str(error))
-        self.told = told
+            return None, Partitioning(fault=str(error))
+        self.tradeoff = quality
         if not config.quiet:
             print(
-                f"bulksample: {parts} parts keep {told['edges_kept']:.1%} of the edges, isolate {told['isolated']:.1%} of the vertices, "
-                f"and are {told['label_distance']:.3f} from the labels of the whole (total variation)", file=sys.stderr,
+                f"bulksample: {parts} parts keep {quality['edges_kept']:.1%} of the edges, isolate {quality['isolated']:.1%} of the "
+                f"vertices, and are {quality['label_distance']:.3f} from the labels of the whole (total variation)", file=sys.stderr,
             )  # fmt: skip
-        return graph, Dealt(assignment, split, cut=lambda vertices, pieces: self._cut(graph.adjacency, vertices, pieces))
+        return graph, Partitioning(assignment, split, split_part=lambda vertices, n: self._split_part(graph.adjacency, vertices, n))
 
-    def _parts(self, adjacency: CSR, parts: int) -> Partition:
+    def _make_partition(self, adjacency: CSR, parts: int) -> Partition:
         if self.config.partition == "block":
-            return partitions.make(self.deal, adjacency, parts, self.config.seed, self.config.clusters)
+            return partitions.make(self.partition_kind, adjacency, parts, self.config.seed, self.config.clusters)
         made = Partition.load(self.config.partition)
         if (made.n, made.parts) != (adjacency.shape[0], parts):
-            raise UsageError(f"the partition deals {made.n} vertices to {made.parts} parts; {parts} of {adjacency.shape[0]} would fit")
+            raise UsageError(f"the partition file has {made.n} vertices in {made.parts} parts; use one of {adjacency.shape[0]} in {parts}")
         return made
 
-    def _cut(self, adjacency: CSR, vertices: np.ndarray, pieces: int) -> np.ndarray:
-        """Vertices of a part dealt to several, by the law by which all were: the piece of each."""
-        clusters = self.config.clusters and max(pieces, self.config.clusters // self.plane.trainers)
+    def _split_part(self, adjacency: CSR, vertices: np.ndarray, pieces: int) -> np.ndarray:
+        """Re-partition one part with the method's partitioner: the piece of each vertex."""
+        clusters = self.config.clusters and max(pieces, self.config.clusters // self.participant.trainers)
         _, induced = local_graph(vertices, adjacency.take(vertices), 0)
-        return partitions.make(self.deal, induced, pieces, self.config.seed, clusters).assignment
+        return partitions.make(self.partition_kind, induced, pieces, self.config.seed, clusters).assignment
 
-    def batches(self, trainer: Trainer) -> BatchSource:
-        return self.plane.batches(trainer)
+    def batches(self, context: TrainingContext) -> BatchSource:
+        return self.participant.batches(context)
 
     # ---- steps and averages
 
-    def steps(self, remaining: int, comm: Comm) -> int:
-        """Alike on every rank already."""
-        return remaining
-
-    def combine_gradients(self, trainer: Trainer, sums: torch.Tensor) -> torch.Tensor:
-        """The mean over the own seeds; nothing travels."""
+    def combine_gradients(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
+        """Divide the gradients by the number of own seeds; nothing travels."""
         if sums[0] > 0:
-            for parameter in trainer.model.parameters():
+            for parameter in context.model.parameters():
                 if parameter.grad is not None:
                     parameter.grad.div_(sums[0])
         return sums
 
-    def end_step(self, trainer: Trainer, sums: torch.Tensor) -> torch.Tensor:
-        return self.plane.end_step(trainer, self, sums)
+    def end_step(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
+        return self.participant.end_step(context, self, sums)
 
-    def correct(self, trainer: Trainer) -> None:
-        """What the server does to an average before it sends it."""
+    def correct(self, context: TrainingContext) -> None:
+        """Improve an average on the server before it is sent."""
 
-    def averaged(self, trainer: Trainer, answers: list[np.ndarray]) -> np.ndarray:
-        """The average of what trainers sent, corrected, as it is sent back; the model of the server has it.
+    def average(self, context: TrainingContext, vectors: list[np.ndarray]) -> np.ndarray:
+        """Return the corrected average of the trainers' vectors; the server's model holds it afterwards.
 
         Parameters
         ----------
-        answers : list of float32, shape (|theta| + 4,)
-            As `vector_of` makes them; at least one.
+        vectors : list of float32, shape (|theta| + 4,)
+            At least one, in the form that `participant` describes.
         """
-        stacked = np.stack(answers).astype(np.float64)
-        share, totals = stacked[:, -1], stacked[:, -SCALARS:].sum(0)
-        share = share if share.any() else np.ones(len(share))
-        mean = share @ stacked[:, :-SCALARS] / share.sum()  # in float64: of equal weights the weights themselves, to the bit
-        load_vector(trainer.model, mean.astype(np.float32))
-        self.correct(trainer)
-        return np.concatenate([vector_of(trainer.model), totals.astype(np.float32)])
+        stacked = np.stack(vectors).astype(np.float64)
+        weights, totals = stacked[:, -1], stacked[:, -SCALARS:].sum(0)
+        weights = weights if weights.any() else np.ones(len(weights))
+        mean = weights @ stacked[:, :-SCALARS] / weights.sum()  # float64: the mean of equal vectors is that vector, to the bit
+        load_vector(context.model, mean.astype(np.float32))
+        self.correct(context)
+        return np.concatenate([vector_of(context.model), totals.astype(np.float32)])
 
-    def share(self, trainer: Trainer, steps: int) -> float:
-        """a_m, for so many steps since the last average."""
-        return {"responders": 1.0, "steps": float(steps), "vertices": float(trainer.view.adjacency.n)}[self.config.average_by]
+    def weight(self, context: TrainingContext, steps: int) -> float:
+        """Return a_m after so many steps since the last average."""
+        return {"responders": 1.0, "steps": float(steps), "vertices": float(context.view.adjacency.n)}[self.config.average_by]
 
     # ---- after a round
 
-    def evaluate(self, trainer: Trainer) -> dict[str, float]:
-        """By the server alone, of the newest average."""
-        scores = {}
-        if self.plane.serves:
-            scores = self.scores(trainer.model, self.judge, SerialComm())
-        return self.plane.told_by_server(scores)
+    def evaluate(self, context: TrainingContext) -> dict[str, float]:
+        """Return the scores of the newest average, which the server evaluates alone."""
+        scores = self.scores(context.model, self.whole_view, SerialComm()) if self.participant.serves else {}
+        return self.participant.share_scores(scores)
 
-    def before_save(self, trainer: Trainer) -> None:
-        self.plane.before_save(trainer)
+    def before_save(self, context: TrainingContext) -> None:
+        self.participant.before_save(context)
 
-    def begin_stage(self, trainer: Trainer, stage: int) -> None:
-        """Where rounds are left, wait for the parties; no round counts the seconds of that."""
-        if trainer.progress.rounds < self.rounds(stage) and not trainer.progress.finished:
-            self.plane.meet(trainer)
+    def begin_stage(self, context: TrainingContext, stage: int) -> None:
+        """Wait for all participants if rounds are left; these seconds count in no round."""
+        if context.progress.rounds < self.stages()[stage] and not context.progress.finished:
+            self.participant.wait_for_all(context)
 
-    def begin_round(self, trainer: Trainer) -> None:
-        self.plane.begin_round(trainer)
-        members = self.plane.dealt_anew()
+    def begin_round(self, context: TrainingContext) -> None:
+        """Switch to the new vertices of the own part, if the server has changed them."""
+        self.participant.begin_round(context)
+        members = self.participant.new_vertices()
         if members is not None:
-            trainer.view = self._view_of(members)
-            trainer.bring(trainer.view)
-            self.plane.settle(trainer)
+            context.replace_view(self._part_view(members))
+            self.participant.use_view(context)
 
-    def end_stage(self, trainer: Trainer, stage: int) -> None:
-        self.plane.close()
+    def end_stage(self, context: TrainingContext, stage: int) -> None:
+        self.participant.close()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        return self.plane.state_dict()
+        return self.participant.state_dict()
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
-        self.plane.load_state_dict(tensors)
+        self.participant.load_state_dict(tensors)
 
     def describe(self) -> dict[str, Any]:
-        return {**self.plane.describe(), **(self.told if self.plane.serves else {})}
+        return {**self.participant.describe(), **(self.tradeoff if self.participant.serves else {})}

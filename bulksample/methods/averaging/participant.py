@@ -1,126 +1,129 @@
-"""The contract of a plane: who the parties of model averaging are, and how weights travel between them.
+"""The contract of a participant in model averaging: a server, a trainer or both, and how weights travel between them.
 
-A vector is the weights of a model as float32, and four scalars after them: seeds in the losses since the last average, their summed
-loss, the wish to stop, and what the trainer weighs in the average.
+A vector holds the weights of a model as float32, followed by four scalars: seeds in the losses since the last average, their
+summed loss, the number of stop requests, and the trainer's weight in the average.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from ...nn.model import Model
-from ...training.batches import BatchSource, MiniBatchSource
-from ...training.isolated_batches import IsolatedBatches
-from .dealing import Cut
-
-if TYPE_CHECKING:
-    from ...loader import BulkLoader
-    from ...training.loop import Trainer
-    from .method import Averaging
+from ...training.batches import BatchSource
+from ...training.context import TrainingContext
+from .part_table import SplitPart
 
 SCALARS = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Dealt:
-    """What the server found: the part of each vertex and the split to train on; or why it could not."""
+class Partitioning:
+    """The server's partition of the graph: the part of each vertex and the split to train on, or the reason why there is none."""
 
     assignment: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     split: str = ""
     fault: str = ""
-    cut: Cut | None = None  # how vertices of a part are dealt to others
+    split_part: SplitPart | None = None  # divides the vertices of one part again
+
+
+class AveragingRule(Protocol):
+    """The arithmetic of an average, which a method provides."""
+
+    def average(self, context: TrainingContext, vectors: list[np.ndarray]) -> np.ndarray:
+        """Return the corrected average of the trainers' vectors; the server's model holds it afterwards."""
+
+    def correct(self, context: TrainingContext) -> None:
+        """Improve the average that the server's model holds."""
+
+    def weight(self, context: TrainingContext, steps: int) -> float:
+        """Return the weight of this trainer in an average, after so many steps."""
 
 
 class Participant:
-    """One party of model averaging.
+    """One process of model averaging.
 
     Attributes
     ----------
     trainers : int
     serves : bool
-        Whether this process averages and evaluates.
+        True if this process averages and evaluates.
     part : int, optional
-        What this process trains on; None for a server that does not train.
+        The part that this process trains on; None for a server that does not train.
     """
 
     trainers: int
     serves: bool
     part: int | None
 
-    def share(self, dealt: Dealt | None) -> tuple[np.ndarray | None, str]:
-        """What the server dealt: the vertices of the own part, ascending, or None for the whole graph; and the split."""
+    def receive_part(self, partitioning: Partitioning | None) -> tuple[np.ndarray | None, str]:
+        """Return the vertices of the own part, ascending (None: the whole graph), and the split. The server provides the partitioning."""
         raise NotImplementedError
 
-    def dealt_anew(self) -> np.ndarray | None:
-        """The vertices of the own part, where others were dealt to it since the last call."""
+    def new_vertices(self) -> np.ndarray | None:
+        """Return the vertices of the own part if the server has changed them since the last call."""
         return None
 
-    def batches(self, trainer: Trainer) -> BatchSource:
-        """The steps of an epoch."""
+    def batches(self, context: TrainingContext) -> BatchSource:
+        """Return the steps of an epoch."""
         raise NotImplementedError
 
-    def settle(self, trainer: Trainer) -> None:
-        """Make the next steps on another view of the trainer."""
+    def use_view(self, context: TrainingContext) -> None:
+        """Make the next steps on a new view of the context."""
         raise NotImplementedError
 
-    def end_step(self, trainer: Trainer, method: Averaging, sums: torch.Tensor) -> torch.Tensor:
-        """Average where it is time to; seeds, summed loss and wishes to stop that became known, of all trainers: shape (3,)."""
+    def end_step(self, context: TrainingContext, rule: AveragingRule, sums: torch.Tensor) -> torch.Tensor:
+        """Average if it is due; return the seeds, summed loss and stop requests of all trainers that became known: shape (3,)."""
         raise NotImplementedError
 
-    def told_by_server(self, scores: dict[str, float]) -> dict[str, float]:
-        """The server's scores, where they are to be known."""
+    def share_scores(self, scores: dict[str, float]) -> dict[str, float]:
+        """Return the server's scores, if this process needs them."""
         return scores
 
-    def before_save(self, trainer: Trainer) -> None:
-        """Hand the server what only trainers know."""
+    def before_save(self, context: TrainingContext) -> None:
+        """Send the server the state that only trainers have."""
 
-    def meet(self, trainer: Trainer) -> None:
-        """Before the first round of a run, wait until all parties are there."""
+    def wait_for_all(self, context: TrainingContext) -> None:
+        """Wait before the first round until all participants are present."""
 
-    def begin_round(self, trainer: Trainer) -> None:
-        """Take back what was put into a checkpoint, once."""
+    def begin_round(self, context: TrainingContext) -> None:
+        """Restore the state that a checkpoint held, once."""
 
     def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return the tensors that a resumed run needs."""
         return {}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
-        pass
+        """Take these tensors back."""
 
     def close(self) -> None:
-        """No more averages follow."""
+        """End the run for all participants."""
 
     def describe(self) -> dict[str, Any]:
+        """Return the lines of the report."""
         return {"trainers": self.trainers}
 
 
-def steps_on(trainer: Trainer, loader: BulkLoader | None, steps: int, what: dict[str, Any]) -> IsolatedBatches:
-    """So many steps an epoch on the minibatches of a loader, or on nothing."""
-    made = IsolatedBatches(what, lambda: None)
-    made.train_on(None if loader is None else MiniBatchSource(loader, trainer.view, trainer.ledger), steps)
-    return made
-
-
-def _tensors(model: Model) -> list[torch.Tensor]:
-    """Parameters, and statistics of a batch norm."""
+def weights_of(model: Model) -> list[torch.Tensor]:
+    """Return the parameters of a model and the statistics of its batch norm."""
     return [*model.parameters(), *(buffer for buffer in model.buffers() if buffer.is_floating_point())]
 
 
 def vector_of(model: Model) -> np.ndarray:
-    """All weights of a model: float32, shape (|theta|,)."""
-    return torch.cat([tensor.detach().reshape(-1) for tensor in _tensors(model)]).cpu().numpy()
+    """Return all weights of a model in one vector: float32, shape (|theta|,)."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in weights_of(model)]).cpu().numpy()
 
 
 def load_vector(model: Model, vector: np.ndarray) -> None:
-    """Put back what `vector_of` made."""
-    put(_tensors(model), vector)
+    """Set all weights of a model from the vector that `vector_of` returns."""
+    fill(weights_of(model), vector)
 
 
-def put(tensors: list[torch.Tensor], vector: np.ndarray) -> None:
-    """Fill tensors with consecutive numbers."""
+def fill(tensors: list[torch.Tensor], vector: np.ndarray) -> None:
+    """Fill tensors with consecutive numbers of a vector."""
     at, numbers = 0, torch.from_numpy(np.array(vector, np.float32))
     for tensor in tensors:
         tensor.detach().copy_(numbers[at : at + tensor.numel()].view_as(tensor))

@@ -1,15 +1,15 @@
-"""Who takes part in a run whose trainers may die, be late, or join again; the server's side of the frames.
+"""The trainers of a run that may die, be late, or join again: the server's side of the protocol.
 
     a trainer         the server
-    ASK               INVITE    the configuration                                    (a connection of its own)
-    HELLO             WELCOME, MEMBERS    its part and the vertices of it; or REFUSE
-    READY             PUSH      the weights of now
-                      PULL k        at the end of an interval by the clock; one of steps ends by itself
-    ANSWER k          PUSH k + 1    the average; an answer that comes too late is dropped, and PUSH has the weights of now
+    ASK               INVITE    the configuration                                    (on a connection of its own)
+    HELLO             WELCOME, MEMBERS    its part and the vertices of the part; or REFUSE
+    READY             PUSH      the current weights
+                      PULL k        at the end of an interval in seconds; a trainer ends an interval in steps by itself
+    ANSWER k          PUSH k + 1    the average; the server drops a late answer and replies with the current weights
                       END
 
-A trainer that owes an answer is told nothing and waited for no more until it comes; one that is gone is forgotten, and its part
-is given to the next that says HELLO. MEMBERS may also come later, where vertices are dealt again. One thread, and no wait for one trainer holds up another by more than the grace.
+A late trainer is skipped until it replies. A lost trainer is removed, and the next HELLO gets its part. MEMBERS may also come
+later, when the vertices of a part change. One thread serves all trainers, and no trainer delays another by more than the grace period.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ import numpy as np
 
 from ...distributed.comm.primitives import SentCount
 from ...errors import PeerLost
-from .frames import HEAD_BYTES, BadFrame, Frame, Kind, Line
+from .frames import HEAD_BYTES, BadFrame, Connection, Frame, Kind
 
-GRACE_SECONDS, GRACE_STEPS = 5.0, 3.0  # to wait for an answer at least, and in steps of the slowest trainer
+GRACE_SECONDS, GRACE_STEPS = 5.0, 3.0  # the shortest grace period, and its length in steps of the slowest trainer
 _TICK = 0.1  # seconds between two looks at the clock
-_HELLO_BYTES = 2**16  # of a frame from somebody who has not been welcomed
+_HELLO_BYTES = 2**16  # the largest frame of a connection that has not been welcomed
 
 
 @dataclass(eq=False)
 class Member:
-    """One connection."""
+    """One connection, and the trainer at its other end."""
 
-    line: Line
-    part: int | None = None  # before it was welcomed
+    connection: Connection
+    part: int | None = None  # None before the welcome
     ready: bool = False
-    owes: bool = False
-    since: float = 0.0  # when it was asked, or came
-    told: float = 0.0  # when it had the weights that it goes on from
-    step_seconds: float = 0.0  # of its last answer
+    owes_answer: bool = False
+    since: float = 0.0  # time of the last request, or of the connection
+    sent_weights: float = 0.0  # time at which it received the weights that it continues from
+    step_seconds: float = 0.0  # measured by its last answer
     answer: Frame | None = None
 
 
@@ -53,57 +53,57 @@ class Roster:
 
     Parameters
     ----------
-    door : socket.socket
+    listener : socket.socket
         Listening.
     parts : int
-        Of which every member has one.
+        The number of parts; every member has one.
     invitation : dict
-        For those who ask what the run is.
-    asked : dict
-        What a member must say in its HELLO.
+        The configuration that ASK returns.
+    expected : dict
+        The values that a HELLO must hold.
     welcome : callable
-        From a part to its frames WELCOME and MEMBERS.
-    now : callable
-        The weights of now, as PUSH.
+        Returns the frames WELCOME and MEMBERS of a part.
+    current_weights : callable
+        Returns the current weights as PUSH.
     grace : float, optional
-        Seconds to wait for an answer. Unless given, three times the step of the slowest member, measured by the last answer of
-        each, and at least five seconds.
+        Seconds to wait for an answer. By default three steps of the slowest member, measured by the last answer of each, and at
+        least five seconds.
     timeout : float
-        Seconds until a member that owes an answer is forgotten.
+        Seconds after which a silent member that owes an answer is removed.
     quiet : bool
-        Say nothing on standard error about those who come and go.
+        True to print nothing about members that join or are lost.
 
     Attributes
     ----------
     round : int
-        The one under way.
+        The present round.
     joined, lost, late : int
-        Trainers that came, that were lost, and answers that were not waited for.
+        Trainers that joined, trainers that were lost, and answers that came too late.
     answer_bytes : int
-        Of an answer.
+        The size of an answer.
     traffic : dict of kind to SentCount
         Frames of both directions: payloads of weights are "model", those of MEMBERS "topology", all else and the headers "control".
     """
 
     def __init__(
-        self, door: socket.socket, parts: int, invitation: dict[str, Any], asked: dict[str, Any],
-        welcome: Callable[[int], list[Frame]], now: Callable[[], Frame], grace: float | None, timeout: float, quiet: bool,
+        self, listener: socket.socket, parts: int, invitation: dict[str, Any], expected: dict[str, Any],
+        welcome: Callable[[int], list[Frame]], current_weights: Callable[[], Frame], grace: float | None, timeout: float, quiet: bool,
     ) -> None:  # fmt: skip
-        self._door, self._parts, self._invitation, self._asked = door, parts, invitation, asked
-        self._welcome, self._now, self._grace, self._timeout, self._quiet = welcome, now, grace, timeout, quiet
+        self._listener, self._parts, self._invitation, self._expected = listener, parts, invitation, expected
+        self._welcome, self._current_weights, self._grace, self._timeout, self._quiet = welcome, current_weights, grace, timeout, quiet
         self._members: list[Member] = []
-        self._vacant = dict.fromkeys(range(parts), time.monotonic())  # parts that nobody has, and since when
+        self._vacant = dict.fromkeys(range(parts), time.monotonic())  # parts without a member, and since when
         self.answer_bytes, self.traffic = _HELLO_BYTES, dict.fromkeys(("model", "topology", "control"), SentCount(0, 0))
         self.round = self.joined = self.lost = self.late = 0
 
     @property
     def present(self) -> list[Member]:
-        """Those who are ready to train, by part."""
+        """The members that are ready to train, by part."""
         return sorted((member for member in self._members if member.ready), key=lambda member: member.part or 0)
 
     @property
     def admitted(self) -> list[Member]:
-        """Those who have a part."""
+        """The members that have a part."""
         return [member for member in self._members if member.part is not None]
 
     @property
@@ -113,171 +113,174 @@ class Roster:
         return self._grace if self._grace is not None else max(GRACE_SECONDS, GRACE_STEPS * slowest)
 
     def vacant(self, seconds: float) -> list[int]:
-        """The parts that nobody has had for so long."""
+        """Return the parts that have had no member for so many seconds."""
         return [part for part, since in self._vacant.items() if time.monotonic() - since >= seconds]
 
-    def gather(self, count: int, until: float) -> None:
-        """Let trainers join until so many are ready, or the time has come."""
+    def wait_for(self, count: int, until: float) -> None:
+        """Let trainers join until so many are ready, or until a time of the monotonic clock."""
         while len(self.present) < count and time.monotonic() < until:
             self.attend(_TICK)
 
     def attend(self, seconds: float) -> None:
-        """Serve whoever comes or speaks, for at most so long; returns after the first events."""
+        """Serve connections for at most so many seconds; return after the first events."""
         with selectors.DefaultSelector() as selector:
-            selector.register(self._door, selectors.EVENT_READ)
+            selector.register(self._listener, selectors.EVENT_READ)
             for member in self._members:
-                selector.register(member.line.socket, selectors.EVENT_READ, member)
+                selector.register(member.connection.socket, selectors.EVENT_READ, member)
             for key, _ in selector.select(max(0.0, seconds)):
                 if key.data is None:
                     self._accept()
                 else:
-                    self._hear(key.data)
+                    self._read(key.data)
         for member in list(self._members):
-            if (member.owes or not member.ready) and time.monotonic() - member.since > self._timeout:
+            if (member.owes_answer or not member.ready) and time.monotonic() - member.since > self._timeout:
                 self._drop(member, f"was silent for {self._timeout:g} s")
 
     def attend_until(self, moment: float) -> None:
-        """The same until a moment of the monotonic clock."""
+        """Serve connections until a time of the monotonic clock."""
         while (left := moment - time.monotonic()) > 0:
             self.attend(min(left, _TICK))
 
     def collect(self, number: int, pull: bool) -> list[Member]:
-        """The members that answer in a round, by part.
+        """Return the members that answer in a round, by part.
 
         Parameters
         ----------
         number : int
-            Of the round.
+            The round.
         pull : bool
-            Ask for answers now, and wait for as long as the grace. Else members answer when they have made their steps, and the
-            grace begins with the first of them.
+            True to request answers now and wait for the grace period. Otherwise members answer after their steps, and the
+            grace period begins with the first answer.
         """
-        asked = [member for member in self.present if not member.owes]
-        for member in asked:
-            member.owes, member.since = True, time.monotonic()
+        awaited = [member for member in self.present if not member.owes_answer]
+        for member in awaited:
+            member.owes_answer, member.since = True, time.monotonic()
             if pull:
-                self.tell(member, Frame(Kind.PULL, round=number))
+                self.send(member, Frame(Kind.PULL, round=number))
         until = time.monotonic() + self.grace if pull else None
-        while any(member in self._members and member.answer is None for member in asked):
+        while any(member in self._members and member.answer is None for member in awaited):
             if until is not None and time.monotonic() > until:
                 break
             self.attend(_TICK)
-            if until is None and any(member.answer is not None for member in asked):
+            if until is None and any(member.answer is not None for member in awaited):
                 until = time.monotonic() + self.grace
-        self.late += sum(member in self._members and member.answer is None for member in asked)
+        self.late += sum(member in self._members and member.answer is None for member in awaited)
         return [member for member in self.present if member.answer is not None]
 
     def push(self, frame: Frame, members: list[Member]) -> None:
-        """Send members the average that they are part of."""
+        """Send members the average of their answers."""
         for member in members:
-            member.owes, member.answer = False, None
-            self._go_on(member, frame)
+            member.owes_answer, member.answer = False, None
+            self._send_weights(member, frame)
 
-    def _go_on(self, member: Member, weights: Frame) -> None:
-        member.told = time.monotonic()
-        self.tell(member, weights)
+    def _send_weights(self, member: Member, weights: Frame) -> None:
+        member.sent_weights = time.monotonic()
+        self.send(member, weights)
 
-    def tell(self, member: Member, frame: Frame) -> None:
-        """Send a frame; a member that does not take it within the grace is forgotten."""
+    def send(self, member: Member, frame: Frame) -> None:
+        """Send a frame; remove a member that does not accept it within the grace period."""
         try:
-            member.line.send(frame, self.grace)
+            member.connection.send(frame, self.grace)
         except PeerLost as error:
             self._drop(member, str(error))
             return
-        self._note(frame)
+        self._count(frame)
 
     def end(self) -> None:
-        """Tell all that no more follows, and hear no more."""
+        """Send END to all members and close all connections."""
         for member in list(self._members):
-            self.tell(member, Frame(Kind.END))
+            self.send(member, Frame(Kind.END))
         for member in self._members:
-            member.line.close()
+            member.connection.close()
         self._members.clear()
-        self._door.close()
+        self._listener.close()
 
-    # ---- what comes
+    # ---- frames that arrive
 
     def _accept(self) -> None:
         try:
-            made, _ = self._door.accept()
-            self._members.append(Member(Line(made, _HELLO_BYTES), since=time.monotonic()))
-        except OSError:  # whoever it was has gone already
+            accepted, _ = self._listener.accept()
+            self._members.append(Member(Connection(accepted, _HELLO_BYTES), since=time.monotonic()))
+        except OSError:  # the other end has gone already
             return
 
-    def _hear(self, member: Member) -> None:
+    def _read(self, member: Member) -> None:
         try:
-            while member in self._members and (frame := member.line.poll()) is not None:
-                self._note(frame)
-                self._take(member, frame)
+            while member in self._members and (frame := member.connection.poll()) is not None:
+                self._count(frame)
+                self._handle(member, frame)
         except BadFrame as error:
-            self._say(str(error))
+            self._print(str(error))
             self._refuse(member, str(error))
         except PeerLost as error:
             self._drop(member, str(error))
 
-    def _take(self, member: Member, frame: Frame) -> None:
+    def _handle(self, member: Member, frame: Frame) -> None:
+        """Act on one frame; raises `BadFrame` if it is not due."""
+        name = member.connection.name
         if frame.kind == Kind.ASK and member.part is None:
-            self.tell(member, Frame(Kind.INVITE, json.dumps(self._invitation).encode()))
+            self.send(member, Frame(Kind.INVITE, json.dumps(self._invitation).encode()))
         elif frame.kind == Kind.HELLO and member.part is None:
             self._admit(member, frame.json())
         elif frame.kind == Kind.READY and member.part is not None:
             member.ready = True
-            self._go_on(member, self._now())
+            self._send_weights(member, self._current_weights())
         elif frame.kind == Kind.ANSWER and member.ready and len(frame.payload) == self.answer_bytes:
             if not np.isfinite(frame.numbers("float32")).all():
-                raise BadFrame(f"{member.line.name}: weights that are not finite came; a lower lr would fit")
-            member.step_seconds = (time.monotonic() - member.told) / max(1, frame.steps)
+                raise BadFrame(f"{name}: got weights that are not finite; use a lower lr")
+            member.step_seconds = (time.monotonic() - member.sent_weights) / max(1, frame.steps)
             if member.answer is None and frame.round == self.round:
                 member.answer = frame
-            else:  # too late: on with the weights of now
-                member.owes = False
-                self._go_on(member, self._now())
+            else:  # too late: the trainer continues from the current weights
+                member.owes_answer = False
+                self._send_weights(member, self._current_weights())
         else:
-            raise BadFrame(f"{member.line.name}: a frame of kind {frame.kind.name} of {len(frame.payload)} bytes does not belong here")
+            raise BadFrame(f"{name}: a frame of kind {frame.kind.name} of {len(frame.payload)} bytes does not belong here")
 
-    def _admit(self, member: Member, told: dict[str, Any]) -> None:
-        differing = [key for key, own in self._asked.items() if told.get(key) != own]
+    def _admit(self, member: Member, hello: dict[str, Any]) -> None:
+        """Give a new trainer a free part, or refuse it."""
+        differing = [key for key, own in self._expected.items() if hello.get(key) != own]
         free = sorted(set(range(self._parts)) - {other.part for other in self._members})
         if differing:
             key = differing[0]
-            self._refuse(member, f"the {key} of this run is {self._asked[key]!r}; got {told.get(key)!r}")
+            self._refuse(member, f"the {key} of this run is {self._expected[key]!r}; got {hello.get(key)!r}")
         elif not free:
             self._refuse(member, f"all {self._parts} parts have a trainer")
         else:
             frames = self._welcome(free[0])
-            member.part, member.line.most = free[0], self.answer_bytes
+            member.part, member.connection.max_bytes = free[0], self.answer_bytes
             member.since = time.monotonic()
             self._vacant.pop(free[0], None)
             self.joined += 1
-            self._say(f"trainer {free[0]} joined from {member.line.name}")
+            self._print(f"trainer {free[0]} joined from {member.connection.name}")
             for frame in frames:
-                self.tell(member, frame)
+                self.send(member, frame)
 
-    def _refuse(self, member: Member, why: str) -> None:
-        self.tell(member, Frame(Kind.REFUSE, why.encode()))
+    def _refuse(self, member: Member, reason: str) -> None:
+        self.send(member, Frame(Kind.REFUSE, reason.encode()))
         self._drop(member, "was refused")
 
-    def _drop(self, member: Member, why: str) -> None:
+    def _drop(self, member: Member, reason: str) -> None:
         if member not in self._members:
             return
         self._members.remove(member)
-        member.line.close()
+        member.connection.close()
         if member.part is not None:
             self._vacant[member.part] = time.monotonic()
             self.lost += 1
-            self._say(f"trainer {member.part} was lost in round {self.round}: {why}")
+            self._print(f"trainer {member.part} was lost in round {self.round}: {reason}")
 
-    def _note(self, frame: Frame) -> None:
+    def _count(self, frame: Frame) -> None:
         kind = {Kind.PUSH: "model", Kind.ANSWER: "model", Kind.MEMBERS: "topology"}.get(frame.kind, "control")
-        for what, messages, size in ((kind, 1, len(frame.payload)), ("control", 0, HEAD_BYTES)):
-            before = self.traffic[what]
-            self.traffic[what] = SentCount(before.messages + messages, before.bytes + size)
+        for key, messages, size in ((kind, 1, len(frame.payload)), ("control", 0, HEAD_BYTES)):
+            before = self.traffic[key]
+            self.traffic[key] = SentCount(before.messages + messages, before.bytes + size)
 
-    def _say(self, what: str) -> None:
+    def _print(self, text: str) -> None:
         if not self._quiet:
-            print(f"bulksample: {what}", file=sys.stderr, flush=True)
+            print(f"bulksample: {text}", file=sys.stderr, flush=True)
 
 
 def vector_frame(kind: Kind, vector: np.ndarray, number: int, steps: int = 0) -> Frame:
-    """float32 numbers as a frame of a round."""
+    """Return a frame of a round that holds float32 numbers."""
     return Frame(kind, vector.astype("<f4").tobytes(), number, steps)

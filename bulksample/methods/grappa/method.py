@@ -1,7 +1,7 @@
 """Grappa: every rank trains on its own part of the graph, and nothing but gradients travels.
 
     offline            p chunks of the vertices; rank r trains on the seeds of chunk r
-    super-epoch t      rank r sees S = chunk r and c - 1 others, another choice in each (see `methods.grappa.method.chunks`)
+    super-epoch t      rank r sees S = chunk r and c - 1 others, another choice in each (see `methods.grappa.chunks`)
     step               g = sum over ranks, seeds of w_v grad loss_v / sum of w_v     one all-reduce, the only traffic of an epoch
 
 over p ranks 2 (p - 1) 4 (|theta| + 7) bytes a step (kind "gradients"): the gradient, sum of w, of w loss, the wish to stop, n,
@@ -11,7 +11,7 @@ Views
     strict   the induced subgraph of S          halo   and the features of all sources from outside          base   c = 1, strict
 Chunks
     static   block rows, as --partition makes them       fresh   dealt anew in every super-epoch by a counter
-Weights, normalised over the step (see `methods.grappa.method.seed_weights`, `methods.grappa.method.tree_weights`)
+Weights, normalised over the step (see `methods.grappa.seed_weights` and `methods.grappa.tree_weights`)
     node     coverage over all hops of each seed        batch   one for each rank and step: the mean of those
     tree     Horvitz-Thompson; exact                    none    uniform
 shrunk to (1 - lambda) + lambda w, with lambda given or the effective share of the seeds.
@@ -29,30 +29,27 @@ arXiv 2602.01872.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from ...config.train import TrainConfig
-from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...nn.model import Gnn
-from ...training.batches import BatchSource, MiniBatchSource, Step
-from ...training.isolated_batches import IsolatedBatches, part_loader, shared_steps
-from ...training.method import Method
+from ...training.batches import Batch, BatchSource, MiniBatchSource
+from ...training.context import TrainingContext
+from ...training.isolated_batches import IsolatedBatches, shared_steps
+from ...training.loaders import part_loader
+from ...training.method import Method, labelled_logits
 from ...views.full_graph import FullGraph
 from ...views.local import LocalRows, LocalView, PendingLocalView, VisibleParts, allgather_degrees
 from ...views.partitioned import BlockView
-from ...views.view import View
-from ..full import in_single
+from ..full import require_single_precision
 from .chunks import fresh_chunks, seen_chunks
 from .seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
 from .tree_weights import tree_weights
-
-if TYPE_CHECKING:
-    from ...training.loop import Trainer
 
 
 class Grappa(Method):
@@ -60,48 +57,48 @@ class Grappa(Method):
 
     name: ClassVar[str] = "grappa"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
-    apart: ClassVar[bool] = True
+    equal_steps: ClassVar[bool] = True
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.chunks = 1 if config.view == "base" else config.view_chunks
-        self._flight: tuple[int, PendingLocalView] | None = None  # the view of a super-epoch to come
-        self._pass: FullGraph | None = None  # over all rows of the view
-        self._totals = torch.zeros(5, dtype=torch.float64)  # of all steps: sum w, n, sum w**2, mass before and beyond the cap
+        self._coming: tuple[int, PendingLocalView] | None = None  # a later super-epoch, and its view on the way
+        self._pass: FullGraph | None = None  # the pass over all rows of the view
+        self._totals = torch.zeros(5, dtype=torch.float64)  # over all steps: sum w, n, sum w**2, mass before and beyond the cap
         self._sent = {"initial": 0, "repartition": 0}
         if config.full_graph:
-            in_single(config)
+            require_single_precision(config)
         if config.seed_weights == "tree":
             self._check_trees()
 
     def _check_trees(self) -> None:
         config = self.config
-        asked: dict[str, tuple[Any, Any]] = {
+        required: dict[str, tuple[Any, Any]] = {
             "chunking": (config.chunking, "fresh"), "sampler": (config.sampler, "sage"), "frontier": (config.frontier, "all"),
             "full_graph": (config.full_graph, False), "halo_rows": (config.halo_rows, None),
             "weighted draws": (bool(config.sampler_options.get("weighted", False)), False),
         }  # fmt: skip
-        for what, (given, fits) in asked.items():
-            if given != fits:
-                raise UsageError(f"tree weights are exact where every tree has a known chance; got {what} {given}: {fits} would fit")
+        for option, (value, fits) in required.items():
+            if value != fits:
+                raise UsageError(f"tree weights are exact where every tree has a known chance; got {option} {value}: use {fits}")
         if config.shrink == "ess":
-            raise UsageError("tree weights are known only when they are drawn; a number would fit for shrink")
+            raise UsageError("tree weights are known only when they are drawn; got shrink ess: use a number")
 
     # ---- views
 
-    def view(self, view: View, comm: Comm) -> View:
-        """The first view; collective, as every later one."""
-        self.whole, self.comm = cast(BlockView, view), comm
-        self._backend = view.adjacency.backend
+    def view(self, context: TrainingContext) -> None:
+        """Fetch the view of the first super-epoch; collective."""
+        self.whole, self.comm = cast(BlockView, context.view), context.comm
+        self._backend = context.view.adjacency.backend
         self._degrees = allgather_degrees(self.whole)
         self._blocks = VisibleParts.of_blocks(self.whole.layout)
         self._turn = 0
-        self.local = self._fly(0).wait()
+        self.local = self._start_view(0).wait()
         self._sent["initial"] = self._sent_so_far()
-        return self.local
+        context.replace_view(self.local)
 
     def deal(self, turn: int) -> VisibleParts:
-        """Who sees what in a super-epoch; the same on every rank, without a message."""
+        """Return the chunk of every vertex and the chunks that each rank sees in a super-epoch; local, and alike on every rank."""
         config, p = self.config, self.comm.size
         part = self._blocks.part
         if config.chunking == "fresh":
@@ -109,139 +106,136 @@ class Grappa(Method):
         return VisibleParts(part, seen_chunks(p, self.chunks, turn))
 
     def turn(self, epoch: int) -> int:
-        """The super-epoch of an epoch."""
+        """Return the super-epoch of an epoch."""
         every = self.config.swap_every
         constant = self.comm.size == 1 or (self.config.chunking == "static" and (self.chunks == 1 or self.chunks >= self.comm.size))
         return 0 if constant or not every else epoch // every
 
-    def _fly(self, turn: int) -> PendingLocalView:
+    def _start_view(self, turn: int) -> PendingLocalView:
+        """Start to fetch the view of a super-epoch; collective."""
         halo = self.config.halo_rows if self.config.view == "halo" else 0
         return PendingLocalView(self.whole, self.deal(turn), self._degrees, self._backend, halo)
 
     def _sent_so_far(self) -> int:
         return sum(sent.bytes for sent in self.comm.tally.values())
 
-    def batches(self, trainer: Trainer) -> BatchSource:
+    def batches(self, context: TrainingContext) -> BatchSource:
         layout = self.whole.layout
         order = layout.bounds if layout.order is None else np.concatenate([layout.bounds, layout.order])
-        self.steps_made = IsolatedBatches(
-            {"ranks": self.comm.size, "partition": zlib.crc32(order.astype(np.int64).tobytes())}, self._forget
-        )
-        self._settle(trainer)
-        return self.steps_made
+        fixed = {"ranks": self.comm.size, "partition": zlib.crc32(order.astype(np.int64).tobytes())}
+        self._batches = IsolatedBatches(fixed, self._drop_coming)
+        self._use_view(context)
+        return self._batches
 
-    def begin_round(self, trainer: Trainer) -> None:
-        """See the view of this epoch, and send for the next one while this one is trained on."""
-        before, epoch = self._sent_so_far(), trainer.epoch
+    def begin_round(self, context: TrainingContext) -> None:
+        """Switch to the view of this epoch, and start to fetch the next view while this one is trained on."""
+        before, epoch = self._sent_so_far(), context.epoch
         turn = self.turn(epoch)
-        with trainer.ledger.phase("fetch"):
+        with context.ledger.phase("fetch"):
             if turn != self._turn:
-                self.steps_made.train_on(None, 1)  # the view of before is let go before the next one is brought
+                self._batches.train_on(None, 1)  # releases the old view before the next one is fetched
                 self._pass, self._turn = None, turn
-                trainer.view = self.local = self._view_of(turn)
-                trainer.bring(self.local)
-                self._settle(trainer)
-            coming = self.turn(epoch + 1)
-            if self.config.overlap and coming != turn and epoch + 1 < self.config.epochs:
-                self._flight = coming, self._fly(coming)
+                self.local = self._view_of(turn)
+                context.replace_view(self.local)
+                self._use_view(context)
+            following = self.turn(epoch + 1)
+            if self.config.overlap and following != turn and epoch + 1 < self.config.epochs:
+                self._coming = following, self._start_view(following)
         self._sent["repartition"] += self._sent_so_far() - before
 
     def _view_of(self, turn: int) -> LocalView:
-        if self._flight is None or self._flight[0] != turn:
-            self._forget()
-            return self._fly(turn).wait()
-        flight, self._flight = self._flight[1], None
-        return flight.wait()
+        """Return the view of a super-epoch; collective."""
+        if self._coming is None or self._coming[0] != turn:
+            self._drop_coming()
+            return self._start_view(turn).wait()
+        coming, self._coming = self._coming[1], None
+        return coming.wait()
 
-    def _forget(self) -> None:
-        """Wait for what is under way, and let it go."""
-        if self._flight is not None:
-            self._flight[1].wait()
-            self._flight = None
+    def _drop_coming(self) -> None:
+        """Wait for the view that is being fetched, if there is one, and release it."""
+        if self._coming is not None:
+            self._coming[1].wait()
+            self._coming = None
 
-    def _settle(self, trainer: Trainer) -> None:
-        """Weights and steps of a view; three numbers are added over ranks (kind "control") where weights are of coverage."""
+    def _use_view(self, context: TrainingContext) -> None:
+        """Set the steps and the seed weights of the present view; weights by coverage add three numbers over ranks (kind "control")."""
         config, view = self.config, self.local
         counts = np.bincount(self.deal(self._turn).part[self.whole.seeds], minlength=self.comm.size)
         steps, sizes = shared_steps(counts.tolist(), config.batch_size)
         if config.full_graph:
             self._pass = FullGraph(LocalRows(view), config.form == "strong")
-            self.steps_made.train_on(None, 1)
+            self._batches.train_on(None, 1)
         else:
-            loader = part_loader(trainer, self.comm.rank, sizes[self.comm.rank])
-            self.steps_made.train_on(MiniBatchSource(loader, view, trainer.ledger), steps)
+            loader = part_loader(context, self.comm.rank, sizes[self.comm.rank])
+            self._batches.train_on(MiniBatchSource(loader, view, context.ledger), steps)
         self._raw, self._amount = self._coverage_weights()
 
     def _coverage_weights(self) -> tuple[np.ndarray, float]:
-        """The weight of every seed before it is capped and shrunk, and lambda."""
+        """Return the weight of every seed before it is capped and shrunk, and lambda."""
         config, view = self.config, self.local
         linked = view.total_degrees[view.seeds] > 0
         amount = 1.0 if config.shrink in (None, "ess") else float(config.shrink)
         raw = np.ones(len(view.seeds))
         if config.seed_weights in ("node", "batch"):
             raw = walk_coverage(view.matrix, view.total_degrees, config.weight_hops or config.layers)[view.seeds]
-            told = raw[linked]
-            n, total, squares = self.comm.allreduce(np.array([len(told), told.sum(), np.square(told).sum()]), "control")
+            own = raw[linked]
+            n, total, squares = self.comm.allreduce(np.array([len(own), own.sum(), np.square(own).sum()]), "control")
             raw = np.where(linked, raw * (n / total if total else 1.0), raw)
             amount = effective_share(n, total, squares) if config.shrink in (None, "ess") else amount
         return raw, amount
 
     # ---- a step
 
-    def steps(self, remaining: int, comm: Comm) -> int:
-        """Alike on every rank already."""
-        return remaining
-
-    def loss(self, trainer: Trainer, step: Step) -> tuple[torch.Tensor | None, float]:
-        """The weighted sum of the losses, and the sum of the weights."""
-        self._told = torch.zeros(4)
-        asked = self._asked_of_all(trainer) if self.config.full_graph else self.asked(trainer, step)
-        if asked is None:
+    def loss(self, context: TrainingContext, batch: Batch) -> tuple[torch.Tensor | None, float]:
+        """Return the weighted sum of the losses, and the sum of the weights."""
+        self._step_sums = torch.zeros(4)
+        labelled = self._all_labelled(context) if self.config.full_graph else labelled_logits(context, batch)
+        if labelled is None:
             return None, 0
-        logits, truth, rows = asked
+        logits, labels, rows = labelled
         if self.config.seed_weights == "tree":
-            raw = self._tree_weights(step)[rows]
+            raw = self._tree_weights(batch)[rows]
         else:
-            seeds = self.local.seeds if step.minibatch is None else step.minibatch.seeds
+            seeds = self.local.seeds if batch.minibatch is None else batch.minibatch.seeds
             raw = self._raw[np.searchsorted(self.local.seeds, seeds[rows])]
         weights = self._final(raw)
-        losses = F.cross_entropy(logits, truth, reduction="none")
+        losses = F.cross_entropy(logits, labels, reduction="none")
         return torch.sum(losses * torch.from_numpy(weights.astype(np.float32)).to(losses.device)), float(weights.sum())
 
-    def _asked_of_all(self, trainer: Trainer) -> tuple[torch.Tensor, torch.Tensor, np.ndarray] | None:
-        """One pass over all rows of the view."""
+    def _all_labelled(self, context: TrainingContext) -> tuple[torch.Tensor, torch.Tensor, np.ndarray] | None:
+        """Return logits, labels and rows of all labelled seeds, by one pass over the view."""
         rows = np.flatnonzero(self.local.classes >= 0)
         if not len(rows):
             return None
         assert self._pass is not None
-        logits = self._pass(cast(Gnn, trainer.model))
-        at, truth = self.local.seeds[rows].astype(np.int64), self.local.classes[rows]
-        return logits[torch.from_numpy(at).to(logits.device)], torch.from_numpy(truth).to(logits.device), rows
+        logits = self._pass(cast(Gnn, context.model))
+        at, labels = self.local.seeds[rows].astype(np.int64), self.local.classes[rows]
+        return logits[torch.from_numpy(at).to(logits.device)], torch.from_numpy(labels).to(logits.device), rows
 
-    def _tree_weights(self, step: Step) -> np.ndarray:
+    def _tree_weights(self, batch: Batch) -> np.ndarray:
         config, view = self.config, self.local
-        assert step.minibatch is not None
+        assert batch.minibatch is not None
         replace, share = bool(config.sampler_options.get("replace", False)), min(1.0, self.chunks / self.comm.size)
-        drawn, halo = step.minibatch.on_host(), config.view == "halo"
+        drawn, halo = batch.minibatch.on_host(), config.view == "halo"
         return tree_weights(drawn, view.matrix, view.total_degrees, config.fanouts, replace, share, halo)
 
     def _final(self, raw: np.ndarray) -> np.ndarray:
-        """Weights as they are used, and what is told of them."""
+        """Return the weights after cap and shrinkage, and keep their sums for the report."""
         cut, beyond = capped(raw, self.config.weight_cap)
         weights = shrunk(cut, self._amount)
         if self.config.seed_weights == "batch":
             weights = batch_scalar(weights)
-        self._told = torch.tensor([len(raw), float(np.square(weights).sum()), float(raw.sum()), beyond])
+        self._step_sums = torch.tensor([len(raw), float(np.square(weights).sum()), float(raw.sum()), beyond])
         return weights
 
-    def combine_gradients(self, trainer: Trainer, sums: torch.Tensor) -> torch.Tensor:
-        """As of `sync`, four more scalars riding along: n, sum of w**2, mass before the cap, mass beyond it."""
-        summed = super().combine_gradients(trainer, torch.cat([sums, self._told]))
+    def combine_gradients(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
+        """Add gradients as `sync` does, with four more scalars: n, sum of w**2, mass before the cap, mass beyond it."""
+        summed = super().combine_gradients(context, torch.cat([sums, self._step_sums]))
         self._totals += torch.cat([summed[:1], summed[3:]]).double()
         return summed[:3]
 
-    def end_stage(self, trainer: Trainer, stage: int) -> None:
-        self._forget()
+    def end_stage(self, context: TrainingContext, stage: int) -> None:
+        self._drop_coming()
 
     # ---- state and report
 
@@ -252,11 +246,11 @@ class Grappa(Method):
         self._totals = tensors["totals"]
 
     def describe(self) -> dict[str, Any]:
-        """Collective: what each rank sent is gathered."""
+        """Return the views and the weights of the run; collective: bytes of all ranks are gathered."""
         total, n, squares, mass, beyond = self._totals.tolist()
         share = effective_share(n, total, squares)
-        told = self.comm.gather_control([*self._sent.values(), len(self.local.vertices) - self.local.rows])
-        initial, repartition, _ = (sum(column) for column in zip(*told, strict=True))
+        rows = self.comm.gather_control([*self._sent.values(), len(self.local.vertices) - self.local.rows])
+        initial, repartition, _ = (sum(column) for column in zip(*rows, strict=True))
         return {
             "view": self.config.view,
             "chunking": self.config.chunking,
@@ -266,7 +260,7 @@ class Grappa(Method):
             "weight_cv": (1 / share - 1) ** 0.5 if share else None,
             "effective_share": share,
             "capped_mass": beyond / mass if mass else 0.0,
-            "halo_rows": max(row[2] for row in told),
+            "halo_rows": max(row[2] for row in rows),
             "initial_bytes": initial,
             "repartition_bytes": repartition,
         }

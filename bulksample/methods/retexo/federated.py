@@ -8,7 +8,7 @@
 
 A stage minimises the mean cross entropy over labelled clients; the best stage by validation gives the scores. The clients are
 simulated on ranks: a step of all labelled clients is the step of their union, and a rank sends a row of logits once to
-each other rank that needs it. What the clients themselves would send is counted by `Federated.client_bytes`, 4 bytes a scalar:
+each other rank that needs it. What the clients themselves would send is counted by `FederatedRETEXO.client_bytes`, 4 bytes a scalar:
 
     parameters    2 R_l (m_tr + m_val) |theta_l|    to the clients with training or validation vertices, and back, each round
     final         N |theta_l|                       to all N clients, after each stage
@@ -20,7 +20,7 @@ Kolluri, Choudhary, Hooi, Saxena, "RETEXO: scalable neural network training over
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -28,19 +28,16 @@ import torch.nn.functional as F
 from torch.nn import Linear
 
 from ...config.train import TrainConfig
-from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...nn.layers import GatLayer, Layer, PoolLayer, SageLayer, VertexLayer
+from ...training.context import TrainingContext
 from ...views.own_rows import OwnRows
 from ...views.view import View
-from .method import Retexo
+from .method import RETEXO
 from .single_layer import SingleLayerModel, head
 
-if TYPE_CHECKING:
-    from ...training.loop import Trainer
 
-
-class Federated(Retexo):
+class FederatedRETEXO(RETEXO):
     """An MLP and L stages on logits; features stay with their clients."""
 
     name: ClassVar[str] = "retexo-federated"
@@ -53,26 +50,24 @@ class Federated(Retexo):
             ("cache_bytes", 0, "features stay with their clients"), ("gradient_codec", "fp32", "4 bytes are counted for a scalar"),
         ):  # fmt: skip
             if getattr(config, option) != fits:
-                raise UsageError(f"the method {self.name!r} has no use for {option}, since {why}; {fits} would fit")
+                raise UsageError(
+                    f"the method {self.name!r} has no use for {option}, because {why}; got {getattr(config, option)}: use {fits}"
+                )
 
-    def view(self, view: View, comm: Comm) -> View:
-        super().view(view, comm)
-        counts = comm.gather_control(_clients(self.rows, self.truth.cpu().numpy(), self.config.client_vertices))
+    def view(self, context: TrainingContext) -> None:
+        super().view(context)
+        counts = context.comm.gather_control(_clients(self.rows, self.labels.cpu().numpy(), self.config.client_vertices))
         self._clients = {key: sum(count[key] for count in counts) for key in counts[0]}
-        return view
 
-    def stages(self) -> int:
-        return self.config.layers + 1
-
-    def rounds(self, stage: int) -> int:
-        return self.config.epochs
+    def stages(self) -> list[int]:
+        return [self.config.epochs] * (self.config.layers + 1)
 
     def make_parts(self, view: View, seed: int) -> list[SingleLayerModel]:
         config, C = self.config, view.num_classes
         generator = torch.Generator().manual_seed(seed)
         activation: Callable[[torch.Tensor], torch.Tensor] = F.elu if config.model == "gat" else F.relu
         parts = []
-        for stage in range(self.stages()):
+        for stage in range(len(self.stages())):
             layer = self._layer(stage, view.num_features if stage == 0 else C, generator)
             on_top = head(config.hidden, C, generator, bias=False)
             parts.append(
@@ -91,26 +86,26 @@ class Federated(Retexo):
     def export(self, part: SingleLayerModel, z: torch.Tensor) -> torch.Tensor:
         return part.logits(z)
 
-    def finish(self, trainer: Trainer) -> None:
-        """The scores of the best stage by validation; of the last where there is none."""
-        best = self._told[self._best_stage()]
-        trainer.progress.best_epoch = int(best["best_epoch"])
-        trainer.progress.best_scores = {name: value for name, value in best.items() if name not in ("best_epoch", "rounds")}
+    def finish(self, context: TrainingContext) -> None:
+        """Report the scores of the best stage by validation score, or of the last stage without a validation split."""
+        best = dict(self._finished[self._best_stage()])
+        del best["rounds"]
+        context.set_scores(int(best.pop("best_epoch")), best)
 
     def _best_stage(self) -> int:
         key = f"val_{self.config.metric}"
-        return max(range(len(self._told)), key=lambda stage: (self._told[stage].get(key, 0.0), stage), default=-1)
+        return max(range(len(self._finished)), key=lambda stage: (self._finished[stage].get(key, 0.0), stage), default=-1)
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "best_stage": self._best_stage(), "clients": self._clients, "client_bytes": self.client_bytes()}
 
     def client_bytes(self) -> dict[str, int]:
         """What the clients and their server send in the stages that are over."""
-        counts, over = self._clients, list(zip(self.parts, self._told, strict=False))
+        counts, over = self._clients, list(zip(self.parts, self._finished, strict=False))
         sizes = [sum(parameter.numel() for parameter in part.parameters()) for part, _ in over]
         asked = counts["training"] + counts["validation"]
         return {
-            "parameters": sum(4 * 2 * int(told["rounds"]) * asked * size for size, (_, told) in zip(sizes, over, strict=True)),
+            "parameters": sum(4 * 2 * int(stage["rounds"]) * asked * size for size, (_, stage) in zip(sizes, over, strict=True)),
             "final": 4 * counts["clients"] * sum(sizes),
             "logits": 4 * counts["pairs"] * sum(self._widths_sent()[: max(0, len(over) - 1)]),
         }

@@ -24,13 +24,12 @@ Kolluri, Choudhary, Hooi, Saxena, "RETEXO: scalable neural network training over
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import nn
 
 from ...config.train import TrainConfig
-from ...distributed.comm.base import Comm
 from ...distributed.matrix.codec import codec_named
 from ...distributed.matrix.halo import PlainFormat
 from ...errors import UsageError
@@ -38,6 +37,7 @@ from ...evaluation.evaluate import accuracies, score_logits
 from ...nn.aggregate import SparseRows
 from ...nn.layers import Layer
 from ...nn.model import Gnn, Model
+from ...training.context import TrainingContext
 from ...training.weights import weights_of_rank_0
 from ...views.full_graph import FrozenInput
 from ...views.own_rows import OwnRows
@@ -45,11 +45,8 @@ from ...views.view import View
 from ..full import Full
 from .single_layer import SingleLayerModel, head
 
-if TYPE_CHECKING:
-    from ...training.loop import Trainer
 
-
-class Retexo(Full):
+class RETEXO(Full):
     """Stages of one layer each, on inputs that were exchanged once."""
 
     name: ClassVar[str] = "retexo"
@@ -57,30 +54,26 @@ class Retexo(Full):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         if config.batch_norm:
-            raise UsageError(f"the method {self.name!r} has no place for batch_norm: hidden rows are normalised one by one")
+            raise UsageError(f"the method {self.name!r} has no place for batch_norm, because it normalises each row alone; use layer_norm")
         if config.form != "strong":
-            raise UsageError(f"the method {self.name!r} sends its input once; form strong would fit")
-        self._told: list[dict[str, float]] = []  # of each stage that is over: its rounds and its scores
+            raise UsageError(f"the method {self.name!r} sends its input once; got form {config.form}: use form strong")
+        self._finished: list[dict[str, float]] = []  # rounds and scores of each stage that is over
         self._exported = 0
 
-    def view(self, view: View, comm: Comm) -> View:
-        super().view(view, comm)
-        self.input, self._ranks = self.graph.input, comm.size
-        told = comm.gather_control([len(self.rows.halo.vertices), _halo_feature_bytes(self.rows, self.config.feature_codec)])
-        self._halo_rows, self._feature_bytes = (sum(column) for column in zip(*told, strict=True))
-        return view
+    def view(self, context: TrainingContext) -> None:
+        super().view(context)
+        self.input, self._ranks = self.graph.input, context.comm.size
+        counts = context.comm.gather_control([len(self.rows.halo.vertices), _halo_feature_bytes(self.rows, self.config.feature_codec)])
+        self._halo_rows, self._feature_bytes = (sum(column) for column in zip(*counts, strict=True))
 
     # ---- stages
 
-    def stages(self) -> int:
-        return self.config.layers + (self.config.refine > 0)
+    def stages(self) -> list[int]:
+        return [self.config.epochs] * self.config.layers + [self.config.refine] * (self.config.refine > 0)
 
-    def rounds(self, stage: int) -> int:
-        return self.config.refine if stage == self.config.layers else self.config.epochs
-
-    def model(self, trainer: Trainer, stage: int) -> Model:
+    def model(self, context: TrainingContext, stage: int) -> Model:
         if stage == 0:
-            self.parts = nn.ModuleList(self.make_parts(trainer.view, trainer.word(0, 0, initial=True)))
+            self.parts = nn.ModuleList(self.make_parts(context.view, context.initial_seed()))
         return self.network if stage == len(self.parts) else cast(SingleLayerModel, self.parts[stage])
 
     def make_parts(self, view: View, seed: int) -> list[SingleLayerModel]:
@@ -102,11 +95,11 @@ class Retexo(Full):
             for layer, norm, on_top, share in zip(net.layers, [*net.norms, None], [*heads, None], dropped, strict=True)
         ]
 
-    def begin_stage(self, trainer: Trainer, stage: int) -> None:
-        """Export what the stages before have learnt, and exchange it: all of them again where a run is resumed."""
-        with trainer.ledger.phase("fetch"):
+    def begin_stage(self, context: TrainingContext, stage: int) -> None:
+        """Export the rows of the earlier stages and exchange them; a resumed run repeats this for every earlier stage."""
+        with context.ledger.phase("fetch"):
             while self._exported < stage < len(self.parts):
-                part = trainer.place.move_model(cast(SingleLayerModel, self.parts[self._exported]))  # which a checkpoint left on the host
+                part = context.compute.move_model(cast(SingleLayerModel, self.parts[self._exported]))  # a checkpoint leaves it on the host
                 self.input = self._after(cast(SingleLayerModel, part))
                 self._exported += 1
 
@@ -123,39 +116,42 @@ class Retexo(Full):
         """The rows that the next stage is trained on."""
         return part.hidden(z)
 
-    def end_stage(self, trainer: Trainer, stage: int) -> None:
-        weights_of_rank_0(trainer.model, trainer.comm)
-        progress = trainer.progress
-        self._told.append({"rounds": progress.rounds, "best_epoch": progress.best_epoch, **progress.best_scores})
-        if stage == self.stages() - 1:
-            self.finish(trainer)
+    def end_stage(self, context: TrainingContext, stage: int) -> None:
+        weights_of_rank_0(context.model, context.comm)
+        progress = context.progress
+        self._finished.append({"rounds": progress.rounds, "best_epoch": progress.best_epoch, **progress.best_scores})
+        if stage == len(self.stages()) - 1:
+            self.finish(context)
 
-    def finish(self, trainer: Trainer) -> None:
-        """Leave what was trained, and its scores."""
-        trainer.model = self.network
+    def finish(self, context: TrainingContext) -> None:
+        """Leave the whole network as the result of the run."""
+        context.set_result(self.network)
 
     # ---- a round
 
-    def logits(self, trainer: Trainer) -> torch.Tensor:
-        return super().logits(trainer) if isinstance(trainer.model, Gnn) else trainer.model(self.input)
+    def logits(self, context: TrainingContext) -> torch.Tensor:
+        if isinstance(context.model, Gnn):
+            return super().logits(context)
+        logits: torch.Tensor = context.model(self.input)
+        return logits
 
-    def evaluate(self, trainer: Trainer) -> dict[str, float]:
-        """Scores of the stage under way; its logits are at hand on every rank, so that only counts travel for the accuracy."""
-        trainer.model.eval()
+    def evaluate(self, context: TrainingContext) -> dict[str, float]:
+        """Return the scores of the present stage. Every rank has the logits of its rows, so only counts travel for the accuracy."""
+        context.model.eval()
         with torch.no_grad():
-            logits = self.logits(trainer)
-        trainer.model.train()
+            logits = self.logits(context)
+        context.model.train()
         own, metric = self.rows, self.config.metric
         if metric == "accuracy":
-            return accuracies(logits, own.labels, own.masks, trainer.comm)
-        return score_logits(logits, own.labels, own.masks, trainer.view.name, trainer.comm, metric)
+            return accuracies(logits, own.labels, own.masks, context.comm)
+        return score_logits(logits, own.labels, own.masks, context.view.name, context.comm, metric)
 
     # ---- state and report
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         tensors = {f"parts.{name}": tensor.clone() for name, tensor in self.parts.state_dict().items()}
-        for i, told in enumerate(self._told):
-            tensors |= {f"told.{i}.{key}": torch.tensor(value, dtype=torch.float64) for key, value in told.items()}
+        for i, stage in enumerate(self._finished):
+            tensors |= {f"told.{i}.{key}": torch.tensor(value, dtype=torch.float64) for key, value in stage.items()}
         return tensors
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -163,23 +159,23 @@ class Retexo(Full):
         for name, value in tensors.items():
             if name.startswith("told."):
                 _, i, key = name.split(".")
-                while len(self._told) <= int(i):
-                    self._told.append({})
-                self._told[int(i)][key] = value.item()
+                while len(self._finished) <= int(i):
+                    self._finished.append({})
+                self._finished[int(i)][key] = value.item()
 
     def describe(self) -> dict[str, Any]:
-        stages = [{**one, "rounds": int(one["rounds"]), "best_epoch": int(one["best_epoch"])} for one in self._told]
+        stages = [{**one, "rounds": int(one["rounds"]), "best_epoch": int(one["best_epoch"])} for one in self._finished]
         return {**super().describe(), "halo_rows_of_all": self._halo_rows, "stages": stages, "predicted_bytes": self._volume()}
 
     def _volume(self) -> dict[str, int]:
         """V by kind, of the stages that are over, had the run never been interrupted; without the refinement."""
-        over, p = list(zip(self.parts, self._told, strict=False)), self._ranks
+        over, p = list(zip(self.parts, self._finished, strict=False)), self._ranks
         sizes = [sum(parameter.numel() for parameter in part.parameters()) for part, _ in over]
         word = 4 if self.config.gradient_codec == "fp32" else 2
         return {
             "features": self._feature_bytes,
             "activations": 4 * self._halo_rows * sum(self._widths_sent()[: max(0, len(over) - 1)]),
-            "gradients": sum(2 * (p - 1) * (word * size + 12) * int(told["rounds"]) for size, (_, told) in zip(sizes, over, strict=True)),
+            "gradients": sum(2 * (p - 1) * (word * size + 12) * int(stage["rounds"]) for size, (_, stage) in zip(sizes, over, strict=True)),
             "model": 4 * 2 * (p - 1) * sum(sizes),
         }
 

@@ -17,7 +17,7 @@ from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.adaqp.assignment import Assignment
 from bulksample.methods.adaqp.link_speeds import links_of
-from bulksample.training.loop import Trainer
+from bulksample.methods.run import make_trainer
 
 STILL = {"method": "adaqp", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, "dropout": 0.0, "threads": 1, "reassign_every": 3}
 
@@ -25,7 +25,7 @@ STILL = {"method": "adaqp", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01,
 def trained(source, comm, **options):
     """Losses by epoch, all weights in one vector, the report, and what was sent."""
     watched = Losses()
-    trainer = Trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [watched])
+    trainer = make_trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [watched])
     report = trainer.run()
     return watched.losses, weights_of(trainer), report
 
@@ -116,8 +116,8 @@ def test_options_train(stored, options):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"message_coding": "feedback"}, "nearest would fit"), ({"message_coding": "difference", "checkpoint": "c"}, "does not hold"),
-    ({"message_coding": "difference", "bits": "32"}, "need bits below 16"), ({"bits": "3"}, "bits"), ({"reassign_every": 1}, "greater"),
+    ({"message_coding": "feedback"}, "use message_rounding nearest"), ({"message_coding": "difference", "checkpoint": "c"}, "does not hold"),
+    ({"message_coding": "difference", "bits": "32"}, "bits below 16 and no checkpoint"), ({"bits": "3"}, "bits"), ({"reassign_every": 1}, "greater"),
     ({"method": "full"}, "is of the method 'adaqp'"), ({"links": "nowhere.json"}, "links must be even, measured, or a JSON file"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):

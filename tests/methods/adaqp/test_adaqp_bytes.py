@@ -9,7 +9,7 @@ from test_adaqp_noise import rounded_rows
 from bulksample import PeerLost
 from bulksample.config.train import TrainConfig
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.training.loop import Trainer
+from bulksample.methods.run import make_trainer
 
 
 def record(width, bits, header):
@@ -24,7 +24,7 @@ def test_bytes_are_those_of_the_formula(stored, form, widths, bits, header):
 
     def rank(comm):
         asked = {"bits": bits, "message_header": header, "form": form, "epochs": epochs}
-        trainer = Trainer(TrainConfig.of(**{**STILL, **asked}), stored / "plain", comm)
+        trainer = make_trainer(TrainConfig.of(**{**STILL, **asked}), stored / "plain", comm)
         trainer.method.evaluate = lambda trainer: {"val_accuracy": 0.0}
         begun = comm.tally["activations"].bytes
         trainer.run()
@@ -41,12 +41,12 @@ def test_bytes_follow_the_tables_to_each_peer(stored, bits):
     p, messages = 4, {}
 
     def rank(comm):
-        trainer = Trainer(TrainConfig.of(**{**STILL, "bits": bits}), stored / "plain", comm)
+        trainer = make_trainer(TrainConfig.of(**{**STILL, "bits": bits}), stored / "plain", comm)
         rounded, pack = trainer.method._rounded, trainer.method._rounded.pack
 
         def noted(rows, peer, key):
             message = pack(rows, peer, key)
-            messages[comm.rank, peer, key, trainer.epoch] = len(message)
+            messages[comm.rank, peer, key, trainer.context.epoch] = len(message)
             table = rounded.sent[key, peer]
             assert len(message) == sum(record(rows.shape[1], int(b), 4) for b in table)
             return message
@@ -72,7 +72,7 @@ def test_what_an_assignment_sends(stored):
 
     def rank(comm, **options):
         before = comm.tally["control"].bytes
-        trainer = Trainer(TrainConfig.of(**{**STILL, "epochs": 5, "eval_every": 100, **options}), stored / "plain", comm)
+        trainer = make_trainer(TrainConfig.of(**{**STILL, "epochs": 5, "eval_every": 100, **options}), stored / "plain", comm)
         trainer.method.evaluate = lambda trainer: {"val_accuracy": 0.0}
         topology = comm.tally["topology"].bytes
         trainer.run()

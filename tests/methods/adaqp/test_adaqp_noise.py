@@ -21,8 +21,8 @@ from bulksample.distributed.matrix.open_graph import Placement, open_block
 from bulksample.methods.adaqp.assignment import coefficients
 from bulksample.methods.adaqp.rounded_messages import Names, RoundedMessages
 from bulksample.methods.adaqp.widths import Links, Problem
+from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
-from bulksample.training.loop import Trainer
 from bulksample.views.full_graph import FullGraph
 from bulksample.views.own_rows import OwnRows
 from bulksample.views.partitioned import BlockView
@@ -185,7 +185,7 @@ def test_evaluation_is_not_traced(stored):
     """Nor rounded: it fetches rows as they are."""
 
     def rank(comm, every):
-        trainer = Trainer(TrainConfig.of(**{**STILL, "eval_every": every}), stored / "plain", comm)
+        trainer = make_trainer(TrainConfig.of(**{**STILL, "eval_every": every}), stored / "plain", comm)
         trainer.run()
         return weights_of(trainer), trainer.method._rounded.sent
 
@@ -239,7 +239,7 @@ def test_gradient_noise_on_cora(tmp_path, partition):
     options = {"model": "gcn", "hidden": 64, "epochs": 30, "partition": partition, "dropout": 0.5, "feature_norm": "l1"}
 
     def rank(comm):
-        trainer = Trainer(TrainConfig.of(**{**STILL, "method": "full", "reassign_every": None, **options}), tmp_path / "cora", comm)
+        trainer = make_trainer(TrainConfig.of(**{**STILL, "method": "full", "reassign_every": None, **options}), tmp_path / "cora", comm)
         trainer.run()
         model = trainer.model.eval()
         puts = {f"adaptive {mean}": adaptive(mean) for mean in (3, 4)} | {"shuffled 3": adaptive(3, True)}

@@ -17,7 +17,7 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.costs.partition_quality import tradeoff
 from bulksample.distributed.matrix.partition import Partition, make
 from bulksample.methods.averaging.participant import vector_of
-from bulksample.training.loop import Trainer
+from bulksample.methods.run import make_trainer
 from bulksample.views.induced import part_of
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0.01, "threads": 1, "quiet": True}
@@ -42,7 +42,7 @@ class Recorder:
 
 def trained(source, comm=None, **options):
     recorder = Recorder()
-    trainer = Trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [recorder])
+    trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [recorder])
     report = trainer.run()
     return report, recorder, trainer
 
@@ -81,7 +81,7 @@ def test_one_trainer_beside_the_server_is_plain_training_to_the_bit(method, aver
 def test_trainers_that_do_the_same_are_one_trainer(average_by, monkeypatch):
     """Three trainers on the whole graph with the same seeds."""
     graph = community_graph()
-    monkeypatch.setattr("bulksample.training.isolated_batches.APART", 0)
+    monkeypatch.setattr("bulksample.training.loaders.PART_SEED", 0)
     monkeypatch.setattr("bulksample.methods.averaging.method.part_of", lambda source, members, label: source)
     expected = trained(graph, dropout=0.0)[2]
     asked = {"method": "random-tma", "dropout": 0.0, "average_by": average_by, "interval": "4"}
@@ -98,19 +98,21 @@ def test_averaging_after_every_step_of_sgd_is_one_step_along_the_mean_gradient(m
     asked = {"method": method, "interval": "1", "dropout": 0.0, "sampler": "full", "batch_size": 1000, "epochs": steps, "lr": 0.05}
     asked["eval_every"] = 100  # the newest weights are the best then
     found = on_threads(p, lambda comm: trained(graph, comm, **asked))[0][2]
-    reference = Trainer(TrainConfig.of(**{**SMALL, **asked, "epochs": 0}), graph)
-    kind = methods.METHODS[method].deal
+    reference = make_trainer(TrainConfig.of(**{**SMALL, **asked, "epochs": 0}), graph)
+    kind = methods.load(method).partition_kind
     dealt = make(kind, graph.adjacency, parts, 0)
-    alone = [Trainer(TrainConfig.of(**{**SMALL, **asked, "method": "sync", "interval": "epoch"}), part_of(graph, dealt.members(m)))
+    alone = [make_trainer(TrainConfig.of(**{**SMALL, **asked, "method": "sync", "interval": "epoch"}), part_of(graph, dealt.members(m)))
              for m in range(parts)]  # fmt: skip
     model = reference.model
     for _ in range(steps):
         total = [torch.zeros_like(parameter) for parameter in model.parameters()]
         for trainer in alone:
-            minibatch = next(iter(trainer.batches.loader))
-            trainer.batches.loader.load_state_dict(trainer.batches.loader.state_dict() | {"epoch": 0, "step": 0})
-            logits = model(minibatch.blocks, trainer.view.features.fetch(minibatch.vertices), trainer.view.degrees(minibatch.vertices))
-            loss = F.cross_entropy(logits, torch.from_numpy(trainer.view.truth(minibatch.seeds)))
+            minibatch = next(iter(trainer.context.batches.loader))
+            trainer.context.batches.loader.load_state_dict(trainer.context.batches.loader.state_dict() | {"epoch": 0, "step": 0})
+            logits = model(
+                minibatch.blocks, trainer.context.view.features.fetch(minibatch.vertices), trainer.context.view.degrees(minibatch.vertices)
+            )
+            loss = F.cross_entropy(logits, torch.from_numpy(trainer.context.view.truth(minibatch.seeds)))
             for one, gradient in zip(total, torch.autograd.grad(loss, list(model.parameters())), strict=True):
                 one += gradient / parts
         with torch.no_grad():
@@ -127,7 +129,7 @@ def test_an_average_is_the_mean_of_the_answers_by_their_shares():
     for shares in ([1, 1, 1], [3, 0, 5], [0, 0, 0]):
         for answer, share in zip(answers, shares, strict=True):
             answer[-1] = share
-        result = trainer.method.averaged(trainer, answers)
+        result = trainer.method.average(trainer.context, answers)
         weigh = shares if any(shares) else [1, 1, 1]
         expected = np.average([answer[:size].astype(np.float64) for answer in answers], axis=0, weights=weigh).astype(np.float32)
         np.testing.assert_allclose(result[:size], expected, rtol=1e-6, atol=1e-7)
@@ -161,7 +163,7 @@ def test_bytes_are_those_of_the_formula(method, interval, growth):
 def test_all_hold_the_same_weights_after_an_average_and_repeat_them(interval):
     def rank(comm):
         _, _, trainer = trained(community_graph(), comm, method="super-tma", interval=interval, batch_norm=True, patience=0)
-        return vector_of(trainer.model) if comm.rank else trainer.best_weights
+        return vector_of(trainer.model) if comm.rank else trainer.context.best_weights
 
     first, second = (on_threads(3, rank) for _ in range(2))
     for one, other in zip(first[1:], second[1:], strict=True):
@@ -174,20 +176,20 @@ def test_all_hold_the_same_weights_after_an_average_and_repeat_them(interval):
 def test_every_trainer_sees_its_part_and_no_more(tmp_path, method, lost):
     graph, p = community_graph(), 4
     store.save(graph, tmp_path / "g")
-    dealt = make(methods.METHODS[method].deal, graph.adjacency, p - 1 + lost, 0)
+    dealt = make(methods.load(method).partition_kind, graph.adjacency, p - 1 + lost, 0)
     for source in (graph, tmp_path / "g"):
         asked = {"method": method, "lost_parts": lost, "epochs": 1}
         trainers = [one[2] for one in on_threads(p, lambda comm, source=source, asked=asked: trained(source, comm, **asked))]
-        assert trainers[0].view.adjacency.n == graph.n
-        assert trainers[0].view is trainers[0].method.judge
+        assert trainers[0].context.view.adjacency.n == graph.n
+        assert trainers[0].context.view is trainers[0].method.whole_view
         for part, trainer in enumerate(trainers[1:]):
             members = dealt.members(part)
             dense = graph.adjacency.to_scipy().toarray()[np.ix_(members, members)]
-            assert np.array_equal(trainer.view.graph.adjacency.to_scipy().toarray(), dense)
-            assert np.array_equal(trainer.view.graph.features, graph.features[members])
-            assert np.array_equal(trainer.view.graph.labels, graph.labels[members])
-            assert np.array_equal(members[trainer.view.seeds], np.intersect1d(members, graph.seeds("train")))
-            assert not hasattr(trainer.method, "judge")
+            assert np.array_equal(trainer.context.view.graph.adjacency.to_scipy().toarray(), dense)
+            assert np.array_equal(trainer.context.view.graph.features, graph.features[members])
+            assert np.array_equal(trainer.context.view.graph.labels, graph.labels[members])
+            assert np.array_equal(members[trainer.context.view.seeds], np.intersect1d(members, graph.seeds("train")))
+            assert not hasattr(trainer.method, "whole_view")
 
 
 def test_a_random_partition_keeps_the_edges_it_is_expected_to():
@@ -261,13 +263,13 @@ def test_a_resumed_run_is_the_same_run(tmp_path, method, p, steps, monkeypatch):
         pass
 
     def halted(comm):
-        trainer = Trainer(TrainConfig.of(**SMALL, **asked, checkpoint=str(tmp_path / "c"), checkpoint_every=steps), graph, comm)
+        trainer = make_trainer(TrainConfig.of(**SMALL, **asked, checkpoint=str(tmp_path / "c"), checkpoint_every=steps), graph, comm)
         whole = trainer.method.combine_gradients
 
-        def until(trainer, sums):
-            if trainer.progress.steps == steps:
+        def until(context, sums):
+            if context.progress.steps == steps:
                 raise Halt
-            return whole(trainer, sums)
+            return whole(context, sums)
 
         trainer.method.combine_gradients = until
         with pytest.raises(Halt):
@@ -295,8 +297,8 @@ def test_parts_without_seeds_take_part(tmp_path):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"replication": 2}, "1 would fit"), ({"gradient_codec": "fp16"}, "fp32 would fit"), ({"graph": "replicated"}, "is partitioned"),
-    ({"partition": "metis"}, "deals vertices itself"), ({"interval": "2s"}, "needs tolerate_failures"), ({"interval": "soon"}, "pattern"),
+    ({"replication": 2}, "use 1"), ({"gradient_codec": "fp16"}, "use fp32"), ({"graph": "replicated"}, "needs a partitioned graph"),
+    ({"partition": "metis"}, "has a partitioner of its own"), ({"interval": "2s"}, "needs tolerate_failures"), ({"interval": "soon"}, "pattern"),
     ({"clusters": 5}, "of the method 'super-tma'"), ({"server_steps": 5}, "of the method 'llcg'"), ({"lost_parts": 1}, "3 or more"),
     ({"method": "sync", "interval": "3"}, "of the method 'random-tma'"), ({"label": "none"}, "no label 'none'"),
     ({"trainers": 5}, "give --tolerate-failures"),

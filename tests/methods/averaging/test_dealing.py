@@ -10,9 +10,9 @@ from test_serving import SMALL, WHOLE, joining
 from trainers import free_port
 
 from bulksample.config.train import TrainConfig
-from bulksample.methods.averaging.dealing import Dealing
-from bulksample.methods.averaging.joined import invited
-from bulksample.training.loop import Trainer
+from bulksample.methods.averaging.part_table import PartTable
+from bulksample.methods.averaging.remote_trainer import invited_config
+from bulksample.methods.run import make_trainer
 
 
 def in_turn(vertices, pieces):
@@ -21,7 +21,7 @@ def in_turn(vertices, pieces):
 
 def test_a_part_is_lent_to_those_who_are_there_and_given_back():
     home = np.random.default_rng(0).integers(0, 4, 100).astype(np.int32)
-    dealing = Dealing(home, in_turn)
+    dealing = PartTable(home, in_turn)
     first = [dealing.members(part) for part in range(4)]
     assert dealing.lend(1, [0, 2, 3]) == [0, 2, 3]
     assert not len(dealing.members(1))
@@ -36,7 +36,7 @@ def test_a_part_is_lent_to_those_who_are_there_and_given_back():
 
 
 def test_nobody_to_lend_to():
-    dealing = Dealing(np.array([0, 1, 1], np.int32), in_turn)
+    dealing = PartTable(np.array([0, 1, 1], np.int32), in_turn)
     assert dealing.lend(1, []) == []
     assert dealing.members(1).tolist() == [1, 2]
 
@@ -45,7 +45,7 @@ def test_nobody_to_lend_to():
 def test_the_part_of_a_lost_trainer_is_dealt_to_the_others_and_given_back_to_one_that_joins(method):
     graph, address, results = community_graph(), f"127.0.0.1:{free_port()}", []
     more = {"method": method, "tolerate_failures": True, "trainers": 3, "listen": address, "timeout": 30.0, "redeal_after": 0.0}
-    server = Trainer(TrainConfig.of(**{**SMALL, **WHOLE, **more, "epochs": 10_000, "eval_every": 10_000}), graph)
+    server = make_trainer(TrainConfig.of(**{**SMALL, **WHOLE, **more, "epochs": 10_000, "eval_every": 10_000}), graph)
     reports = []
     running = threading.Thread(target=lambda: reports.append(server.run()), daemon=True)
     running.start()
@@ -53,7 +53,7 @@ def test_the_part_of_a_lost_trainer_is_dealt_to_the_others_and_given_back_to_one
 
     def joined():
         """A trainer that has said that all is loaded."""
-        trainer = Trainer(invited(address, 30.0), graph)
+        trainer = make_trainer(invited_config(address, 30.0), graph)
         trainers.append(trainer)
         return trainer
 
@@ -72,21 +72,21 @@ def test_the_part_of_a_lost_trainer_is_dealt_to_the_others_and_given_back_to_one
         thread.start()
     until(lambda: len(trainers) == 2)
     victim = joined()
-    victim.method.plane.meet(victim)
-    until(lambda: hasattr(server.method.plane, "_next"))  # the rounds have begun: one that goes before is waited for
-    victim.method.plane._line.close()
-    until(lambda: sum(trainer.view.adjacency.n for trainer in trainers[:2]) == graph.n)
-    held = [set(server.method.plane._dealing.members(part)) for part in range(3)]
-    assert held[victim.method.plane.part] == set()
+    victim.method.participant.wait_for_all(victim.context)
+    until(lambda: hasattr(server.method.participant, "_next"))  # the rounds have begun: one that goes before is waited for
+    victim.method.participant._connection.close()
+    until(lambda: sum(trainer.context.view.adjacency.n for trainer in trainers[:2]) == graph.n)
+    held = [set(server.method.participant._parts.members(part)) for part in range(3)]
+    assert held[victim.method.participant.part] == set()
     assert set.union(*held) == set(range(graph.n))
     threads.append(threading.Thread(target=runs, daemon=True))
     threads[-1].start()
-    until(lambda: len(trainers) == 4 and sum(trainer.view.adjacency.n for trainer in trainers if trainer is not victim) == graph.n)
+    until(lambda: len(trainers) == 4 and sum(trainer.context.view.adjacency.n for trainer in trainers if trainer is not victim) == graph.n)
     back = trainers[3]
-    assert back.method.plane.part == victim.method.plane.part
-    assert back.view.adjacency.n == victim.view.adjacency.n
-    until(lambda: server.method.plane.rounds[-1]["responders"] == [0, 1, 2])
-    server.progress.finished = True
+    assert back.method.participant.part == victim.method.participant.part
+    assert back.context.view.adjacency.n == victim.context.view.adjacency.n
+    until(lambda: server.method.participant.rounds[-1]["responders"] == [0, 1, 2])
+    server.context.progress.finished = True
     running.join(30)
     for thread in threads:
         thread.join(30)
@@ -100,7 +100,7 @@ def test_without_a_time_nothing_is_dealt_again():
     graph, address, results = community_graph(), f"127.0.0.1:{free_port()}", []
     thread = joining(address, graph, results)
     more = {"method": "random-tma", "tolerate_failures": True, "trainers": 2, "listen": address, "timeout": 1.0}
-    report = Trainer(TrainConfig.of(**{**SMALL, **WHOLE, **more}), graph).run()
+    report = make_trainer(TrainConfig.of(**{**SMALL, **WHOLE, **more}), graph).run()
     thread.join(30)
     assert report["parts_dealt_again"] == 0
-    assert results[0][0].view.adjacency.n < graph.n
+    assert results[0][0].context.view.adjacency.n < graph.n

@@ -15,12 +15,12 @@ from bulksample.errors import PeerLost
 from bulksample.methods.averaging.frames import (
     HEAD_BYTES,
     BadFrame,
+    Connection,
     Frame,
     Kind,
-    Line,
     address_of,
-    connected,
-    listening,
+    connect,
+    listen,
     packed,
     unpacked,
 )
@@ -33,10 +33,10 @@ FRAMES = [
 
 @pytest.fixture
 def pair():
-    door = listening("127.0.0.1:0")
-    one = connected(f"127.0.0.1:{door.getsockname()[1]}", 5)
+    door = listen("127.0.0.1:0")
+    one = connect(f"127.0.0.1:{door.getsockname()[1]}", 5)
     door.setblocking(True)
-    other = Line(door.accept()[0])
+    other = Connection(door.accept()[0])
     yield one, other
     one.close()
     other.close()
@@ -72,11 +72,11 @@ def resealed(**changes):
 
 
 @pytest.mark.parametrize(("sent", "message"), [
-    (bytearray(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"), "starts with b'GET'; a frame starts with b'BSF'"),
-    (bytearray(b"G"), "starts with b'G'"),
-    (damaged(3, 9), "version 9; version 1 would fit"), (damaged(10, 1), "the header of a frame is damaged"),
+    (bytearray(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"), "start with b'GET'; a frame starts with b'BSF'"),
+    (bytearray(b"G"), "start with b'G'"),
+    (damaged(3, 9), "version 9; this side speaks version 1"), (damaged(10, 1), "the header of a frame is damaged"),
     (damaged(30, 1), "the header of a frame is damaged"), (damaged(-1, 7), "a frame of kind HELLO is damaged: its checksum is 0x"),
-    (resealed(kind=99), "no frame of kind 99"), (resealed(length=2**40), "announces 1099511627776 bytes; at most 1000 would fit"),
+    (resealed(kind=99), "no frame of kind 99"), (resealed(length=2**40), "announces 1099511627776 bytes; at most 1000 are allowed"),
     (resealed(version=2), "version 2"),
 ])  # fmt: skip
 def test_what_is_no_frame_is_named(sent, message):
@@ -85,7 +85,7 @@ def test_what_is_no_frame_is_named(sent, message):
 
 
 def test_a_long_frame_is_refused_before_it_comes():
-    with pytest.raises(BadFrame, match="at most 10 would fit"):
+    with pytest.raises(BadFrame, match="at most 10 are allowed"):
         unpacked(bytearray(packed(Frame(Kind.ANSWER, bytes(11)))[:HEAD_BYTES]), 10)
 
 
@@ -93,7 +93,7 @@ def test_a_long_frame_is_refused_before_it_comes():
 def test_payloads_that_are_not_what_they_should_be(payload):
     with pytest.raises(BadFrame, match="must hold a JSON object"):
         Frame(Kind.HELLO, payload).json()
-    with pytest.raises(BadFrame, match="a multiple of 4 would fit"):
+    with pytest.raises(BadFrame, match="must be a multiple of 4"):
         Frame(Kind.ANSWER, b"12345").numbers("float32")
 
 
@@ -124,14 +124,14 @@ def test_addresses_that_are_none(text):
 
 
 def test_it_listens_at_the_address_alone():
-    door = listening("127.0.0.1:0")
+    door = listen("127.0.0.1:0")
     host, port = door.getsockname()
     assert host == "127.0.0.1"
-    connected(f"127.0.0.1:{port}", 5).close()
+    connect(f"127.0.0.1:{port}", 5).close()
     with pytest.raises(PeerLost, match="nobody answers"):
-        connected(f"127.0.0.2:{port}", 5)
+        connect(f"127.0.0.2:{port}", 5)
     with pytest.raises(UsageError, match="cannot listen"):
-        listening(f"127.0.0.1:{port}")
+        listen(f"127.0.0.1:{port}")
     door.close()
 
 
@@ -139,7 +139,7 @@ class Served:
     """A roster on a thread of its own, attending until it is told to stop."""
 
     def __init__(self, parts=2, grace=1.0, timeout=60.0):
-        self.door = listening("127.0.0.1:0")
+        self.door = listen("127.0.0.1:0")
         self.address = f"127.0.0.1:{self.door.getsockname()[1]}"
         push = vector_frame(Kind.PUSH, np.arange(3, dtype=np.float32), 0)
         self.roster = Roster(
@@ -150,7 +150,7 @@ class Served:
 
     def joined(self, ready=True):
         """A trainer, once the roster has it."""
-        line = connected(self.address, 5)
+        line = connect(self.address, 5)
         self.say(line, Frame(Kind.HELLO, b'{"version": "1"}'))
         told = self.heard(line)
         if ready and told.kind == Kind.WELCOME:
@@ -222,7 +222,7 @@ def test_the_grace_follows_the_slowest_trainer_unless_it_is_given(served):
     assert adaptive.roster.grace == GRACE_SECONDS
     (one, _), (two, _) = adaptive.joined(), adaptive.joined()
     first, second = adaptive.roster.present
-    first.told -= 40.0  # its five steps took eight seconds each
+    first.sent_weights -= 40.0  # its five steps took eight seconds each
     one.send(answer(0), 5)
     two.send(answer(0), 5)
     assert len(adaptive.roster.collect(0, pull=True)) == 2
@@ -267,8 +267,8 @@ def test_who_is_silent_is_forgotten():
 
 
 @pytest.mark.parametrize(("sent", "message"), [
-    (b"GET / HTTP/1.1\r\n\r\n                                ", "starts with b'GET'"), (bytes(damaged(-1, 7)), "damaged"),
-    (bytes(resealed(length=2**30)), "at most 65536 would fit"), (packed(answer(0)), "does not belong here"),
+    (b"GET / HTTP/1.1\r\n\r\n                                ", "start with b'GET'"), (bytes(damaged(-1, 7)), "damaged"),
+    (bytes(resealed(length=2**30)), "at most 65536 are allowed"), (packed(answer(0)), "does not belong here"),
     (packed(Frame(Kind.HELLO, b'{"version": "0"}')), "the version of this run is '1'; got '0'"), (packed(Frame(Kind.HELLO, b"[]")), "JSON"),
 ])  # fmt: skip
 def test_strangers_are_refused_and_disturb_nobody(served, sent, message):
@@ -303,7 +303,7 @@ def test_weights_that_are_not_finite_end_the_line(served):
 
 
 def test_who_asks_is_told_what_the_run_is(served):
-    line = connected(served.address, 5)
+    line = connect(served.address, 5)
     served.say(line, Frame(Kind.ASK))
     assert json.loads(served.heard(line).payload) == {"method": "random-tma"}
     line.close()

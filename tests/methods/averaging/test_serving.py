@@ -21,10 +21,10 @@ from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import PeerLost
-from bulksample.methods.averaging.joined import invited
 from bulksample.methods.averaging.participant import vector_of
-from bulksample.methods.averaging.tma import RandomTma
-from bulksample.training.loop import Trainer
+from bulksample.methods.averaging.remote_trainer import invited_config
+from bulksample.methods.averaging.tma import RandomTMA
+from bulksample.methods.run import make_trainer
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0.01, "dropout": 0.0, "threads": 1, "quiet": True}
 WHOLE = {"sampler": "full", "batch_size": 1000, "interval": "3"}  # a step is an epoch: steps of ranks and of processes are alike
@@ -34,7 +34,7 @@ def joining(address, graph, results):
     """A trainer on a thread, from the moment that the server listens."""
 
     def body():
-        trainer = Trainer(invited_once_it_listens(address), graph)
+        trainer = make_trainer(invited_once_it_listens(address), graph)
         results.append((trainer, trainer.run()))
 
     thread = threading.Thread(target=body, daemon=True)
@@ -46,7 +46,7 @@ def served(graph, trainers, **options):
     address, results = f"127.0.0.1:{free_port()}", []
     threads = [joining(address, graph, results) for _ in range(trainers)]
     asked = {**SMALL, "tolerate_failures": True, "trainers": trainers, "listen": address, "timeout": 30.0, "grace": 30.0, **options}
-    server = Trainer(TrainConfig.of(**asked), graph)
+    server = make_trainer(TrainConfig.of(**asked), graph)
     report = server.run()
     for thread in threads:
         thread.join(30)
@@ -59,7 +59,9 @@ def test_intervals_of_steps_are_those_of_ranks_to_the_bit(method, average_by):
     graph = community_graph()
     asked = {"method": method, "average_by": average_by, **WHOLE}
     server, report, results = served(graph, 2, **asked)
-    ranks = on_threads(3, lambda comm: Trainer(TrainConfig.of(**SMALL | asked | {"epochs": 12, "eval_every": 3}), graph, comm).run())[0]
+    ranks = on_threads(3, lambda comm: make_trainer(TrainConfig.of(**SMALL | asked | {"epochs": 12, "eval_every": 3}), graph, comm).run())[
+        0
+    ]
     assert report["test_accuracy"] == ranks["test_accuracy"]
     size = len(vector_of(server.model))
     assert report["bytes_sent"]["model"] == 4 * 2 * 8 * (size + 4) + 2 * 4 * (size + 4)  # rounds, and the first weights
@@ -76,7 +78,7 @@ def test_weights_of_intervals_of_steps_are_those_of_ranks():
     server, _, results = served(graph, 3, **asked)
 
     def rank(comm):
-        trainer = Trainer(TrainConfig.of(**SMALL | asked | {"epochs": 12}), graph, comm)
+        trainer = make_trainer(TrainConfig.of(**SMALL | asked | {"epochs": 12}), graph, comm)
         trainer.run()
         return vector_of(trainer.model)
 
@@ -102,13 +104,13 @@ def test_rounds_by_the_clock():
 
 
 def test_no_round_counts_the_wait_for_trainers(monkeypatch):
-    began, whole = [], RandomTma.begin_round
+    began, whole = [], RandomTMA.begin_round
 
-    def begin_round(self, trainer):
-        began.append((self.plane.serves, self.plane.describe().get("joined")))
-        whole(self, trainer)
+    def begin_round(self, context):
+        began.append((self.participant.serves, self.participant.describe().get("joined")))
+        whole(self, context)
 
-    monkeypatch.setattr(RandomTma, "begin_round", begin_round)
+    monkeypatch.setattr(RandomTMA, "begin_round", begin_round)
     served(community_graph(), 2, method="random-tma", epochs=2, **WHOLE)
     assert [joined for serves, joined in began if serves] == [2, 2]
 
@@ -120,12 +122,12 @@ def test_a_server_goes_on_from_its_checkpoint(tmp_path):
     last = vector_of(first.model)
     address = f"127.0.0.1:{free_port()}"
     more = {**SMALL, **asked, "tolerate_failures": True, "trainers": 2, "listen": address, "resume": "auto", "eval_every": 100}
-    assert np.array_equal(vector_of(Trainer(TrainConfig.of(**more), graph).model), last)
+    assert np.array_equal(vector_of(make_trainer(TrainConfig.of(**more), graph).model), last)
     _, report, _ = served(graph, 2, epochs=4, resume="auto", eval_every=100, **asked)
     assert report["resumed"]
     assert [one["round"] for one in report["rounds"]] == [2, 3]
     elsewhere = {"epochs": 4, "listen": f"127.0.0.1:{free_port()}"}
-    ended = Trainer(TrainConfig.of(**more | elsewhere), graph).run()  # which waits for nobody
+    ended = make_trainer(TrainConfig.of(**more | elsewhere), graph).run()  # which waits for nobody
     assert (ended["resumed"], ended["rounds"], ended["joined"]) == (True, [], 0)
 
 
@@ -135,7 +137,7 @@ def test_a_graph_that_is_not_the_same_is_refused():
     def stranger():
         while not said:
             try:
-                Trainer(invited(address, 5.0), community_graph(seed=1))
+                make_trainer(invited_config(address, 5.0), community_graph(seed=1))
             except UsageError as error:
                 said.append(str(error))
             except PeerLost:
@@ -152,7 +154,7 @@ def test_a_graph_that_is_not_the_same_is_refused():
 
     late = threading.Thread(target=friend, daemon=True)
     late.start()
-    report = Trainer(TrainConfig.of(**asked), graph).run()
+    report = make_trainer(TrainConfig.of(**asked), graph).run()
     late.join(30)
     assert "the graph of this run is" in said[0]
     assert report["joined"] == 1
@@ -161,28 +163,28 @@ def test_a_graph_that_is_not_the_same_is_refused():
 def test_nobody_comes():
     asked = {**SMALL, "method": "random-tma", "tolerate_failures": True, "listen": f"127.0.0.1:{free_port()}", "timeout": 0.3}
     with pytest.raises(PeerLost, match="no trainer is left in round 0"):
-        Trainer(TrainConfig.of(**asked), community_graph()).run()
+        make_trainer(TrainConfig.of(**asked), community_graph()).run()
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"listen": "127.0.0.1:0"}, "of one in memory"), ({"listen": "nowhere"}, "must be HOST:PORT"),
+    ({"listen": "127.0.0.1:0"}, "got a graph in memory"), ({"listen": "nowhere"}, "must be HOST:PORT"),
     ({"interval_growth": 1.5}, "1 would fit"), ({"method": "sync"}, "tolerate_failures is of the method"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(options, message):
     with pytest.raises(UsageError, match=message):
-        Trainer(TrainConfig.of(**{"method": "random-tma", "tolerate_failures": True, **options}), community_graph())
+        make_trainer(TrainConfig.of(**{"method": "random-tma", "tolerate_failures": True, **options}), community_graph())
 
 
 # ---- real processes
 
 SLOW = """
 import sys, time
-from bulksample.methods.averaging import joined
-whole = joined.Joined.end_step
+from bulksample.methods.averaging.remote_trainer import RemoteTrainer
+whole = RemoteTrainer.end_step
 def end_step(self, *arguments):
     time.sleep({seconds})
     return whole(self, *arguments)
-joined.Joined.end_step = end_step
+RemoteTrainer.end_step = end_step
 sys.argv = {argv!r}
 from bulksample.cli import main
 main()

@@ -10,13 +10,13 @@ from launch import run_ranks
 from sweeps import sweep
 from watched import Losses, weights_of
 
-from bulksample import CSR, Graph, UsageError, methods
+from bulksample import CSR, Graph, UsageError
 from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.grappa.method import Grappa
 from bulksample.methods.grappa.seed_weights import batch_scalar
-from bulksample.training.loop import Trainer
+from bulksample.methods.run import make_trainer
 
 SMALL = {"layers": 2, "fanouts": (4, 3), "hidden": 6, "batch_size": 20, "epochs": 4, "lr": 0.01, "threads": 1, "eval_every": 4}
 GRAPPA = {**SMALL, "method": "grappa", "partition": "random", "swap_every": 2}
@@ -40,7 +40,7 @@ def apart(count, n=60):
 
 
 def trained(directory, comm, **options):
-    trainer = Trainer(TrainConfig.of(**options), directory, comm)
+    trainer = make_trainer(TrainConfig.of(**options), directory, comm)
     report = trainer.run()
     return weights_of(trainer), report
 
@@ -73,7 +73,7 @@ def test_one_rank_on_its_whole_view_is_full_graph_training_to_the_bit(stored, na
 
 def losses(directory, comm, **options):
     watched = Losses()
-    trainer = Trainer(TrainConfig.of(**options), directory, comm, [watched])
+    trainer = make_trainer(TrainConfig.of(**options), directory, comm, [watched])
     trainer.run()
     return watched.losses, weights_of(trainer)
 
@@ -102,18 +102,18 @@ def test_prefetch_does_not_change_a_bit(stored):
 @pytest.mark.parametrize("overlap", [True, False])
 def test_the_next_view_is_sent_for_in_the_last_epoch_on_a_view(stored, overlap, monkeypatch):
     class Flying(Grappa):
-        def begin_round(self, trainer):
-            self.at = trainer.epoch
-            super().begin_round(trainer)
+        def begin_round(self, context):
+            self.at = context.epoch
+            super().begin_round(context)
 
-        def _fly(self, turn):
+        def _start_view(self, turn):
             self.sent_for = [*getattr(self, "sent_for", []), (getattr(self, "at", -1), turn)]
-            return super()._fly(turn)
+            return super()._start_view(turn)
 
-    monkeypatch.setitem(methods.METHODS, "grappa", Flying)
+    monkeypatch.setattr("bulksample.methods.run.load", lambda name: Flying)
 
     def rank(comm):
-        trainer = Trainer(TrainConfig.of(**{**GRAPPA, "epochs": 6, "overlap": overlap}), stored / "plain", comm)
+        trainer = make_trainer(TrainConfig.of(**{**GRAPPA, "epochs": 6, "overlap": overlap}), stored / "plain", comm)
         trainer.run()
         return trainer.method.sent_for
 
@@ -138,20 +138,22 @@ def test_a_scalar_on_the_loss_is_a_scalar_on_the_gradient(stored):
     """With one weight for a batch, scaling its loss and scaling its gradient are the same step."""
 
     def rank(comm):
-        trainer = Trainer(TrainConfig.of(**GRAPPA, view="strict", seed_weights="batch", shrink=1.0, dropout=0.0), stored / "plain", comm)
-        step = next(iter(trainer.batches))
+        trainer = make_trainer(
+            TrainConfig.of(**GRAPPA, view="strict", seed_weights="batch", shrink=1.0, dropout=0.0), stored / "plain", comm
+        )
+        step = next(iter(trainer.context.batches))
         method = trainer.method
         rows = np.searchsorted(method.local.seeds, step.minibatch.seeds)
         scalar = batch_scalar(method._raw[rows])[0]
         gradients = []
         for scaled in (True, False):
-            trainer.optimizer.zero_grad()
+            trainer.context.optimizer.zero_grad()
             loss, total = method.loss(trainer, step) if scaled else super(Grappa, method).loss(trainer, step)
             loss.backward()
             gradient = torch.cat([parameter.grad.reshape(-1) for parameter in trainer.model.parameters()])
             gradients.append(gradient if scaled else gradient * scalar)
             assert total == pytest.approx(scalar * len(rows) if scaled else len(rows))
-        trainer.batches.drop()
+        trainer.context.batches.drop()
         return gradients
 
     for one, other in on_threads(3, rank):
@@ -160,7 +162,7 @@ def test_a_scalar_on_the_loss_is_a_scalar_on_the_gradient(stored):
 
 def test_weights_average_one_and_the_report_says_how_uneven_they_are(stored):
     def rank(comm):
-        trainer = Trainer(TrainConfig.of(**GRAPPA, view="strict", shrink=1.0, full_graph=True), stored / "plain", comm)
+        trainer = make_trainer(TrainConfig.of(**GRAPPA, view="strict", shrink=1.0, full_graph=True), stored / "plain", comm)
         raw = trainer.method._raw
         total = comm.allreduce(np.array([len(raw), raw.sum()]), "control")
         return total, trainer.run()
@@ -194,7 +196,7 @@ def test_a_resumed_run_goes_on_to_the_bit(stored, tmp_path, options):
     asked = {**GRAPPA, **options, "checkpoint": str(tmp_path / "c"), "checkpoint_every": 2}
 
     def stopped(comm):
-        trainer = Trainer(TrainConfig.of(**asked), stored / "plain", comm)
+        trainer = make_trainer(TrainConfig.of(**asked), stored / "plain", comm)
         step, made = trainer._step, []
 
         def counted(*given):
@@ -223,12 +225,12 @@ def test_other_chunks_are_not_resumed(stored, tmp_path):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"graph": "replicated"}, "needs a graph that is partitioned"),
-    ({"replication": 2}, "use 1"),
-    ({"seed_weights": "tree"}, "chunking static: fresh would fit"),
+    ({"graph": "replicated"}, "needs a partitioned graph"),
+    ({"replication": 2}, "got replication 2"),
+    ({"seed_weights": "tree"}, "chunking static: use fresh"),
     ({"seed_weights": "tree", "chunking": "fresh", "full_graph": True}, "full_graph True"),
-    ({"seed_weights": "tree", "chunking": "fresh", "sampler": "labor"}, "sampler labor: sage would fit"),
-    ({"seed_weights": "tree", "chunking": "fresh", "shrink": "ess"}, "a number would fit"),
+    ({"seed_weights": "tree", "chunking": "fresh", "sampler": "labor"}, "sampler labor: use sage"),
+    ({"seed_weights": "tree", "chunking": "fresh", "shrink": "ess"}, "use a number"),
     ({"seed_weights": "tree", "chunking": "fresh", "halo_rows": 3}, "halo_rows 3"),
     ({"view": "strict", "halo_rows": 3}, "halo_rows are of a view with a halo"),
     ({"shrink": 1.5}, "shrink"),

@@ -7,28 +7,28 @@ from sweeps import sweep
 from test_grappa import GRAPPA, trained
 from watched import weights_of
 
-from bulksample import methods
 from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.grappa.method import Grappa
-from bulksample.training.loop import Trainer
+from bulksample.methods.run import make_trainer
 
 
 class Watched(Grappa):
     """Writes down which collectives are called between the beginning and the end of a round's steps, and what they send."""
 
-    def begin_round(self, trainer):
-        super().begin_round(trainer)
+    def begin_round(self, context):
+        super().begin_round(context)
         self.seen = getattr(self, "seen", [])
-        self.before, self.inside = dict(trainer.comm.tally), []
-        trainer.comm._note = self.inside.append
+        self.before, self.inside = dict(context.comm.tally), []
+        context.comm._note = self.inside.append
 
-    def end_round(self, trainer):
-        del trainer.comm._note
-        sent = {kind: trainer.comm.tally[kind].bytes - self.before[kind].bytes for kind in self.before}
-        self.seen.append((self.inside, {kind: count for kind, count in sent.items() if count}))
-        super().end_round(trainer)
+    def end_step(self, context, sums):
+        if context.step + 1 == context.batches.steps:
+            del context.comm._note
+            sent = {kind: context.comm.tally[kind].bytes - self.before[kind].bytes for kind in self.before}
+            self.seen.append((self.inside, {kind: count for kind, count in sent.items() if count}))
+        return super().end_step(context, sums)
 
 
 @pytest.mark.parametrize("options", [
@@ -37,13 +37,13 @@ class Watched(Grappa):
 ])  # fmt: skip
 def test_an_epoch_sends_gradients_and_nothing_else(stored, options, monkeypatch):
     """2 (p - 1) 4 (|theta| + 7) bytes a step, whatever is cut, sampled or seen."""
-    monkeypatch.setitem(methods.METHODS, "grappa", Watched)
+    monkeypatch.setattr("bulksample.methods.run.load", lambda name: Watched)
     p = 4
 
     def rank(comm):
-        trainer = Trainer(TrainConfig.of(**{**GRAPPA, **options}), stored / "plain", comm)
+        trainer = make_trainer(TrainConfig.of(**{**GRAPPA, **options}), stored / "plain", comm)
         trainer.run()
-        return trainer.method.seen, weights_of(trainer).numel(), trainer.progress.steps
+        return trainer.method.seen, weights_of(trainer).numel(), trainer.context.progress.steps
 
     found = on_threads(p, rank)
     seen, numbers, steps = found[0]
@@ -82,7 +82,7 @@ def test_new_views_cost_the_rows_that_others_hold_and_are_told(stored, options, 
     p, graph = 4, store.load(stored / "plain")
 
     def rank(comm):
-        trainer = Trainer(TrainConfig.of(**{**GRAPPA, **options, "epochs": 7, "overlap": overlap}), stored / "plain", comm)
+        trainer = make_trainer(TrainConfig.of(**{**GRAPPA, **options, "epochs": 7, "overlap": overlap}), stored / "plain", comm)
         trainer.method.evaluate = lambda trainer: {"val_accuracy": 0.0}
         before = [comm.tally[kind].bytes for kind in ("topology", "features")]
         report = trainer.run()
@@ -103,13 +103,13 @@ def test_every_training_vertex_is_a_seed_once_an_epoch_on_as_many_steps_everywhe
     seeds = {}
 
     class Counted(Grappa):
-        def loss(self, trainer, step):
-            if step.minibatch is not None:
-                mine = seeds.setdefault((trainer.epoch, trainer.comm.rank), [])
-                mine.append(self.local.vertices[step.minibatch.seeds])
-            return super().loss(trainer, step)
+        def loss(self, context, batch):
+            if batch.minibatch is not None:
+                own = seeds.setdefault((context.epoch, context.comm.rank), [])
+                own.append(self.local.vertices[batch.minibatch.seeds])
+            return super().loss(context, batch)
 
-    monkeypatch.setitem(methods.METHODS, "grappa", Counted)
+    monkeypatch.setattr("bulksample.methods.run.load", lambda name: Counted)
     graph = store.load(stored / "plain")
     for options in ({"partition": "metis"}, {"chunking": "fresh", "swap_every": 1}, {"batch_size": 7}):
         seeds.clear()

@@ -16,11 +16,11 @@ from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.evaluation.inference import infer
-from bulksample.methods.retexo.method import Retexo
+from bulksample.methods.retexo.method import RETEXO
+from bulksample.methods.run import make_trainer
 from bulksample.nn import layers
 from bulksample.nn.aggregate import SparseRows, aggregate
 from bulksample.nn.model import Gnn
-from bulksample.training.loop import Trainer
 
 STILL = {"method": "retexo", "layers": 3, "hidden": 12, "epochs": 6, "lr": 0.01, "dropout": 0.0, "threads": 1}
 MODELS = ["gcn", "sage", "sage-pool", "gat"]
@@ -29,7 +29,7 @@ MODELS = ["gcn", "sage", "sage-pool", "gat"]
 def trained(source, comm=None, **options):
     """The losses of all rounds, the trainer and the report."""
     watched = Losses()
-    trainer = Trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [watched])
+    trainer = make_trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [watched])
     report = trainer.run()
     return watched.losses, trainer, report
 
@@ -116,20 +116,20 @@ def digest(frozen):
 @pytest.mark.parametrize("method", ["retexo", "retexo-federated"])
 def test_the_input_of_a_stage_is_frozen(stored, monkeypatch, model, method):
     seen = []
-    began, ended = Retexo.begin_stage, Retexo.end_stage
+    began, ended = RETEXO.begin_stage, RETEXO.end_stage
 
-    def begin(self, trainer, stage):
-        began(self, trainer, stage)
+    def begin(self, context, stage):
+        began(self, context, stage)
         seen.append((stage, digest(self.input)))
 
-    def end(self, trainer, stage):
-        ended(self, trainer, stage)
+    def end(self, context, stage):
+        ended(self, context, stage)
         seen.append((stage, digest(self.input)))
 
-    monkeypatch.setattr(Retexo, "begin_stage", begin)
-    monkeypatch.setattr(Retexo, "end_stage", end)
+    monkeypatch.setattr(RETEXO, "begin_stage", begin)
+    monkeypatch.setattr(RETEXO, "end_stage", end)
     _, trainer, _ = trained(stored / "plain", None, model=model, method=method, dropout=0.5, input_dropout=0.2)
-    stages = trainer.method.stages()
+    stages = len(trainer.method.stages())
     assert seen[0::2] == seen[1::2]
     assert len(dict(seen)) == len(set(dict(seen).values())) == stages
 
@@ -178,8 +178,8 @@ def test_the_layers_together_are_an_ordinary_network(stored, model, graph, p):
     def rank(comm):
         _, trainer, _ = trained(stored / graph, comm, model=model, dropout=0.3)
         assert type(trainer.model) is Gnn
-        share = trainer.view.share
-        return last_logits(trainer), (trainer.view.block.vertices, infer(trainer.model, share).numpy())
+        share = trainer.context.view.share
+        return last_logits(trainer), (trainer.context.view.block.vertices, infer(trainer.model, share).numpy())
 
     stages, whole = zip(*on_threads(p, rank), strict=True)
     last, stacked = gathered(stages, 300), gathered(whole, 300)
@@ -264,7 +264,7 @@ def test_going_on_in_any_stage_gives_the_same_bits(stored, tmp_path, asked, cras
     told, whole, expected = trained(stored / "plain", None, **options)
     kept = {"checkpoint": str(tmp_path / "c"), "checkpoint_every": 1}
     with pytest.raises(Crash):
-        Trainer(TrainConfig.of(**options, **kept), stored / "plain", None, [CrashesAt(crashed_at)]).run()
+        make_trainer(TrainConfig.of(**options, **kept), stored / "plain", None, [CrashesAt(crashed_at)]).run()
     again, trainer, report = trained(stored / "plain", None, **options, **kept, resume="auto")
     assert report["resumed"]
     assert 0 < len(again) < len(told)
@@ -280,7 +280,7 @@ def test_ranks_go_on_together(stored, tmp_path):
 
     def interrupted(comm):
         watched = [CrashesAt(9)] if comm.rank == 0 else []
-        Trainer(TrainConfig.of(**{**STILL, **options}), stored / "plain", comm, watched).run()
+        make_trainer(TrainConfig.of(**{**STILL, **options}), stored / "plain", comm, watched).run()
 
     with pytest.raises(Crash):
         on_threads(3, interrupted)
@@ -304,14 +304,14 @@ def test_ranks_without_rows_or_training_vertices_take_part(tmp_path, method):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"batch_norm": True}, "no place for batch_norm"), ({"form": "naive"}, "form strong would fit"),
-    ({"graph": "replicated"}, "needs a graph that is partitioned"), ({"model": "gat", "hidden": 10}, "multiple of the number of heads"),
+    ({"batch_norm": True}, "no place for batch_norm"), ({"form": "naive"}, "use form strong"),
+    ({"graph": "replicated"}, "needs a partitioned graph"), ({"model": "gat", "hidden": 10}, "multiple of the number of heads"),
     ({"client_vertices": 2}, "client_vertices is of the method 'retexo-federated'"),
     ({"method": "full", "refine": 2}, "refine is of the method 'retexo'"),
     ({"method": "retexo-federated", "refine": 2}, "refine is of the method 'retexo'"),
     ({"method": "retexo-federated", "layer_norm": True}, "no use for layer_norm"),
     ({"method": "retexo-federated", "cache_bytes": 100}, "features stay with their clients"),
-    ({"method": "retexo-federated", "gradient_codec": "bf16"}, "fp32 would fit"),
+    ({"method": "retexo-federated", "gradient_codec": "bf16"}, "use fp32"),
     ({"method": "retexo-federated", "feature_codec": "int8"}, "features stay with their clients"),
     ({"batch_norm": True, "layer_norm": True}, "one of them would fit"),
 ])  # fmt: skip

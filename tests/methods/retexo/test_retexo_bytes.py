@@ -7,14 +7,15 @@ from test_retexo import trained
 from watched import weights_of
 
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.methods.retexo.method import Retexo
+from bulksample.methods.retexo.method import RETEXO
 
 
-class Spying(Retexo):
+class Spying(RETEXO):
     """Notes what is sent in every round, by kind, and every all-to-all."""
 
-    def view(self, view, comm):
-        self.per_round, self.exchanges, self._comm = [], [], comm
+    def view(self, context):
+        self.per_round, self.exchanges, self._comm = [], [], context.comm
+        comm = context.comm
         started = comm.start_alltoall
 
         def start(parts, kind):
@@ -22,17 +23,18 @@ class Spying(Retexo):
             return started(parts, kind)
 
         comm.start_alltoall = start
-        return super().view(view, comm)
+        super().view(context)
 
-    def begin_round(self, trainer):
+    def begin_round(self, context):
         self._before = {kind: sent.bytes for kind, sent in self._comm.tally.items()} | {"exchanges": len(self.exchanges)}
 
-    def end_round(self, trainer):
-        self._note()
+    def end_step(self, context, sums):
+        self._note()  # a round is one step
+        return super().end_step(context, sums)
 
-    def evaluate(self, trainer):
+    def evaluate(self, context):
         self._before = {kind: sent.bytes for kind, sent in self._comm.tally.items()} | {"exchanges": len(self.exchanges)}
-        scores = super().evaluate(trainer)
+        scores = super().evaluate(context)
         self._note()
         return scores
 
@@ -49,7 +51,7 @@ class Spying(Retexo):
 @pytest.mark.parametrize(("p", "partition"), [(4, "random"), (3, "block")])
 def test_bytes_are_those_of_the_formula_and_rounds_send_gradients_alone(stored, monkeypatch, model, width, sizes, p, partition):
     """A network 8-12-12-3 (with 4 averaged heads: 8-3-3-3); |theta_l| is the layer, its norm and its head of 3 classes."""
-    monkeypatch.setitem(__import__("bulksample.methods").methods.METHODS, "retexo", Spying)
+    monkeypatch.setattr("bulksample.methods.run.load", lambda name: Spying)
     rounds = 5
 
     def rank(comm):

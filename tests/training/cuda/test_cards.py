@@ -10,12 +10,12 @@ from emulation.host import compiler
 
 from bulksample import backends
 from bulksample.config.train import TrainConfig
+from bulksample.methods.run import train
 from bulksample.training.choose_device import make_compute_context
 from bulksample.training.cuda import compute
 from bulksample.training.cuda.compute import CudaComputeContext
 from bulksample.training.cuda.cuda_context import CudaContext
 from bulksample.training.cuda.streams import open_streams
-from bulksample.training.loop import train
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 

@@ -17,10 +17,10 @@ from bulksample.data import store
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.partition import random
+from bulksample.methods.run import make_trainer
 from bulksample.training.cuda.compute import ComputeContext
 from bulksample.training.cuda.device_comms import GroupTensorComm
 from bulksample.training.cuda.device_remote_features import DeviceRemoteFeatures, can_fetch_on_devices
-from bulksample.training.loop import Trainer
 from bulksample.training.tensor_comm import HostTensorComm
 from bulksample.views.remote_features import RemoteFeatures
 
@@ -115,9 +115,9 @@ def test_rounded_rows_travel_over_the_host(width, options):
 def trained(source, comm, where, **options):
     """The loss of every step, the report, and the digests of this rank's minibatches of the first epoch."""
     told = Told()
-    trainer = Trainer(TrainConfig.of(**{**SMALL, "graph": "partitioned", **options}), source, comm, [told], where)
-    digests = [(m.id, m.digest()) for m in trainer.batches.loader if m is not None]
-    trainer.batches.loader.epoch = 0
+    trainer = make_trainer(TrainConfig.of(**{**SMALL, "graph": "partitioned", **options}), source, comm, [told], where)
+    digests = [(m.id, m.digest()) for m in trainer.context.batches.loader if m is not None]
+    trainer.context.batches.loader.epoch = 0
     return told.losses, trainer.run(), digests
 
 
@@ -172,7 +172,7 @@ def test_methods_on_the_whole_graph_train_on_devices_as_on_hosts(stored, name, o
     def run(comm, where):
         told = Told()
         own = {"hidden": 8, "epochs": 4, "threads": 1, "seed": 4, "quiet": True, **options}
-        return told, Trainer(TrainConfig.of(**own), stored / name, comm, [told], where).run()
+        return told, make_trainer(TrainConfig.of(**own), stored / name, comm, [told], where).run()
 
     expected, on_host = on_threads(2, lambda comm: run(comm, ComputeContext()))[0]
     got, report = on_threads(2, lambda comm: run(comm, reaching_place()))[0]
@@ -203,8 +203,8 @@ def test_two_threads_do_not_use_what_one_may_use(stored, threads, by):
 
 def test_what_would_not_be_computed_in_half_is_not_said_to_be(stored):
     for method in ("full", "bns", "adaqp", "retexo"):
-        with pytest.raises(UsageError, match=r"float32.*; precision fp32, or tf32 on a device, would fit"):
-            Trainer(TrainConfig.of(method=method, precision="bf16"), stored / "plain")
+        with pytest.raises(UsageError, match=r"float32.*: use fp32, or tf32 on a device"):
+            make_trainer(TrainConfig.of(method=method, precision="bf16"), stored / "plain")
 
 
 PROCESSES = """

@@ -13,12 +13,12 @@ from bulksample.data import store
 from bulksample.data.edge_split import split_edges
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods import METHODS
+from bulksample.methods.run import make_trainer
 from bulksample.training import choose_device
 from bulksample.training.choose_device import make_compute_context, why_no_cuda
 from bulksample.training.cuda import compute
 from bulksample.training.cuda.compute import CudaComputeContext
 from bulksample.training.cuda.device_features import DeviceFeatures, fit_rows
-from bulksample.training.loop import Trainer
 from bulksample.views.features import Features
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -43,7 +43,7 @@ class Told:
 def losses(source, comm=None, where=None, **options):
     """Of every step, and the report."""
     told = Told()
-    trainer = Trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [told], where)
+    trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [told], where)
     return told.losses, trainer.run()
 
 

@@ -7,10 +7,10 @@ from communities import community_graph
 
 from bulksample.config.train import TrainConfig
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.run import make_trainer
 from bulksample.training.choose_device import why_no_cuda
 from bulksample.training.cuda.compute import CudaComputeContext, open_cuda
 from bulksample.training.cuda.device_features import DeviceFeatures
-from bulksample.training.loop import Trainer
 from bulksample.views.features import Features
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(why_no_cuda() is not None, reason=str(why_no_cuda()))]
@@ -19,7 +19,7 @@ SMALL = {"fanouts": (4, 3, 2), "hidden": 32, "batch_size": 64, "bulk_size": 2, "
 
 def losses(graph, comm=None, where=None, **options):
     """The last loss, the test accuracy, and the report."""
-    report = Trainer(TrainConfig.of(**{**SMALL, **options}), graph, comm, place=where).run()
+    report = make_trainer(TrainConfig.of(**{**SMALL, **options}), graph, comm, compute=where).run()
     return [report["train_loss"], report["test_accuracy"]], report
 
 

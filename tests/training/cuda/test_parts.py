@@ -17,8 +17,8 @@ from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.averaging.participant import vector_of
+from bulksample.methods.run import make_trainer
 from bulksample.training.cuda.compute import ComputeContext
-from bulksample.training.loop import Trainer
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 SMALL = {"fanouts": (3, 2), "hidden": 8, "batch_size": 16, "bulk_size": 2, "epochs": 3, "threads": 1, "seed": 4, "quiet": True}
@@ -35,13 +35,13 @@ def stored(tmp_path_factory):
 def on_host(source, comm, **options):
     """The loss of every step, and the report."""
     told = Told()
-    return told.losses, Trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [told], ComputeContext()).run()
+    return told.losses, make_trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [told], ComputeContext()).run()
 
 
 def on_device(source, comm, **options):
     told = Told()
     with Apartness():
-        trainer = Trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [told], ApartPlace())
+        trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [told], ApartPlace())
         report = trainer.run()
         assert all(isinstance(parameter, Apart) for parameter in trainer.model.parameters())
     return told.losses, report
@@ -126,10 +126,10 @@ def joined(address, graph, where, seen):
     """A trainer, from the moment that the server listens; before its first epoch it is dealt other vertices."""
     config = invited_once_it_listens(address)
     with Apartness() if where is ApartPlace else nullcontext():
-        trainer = Trainer(config, graph, place=where())
-        trainer.method.plane._coming = np.flatnonzero(np.arange(graph.n) % 3 != trainer.method.plane.part).astype(np.int32)
+        trainer = make_trainer(config, graph, compute=where())
+        trainer.method.participant._new_members = np.flatnonzero(np.arange(graph.n) % 3 != trainer.method.participant.part).astype(np.int32)
         trainer.run()
-        seen.append((trainer.view.adjacency.n, type(trainer.view.features).__name__))
+        seen.append((trainer.context.view.adjacency.n, type(trainer.context.view.features).__name__))
 
 
 def served(graph, where):
@@ -141,7 +141,7 @@ def served(graph, where):
         thread.start()
     asked = {"method": "llcg", "tolerate_failures": True, "trainers": 2, "listen": address, "interval": "2", "timeout": 60.0, "grace": 60.0}
     with Apartness() if where is ApartPlace else nullcontext():
-        server = Trainer(TrainConfig.of(**SMALL | asked), graph, place=where())
+        server = make_trainer(TrainConfig.of(**SMALL | asked), graph, compute=where())
         report = server.run()
     for thread in threads:
         thread.join(60)
@@ -161,11 +161,11 @@ def test_a_server_and_its_trainers_over_tcp_compute_on_devices():
 
 def test_weights_that_are_averaged_over_the_host_are_asked_for_by_no_other_way():
     for asked in ("nccl", "mpi"):
-        with pytest.raises(UsageError, match=f"averaged over the host; got device_comm {asked}: auto or host would fit"):
-            Trainer(TrainConfig.of(method="psgd-pa", device_comm=asked), community_graph(20), place=ComputeContext())
+        with pytest.raises(UsageError, match=f"averaged on the host; got device_comm {asked}: use auto or host"):
+            make_trainer(TrainConfig.of(method="psgd-pa", device_comm=asked), community_graph(20), compute=ComputeContext())
 
 
 def test_passes_over_a_part_are_in_single():
     for options in ({"method": "cofree"}, {"method": "grappa", "full_graph": True}):
-        with pytest.raises(UsageError, match="precision fp32, or tf32 on a device, would fit"):
-            Trainer(TrainConfig.of(precision="bf16", **options), community_graph(20), place=ComputeContext())
+        with pytest.raises(UsageError, match="use fp32, or tf32 on a device"):
+            make_trainer(TrainConfig.of(precision="bf16", **options), community_graph(20), compute=ComputeContext())

@@ -248,7 +248,8 @@ from communities import community_graph
 from bulksample.distributed.comm.world import world
 from bulksample.training.compute import ComputeContext
 from bulksample.training.cuda.device_comms import GroupTensorComm
-from bulksample.training.loop import train
+from bulksample.config.train import TrainConfig
+from bulksample.methods.run import make_trainer
 
 class Gloo(ComputeContext):
     def tensors(self, comm):
@@ -256,7 +257,8 @@ class Gloo(ComputeContext):
 
 with world(60) as comm:
     small = {"fanouts": (3, 2), "hidden": 8, "batch_size": 16, "epochs": 2, "threads": 1, "quiet": True, "batch_norm": True}
-    reports = [train(community_graph(150), comm, place=place, **small) for place in (ComputeContext(), Gloo())]
+    config, graph = TrainConfig.of(**small), community_graph(150)
+    reports = [make_trainer(config, graph, comm, compute=compute).run() for compute in (ComputeContext(), Gloo())]
     if comm.rank == 0:
         print(json.dumps([[r["train_loss"], r["test_accuracy"], r["bytes_sent"]["gradients"], r["device_comm"]] for r in reports]))
 """

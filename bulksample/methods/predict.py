@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from ..config.train import TrainConfig
-from ..data import store
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
 from ..evaluation.evaluate import accuracies
@@ -18,10 +17,11 @@ from ..evaluation.inference import infer, infer_with_hidden
 from ..graph import Graph
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, build
+from ..training import checkpoint
+from ..training.setup import estimates_weighted_means, make_sampler
+from ..training.source import Source, load_graph
 from ..views.features import Features
 from ..views.whole import WholeShare
-from . import checkpoint
-from .setup import Source, estimates_weighted_means, make_sampler
 
 Floats = NDArray[Any]
 
@@ -60,7 +60,7 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
         torch.set_num_threads(threads)
     folder, (tensors, state) = _read(Path(path))
     config = _config(folder, state)
-    opened = graph if isinstance(graph, Graph) else store.load(graph)
+    opened = load_graph(graph, None)
     opened = opened.with_label(config.label) if config.label and opened.labels is not None else opened
     best = any(name.startswith("best.") for name in tensors)
     weights = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith("best." if best else "model.")}

@@ -1,0 +1,161 @@
+"""A trainer in a process of its own that joins a server over TCP, trains on its part, and continues from each average.
+
+If the server changes the vertices of its part, the trainer uses them from the next epoch on and keeps its weights and moments. A
+trainer may be killed at any time; a new one started by the same command gets a free part and the current weights. A trainer
+ends when its server is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...config.train import TrainConfig
+from ...errors import PeerLost, UsageError
+from ...training.batches import BatchSource, MiniBatchSource
+from ...training.context import TrainingContext
+from ...training.isolated_batches import IsolatedBatches
+from ...training.loaders import part_loader
+from ...version import __version__
+from .frames import BadFrame, Connection, Frame, Kind, connect
+from .participant import SCALARS, AveragingRule, Participant, Partitioning, load_vector, vector_of
+from .roster import vector_frame
+
+_IDLE_SECONDS = 0.05  # a step of a trainer without seeds
+
+
+def invited_config(address: str, timeout: float) -> TrainConfig:
+    """Ask the server at an address for the configuration of its trainers.
+
+    Raises
+    ------
+    PeerLost
+        If no server answers.
+    UsageError
+        If the server refuses, or has an option that this version does not know.
+    """
+    connection = connect(address, timeout)
+    try:
+        connection.send(Frame(Kind.ASK), timeout)
+        config = _expect(connection, connection.receive(timeout), Kind.INVITE).json()
+    finally:
+        connection.close()
+    own = dict.fromkeys(("checkpoint", "resume", "metrics", "track", "memory_budget", "listen"))  # a trainer writes no files
+    own |= {"checkpoint_every": 0, "patience": 0, "epochs": 2**20 - 1, "eval_every": 2**20, "quiet": True}
+    own |= {"device": "cpu" if config["device"] == "cpu" else "auto"}  # the device of the trainer's machine
+    return TrainConfig.of(**{**config, **own, "join": address, "timeout": timeout})
+
+
+class RemoteTrainer(Participant):
+    """A trainer that talks to its server over TCP."""
+
+    def __init__(self, config: TrainConfig, fingerprint: str) -> None:
+        assert config.join is not None
+        self._config, self._connection = config, connect(config.join, config.timeout)
+        self.trainers, self.serves = config.trainers, False
+        hello = {"version": __version__, "graph": fingerprint}
+        self._connection.send(Frame(Kind.HELLO, json.dumps(hello).encode()), config.timeout)
+        welcome = self._receive(Kind.WELCOME).json()
+        self.part, self._split = int(welcome["part"]), str(welcome["split"])
+        self._members = self._receive(Kind.MEMBERS).numbers("int32")
+        self._round, self._sums, self._steps_made, self.ended = -1, torch.zeros(3), 0, False
+        self._new_members: np.ndarray | None = None
+
+    def _receive(self, kind: Kind) -> Frame:
+        """Return the next frame, which must be of a kind. New vertices that arrive before it are kept for the next epoch."""
+        while (frame := self._connection.receive(self._config.timeout)).kind == Kind.MEMBERS and kind != Kind.MEMBERS:
+            self._new_members = frame.numbers("int32")
+        return _expect(self._connection, frame, kind)
+
+    def new_vertices(self) -> np.ndarray | None:
+        members, self._new_members = self._new_members, None
+        if members is not None:
+            self._batches.train_on(None, 1)  # releases the old view before there is another
+        return members
+
+    def receive_part(self, partitioning: Partitioning | None) -> tuple[np.ndarray | None, str]:
+        return self._members, self._split
+
+    def batches(self, context: TrainingContext) -> BatchSource:
+        self._batches = IsolatedBatches({})
+        self.use_view(context)
+        return self._batches
+
+    def use_view(self, context: TrainingContext) -> None:
+        config = self._config
+        assert self.part is not None
+        loader = part_loader(context, self.part, config.batch_size)
+        self._idle = loader.steps == 0
+        self._interval = 0
+        if not config.interval.endswith("s"):
+            self._interval = max(1, loader.steps) if config.interval == "epoch" else int(config.interval)
+        self._batches.train_on(MiniBatchSource(loader, context.view, context.ledger), max(1, loader.steps))
+
+    def wait_for_all(self, context: TrainingContext) -> None:
+        """Report that the part is loaded, and begin with the current weights."""
+        self._connection.send(Frame(Kind.READY), self._config.timeout)
+        self._continue_from(context, self._receive(Kind.PUSH))
+
+    def _continue_from(self, context: TrainingContext, push: Frame) -> None:
+        load_vector(context.model, push.numbers("float32")[:-SCALARS])
+        self._sums, self._steps_made, self._round = torch.zeros(3), 0, push.round
+
+    def end_step(self, context: TrainingContext, rule: AveragingRule, sums: torch.Tensor) -> torch.Tensor:
+        """Answer if the server asks, or at the end of an interval of steps."""
+        self._sums += sums
+        self._steps_made += 1
+        if self._idle:
+            time.sleep(_IDLE_SECONDS)
+        while (frame := self._connection.poll()) is not None and frame.kind == Kind.MEMBERS:
+            self._new_members = frame.numbers("int32")
+        if frame is not None and frame.kind == Kind.END:
+            self.ended = True
+        elif frame is not None:
+            self._answer(context, rule, _expect(self._connection, frame, Kind.PULL).round)
+        elif self._steps_made == self._interval:
+            self._answer(context, rule, self._round)
+        return torch.tensor([0.0, 0.0, float(self.ended or sums[2] > 0)])
+
+    def _answer(self, context: TrainingContext, rule: AveragingRule, number: int) -> None:
+        """Send the own weights for a round, and continue from the average that comes back."""
+        weight = np.float32(rule.weight(context, self._steps_made))
+        own = np.append(np.concatenate([vector_of(context.model), self._sums.numpy()]), weight)
+        self._connection.send(vector_frame(Kind.ANSWER, own, number, self._steps_made), self._config.timeout)
+        while True:
+            frame = self._connection.receive(self._config.timeout)
+            if frame.kind == Kind.END:
+                self.ended = True
+                return
+            if frame.kind == Kind.MEMBERS:
+                self._new_members = frame.numbers("int32")
+            elif frame.kind != Kind.PULL:  # a PULL was on its way when this answer left
+                break
+        self._continue_from(context, _expect(self._connection, frame, Kind.PUSH))
+
+    def describe(self) -> dict[str, Any]:
+        return {"part": self.part, "ended": self.ended}
+
+
+def _expect(connection: Connection, frame: Frame, kind: Kind) -> Frame:
+    """Return the frame if it is of a kind.
+
+    Raises
+    ------
+    UsageError
+        If the server refuses.
+    PeerLost
+        If the run has ended.
+    BadFrame
+        If the frame is of any other kind.
+    """
+    if frame.kind == Kind.REFUSE:
+        raise UsageError(f"{connection.name} refuses: {frame.payload.decode(errors='replace')}")
+    if frame.kind == Kind.END:
+        raise PeerLost(f"the run at {connection.name} has ended")
+    if frame.kind != kind:
+        raise BadFrame(f"{connection.name} sent a frame of kind {frame.kind.name}; {kind.name} was due")
+    return frame

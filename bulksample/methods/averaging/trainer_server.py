@@ -1,0 +1,202 @@
+"""The server of trainers that may die, be late, or join again: separate processes that talk to it over TCP (see `roster`).
+
+    round k     after the interval: PULL to all present trainers; average those that answer within the grace period; PUSH
+
+An epoch of the loop is a round here. A round without an answer keeps the weights. If no trainer is left for `--timeout`
+seconds, the run ends. A part without a trainer for `--redeal-after` seconds is divided among the present trainers, and given
+back when a trainer joins. This is the one exception to the rule that a lost rank ends the job. It needs processes outside
+MPI, because an MPI launcher ends all processes when one dies.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...config.train import TrainConfig
+from ...distributed.comm.base import Comm
+from ...distributed.comm.launchers import PREFIXES
+from ...distributed.comm.primitives import SentCount
+from ...errors import PeerLost, UsageError
+from ...training.batches import BatchSource, WholeGraphSource
+from ...training.context import TrainingContext
+from ...version import __version__
+from .frames import Frame, Kind, listen
+from .part_table import PartTable
+from .participant import SCALARS, AveragingRule, Participant, Partitioning, vector_of
+from .roster import Roster, vector_frame
+
+_END_SECONDS = 5.0  # for trainers that this process started to end
+
+
+class TrainerServer(Participant):
+    """A server that averages, and starts trainers on this machine if the listening port is 0.
+
+    Parameters
+    ----------
+    directory : str, optional
+        The store of the graph, for the trainers that are started here.
+    """
+
+    def __init__(self, config: TrainConfig, comm: Comm, fingerprint: str, directory: str | None) -> None:
+        if comm.size > 1:
+            raise UsageError(f"trainers that may fail are processes outside the job; got {comm.size} ranks: use one process")
+        self._config, self._comm, self._fingerprint, self._directory = config, comm, fingerprint, directory
+        self.trainers, self.serves, self.part = config.trainers, True, None
+        self._listener = listen(config.listen)
+        self._starts_trainers = config.listen.endswith(":0")
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._roster: Roster | None = None
+        self._counted: dict[str, SentCount] = {}
+        self.rounds: list[dict[str, Any]] = []
+        self._parts_divided = 0
+        if self._starts_trainers and directory is None:
+            raise UsageError("trainers read the graph from a store; got a graph in memory and listen with port 0: use a store or a port")
+
+    @property
+    def address(self) -> str:
+        """The address at which trainers join."""
+        host, port = self._listener.getsockname()[:2]
+        return f"{host}:{port}"
+
+    @property
+    def roster(self) -> Roster:
+        """The trainers of the run."""
+        assert self._roster is not None
+        return self._roster
+
+    def receive_part(self, partitioning: Partitioning | None) -> tuple[np.ndarray | None, str]:
+        assert partitioning is not None
+        if partitioning.fault:
+            raise UsageError(partitioning.fault)
+        assert partitioning.split_part is not None
+        self._split, self._parts = partitioning.split, PartTable(partitioning.assignment, partitioning.split_part)
+        return None, partitioning.split
+
+    def batches(self, context: TrainingContext) -> BatchSource:
+        return WholeGraphSource()
+
+    def wait_for_all(self, context: TrainingContext) -> None:
+        """Admit trainers, and start them if the listening port was 0."""
+        config = self._config
+        self._roster = roster = Roster(
+            self._listener, config.trainers, self._invitation(), {"version": __version__, "graph": self._fingerprint}, self._welcome,
+            lambda: self._current_weights(context), config.grace, config.timeout, config.quiet,
+        )  # fmt: skip
+        roster.answer_bytes = 4 * (len(vector_of(context.model)) + SCALARS)
+        roster.round = context.epoch
+        if not config.quiet or not self._starts_trainers:
+            print(f"bulksample: listening; `bulksample train FOLDER --join {self.address}` joins", file=sys.stderr, flush=True)
+        atexit.register(self.close)
+        if self._starts_trainers:
+            self._start_trainers()
+        roster.wait_for(config.trainers, time.monotonic() + config.timeout)
+        self._next = time.monotonic()
+        self._count_traffic()
+
+    def _invitation(self) -> dict[str, Any]:
+        """Return the configuration of a trainer: this run's, with the threads of the machine shared among the trainers."""
+        threads = self._config.threads or max(1, len(os.sched_getaffinity(0)) // self._config.trainers)
+        return self._config.model_dump(mode="json") | {"threads": threads}
+
+    def _welcome(self, part: int) -> list[Frame]:
+        """Return the frames for a new trainer of a part, after that part has its original vertices again."""
+        self._send_members(self._parts.give_back(part))
+        welcome = {"part": part, "split": self._split}
+        return [Frame(Kind.WELCOME, json.dumps(welcome).encode()), self._members(part)]
+
+    def _members(self, part: int) -> Frame:
+        return Frame(Kind.MEMBERS, self._parts.members(part).astype("<i4").tobytes())
+
+    def _send_members(self, parts: list[int]) -> None:
+        """Send the trainers of some parts their new vertices."""
+        for member in self.roster.admitted:
+            if member.part in parts:
+                self.roster.send(member, self._members(member.part))
+
+    def _divide_vacant_parts(self) -> None:
+        """Divide every part that has had no trainer for too long among the present trainers."""
+        seconds, present = self._config.redeal_after, [member.part for member in self.roster.present if member.part is not None]
+        for part in [] if seconds is None else self.roster.vacant(seconds):
+            receivers = self._parts.lend(part, present)
+            if receivers:
+                self._send_members(receivers)
+                self._parts_divided += 1
+                self._print(f"part {part} was dealt to trainers {', '.join(map(str, receivers))}")
+
+    def _print(self, text: str) -> None:
+        if not self._config.quiet:
+            print(f"bulksample: {text}", file=sys.stderr, flush=True)
+
+    def _current_weights(self, context: TrainingContext) -> Frame:
+        vector = np.concatenate([vector_of(context.model), np.zeros(SCALARS, np.float32)])
+        return vector_frame(Kind.PUSH, vector, self.roster.round)
+
+    def end_step(self, context: TrainingContext, rule: AveragingRule, sums: torch.Tensor) -> torch.Tensor:
+        """Make a round: 8 (|theta| + 4) bytes for each trainer that answers (kind "model"), 32 for each frame header (kind "control")."""
+        config, roster = self._config, self.roster
+        pull = config.interval.endswith("s")
+        if pull:
+            self._next = max(self._next + float(config.interval[:-1]), time.monotonic())
+            roster.attend_until(self._next)
+        roster.wait_for(1, time.monotonic() + config.timeout)
+        if not roster.present:
+            raise PeerLost(f"no trainer is left in round {roster.round}, and none joined within {config.timeout:g} s")
+        answered = roster.collect(roster.round, pull)
+        totals = torch.zeros(3)
+        if answered:
+            vectors = [member.answer.numbers("float32") for member in answered if member.answer is not None]
+            average = rule.average(context, vectors)
+            totals[:2] = torch.from_numpy(average[-SCALARS:-2].copy())
+        steps = {str(member.part): member.answer.steps for member in answered if member.answer is not None}
+        self.rounds.append({"round": roster.round, "responders": sorted(map(int, steps)), "steps": steps})
+        if not answered:
+            self._print(f"nobody answered in round {roster.round}; the weights stay")
+        roster.round += 1
+        if answered:
+            roster.push(vector_frame(Kind.PUSH, average, roster.round), answered)
+        self._divide_vacant_parts()
+        totals[2] = sums[2]
+        self._count_traffic()
+        return totals
+
+    def _count_traffic(self) -> None:
+        """Add the frames since the last call to the tally of this process."""
+        for kind, now in self.roster.traffic.items():
+            before = self._counted.get(kind, SentCount(0, 0))
+            self._comm.count(kind, now.messages - before.messages, now.bytes - before.bytes)
+        self._counted = dict(self.roster.traffic)
+
+    def close(self) -> None:
+        """Send END to all trainers, and wait for those that this process started."""
+        if self._roster is not None:
+            self._roster.end()
+        until = time.monotonic() + _END_SECONDS
+        for child in self._children:
+            try:
+                child.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        self._children.clear()
+
+    def _start_trainers(self) -> None:
+        """Start trainers as processes of this machine; they end when this process ends."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIXES)}
+        command = [sys.executable, "-m", "bulksample", "train", str(self._directory), "--join", self.address, "--quiet"]
+        for number in range(1, self.trainers + 1):  # trainers take the devices of the machine in turn, after this process
+            own = environment | {"LOCAL_RANK": str(number)}
+            self._children.append(subprocess.Popen(command, env=own, stdin=subprocess.DEVNULL))
+
+    def describe(self) -> dict[str, Any]:
+        counts = {name: getattr(self._roster, name, 0) for name in ("joined", "lost", "late")}
+        averages = sum(bool(one["responders"]) for one in self.rounds)
+        return {"trainers": self.trainers, "averages": averages, **counts, "parts_dealt_again": self._parts_divided, "rounds": self.rounds}

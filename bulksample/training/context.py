@@ -1,0 +1,139 @@
+"""The state of a run on one rank, which the loop shares with its method.
+
+Hooks of a method read it. They change it through `replace_view`, `set_model`, `set_result` and `set_scores` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..config.train import TrainConfig
+from ..distributed.comm.base import Comm
+from ..distributed.comm.ledger import Ledger
+from ..distributed.comm.thread_budget import ThreadBudget
+from ..nn.model import Model
+from ..rng import Purpose, Stream, as_u64
+from ..samplers import Sampler
+from ..views.view import View
+from .batches import BatchSource
+from .compute import ComputeContext
+from .tensor_comm import TensorComm
+from .weights import weights_of_rank_0
+
+
+@dataclass
+class Progress:
+    """The position and the scores of a run, as a checkpoint holds them beside the tensors and the position of the loader."""
+
+    steps: int = 0  # since the beginning of the run
+    seeds: float = 0.0  # seeds in the loss of this epoch so far
+    loss: float = 0.0  # the loss summed over these seeds
+    best_epoch: int = -1
+    best_scores: dict[str, float] = field(default_factory=dict)
+    last_loss: float | None = None
+    since_best: int = 0  # evaluations since the best one
+    finished: bool = False  # early stopping has ended the stage
+    stage: int = 0
+    rounds: int = 0  # rounds of this stage so far
+
+    def next_stage(self) -> None:
+        """Move to the first round of the next stage; keep the scores of the last stage until there are newer ones."""
+        self.stage, self.rounds, self.since_best, self.finished = self.stage + 1, 0, 0, False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as a JSON object."""
+        return dict(vars(self))
+
+    def from_json(self, state: dict[str, Any]) -> None:
+        """Set every field from a JSON object."""
+        for key in vars(self):
+            setattr(self, key, state[key])
+
+
+class TrainingContext:
+    """The state of a run on one rank.
+
+    Attributes
+    ----------
+    config : TrainConfig
+    comm : Comm
+    compute : ComputeContext
+        The host or the device that holds the model.
+    tensor_comm : TensorComm
+        The communicator for tensors of a step, such as gradients.
+    sampler : Sampler
+    threads : ThreadBudget
+        The threads of this rank that sample, gather features and compute.
+    ledger : Ledger
+        Seconds by phase and bytes by kind.
+    view : View
+        The graph that this rank samples from and trains on.
+    batches : BatchSource
+        The steps of an epoch; set by the trainer after the view.
+    model : Model
+    optimizer : torch.optim.Adam
+    best_weights : dict of tensors
+        Weights of the best validation score in this stage; empty before the first evaluation.
+    progress : Progress
+    """
+
+    batches: BatchSource
+    model: Model
+    optimizer: torch.optim.Adam
+    best_weights: dict[str, torch.Tensor]
+
+    def __init__(
+        self, config: TrainConfig, comm: Comm, compute: ComputeContext, tensor_comm: TensorComm, sampler: Sampler, threads: ThreadBudget,
+        ledger: Ledger, view: View,
+    ) -> None:  # fmt: skip
+        self.config, self.comm, self.compute, self.tensor_comm = config, comm, compute, tensor_comm
+        self.sampler, self.threads, self.ledger, self.view = sampler, threads, ledger, view
+        self.progress = Progress()
+        self._stream = Stream(config.seed)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the current epoch."""
+        return self.batches.epoch
+
+    @property
+    def step(self) -> int:
+        """The number of steps that this epoch has completed."""
+        return self.batches.step
+
+    def step_seed(self, epoch: int, step: int) -> int:
+        """Return the seed of the model's generator for one step of this rank."""
+        return self._word(0, self.comm.rank, epoch, step)
+
+    def initial_seed(self) -> int:
+        """Return the seed of the initial weights, which is the same on every rank."""
+        return self._word(1, 0, 0, 0)
+
+    def _word(self, draw: int, rank: int, epoch: int, step: int) -> int:
+        words = self._stream.words(Purpose.TRAIN, np.array([draw]), vertex=rank, minibatch=step, epoch=epoch)
+        return int(as_u64(words)[0])
+
+    def replace_view(self, view: View) -> None:
+        """Train on another view from now on; its adjacency and features move to the compute device. Collective if the adjacency is."""
+        self.view = self.compute.move_view(view, self.tensor_comm, self.sampler, self.threads.sample > 0)
+
+    def set_model(self, model: Model) -> None:
+        """Train another model from now on, with rank 0's weights on every rank and a new Adam.
+
+        Sends ``(p - 1) |theta|`` words over all ranks (kind "model").
+        """
+        weights_of_rank_0(model, self.comm)
+        self.model, self.best_weights = self.compute.move_model(model), {}
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.config.lr, weight_decay=self.config.weight_decay)
+
+    def set_result(self, model: Model) -> None:
+        """Leave another model as the result of the run; its weights are the same on every rank already, so nothing is sent."""
+        self.model = model
+
+    def set_scores(self, epoch: int, scores: dict[str, float]) -> None:
+        """Report these scores, of this epoch, as the best ones of the run."""
+        self.progress.best_epoch, self.progress.best_scores = epoch, scores

@@ -1,0 +1,48 @@
+"""Loaders of mini-batches for a run: one that all ranks share, and loaders of ranks that train on parts of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..loader import BulkLoader
+from ..samplers import Sampler
+from ..views.view import View
+from .context import TrainingContext
+from .link_batches import loader_of
+
+PART_SEED = 0x9E3779B97F4A7C15  # every part draws with its own seed, because rows have the same numbers in all parts
+
+
+def shared_loader(context: TrainingContext) -> BulkLoader:
+    """Return this rank's loader: of the mini-batches of an epoch, rank r of p takes number r, r + p, r + 2 p, ...
+
+    With a collective adjacency all ranks use the smallest bulk size of any rank, because every bulk is then a collective call.
+    """
+    config, comm, view = context.config, context.comm, context.view
+    loader = loader_of(
+        config, view, context.sampler,
+        batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed, rank=comm.rank, ranks=comm.size,
+        memory_budget=_budget(context), prefetch=context.threads.sample > 0, handed=view.stream_sync.bulk_sampled,
+    )  # fmt: skip
+    if view.sampling is not None:
+        loader.bulk_size = min(comm.gather_control(loader.bulk_size))
+    return loader
+
+
+def part_loader(context: TrainingContext, part: int, batch_size: int) -> BulkLoader:
+    """Return a loader of the part that this rank sees; it samples ahead if the rank has a thread for that."""
+    options = {"batch_size": batch_size, "bulk_size": context.config.bulk_size, "prefetch": context.threads.sample > 0}
+    return private_loader(context, context.view, context.sampler, PART_SEED * part, **options)
+
+
+def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_offset: int, **options: Any) -> BulkLoader:
+    """Return a loader of the examples of a view, with the seed of the run plus an offset."""
+    seed = (context.config.seed + seed_offset) % 2**64
+    return loader_of(
+        context.config, view, sampler, seed=seed, memory_budget=_budget(context), handed=view.stream_sync.bulk_sampled, **options
+    )  # fmt: skip
+
+
+def _budget(context: TrainingContext) -> int | None:
+    """Return the bytes that sampled mini-batches may take; None leaves that to the loader."""
+    return context.config.memory_budget or context.compute.budget()

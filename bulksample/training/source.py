@@ -1,0 +1,35 @@
+"""The graph that a run is given: in memory, or the directory of a store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..data import store
+from ..data.manifest import load_manifest
+from ..distributed.comm.agree import agree, fingerprint
+from ..distributed.comm.base import Comm
+from ..graph import Graph
+
+Source = Graph | str | os.PathLike[str]
+
+
+def sizes_of(source: Source) -> dict[str, str | int]:
+    """Return the name of a graph, its vertices and its edges, from memory or from the manifest of a store."""
+    if isinstance(source, Graph):
+        return {"name": source.name, "vertices": source.n, "edges": source.adjacency.nnz}
+    manifest = load_manifest(Path(source))
+    return {"name": manifest.name, "vertices": manifest.vertices, "edges": manifest.edges}
+
+
+def shared_fingerprint(source: Source, comm: Comm) -> str:
+    """Return the fingerprint of the graph; collective. Raises `UsageError` on every rank if the ranks were given different graphs."""
+    own = fingerprint(source) if isinstance(source, Graph) else load_manifest(Path(source)).digest[:16]
+    agree(comm, {"graph": own})
+    return own
+
+
+def load_graph(source: Source, label: str | None) -> Graph:
+    """Return the whole graph, with another column as its label if one is named."""
+    graph = source if isinstance(source, Graph) else store.load(source)
+    return graph.with_label(label) if label else graph
