@@ -1,13 +1,14 @@
-"""One card, one script: first that the samples are those of the reference, then how fast they are made.
+"""Check the samples of a GPU against those of the reference, then measure how fast it makes them.
 
     python bench/gpu.py [--seconds 400] [--json FILE]
-    python bench/gpu.py --check-only                    all of it at tiny sizes on an emulated device; its times mean nothing
+    python bench/gpu.py --only SECTION [--graphs DIR] [--json FILE]     one section, added to FILE; the graphs are kept in DIR
+    python bench/gpu.py --check-only                                    everything at tiny sizes on an emulated device, times meaningless
 
-Needs a device and CuPy; training and the baselines need torch built for CUDA, and torch-quiver where it is to be compared. Sections
-run in order of weight and stop when the time is up; one that fails is reported, and the others go on; what is found is written after
-each. Times are medians after a warm-up, of device events where all work is ours; arrays stay on the device, but for LADIES, which is
-timed to minibatches on the host. It has been rehearsed on an emulated device (tests/bench/test_gpu.py), and has not run on a real
-one yet.
+Needs a device and CuPy. Training and the baselines also need torch built for CUDA, and one baseline torch-quiver. Sections run in order
+of importance until the time is up. A section that fails is reported, and the others go on; results are written after each.
+Times are medians after a warm-up, measured by device events where all work is our own. Arrays stay on the device, except for LADIES,
+which is timed until its minibatches are on the host. The script has been rehearsed on an emulated device (tests/bench/test_gpu.py) and
+has not run on a real one yet; `bench/on_a_card.sh` runs it there.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ SETTINGS = {
 
 
 class Sizes(NamedTuple):
-    """What is measured; smaller where only the script is checked."""
+    """Sizes of the graphs and of the models; `TINY` is for checking the script."""
 
     vertices: int = 2_449_029
     entries: int = 123_718_280
@@ -69,14 +70,14 @@ class Bench:
     ----------
     engine : Cuda
     seconds_of, waited : callable
-        Run a function and return seconds: those between two events on the engine's stream, and those until the device is done
-        with all streams, for libraries that have streams of their own.
+        Run a function and return seconds. The first measures between two events on the engine's stream; the second, for libraries
+        with streams of their own, until all streams are done.
     large, skewed : CSR
         A graph like ogbn-products, and an R-MAT graph.
     place : callable
-        The place to train on, by precision; see `bulksample.training.cuda.compute`.
+        Returns the context to train in at a precision; see `bulksample.training.cuda.compute`.
     ranks_draw_on : str
-        The back end of ranks that are processes of their own.
+        The back end of ranks that are processes.
     rounds : int
     sizes : Sizes
     """
@@ -89,13 +90,13 @@ class Bench:
         self.seconds_of, self.waited, self.place, self.ranks_draw_on, self.sizes = seconds_of, waited, place, ranks_draw_on, sizes
 
     def median(self, work: Callable[[], Any], clock: Clock | None = None) -> dict[str, float]:
-        """Seconds of `work`: median, minimum and maximum, after a warm-up."""
+        """Measure the seconds of `work` after a warm-up: median, minimum and maximum."""
         work()
         figures = [(clock or self.seconds_of)(work) for _ in range(self.rounds)]
         return {"median": statistics.median(figures), "min": min(figures), "max": max(figures)}
 
     def seeds(self, minibatches: int, matrix: CSR) -> Selection:
-        """Minibatches of vertices that have neighbours."""
+        """Select seeds for minibatches among the vertices that have neighbours."""
         candidates = np.flatnonzero(matrix.degrees > 0)
         order = candidates[np.random.default_rng(0).permutation(len(candidates))]
         b = self.sizes.batch
@@ -104,7 +105,7 @@ class Bench:
 
 
 def digests(bench: Bench) -> dict[str, Any]:
-    """Every sampler, on small graphs against the reference and on the large one against native; what differs is named."""
+    """Compare every sampler with the reference on small graphs and with native on the large one; name those that differ."""
     small = rmat(8, edges=2000, seed=2).adjacency
     weighted = small.with_values(np.random.default_rng(1).integers(0, 2**30, small.nnz))
     few = Selection.of([np.arange(j, 250, 17) for j in range(9)], 256)
@@ -121,11 +122,11 @@ def digests(bench: Bench) -> dict[str, Any]:
             got, expected = ([minibatch.digest() for minibatch in bulk] for bulk in bulks)
             compared += len(got)
             differ += [] if got == expected else [f"{setting}, {where}"]
-    return {"minibatches_compared": compared, "differ": differ}
+    return {"minibatches_compared": compared, "differ": differ, "alike": not differ}
 
 
 def sampling(bench: Bench) -> dict[str, Any]:
-    """Edges a second of fanouts 15,10,5 with relabelling, by minibatches in a bulk; all is the epoch of a tenth of the vertices."""
+    """Measure edges a second of fanouts 15,10,5 with relabelling, by minibatches in a bulk; the last bulk holds a tenth of the vertices."""
     a, found = bench.device.matrix(bench.large), {}
     draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
     for k in (1, 8, 32, max(1, bench.large.shape[0] // (10 * bench.sizes.batch))):
@@ -138,7 +139,7 @@ def sampling(bench: Bench) -> dict[str, Any]:
 
 
 def numbering(bench: Bench) -> dict[str, Any]:
-    """Edges a second of the same hops by the structure that numbers vertices, by minibatches in a bulk; and which is chosen by size."""
+    """Measure edges a second with each structure that numbers vertices, by minibatches in a bulk; name the one chosen by size."""
     found, device = {}, bench.device
     for k in (1, 8, 32):
         seeds = bench.seeds(k, bench.large)
@@ -151,7 +152,7 @@ def numbering(bench: Bench) -> dict[str, Any]:
 
 
 def _numbered_by(bench: Bench, structure: Any, seeds: Selection) -> dict[str, Any] | str:
-    """Seconds of a bulk's hops with one structure, or why they were left out."""
+    """Measure the hops of a bulk with one structure, or say why it was left out."""
     device, a = bench.device, bench.device.matrix(bench.large)
     draws = [Stream(1).draw(Law.UNIFORM, layer=hop) for hop in range(len(FANOUTS))]
     try:
@@ -166,7 +167,7 @@ def _numbered_by(bench: Bench, structure: Any, seeds: Selection) -> dict[str, An
 
 
 def copying(bench: Bench) -> dict[str, Any]:
-    """Bytes a second, read and written, of a plain copy, of feature rows of 400 bytes, and of R-MAT rows."""
+    """Measure bytes a second, read and written, of a plain copy, of feature rows of 400 bytes, and of R-MAT rows."""
     device, rng = bench.device, np.random.default_rng(1)
     n, width = bench.large.shape[0], 100
     features = device.full(n * width, 1, np.float32)
@@ -187,7 +188,7 @@ def copying(bench: Bench) -> dict[str, Any]:
 
 
 def layers(bench: Bench) -> dict[str, Any]:
-    """LADIES, three layers of 512, on the device and on this machine's processors: seconds from seeds to minibatches on the host."""
+    """Time LADIES, three layers of 512, from seeds to minibatches on the host: on the device and on this machine's processors."""
     seeds, sampler = bench.seeds(32, bench.large), samplers.make("ladies", bench.sizes.ladies)
     found: dict[str, Any] = {}
     for name, engine in (("cuda", bench.engine), ("native", backends.make())):
@@ -201,7 +202,7 @@ def layers(bench: Bench) -> dict[str, Any]:
 
 
 def baselines(bench: Bench) -> dict[str, Any]:
-    """The same hops by library products, by sorting random keys in torch, and by torch-quiver: edges a second."""
+    """Measure edges a second of the same hops by library products, by sorting random keys in torch, and by torch-quiver."""
     found: dict[str, Any] = {}
     seeds = bench.seeds(8, bench.large)
     for name, baseline in (("products, prefix sums, search", by_products), ("torch, sorted keys", by_sorting), ("torch-quiver", quiver)):
@@ -215,7 +216,7 @@ def baselines(bench: Bench) -> dict[str, Any]:
 
 
 def sharing(bench: Bench) -> dict[str, Any]:
-    """Digests of 1, 2 and 4 ranks that share the card, the graph in block rows: all alike."""
+    """Compare digests of 1, 2 and 4 ranks that share the card, the graph in block rows."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bulksample"]
@@ -232,8 +233,10 @@ def sharing(bench: Bench) -> dict[str, Any]:
 
 
 def training(bench: Bench) -> dict[str, Any]:
-    """An epoch of a three-layer GraphSAGE by precision: its seconds, the share spent waiting for samples and for features, and the
-    seconds of each phase, the host waiting at its end. The first epoch is a warm-up; evaluation is left out."""
+    """Time an epoch of a three-layer GraphSAGE at each precision, with the share spent waiting for samples and for features.
+
+    A settled run waits at the end of each phase, for the seconds of phases. The first epoch is a warm-up; nothing is evaluated.
+    """
     from bulksample.config.train import TrainConfig
     from bulksample.methods.run import make_trainer
 
@@ -267,7 +270,7 @@ SECTIONS = {
 def measure(
     bench: Bench, seconds: float, names: tuple[str, ...] = tuple(SECTIONS), tell: Callable[[dict[str, Any]], None] = lambda found: None
 ) -> dict[str, Any]:
-    """The sections, as long as there is time; a failure is a result. `tell` is given what is found so far."""
+    """Run sections until the time is up; a failure is a result. `tell` is called with the results so far after each."""
     began, found = time.perf_counter(), {}
     for name in names:
         spent = time.perf_counter() - began
@@ -285,7 +288,7 @@ def measure(
 
 
 def like_products(n: int, entries: int, seed: int = 1) -> CSR:
-    """A directed graph of the size of ogbn-products, out of skewed degrees and skewed columns."""
+    """Make a directed graph of the size of ogbn-products, with skewed degrees and skewed columns."""
     rng = np.random.default_rng(seed)
     degrees = np.minimum(rng.lognormal(0, 1.1, n), 300)
     degrees = np.maximum(degrees * (entries / degrees.sum()), 1).astype(np.int64)
@@ -298,8 +301,23 @@ def like_products(n: int, entries: int, seed: int = 1) -> CSR:
     return CSR(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))]), columns.astype(np.int32), None, (n, n))
 
 
-def on_card() -> tuple[Bench, str]:
-    """The bench of the device that is here, and the name of its card."""
+def kept(folder: Path | None, name: str, make: Callable[[], CSR]) -> CSR:
+    """Load a graph from a folder, or make it and keep it there."""
+    if folder is None:
+        return make()
+    file = folder / f"{name}.npz"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        matrix = make()
+        np.savez(file.with_suffix(".part.npz"), indptr=matrix.indptr, indices=matrix.indices)
+        file.with_suffix(".part.npz").replace(file)
+    with np.load(file) as parts:
+        n = len(parts["indptr"]) - 1
+        return CSR(parts["indptr"], parts["indices"], None, (n, n))
+
+
+def on_card(graphs: Path | None) -> tuple[Bench, str]:
+    """Return the bench of this machine's device, and the name of its card."""
     import cupy
 
     engine, sizes = backends.make("cuda"), Sizes()
@@ -325,13 +343,14 @@ def on_card() -> tuple[Bench, str]:
         return CudaComputeContext(open_cuda(), precision)
 
     scale, edges = sizes.skewed
-    skewed = rmat(scale, edges=edges, seed=1, backend=backends.make()).adjacency
+    skewed = kept(graphs, "rmat", lambda: rmat(scale, edges=edges, seed=1, backend=backends.make()).adjacency)
+    large = kept(graphs, "like_products", lambda: like_products(sizes.vertices, sizes.entries))
     card = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    return Bench(engine, seconds_of, waited, like_products(sizes.vertices, sizes.entries), skewed, place), card
+    return Bench(engine, seconds_of, waited, large, skewed, place), card
 
 
 def rehearsed() -> tuple[Bench, str]:
-    """The bench of an emulated device, at tiny sizes: for tests of this script."""
+    """Return the bench of an emulated device, at tiny sizes, for tests of this script."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from emulation.card import emulated_place
     from emulation.host import emulated
@@ -348,22 +367,27 @@ def rehearsed() -> tuple[Bench, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=400, help="After so many no further section begins.")
+    parser.add_argument("--seconds", type=float, default=400, help="Begin no section after so many seconds.")
+    parser.add_argument("--only", choices=SECTIONS, help="Run one section, and add it to what the file of --json holds.")
+    parser.add_argument("--graphs", type=Path, help="Folder in which the graphs are kept between runs.")
     parser.add_argument("--check-only", action="store_true", help="Rehearse on an emulated device; fails where a section fails.")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="File for the results.")
     options = parser.parse_args()
-    bench, card = rehearsed() if options.check_only else on_card()
+    bench, card = rehearsed() if options.check_only else on_card(options.graphs)
     known = {"card": card, "machine": machine(), "fanouts": FANOUTS, "batch_size": bench.sizes.batch}
+    if options.only and options.json and options.json.exists():
+        known = json.loads(options.json.read_text()) | known
 
     def tell(found: dict[str, Any]) -> None:
         if options.json:
             options.json.write_text(json.dumps(known | found, indent=1))
 
-    found = measure(bench, options.seconds, tell=tell)
+    found = measure(bench, options.seconds, (options.only,) if options.only else tuple(SECTIONS), tell)
     report(known | found, options.json)
     failed = [name for name, result in found.items() if isinstance(result, str)]
-    if failed or found["digests"]["differ"] or not found["sharing"]["alike"]:
-        sys.exit(f"not as it should be: {', '.join(failed) or 'samples differ'}")
+    differ = [name for name in ("digests", "sharing") if isinstance(found.get(name), dict) and not found[name]["alike"]]
+    if failed or differ:
+        sys.exit(f"failed: {failed}; samples differ in: {differ}")
 
 
 if __name__ == "__main__":

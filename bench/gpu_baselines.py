@@ -1,6 +1,6 @@
-"""Other ways to the same hops on a card: library products, a sort of random keys, and torch-quiver. Each returns edges drawn.
+"""Baselines that take the same hops on a GPU: library products, a sort of random keys, and torch-quiver. Each returns edges drawn.
 
-They draw from the same graph and the same seeds, but not the same neighbours; all number what they found per minibatch.
+They draw from the same graph and the same seeds, though not the same neighbours, and number the vertices of each minibatch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Work = Callable[[], int]
 
 
 def by_products(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Work:
-    """P = Q A by the library's SpGEMM, prefix sums along its rows, and a search for every draw, as published for bulk sampling."""
+    """Multiply P = Q A by the library's SpGEMM, take prefix sums along its rows, search for every draw: published bulk sampling."""
     import cupy
     from cupyx.scipy import sparse
 
@@ -45,7 +45,7 @@ def by_products(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]
 
 
 def by_sorting(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Work:
-    """torch alone: all neighbours of a frontier, a random key each, the s smallest of a row by one sort, and `unique`."""
+    """Draw with torch alone: give all neighbours of a frontier a random key, take the s smallest of a row by one sort, then `unique`."""
     import torch
 
     device = torch.device("cuda")
@@ -71,7 +71,7 @@ def by_sorting(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...])
 
 
 def quiver(matrix: CSR, batches: list[np.ndarray], fanouts: tuple[int, ...]) -> Work:
-    """torch-quiver's sampler on the card, the graph on the device."""
+    """Draw with torch-quiver's sampler, the graph on the device."""
     import quiver as library
     import torch
 

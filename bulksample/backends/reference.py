@@ -7,7 +7,6 @@ from decimal import Decimal, localcontext
 from functools import cache
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from ..rng import Draw, Law, as_u64, counters, philox
 from ..selection import Selection
@@ -126,6 +125,8 @@ class Reference(Backend):
 
     def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
         """See `Backend.spmm`; float64 is summed in float64."""
+        from scipy.sparse import csr_array
+
         own = slice(indptr[0], indptr[-1])
         entries = np.ones(own.stop - own.start, x.dtype) if weights is None else weights[own].astype(x.dtype)
         matrix = csr_array((entries, indices[own], indptr - indptr[0]), shape=(len(indptr) - 1, len(x)))
