@@ -1,4 +1,4 @@
-"""How the site is made: `make docs`. Its sources are this folder, README.md and the notes of bench/results, as they stand."""
+"""Settings of the site that `make docs` builds from docs/, the pages of the root folder and the notes of bench/results."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ project, author, version = "bulksample", "the bulksample developers", __version_
 release, copyright = version, f"{author}. MIT licence"
 
 root_doc = "docs/index"
-include_patterns = ["docs/**", "README.md", "bench/results/**"]
+include_patterns = ["docs/**", "*.md", "bench/results/**"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header", "toc.not_included", "ref.python"]
