@@ -7,6 +7,7 @@ import pytest
 import torch
 from communities import dense_adjacency
 from launch import run_ranks
+from sweeps import sweep
 from watched import weights_of
 
 from bulksample import UsageError
@@ -28,7 +29,7 @@ def trained(directory, comm, **options):
     return weights_of(trainer), report
 
 
-@pytest.mark.parametrize(("name", "model"), [("plain", "sage"), ("plain", "gcn"), ("sparse", "sage")])
+@sweep(("name", "model"), [("plain", "sage"), ("plain", "gcn"), ("sparse", "sage")], quick=2)
 @pytest.mark.parametrize("form", ["strong", "naive"])
 @pytest.mark.parametrize("overlap", [True, False])
 def test_with_every_row_it_is_full_graph_training_to_the_bit(stored, name, model, form, overlap):
@@ -61,7 +62,7 @@ def standard_errors(directory, comm, scale, **options):
     return off[moved] / error[moved]
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn"])
+@sweep("model", ["sage", "gcn"])
 @pytest.mark.parametrize(("form", "layers"), [("strong", 2), ("naive", 1)])
 def test_logits_behind_one_sampled_sum_are_unbiased_and_would_not_be_undivided(stored, model, form, layers):
     asked = {"model": model, "form": form, "layers": layers, "boundary_share": 0.3, "dropout": 0.0}

@@ -173,7 +173,7 @@ def test_dropout_follows_the_aggregate_and_differs_from_round_to_round(stored):
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(("graph", "p"), [("plain", 1), ("plain", 4), ("sparse", 3)])
+@sweep(("graph", "p"), [("plain", 1), ("plain", 4), ("sparse", 3)])
 def test_the_layers_together_are_an_ordinary_network(stored, model, graph, p):
     def rank(comm):
         _, trainer, _ = trained(stored / graph, comm, model=model, dropout=0.3)
@@ -188,7 +188,7 @@ def test_the_layers_together_are_an_ordinary_network(stored, model, graph, p):
 
 
 @pytest.mark.parametrize("method", ["retexo", "retexo-federated"])
-@pytest.mark.parametrize("model", MODELS)
+@sweep("model", MODELS)
 def test_vertices_without_neighbours_are_trained_on_and_predicted(tmp_path, method, model):
     graph = community_graph()
     alone = np.flatnonzero(np.diff(graph.adjacency.indptr) == 0)
@@ -258,7 +258,7 @@ class CrashesAt(Losses):
     {"method": "retexo", "model": "sage", "refine": 4}, {"method": "retexo-federated", "model": "gcn", "layers": 2},
     {"method": "retexo", "model": "gat", "refine": 4}, {"method": "retexo-federated", "model": "sage-pool", "layers": 2},
 ])  # fmt: skip
-@pytest.mark.parametrize("crashed_at", [3, 6, 8, 15])  # of six rounds a stage
+@sweep("crashed_at", [3, 6, 8, 15])  # of six rounds a stage
 def test_going_on_in_any_stage_gives_the_same_bits(stored, tmp_path, asked, crashed_at):
     options = {**STILL, **asked, "dropout": 0.4, "input_dropout": 0.1}
     told, whole, expected = trained(stored / "plain", None, **options)
@@ -289,7 +289,7 @@ def test_ranks_go_on_together(stored, tmp_path):
     assert all(torch.equal(weights_of(trainer), weights_of(again[0][1])) for _, trainer, _ in again)
 
 
-@pytest.mark.parametrize("method", ["retexo", "retexo-federated"])
+@sweep("method", ["retexo", "retexo-federated"])
 def test_ranks_without_rows_or_training_vertices_take_part(tmp_path, method):
     graph = community_graph(n=60)
     graph.masks["train"][10:] = False
