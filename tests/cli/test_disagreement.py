@@ -132,7 +132,7 @@ def test_one_rank_that_fails_late_is_heard(stored):
     ("command", "options", "shown"),
     [
         ("sample", ("--exchange", "owners"), "--exchange: input should be 'owner', 'rows' or 'rows-oblivious'; got 'owners'"),
-        ("sample", ("--replication", "2"), "got c = 2 and owner with the graph replicated: graph partitioned would fit"),
+        ("sample", ("--replication", "2"), "got c = 2 and owner with the graph replicated; use graph partitioned"),
         pytest.param("train", ("--exchange", "rows"), "got c = 1 and rows with the graph replicated", marks=LONG),
         pytest.param("train", ("--graph", "whole"), "--graph: input should be 'replicated' or 'partitioned'; got 'whole'", marks=LONG),
     ],
@@ -149,7 +149,7 @@ def test_a_number_of_ranks_that_does_not_fit_the_grid(stored, command):
     ended = run_ranks(4, ["-m", "bulksample", *grid], timeout=100)
     assert ended.code == 2, ended
     assert len(reasons(ended.err)) == 1, ended
-    assert "got c = 3 with p = 4; c in {1, 2, 4} would fit" in ended.err, ended
+    assert "got c = 3 with p = 4; use c in {1, 2, 4}" in ended.err, ended
 
 
 @pytest.mark.parametrize("command", [TRAIN_LONG, "sample"])

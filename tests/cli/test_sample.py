@@ -178,4 +178,4 @@ def test_ranks_and_grids_give_the_digest_of_one_process(folder, layout):
 def test_a_grid_that_does_not_fit_ends_all_ranks_with_2(folder):
     ended = run_ranks(4, ["-m", "bulksample", "sample", str(folder), "--graph", "partitioned", "--replication", "3"], timeout=60)
     assert ended.code == 2, ended
-    assert "c in {1, 2, 4} would fit" in ended.err
+    assert "use c in {1, 2, 4}" in ended.err

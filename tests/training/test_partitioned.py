@@ -244,7 +244,7 @@ def test_a_partition_from_a_file(stored, tmp_path):
     assert_same_run(stored / "plain", 4, epochs=1, replication=2, partition=str(tmp_path / "two.npz"))
 
     def rank(comm):
-        with pytest.raises(DataError, match="deals 300 vertices to 2 parts; p / c = 4 parts of 300 vertices would fit"):
+        with pytest.raises(DataError, match="has 2 parts of 300 vertices; use one with p / c = 4 parts of 300 vertices"):
             trained(stored / "plain", comm, graph="partitioned", partition=str(tmp_path / "two.npz"))
 
     on_threads(4, rank)

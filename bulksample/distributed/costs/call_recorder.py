@@ -1,6 +1,6 @@
-"""What a sampler asks of a graph, written down, and what that costs where the graph is partitioned.
+"""Record the calls that a sampler makes to an adjacency, and predict what they send if the graph is partitioned.
 
-A sampler cannot tell one adjacency from another, so what it asks of a graph in one process is what it would ask of block rows.
+A sampler makes the same calls to every adjacency, so calls recorded in one process are those that it would make to block rows.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .sampling import BlockRowCosts
 
 
 class AdjacencyCall(NamedTuple):
-    """A call of a method of `Adjacency`."""
+    """A recorded call of a method of `Adjacency`."""
 
     name: str
     arguments: tuple[Any, ...]
 
 
 class CallRecorder(Adjacency):
-    """An adjacency that writes down what it is asked, in `calls`; the answers are those of the one it was made from."""
+    """An adjacency that records its calls in `calls` and passes them on to another adjacency."""
 
     def __init__(self, adjacency: Adjacency) -> None:
         self.adjacency, self.calls = adjacency, list[AdjacencyCall]()
@@ -49,11 +49,11 @@ class CallRecorder(Adjacency):
 
 
 def predict_calls(costs: BlockRowCosts, calls: Sequence[Sequence[AdjacencyCall]]) -> GridSent:
-    """What every rank sends in the calls that p ranks make, first calls included.
+    """Predict what every rank sends in the calls of p ranks, including the work of first calls.
 
     Parameters
     ----------
-    calls : for each rank its calls; all ranks make the same ones, in the same order, with selections of their own
+    calls : the calls of each rank; all ranks make the same calls in the same order, each with its own selections
 
     Raises
     ------
@@ -71,5 +71,5 @@ def predict_calls(costs: BlockRowCosts, calls: Sequence[Sequence[AdjacencyCall]]
 
 
 def _each_or_one(values: Sequence[Any]) -> Any:
-    """Selections are each rank's own; everything else is alike."""
+    """Return all values if they are selections, which differ between ranks; else the first, since all are equal."""
     return list(values) if isinstance(values[0], Selection) else values[0]

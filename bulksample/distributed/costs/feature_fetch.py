@@ -1,8 +1,8 @@
-"""What `RowExchange` sends on a process grid: opening it, with the filling of its cache, and a fetch. Predicted; nothing moves here.
+"""Predict what a `RowExchange` on a process grid sends when it is made, with its cache, and in each fetch.
 
-Every process column exchanges the rows of a matrix of f columns among its g = p / c ranks, rank i of them holding block row i.
-Opening compares five numbers. A cache with room for m rows is filled from candidates: block row i names its m_i = min(m, own rows)
-hottest, and sends the h_i of them that are among the m hottest of all.
+The g = p / c ranks of a process column exchange the rows of a matrix of f columns; rank i holds block row i. Opening compares five
+numbers. A cache with room for m rows is filled from candidates: rank i names its m_i = min(m, own rows) rows of highest access
+count, and sends the h_i of them that are among the m highest of all.
 
 ======== ======================================================= ===========================
 kind     bytes that rank i sends in opening                      messages
@@ -11,7 +11,7 @@ control  40 (g - 1), and with a cache (8 + 16 m_i) (g - 1) more  g - 1, 4 (g - 1
 features row_bytes(f) * h_i (g - 1)                              g - 1 with a cache, else 0
 ======== ======================================================= ===========================
 
-What a fetch sends stands in `exchange`.
+The table of a fetch is in `matrix.feature_exchange`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Tallies = list[dict[str, SentCount]]  # for each of p ranks, kind to (messages, 
 
 
 def predict_cache(n: int, width: int, codec: str, cache_bytes: int, access_count: np.ndarray) -> np.ndarray:
-    """The places that every cache will hold, ascending; `heat` is that of all places, shape (n,)."""
+    """Return the places that every cache will hold, ascending; `access_count` is that of all places, shape (n,)."""
     room = min(n, cache_bytes // max(1, codec_named(codec).row_bytes(width)))
     return hottest(SerialComm(), 0, np.asarray(access_count, np.float64), room)
 
@@ -38,7 +38,7 @@ def predict_cache(n: int, width: int, codec: str, cache_bytes: int, access_count
 def predict_opening(
     replication: int, bounds: np.ndarray, width: int, codec: str = "fp32", cache_bytes: int = 0, access_count: np.ndarray | None = None
 ) -> Tallies:
-    """What every rank sends when a `RowExchange` is made in each process column."""
+    """Predict what every rank sends when a `RowExchange` is made in each process column."""
     others, n = len(bounds) - 2, int(bounds[-1])
     if not cache_bytes or access_count is None:
         column = [{"control": SentCount(others, 40 * others), "features": SentCount(0, 0)} for _ in bounds[1:]]
@@ -56,7 +56,7 @@ def predict_opening(
 def predict_fetch(
     replication: int, asked: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str = "fp32", cached: np.ndarray | None = None
 ) -> Tallies:
-    """What every rank sends in a fetch in which rank r asks for the places ``asked[r]``: each process column by itself."""
+    """Predict what every rank sends in a fetch of the places ``asked[r]`` by each rank r; process columns are independent."""
     columns = [predict_column_fetch(asked[j::replication], bounds, width, codec, cached) for j in range(replication)]
     return [sent for process_row in zip(*columns, strict=True) for sent in process_row]
 
@@ -64,14 +64,14 @@ def predict_fetch(
 def predict_column_fetch(
     asked: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str = "fp32", cached: np.ndarray | None = None
 ) -> list[dict[str, SentCount]]:
-    """What each rank sends in a fetch; the table at the top of this file, from the layout alone.
+    """Predict what each rank of one process column sends in a fetch, by the table in `matrix.feature_exchange`.
 
     Parameters
     ----------
-    asked : the ids that each rank asks for; p arrays
+    asked : the ids that each rank requests; p arrays
     bounds : int64, shape (p + 1,)
     width : f
-    cached : the ids that every rank keeps, optional
+    cached : the ids in every rank's cache, optional
 
     Returns
     -------
@@ -79,7 +79,7 @@ def predict_column_fetch(
     """
     p = len(asked)
     bounds = bounds_of_ranks(bounds, p)
-    need = np.zeros((p, p), np.int64)  # ids that the rank of a row asks of the rank of a column
+    need = np.zeros((p, p), np.int64)  # need[r, q]: number of ids that rank r requests from rank q
     for r, ids in enumerate(asked):
         missing = np.setdiff1d(ids, [] if cached is None else cached)
         need[r] = np.diff(np.searchsorted(missing, bounds))

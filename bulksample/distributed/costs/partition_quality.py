@@ -1,7 +1,7 @@
-"""What a partition costs those who train on its parts alone: edges that are lost, labels out of proportion, vertices left alone.
+"""Measure what training on single parts of a partition loses: edges between parts, label proportions, isolated vertices.
 
-Parts of few cut edges keep neighbourhoods and differ from each other; random parts are alike and lose neighbours. A method that
-averages models of parts pays for both, so they are told before it starts.
+Parts with few cut edges keep neighborhoods but differ in their labels. Random parts have equal labels but lose neighbors. A method
+that averages the models of parts suffers from both losses, so they are reported before it starts.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from ...sparse import CSR
 
 
 def tradeoff(adjacency: CSR, labels: np.ndarray, assignment: np.ndarray, parts: int) -> dict[str, float]:
-    """The three shares of a partition.
+    """Return three shares that describe a partition.
 
     Parameters
     ----------
     labels : int64, shape (n,)
-        -1 where there is none.
+        -1 for a vertex without label.
     assignment : int32, shape (n,)
         The part of each vertex.
 
     Returns
     -------
     dict
-        ``edges_kept``: those within a part, of all; ``label_distance``: total variation, 1/2 sum over classes of
-        |share in the part - share in the graph|, averaged over parts that have labels; ``isolated``: vertices that had
-        in-neighbours and have none in their part, of all vertices. A random partition is expected to keep 1 / parts of
-        the edges and to isolate the mean of (1 - 1 / parts)**degree over vertices of positive degree.
+        ``edges_kept``: share of edges within a part. ``label_distance``: total variation, 1/2 sum over classes of
+        |share in the part - share in the graph|, averaged over parts that have labels. ``isolated``: share of vertices that
+        have in-neighbors in the graph but none in their part. A random partition keeps 1 / parts of the edges in expectation,
+        and isolates the mean of (1 - 1 / parts)**degree over vertices of positive degree.
     """
     row = adjacency.row_of_entry()
     kept = assignment[row] == assignment[adjacency.indices]
     alone = (adjacency.degrees > 0) & (np.bincount(row[kept], minlength=len(assignment)) == 0)
-    told = labels >= 0
+    labeled = labels >= 0
     counts = np.zeros((parts, int(labels.max(initial=0)) + 1))
-    np.add.at(counts, (assignment[told], labels[told]), 1)
+    np.add.at(counts, (assignment[labeled], labels[labeled]), 1)
     some = counts.sum(1) > 0
     shares = counts[some] / counts[some].sum(1, keepdims=True)
     whole = counts.sum(0) / max(1.0, counts.sum())

@@ -1,14 +1,14 @@
-"""The published cost of the 1.5D product P = Q A, to hold what is sent against.
+"""The published cost of the 1.5D product P = Q A, for comparison with what is sent.
 
-With k b rows of Q, d entries in a row of A, and p ranks on a p/c x c grid, a process spends on its critical path
+With k b rows of Q, d entries in a row of A, and p ranks on a p/c x c grid, the critical path of a process has
 
     k b / c              words on the column ids of Q that it gathers,
     k b d / c            words on rows of A,
     c k b d / p          words on the all-reduce over its process row.
 
-A word is an entry: an id, and the value beside it where there is one. The first two terms count what one process of a column
-sends while the others wait, over the p / c**2 stages, so all c columns together move k b and k b d words; the p processes of the
-all-reduces move c k b d.
+A word is an entry: an id and its value, if there is one. The first two terms count what one process of a column sends while the
+others wait, over the p / c**2 stages. So all c columns together move k b and k b d words. The p processes of the all-reduces move
+c k b d words.
 
 Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024, section 5.2.
 """
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PublishedWords:
-    """Words of one process, by term, all layers together."""
+    """Words that one process sends, by term, summed over layers."""
 
     ranks: int
     replication: int
@@ -31,24 +31,24 @@ class PublishedWords:
 
     @property
     def per_process(self) -> float:
-        """The formula as it is printed."""
+        """Words of one process: the formula as printed."""
         return self.column_ids + self.row_data + self.all_reduce
 
     @property
     def moved(self) -> float:
-        """By all processes together. An all-reduce of one process, c = 1, moves nothing."""
+        """Words that all processes move. An all-reduce of one process (c = 1) moves none."""
         reduced = self.ranks * self.all_reduce if self.replication > 1 else 0.0
         return self.replication * (self.column_ids + self.row_data) + reduced
 
 
 def published_words(ranks: int, replication: int, rows_per_layer: Sequence[float], degree: float) -> PublishedWords:
-    """The formula for layers of so many rows of Q, all ranks together.
+    """Evaluate the formula, given the rows of Q in each layer, summed over ranks.
 
     Parameters
     ----------
     ranks, replication : p and c
-    rows_per_layer : k b for the layer of the seeds, then k b s, k b s**2, ... as published, where frontiers are not deduplicated; or
-        the rows that there are
+    rows_per_layer : k b for the layer of the seeds, then k b s, k b s**2, ... as published, without deduplication of frontiers;
+        or the actual numbers of rows
     degree : d
     """
     rows = float(sum(rows_per_layer))

@@ -1,12 +1,12 @@
-"""Messages and bytes of every exchange of a partitioned graph, predicted from its layout: nothing moves here.
+"""Predict messages and bytes of every exchange of a partitioned graph from its layout. No rank sends anything here.
 
-On a p/c x c grid, let a rank bring k minibatches of R rows in all. E entries are drawn from those rows, or kept of them. N_m is what
-P = Q A holds in the columns of block m, and N^j what Q^j A holds, Q^j being the part of Q whose vertices process column j works on.
-U are the distinct rows that the rank names and D their entries; U' and D' those that its whole process row names in the block column
-of a stage. v is 8 where the matrix holds values, else 0. Bytes that are sent:
+On a p/c x c grid, let a rank sample k mini-batches with R rows in all. E is the number of entries drawn or kept from those rows. N_m
+is the number of entries of P = Q A in the columns of block m. N^j is that of Q^j A, where Q^j is the part of Q whose vertices process
+column j works on. U is the number of distinct rows that the rank requests, and D that of their entries. U' and D' are the same for
+the requests of its whole process row in the block column of a stage. v is 8 if the matrix holds values, else 0. Bytes sent:
 
 ======================== ============== ==================================== ==========================================
-operation                among          by the rank that asks                back to it
+operation                among          by the requesting rank               back to it
 ======================== ============== ==================================== ==========================================
 owner: sample_rows       process column 16 k to each, 4 R in all (8 R named) 4 R + 4 E in all
 owner: restrict          process column the same, 16 k + 4 C to each         4 R + 4 E in all (4 R + 12 E with shares)
@@ -18,12 +18,12 @@ rows: left_multiply,     process row    16 k + 4 R to each                   4 k
 sample_layer             process column 4 U' to one, in each stage           4 U' + (4 + v) D'
 ======================== ============== ==================================== ==========================================
 
-C are the selected columns; the minimum is taken in each minibatch. What a rank has for itself is not sent. `rows-oblivious` asks
-nobody in the stages, and U', D' are the whole block row. Every nonempty part for another rank is a message; every all-to-all among
-g ranks adds g - 1 messages and 8 (g - 1) bytes of kind control, from each (see `Comm`).
+C is the number of selected columns; the minimum is taken in each mini-batch. A rank sends nothing to itself. `rows-oblivious` sends
+no requests in the stages; its U', D' are the whole block row. Every nonempty part for another rank is one message. Every all-to-all
+among g ranks adds g - 1 messages and 8 (g - 1) bytes of kind control from each (see `Comm`).
 
-Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024; what it prints is
-in `published`.
+Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024; its own formula is in
+`published`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent
 
 
 class BlockRowCosts(ABC):
-    """What the ranks send in the collectives of a `BlockRowAdjacency`.
+    """Predictions for the collectives of a `BlockRowAdjacency`.
 
-    Methods take what each rank brings, p selections in rank order. What a first layer-wise call sends beyond that is in `first_use`.
+    Methods take the arguments of all ranks: p selections in rank order. `first_use` predicts what a first layer-wise call adds.
 
     Parameters
     ----------
@@ -57,19 +57,20 @@ class BlockRowCosts(ABC):
     matrix : CSR, shape (n, n)
         The whole of A.
     backend : Backend
-        Who multiplies: how large a product is, is known by making it.
+        Computes the products whose sizes are needed.
     layout : Layout, optional
-        Of p / c block rows; even ones unless given.
+        Layout of p / c block rows; by default as even as possible.
 
     Raises
     ------
     UsageError
-        If c does not divide p, or the layout does not fit.
+        If c does not divide p, or the layout does not have n rows in p / c blocks.
     """
 
     def __init__(self, ranks: int, replication: int, matrix: CSR, backend: Backend, layout: Layout | None = None) -> None:
         if replication < 1 or ranks % replication:
-            raise UsageError(f"replication must divide the number of ranks: got c = {replication} with p = {ranks}")
+            fits = ", ".join(str(c) for c in range(1, ranks + 1) if ranks % c == 0)
+            raise UsageError(f"replication must divide the number of ranks: got c = {replication} with p = {ranks}; use c in {{{fits}}}")
         self.ranks, self.replication, self.rows = ranks, replication, ranks // replication
         self.whole, self.weighted = LocalAdjacency(matrix, backend), matrix.values is not None
         self.layout = layout or Layout.even(matrix.shape[0], self.rows)
@@ -80,24 +81,24 @@ class BlockRowCosts(ABC):
 
     @abstractmethod
     def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> GridSent:
-        """What `Adjacency.sample_rows` sends."""
+        """Predict `Adjacency.sample_rows`."""
 
     @abstractmethod
     def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> GridSent:
-        """What `Adjacency.left_multiply` sends."""
+        """Predict `Adjacency.left_multiply`."""
 
     @abstractmethod
     def sample_layer(self, asked: Sequence[Selection], entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> GridSent:
-        """What `Adjacency.sample_layer` sends."""
+        """Predict `Adjacency.sample_layer`."""
 
     @abstractmethod
     def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> GridSent:
-        """What `Adjacency.restrict` sends."""
+        """Predict `Adjacency.restrict`."""
 
     def first_use(self, entries: Entries) -> GridSent:
-        """What the first layer-wise call with these entries adds, once.
+        """Predict what the first layer-wise call with these entries adds, once.
 
-        Squares need the longest column of A: n counts of 8 bytes go to the owners of their ranges, then one number from each.
+        Squares need the longest column of A: each rank sends n counts of 8 bytes to the owners of their ranges, then one number.
         """
         if entries != "squares":
             return nothing_sent(self.rows, self.replication)
@@ -105,22 +106,22 @@ class BlockRowCosts(ABC):
         return self.column.alltoall(8 * widths) + self.column.allgather(self._on_grid([8] * self.ranks))
 
     def _on_grid(self, values: ArrayLike) -> np.ndarray:
-        """What is known of each rank: int64, shape (p / c, c, ...)."""
+        """Arrange one value for each rank on the grid: int64, shape (p / c, c, ...)."""
         found = np.array(values, np.int64)
         return found.reshape(self.rows, self.replication, *found.shape[1:])
 
     def _to_each(self, members: CollectiveCosts, asked: Sequence[Selection]) -> GridSent:
-        """Every selection whole, to all members."""
+        """Predict sending every selection to all members."""
         minibatches, rows = (members.to_each(self._on_grid(sizes)) for sizes in ([len(q) for q in asked], [len(q.vertices) for q in asked]))
         return members.selections(minibatches, rows, asked[0].own_names is not None)
 
     def _stored(self, entries: Entries) -> bool:
-        """Whether the matrix with these entries holds values."""
+        """Return True if the matrix with these entries has values."""
         return entries == "squares" or (entries == "weights" and self.weighted)
 
 
 class OwnerCosts(BlockRowCosts):
-    """What `OwnerAdjacency` sends."""
+    """Predictions for `OwnerAdjacency`."""
 
     def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> GridSent:
         drawn = self._drawn(fanout, draw.law)
@@ -140,7 +141,7 @@ class OwnerCosts(BlockRowCosts):
         return self._sums(asked, entries, most=self.layout.n if fanout < 0 else fanout + 1)
 
     def first_use(self, entries: Entries) -> GridSent:
-        """And the column blocks: a count for each row of block row i and, entry by entry, its part in the columns of block m."""
+        """Add the column blocks: block row i sends to m a count for each of its rows, and its entries in the columns of block m."""
         matrix, blocks = self.whole.matrix, self.layout.blocks_of
         pair = blocks(matrix.row_of_entry()) * self.rows + blocks(matrix.indices)
         crossing = np.bincount(pair, minlength=self.rows**2).reshape(self.rows, 1, self.rows).repeat(self.replication, axis=1)
@@ -149,7 +150,7 @@ class OwnerCosts(BlockRowCosts):
         return sent + self.column.alltoall(VALUE * crossing) if self._stored(entries) else sent
 
     def _sums(self, asked: Sequence[Selection], entries: Entries, most: int) -> GridSent:
-        """Column sums from every range, at most so many of each minibatch."""
+        """Predict column sums from every range, at most `most` for each mini-batch."""
         sizes = []
         for q in asked:
             product = self.whole.left_multiply(q, entries)
@@ -164,30 +165,30 @@ class OwnerCosts(BlockRowCosts):
         return self.column.selections(minibatches, rows, asked[0].own_names is not None)
 
     def _by_owner(self, asked: Sequence[Selection], each: Sequence[np.ndarray] | None = None) -> np.ndarray:
-        """The rows of every block that a rank asks for, or the sum of a number of each: shape (p / c, c, p / c)."""
+        """Sum a number for each requested row, 1 by default, over the rows of every block: shape (p / c, c, p / c)."""
         numbers = each or [np.ones(len(q.vertices)) for q in asked]
         owners = [self.layout.blocks_of(q.vertices) for q in asked]
         return self._on_grid([np.bincount(block, number, self.rows) for block, number in zip(owners, numbers, strict=True)])
 
     def _drawn(self, fanout: int, law: Law) -> np.ndarray:
-        """How many picks each row of A yields; draws by weight pass over entries of weight zero."""
+        """Return the number of picks from each row of A. Draws by weight skip entries of weight zero."""
         matrix = self.whole.matrix
         if fanout < 0:
             return matrix.degrees
         if law is Law.REPLACEMENT:
             return np.where(matrix.degrees > 0, fanout, 0)
         by_weight = law in (Law.RACE, Law.LABOR) and matrix.values is not None
-        able = np.bincount(matrix.row_of_entry()[matrix.entries() > 0], minlength=self.layout.n) if by_weight else matrix.degrees
-        return np.minimum(able, fanout)
+        eligible = np.bincount(matrix.row_of_entry()[matrix.entries() > 0], minlength=self.layout.n) if by_weight else matrix.degrees
+        return np.minimum(eligible, fanout)
 
 
 class RowsCosts(BlockRowCosts):
-    """What `RowsAdjacency` sends.
+    """Predictions for `RowsAdjacency`.
 
     Attributes
     ----------
     works_on : int64, shape (p / c,)
-        The process column that works on each block column; `ProcessGrid.block_columns` seen from the other side.
+        The process column that works on each block column: the inverse of `ProcessGrid.block_columns`.
     """
 
     def __init__(
@@ -215,14 +216,14 @@ class RowsCosts(BlockRowCosts):
         return self._to_each(self.row, asked) + self._stages([q.vertices for q in asked], self._stored(entries)) + back
 
     def _fetched(self, asked: Sequence[Selection]) -> GridSent:
-        """To each rank the rows that it names, once each."""
+        """Predict fetching, for each rank, the distinct rows that it requests."""
         named = [np.unique(q.vertices) for q in asked]
         ids = self.row.to_each(self._on_grid([len(own) for own in named]))
         rows, entries = (self._on_grid(counts) for counts in self._counted(named, self.shares))
         return self.row.alltoall(ID * ids) + self._stages(named, self.weighted) + self.row.answers(rows, entries, self.weighted)
 
     def _stages(self, named: Sequence[np.ndarray], values: bool) -> GridSent:
-        """To all members of a process row the rows that one of them names, or all rows; block row k in its own process column."""
+        """Predict the stages: all rows that a process row requests (or all rows) travel; block row k in process column `works_on[k]`."""
         together = [np.unique(np.concatenate(named[first : first + self.replication])) for first in range(0, self.ranks, self.replication)]
         rows, entries = self._counted([np.arange(self.layout.n)] * self.rows if self.oblivious else together, self.layout)
         sent = nothing_sent(self.rows, self.replication)
@@ -236,7 +237,7 @@ class RowsCosts(BlockRowCosts):
         return sent
 
     def _counted(self, lists: Sequence[np.ndarray], layout: Layout) -> tuple[np.ndarray, np.ndarray]:
-        """For each list, its vertices in every block and their entries of A: int64, shape (lists, blocks)."""
+        """Count for each list its vertices in every block, and their entries of A: int64, shape (lists, blocks)."""
         blocks, degrees = [layout.blocks_of(vertices) for vertices in lists], self.whole.matrix.degrees
         rows = [np.bincount(block, minlength=layout.blocks) for block in blocks]
         entries = [np.bincount(block, degrees[vertices], layout.blocks) for block, vertices in zip(blocks, lists, strict=True)]
@@ -246,7 +247,7 @@ class RowsCosts(BlockRowCosts):
 def costs_of(
     exchange: str, ranks: int, replication: int, matrix: CSR, backend: Backend, layout: Layout | None = None
 ) -> OwnerCosts | RowsCosts:
-    """The costs of an exchange by its name: owner, rows or rows-oblivious."""
+    """Return the predictions for a policy: owner, rows or rows-oblivious."""
     if exchange == "owner":
         return OwnerCosts(ranks, replication, matrix, backend, layout)
     return RowsCosts(ranks, replication, matrix, backend, layout, oblivious=exchange == "rows-oblivious")

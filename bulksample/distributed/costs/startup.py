@@ -1,13 +1,13 @@
-"""What opening a graph in block rows sends, predicted: the grid, the layout, the seeds.
+"""Predict what opening a graph in block rows sends: the grid, the layout, the seeds.
 
 ================= ======== ========================= ==================== ==================================================
-what              kind     bytes that rank r sends   messages of rank r   where
+step              kind     bytes that rank r sends   messages of rank r   among
 ================= ======== ========================= ==================== ==================================================
 two splits        control  32 (p - 1)                2 (p - 1)            all ranks
-a layout is dealt topology 4 n (p - 1) from rank 0   p - 1 from rank 0    all ranks, if it is METIS's or from a file
-and faults told   control  24 (p - 1)                2 (p - 1)            all ranks
+layout            topology 4 n (p - 1) from rank 0   p - 1 from rank 0    all ranks, if METIS made it or it is from a file
+its error, if any control  24 (p - 1)                2 (p - 1)            all ranks, in the same case
 is there a seed   topology g - 1                     g - 1                process column, if no split is named
-seeds             topology (8 + 4 own) (g - 1)       2 (g - 1)            process column of g ranks, if not all are seeds
+seeds             topology (8 + 4 own) (g - 1)       2 (g - 1)            process column of g ranks, unless all are seeds
 ================= ======== ========================= ==================== ==================================================
 """
 
@@ -19,28 +19,28 @@ import numpy as np
 
 from .collectives import ID, CollectiveCosts, GridSent, nothing_sent
 
-_FAULTS = 16 + len('["", ""]')  # two words ahead, and that nothing went wrong
+_NO_ERROR = 16 + len('["", ""]')  # two words sent ahead, and the message that no error occurred
 
 
 def grid_made(ranks: int, replication: int) -> GridSent:
-    """`ProcessGrid`."""
+    """Predict the two splits of `ProcessGrid`."""
     sent = nothing_sent(ranks // replication, replication)
     sent[1] += np.reshape([2 * (ranks - 1), 32 * (ranks - 1)], (2, 1, 1))
     return sent
 
 
 def layout_broadcast(ranks: int, replication: int, n: int) -> GridSent:
-    """A partition that one rank has made or read, told to all; block and random layouts are known everywhere."""
+    """Predict the broadcast of a partition that rank 0 made or read. Every rank makes block and random layouts itself."""
     sent = nothing_sent(ranks // replication, replication)
-    sent[1] += np.reshape([2 * (ranks - 1), _FAULTS * (ranks - 1)], (2, 1, 1))
+    sent[1] += np.reshape([2 * (ranks - 1), _NO_ERROR * (ranks - 1)], (2, 1, 1))
     sent[0, :, 0, 0] += ranks - 1, ID * n * (ranks - 1)
     return sent
 
 
 def seeds_gathered(replication: int, own: Sequence[int], named: bool) -> GridSent:
-    """`OpenBlock.seeds` of a split, `named` or the default, of which block row i holds ``own[i]`` vertices.
+    """Predict `OpenBlock.seeds` of a split, `named` or the default, with ``own[i]`` vertices in block row i.
 
-    A graph without such a split sends nothing. Where the default split is empty all vertices are seeds, and none are gathered.
+    A graph without the split sends nothing. If the default split is empty, all vertices are seeds and none are gathered.
     """
     column = CollectiveCosts("column", len(own), replication)
     counts = np.repeat(np.array(own, np.int64)[:, None], replication, axis=1)

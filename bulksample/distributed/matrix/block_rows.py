@@ -1,7 +1,7 @@
-"""A in block rows on a process grid: what every rank holds, whichever way it multiplies.
+"""The adjacency A in block rows on a process grid: the part that does not depend on the policy.
 
-Rank (i, j) holds block row i of a layout, its columns being all vertices. Every method is collective:
-all ranks call it, in the same order, each with the minibatches it samples itself (a rank may bring none).
+Rank (i, j) holds block row i of a layout, over all n columns. Every method is collective: all ranks call it in the same order,
+each with its own mini-batches. A rank may pass none.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from .layout import Layout
 
 
 class BlockRowAdjacency(Adjacency):
-    """The adjacency protocol over block rows; samplers cannot tell it from one that lies in one process.
+    """An `Adjacency` in block rows. Samplers use it like one that is stored in a single process.
 
     Parameters
     ----------
     grid : ProcessGrid
     block : CSR, shape (bounds[i + 1] - bounds[i], n)
-        The rows of the vertices of block row i, ascending, on all members of process row i.
+        Block row i: the rows of its vertices, ascending. All members of process row i hold the same one.
     backend : Backend
     layout : Layout, optional
-        Of p / c block rows; even ones unless given.
+        Layout of p / c block rows; by default as even as possible.
 
     Raises
     ------
     UsageError
-        If the block does not have the rows that the layout says.
+        If the layout or the number of rows of the block does not match the grid.
     """
 
     collective = True
@@ -48,10 +48,10 @@ class BlockRowAdjacency(Adjacency):
         if block.shape[0] != last - self.first:
             raise UsageError(f"block row {grid.row} must have {last - self.first} rows; it has {block.shape[0]}")
         self._squares: CSR | None = None
-        self.local = LocalAdjacency(block, backend)  # for what concerns rows alone
+        self.local = LocalAdjacency(block, backend)  # for operations on own rows
 
     def with_entries(self, entries: Entries) -> CSR:
-        """The block with the entries that `Adjacency.left_multiply` names; collective where the squares are not made yet."""
+        """Return the block with the given entries (see `Adjacency.left_multiply`). The first call with squares is collective."""
         if entries == "ones":
             return self.block.with_values(None)
         if entries == "weights":
@@ -61,7 +61,10 @@ class BlockRowAdjacency(Adjacency):
         return self._squares
 
     def _longest_column(self) -> int:
-        """Of the whole of A. Collective in the process column: n counts are added up range by range, then one number each."""
+        """Return the largest column count of A; collective in the process column.
+
+        Each rank sends 8 n bytes of counts to their owners, who add them up, then 8 bytes to each other rank.
+        """
         counts = np.bincount(self.block.indices, minlength=self.n)
         column = self.grid.column_comm
         own = sum(column.alltoall(np.split(counts, self.bounds[1:-1]), "topology"))

@@ -1,7 +1,7 @@
-"""How a row of numbers looks while it travels: a table of codecs from float32 to fewer bytes and back.
+"""Codecs that turn float32 rows into fewer bytes while they travel, and back.
 
-A codec costs a line in `CODECS`. Some take number by number, some round a row to codes on a grid of its own. Rows that stay on
-their rank pass through it too, so that what is fetched is a function of the matrix and the codec, on any number of ranks.
+A new codec takes one line in `CODECS`. Some convert number by number; others round each row to codes on a grid of its own. Rows
+that stay on their rank are encoded too, so the fetched rows depend on the matrix and the codec, never on the number of ranks.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from ...backends.base import Backend, Noise
 from ...errors import DataError, UsageError
 from ...rng import MAX_LAYERS, Purpose, tag
 
-_PIECE = 2**16  # rows looked at together
+_PIECE = 2**16  # rows encoded at a time
 _BYTE = np.dtype(np.uint8)
 
 
 class Codec(ABC):
-    """From rows of shape (m, f) to what travels, `dtype` of shape (m, columns(f)), and back."""
+    """A codec between rows of shape (m, f) and their encoded form: `dtype`, shape (m, columns(f))."""
 
     name: str
     dtype: np.dtype
 
     @abstractmethod
     def encode(self, rows: np.ndarray, names: np.ndarray | None = None) -> np.ndarray:
-        """What travels of float32 or float16 rows, and what random words call each of them, int32, shape (m,).
+        """Encode float32 or float16 rows. `names` (int32, shape (m,)) are the ids from which rounding noise is drawn.
 
-        Raises `DataError` where a number cannot be held.
+        Raises `DataError` if the codec cannot represent a number.
         """
 
     @abstractmethod
     def decode(self, rows: np.ndarray, width: int | None = None) -> np.ndarray:
-        """float32, shape (m, width); as wide as what travels unless said."""
+        """Decode rows to float32, shape (m, width); `width` defaults to the encoded width."""
 
     def columns(self, width: int) -> int:
-        """Of what travels of a row of f numbers."""
+        """Return the number of columns of an encoded row of `width` numbers."""
         return width
 
     def row_bytes(self, width: int) -> int:
@@ -49,7 +49,7 @@ class Codec(ABC):
 
 @dataclass(frozen=True)
 class Entrywise(Codec):
-    """Number by number: exact, or rounded to nearest, ties to even. Not-a-number stays not-a-number."""
+    """A codec of single numbers: exact, or rounded to nearest with ties to even. NaN stays NaN."""
 
     name: str
     dtype: np.dtype
@@ -71,15 +71,14 @@ class Entrywise(Codec):
     def _refuse_overflow(self, before: np.ndarray, after: np.ndarray) -> None:
         lost = np.isinf(self._decode(after)) & np.isfinite(before)
         if lost.any():
-            raise DataError(f"codec {self.name} cannot hold {before[lost][0]}: it becomes infinite; codec fp32 would fit")
+            raise DataError(f"codec {self.name} cannot hold {before[lost][0]}: it becomes infinite; use codec fp32")
 
 
 @dataclass(frozen=True)
 class Rounded(Codec):
-    """Rows as b-bit codes beside a header of 4 bytes, by `Backend.quantise`: ceil(f b / 8) + 4 bytes.
+    """A codec of rows as b-bit codes with a header of 4 bytes, by `Backend.quantise`: ceil(f b / 8) + 4 bytes a row.
 
-    The noise is that of the name of a row and of the column, the same at every time: a row has one rounding, which does
-    not depend on who asks for it.
+    Rounding noise is a function of the row's name and the column. So a row is always rounded in the same way, whoever fetches it.
     """
 
     name: str
@@ -99,7 +98,7 @@ class Rounded(Codec):
         return -(-width * self.bits // 8) + 4
 
 
-_FIXED = Noise(0, tag(Purpose.ROUNDING, MAX_LAYERS - 1, 0))  # messages of hidden layers name lower ones
+_FIXED = Noise(0, tag(Purpose.ROUNDING, MAX_LAYERS - 1, 0))  # messages of hidden layers use lower layer numbers
 
 
 @cache
@@ -108,23 +107,23 @@ def _backend() -> Backend:
 
 
 def codec_named(name: str) -> Codec:
-    """The codec of a name; raises `UsageError` for an unknown one."""
+    """Return the codec of a name; raises `UsageError` for an unknown one."""
     if name not in CODECS:
-        raise UsageError(f"there is no codec {name!r}; {', '.join(CODECS)} would fit")
+        raise UsageError(f"there is no codec {name!r}; use one of {', '.join(CODECS)}")
     return CODECS[name]
 
 
 def _to_half(rows: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # looked for afterwards
+    with np.errstate(over="ignore"):  # checked afterwards
         return rows.astype(np.float16)
 
 
 def _to_bfloat16(rows: np.ndarray) -> np.ndarray:
-    """The upper 16 bits of float32, rounded: adding 0x7fff and the last bit that stays carries exactly when it should."""
+    """Return the upper 16 bits of float32, rounded to nearest even: 0x7fff plus the last kept bit carries exactly when it should."""
     bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
     upper = bits >> np.uint32(16)
     rounded = (bits + (np.uint32(0x7FFF) + (upper & np.uint32(1)))) >> np.uint32(16)
-    quiet = upper | np.uint32(0x40)  # a carry would turn some of not-a-number into infinity or zero
+    quiet = upper | np.uint32(0x40)  # NaN: a carry would turn some into infinity or zero
     return np.where(np.isnan(rows), quiet, rounded).astype(np.uint16)
 
 

@@ -1,4 +1,4 @@
-"""One rank's share of a store: some rows of everything, read from the files without the rest."""
+"""One rank's rows of a stored graph, read from its files without the other rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...sparse import CSR, frozen, runs
 
 @dataclass(frozen=True, eq=False)
 class GraphBlock:
-    """The rows of m vertices of a graph of n. All arrays are in memory.
+    """The rows of m vertices of a graph with n vertices. All arrays are in memory.
 
     Parameters
     ----------
@@ -42,77 +42,80 @@ class GraphBlock:
 
     @property
     def n(self) -> int:
-        """Vertices of the whole graph."""
+        """Number of vertices of the whole graph."""
         return self.adjacency.shape[1]
 
 
 def load_block(directory: str | os.PathLike[str], vertices: np.ndarray, features: bool = True, label: str | None = None) -> GraphBlock:
-    """Read the rows of some vertices of a store; no collective.
+    """Read the rows of some vertices of a stored graph; not collective.
 
     Parameters
     ----------
     vertices : integers, shape (m,)
         Ascending.
     label : str, optional
-        Another column of the store as the label; see `Graph.with_label`.
+        Another column of the store to use as the label; see `Graph.with_label`.
 
     Returns
     -------
     GraphBlock
-        Its arrays are copies of rows of the store's memmaps: nothing else stays in memory.
+        Its arrays are copies of rows of the store's memmaps; nothing else stays in memory.
 
     Raises
     ------
     UsageError
-        If there are no such rows, or no such label.
+        If a vertex is out of range or not ascending, or the store has no such label.
     DataError
-        If the store is damaged where it was read: the manifest, the size or the header of a file, row pointers, columns,
-        weights, labels or features of these rows.
+        If the files that were read are damaged: the manifest, the size or the header of a file, row pointers, columns, weights,
+        labels or features of these rows.
     """
     folder = Path(directory)
     manifest = load_manifest(folder)
     vertices = np.asarray(vertices)
     ascending = vertices.dtype.kind in "iu" and vertices.ndim == 1 and bool((np.diff(vertices) > 0).all())
     if not ascending or (len(vertices) and not 0 <= vertices[0] <= vertices[-1] < manifest.vertices):
-        raise UsageError(f"rows of the vertices of a store must be asked for, ascending from 0 to {manifest.vertices - 1} at the most")
+        raise UsageError(
+            f"vertices must be ascending integers from 0 to {manifest.vertices - 1}; got {vertices.dtype} {vertices.tolist()[:8]}"
+        )
     if label is not None and not _is_label(manifest, label):
         fit = [name for name in manifest.extras() if _is_label(manifest, name)]
-        raise UsageError(f"graph {manifest.name!r} has no label {label!r}; {', '.join(fit) or 'none'} would fit")
+        use = f"use one of {', '.join(fit)}" if fit else "it has no other label"
+        raise UsageError(f"graph {manifest.name!r} has no label {label!r}; {use}")
     try:
-        return _block(_Rows(folder, manifest, vertices), features, label)
+        return _block(_StoredRows(folder, manifest, vertices), features, label)
     except DataError as error:
         named = f"rows {vertices[0]} to {vertices[-1]}" if len(vertices) else "no rows"
         raise DataError(f"{folder.name}: {named}: {error}") from error
 
 
-class _Rows:
-    """The arrays of a store, and the part of them that belongs to some vertices."""
+class _StoredRows:
+    """The rows of some vertices in the arrays of a store."""
 
     def __init__(self, folder: Path, manifest: Manifest, vertices: np.ndarray) -> None:
         self.folder, self.manifest, self.vertices = folder, manifest, vertices
         first = int(vertices[0]) if len(vertices) else 0
-        run = len(vertices) == 0 or int(vertices[-1]) - first + 1 == len(vertices)
-        self._at: Any = slice(first, first + len(vertices)) if run else vertices
+        consecutive = len(vertices) == 0 or int(vertices[-1]) - first + 1 == len(vertices)
+        self._at: Any = slice(first, first + len(vertices)) if consecutive else vertices
 
     def rows(self, role: str) -> np.ndarray | None:
-        """The rows of an array, copied; None where the store has no such array."""
+        """Return a copy of the rows of an array; None if the store has no such array."""
         if role not in self.manifest.arrays:
             return None
         return frozen(np.array(self.open(role)[self._at]))
 
     def matrix(self, prefix: str, values: str, columns: int, what: str) -> CSR:
-        """The rows of a sparse matrix, validated."""
+        """Return the rows of a sparse matrix, validated."""
         pointers, indices = self.open(f"{prefix}indptr"), self.open(f"{prefix}indices")
         starts, ends = np.array(pointers[:-1][self._at], np.int64), np.array(pointers[1:][self._at], np.int64)
         low, high = int(starts.min(initial=len(indices))), int(ends.max(initial=0))
         if len(starts) and not (low >= 0 and high <= len(indices) and (starts <= ends).all()):
             raise DataError(f"{what}: row pointers run from {low} to {high} and must ascend; there are {len(indices)} entries")
-        own = np.concatenate([[0], np.cumsum(ends - starts)])
+        indptr = np.concatenate([[0], np.cumsum(ends - starts)])
         entries: Any = slice(low, high)
-        if own[-1] != max(0, high - low):
+        if indptr[-1] != max(0, high - low):  # the rows are not consecutive
             entries = runs(starts, ends - starts)
-        held = np.array(self.open(values)[entries]) if values in self.manifest.arrays else None
-        return CSR(own, np.array(indices[entries]), held, (len(starts), columns)).validate(what)
+        stored = np.array(self.open(values)[entries]) if values in self.manifest.arrays else None
+        return CSR(indptr, np.array(indices[entries]), stored, (len(starts), columns)).validate(what)
 
     def open(self, role: str) -> np.ndarray:
         return open_array(self.folder, self.manifest.arrays[role])
@@ -123,33 +126,39 @@ def _is_label(manifest: Manifest, name: str) -> bool:
     return entry is not None and len(entry.shape) == 1 and np.dtype(entry.dtype).kind in "iu"
 
 
-def _block(slices: _Rows, with_features: bool, label: str | None) -> GraphBlock:
-    manifest, classes = slices.manifest, slices.manifest.num_classes
-    adjacency = slices.matrix("", "weights", manifest.vertices, "adjacency")
-    if adjacency.values is not None and adjacency.values.min(initial=0) < 0:
-        raise DataError("weights must not be negative")
-    features: np.ndarray | CSR | None = None
-    if with_features and "features_values" in manifest.arrays:
-        features = slices.matrix("features_", "features_values", manifest.num_features, "features")
-    elif with_features:
-        features = slices.rows("features")
-        if features is not None and not np.isfinite(features).all():
-            raise DataError("features must be finite")
-    labels = slices.rows(f"extra.{label}" if label else "labels")
-    masks = {split: mask for split in SPLITS if (mask := slices.rows(f"mask.{split}")) is not None}
+def _block(stored: _StoredRows, with_features: bool, label: str | None) -> GraphBlock:
+    manifest, classes = stored.manifest, stored.manifest.num_classes
+    labels = stored.rows(f"extra.{label}" if label else "labels")
+    masks = {split: mask for split in SPLITS if (mask := stored.rows(f"mask.{split}")) is not None}
     if label and labels is not None:
         labels = labels.astype(np.int64)
-        classes = int(slices.open(f"extra.{label}").max(initial=-1)) + 1
+        classes = int(stored.open(f"extra.{label}").max(initial=-1)) + 1
         masks = {split: mask & (labels >= 0) for split, mask in masks.items()}
     elif labels is not None and not (labels.min(initial=-1) >= -1 and labels.max(initial=-1) < classes):
-        raise DataError(f"labels run from {labels.min()} to {labels.max()}; -1 to {classes - 1} would fit")
+        raise DataError(f"labels run from {labels.min()} to {labels.max()}; use -1 to {classes - 1}")
     return GraphBlock(
-        vertices=frozen(slices.vertices, np.int32),
-        adjacency=adjacency,
+        vertices=frozen(stored.vertices, np.int32),
+        adjacency=_adjacency(stored),
         weight_unit=manifest.weight_unit,
-        features=features,
+        features=_features(stored) if with_features else None,
         labels=labels,
         num_classes=classes,
         masks=masks,
         name=manifest.name,
     )
+
+
+def _adjacency(stored: _StoredRows) -> CSR:
+    adjacency = stored.matrix("", "weights", stored.manifest.vertices, "adjacency")
+    if adjacency.values is not None and adjacency.values.min(initial=0) < 0:
+        raise DataError("weights must not be negative")
+    return adjacency
+
+
+def _features(stored: _StoredRows) -> np.ndarray | CSR | None:
+    if "features_values" in stored.manifest.arrays:
+        return stored.matrix("features_", "features_values", stored.manifest.num_features, "features")
+    features = stored.rows("features")
+    if features is not None and not np.isfinite(features).all():
+        raise DataError("features must be finite")
+    return features

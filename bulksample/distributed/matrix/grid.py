@@ -1,9 +1,9 @@
 """The process grid of the 1.5D algorithms: p ranks as p/c process rows of c members.
 
-Rank i c + j stands at (i, j). Block row i of every distributed matrix lives on all c members of process row i; each
-process column holds every block row once. Column j works on a contiguous share of the q = p/c block columns: the
-published rule gives each column q/c of them and asks that c**2 divide p; here the shares may differ by one, so every
-c that divides p is legal, and a column may have no share at all.
+Rank i c + j is at (i, j). All c members of process row i hold block row i of every distributed matrix, so each process column
+holds every block row once. Column j works on a contiguous share of the q = p/c block columns. The published rule gives each
+column q/c of them, which requires that c**2 divides p. Here shares may differ by one, so every c that divides p is allowed, and
+a column may have no share.
 
 Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024, section 5.2.
 """
@@ -15,19 +15,19 @@ from ..comm.base import Comm
 
 
 class ProcessGrid:
-    """p/c process rows x c process columns.
+    """A grid of p/c process rows x c process columns, with a communicator for each direction.
 
     Parameters
     ----------
     comm : Comm
-        All p ranks; collective.
+        All p ranks. Making a grid is collective: two splits.
     replication : int
-        c.
+        c, the number of ranks that hold each block row.
 
     Raises
     ------
     UsageError
-        If c does not divide p; on every rank, before anything moves.
+        On every rank, before any communication, if c does not divide p.
     """
 
     def __init__(self, comm: Comm, replication: int = 1) -> None:
@@ -35,7 +35,7 @@ class ProcessGrid:
         if replication not in fits:
             raise UsageError(
                 f"replication must divide the number of ranks: got c = {replication} with p = {comm.size}; "
-                f"c in {{{', '.join(map(str, fits))}}} would fit"
+                f"use c in {{{', '.join(map(str, fits))}}}"
             )
         self.comm, self.replication = comm, replication
         self.rows = comm.size // replication
@@ -44,7 +44,7 @@ class ProcessGrid:
         self.column_comm = comm.split(self.column, self.row)
 
     def block_columns(self, column: int) -> range:
-        """The block columns that a process column works on; the stages of the staged product."""
+        """Return the block columns that a process column works on, one for each stage of the 1.5D product."""
         each, more = divmod(self.rows, self.replication)
         first = column * each + min(column, more)
         return range(first, first + each + (column < more))

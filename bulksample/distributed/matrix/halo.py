@@ -1,10 +1,11 @@
-"""The halo of a block row: the rows of other ranks that its own aggregate from, and both ways they travel.
+"""The halo of a block row: the rows of other ranks from which its own rows aggregate, and the exchange of halo rows.
 
     forward    rank q sends h[u] to every rank r with an edge v <- u, v in block r, u in block q
     backward   rank r sends the gradient of each halo row back; rank q adds them up in rank order
 
-Who sends what is agreed once. With n_qr rows that q sends to r, a forward exchange of width f sends f * itemsize * n_qr bytes
-from q to r and a backward one as many from r to q (kind "activations"), and 8 (p - 1) bytes of kind "control" from each rank.
+Ranks exchange the lists of requested rows once. If q sends n_qr rows to r, a forward exchange of width f sends f * itemsize * n_qr
+bytes from q to r and a backward exchange as many from r to q (kind "activations"). Each also sends 8 (p - 1) bytes of kind "control"
+from each rank.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from .layout import Layout
 
 
 class MessageFormat(Protocol):
-    """How rows look on their way between two ranks. The plain form is the rows themselves."""
+    """An encoding of rows that travel between two ranks."""
 
     def pack(self, rows: np.ndarray, peer: int, key: str) -> np.ndarray:
-        """What is sent of the rows, shape (m, f), to a rank; `key` names the layer and the direction."""
+        """Encode rows of shape (m, f) for rank `peer`; `key` names the layer and the direction."""
 
     def unpack(self, message: np.ndarray, count: int, width: int, peer: int, key: str) -> np.ndarray:
-        """The rows, shape (count, width), of what came from a rank."""
+        """Decode a message from rank `peer` to rows of shape (count, width)."""
 
 
 class PlainFormat:
-    """Rows as they are."""
+    """The format that sends rows unchanged."""
 
     def pack(self, rows: np.ndarray, peer: int, key: str) -> np.ndarray:
         return rows
@@ -41,12 +42,12 @@ class PlainFormat:
 
 
 class Halo:
-    """The halo of one rank's block row.
+    """The halo of one rank's block row. Making it is collective: 4 bytes for each halo row (kind "topology").
 
     Parameters
     ----------
     comm : Comm
-        Block row i lies on rank i.
+        Rank i holds block row i.
     layout : Layout
     matrix : CSR, shape (m, n)
         The block row; its columns are vertices.
@@ -54,17 +55,13 @@ class Halo:
     Attributes
     ----------
     vertices : int32, shape (h,)
-        The halo rows, owner by owner.
+        The vertices of the halo rows, sorted by owner.
     sources : int32, shape (entries,)
         For each entry of the matrix, the row it aggregates from: own rows are 0 .. m - 1, halo rows m .. m + h - 1.
     requested : list of int32 arrays
-        Own rows that each rank has in its halo.
+        For each rank, the own rows that are in its halo.
     counts : int64, shape (p,)
-        Halo rows that each rank owns.
-
-    Notes
-    -----
-    Collective: 4 bytes per halo row (kind "topology").
+        For each rank, the number of halo rows that it owns.
     """
 
     def __init__(self, comm: Comm, layout: Layout, matrix: CSR) -> None:
@@ -82,38 +79,44 @@ class Halo:
                 raise PeerLost(f"rank {comm.rank} was asked by rank {peer} for rows that it does not hold")
 
     def start(self, own: np.ndarray, messages: MessageFormat, key: str) -> HaloExchange:
-        """Begin to send own rows, shape (m, f), to where they are in the halo; collective. `wait` brings the halo rows, (h, f)."""
-        parts = [own[asked] for asked in self.requested]
+        """Begin to send own rows, shape (m, f), to the ranks that have them in their halo; collective.
+
+        `wait` of the result returns the halo rows of this rank, shape (h, f).
+        """
+        parts = [own[rows] for rows in self.requested]
         return HaloExchange(self, parts, self.counts, messages, key)
 
     def start_back(self, halo: np.ndarray, messages: MessageFormat, key: str) -> HaloExchange:
-        """Begin to send what belongs to halo rows, shape (h, f), to their owners; collective. `wait_sum` brings the sums."""
+        """Begin to send gradients of halo rows, shape (h, f), to their owners; collective.
+
+        `wait_sum` of the result returns the sums for the own rows, shape (m, f).
+        """
         parts = np.split(halo, np.cumsum(self.counts)[:-1])
-        return HaloExchange(self, parts, np.array([len(asked) for asked in self.requested]), messages, key)
+        return HaloExchange(self, parts, np.array([len(rows) for rows in self.requested]), messages, key)
 
 
 class HaloExchange:
-    """Rows on their way from every rank to every other."""
+    """An exchange of halo rows under way."""
 
     def __init__(self, halo: Halo, parts: Sequence[np.ndarray], counts: np.ndarray, messages: MessageFormat, key: str) -> None:
         self._halo, self._counts, self._messages, self._key = halo, counts, messages, key
         self._width = parts[0].shape[1]
         self._dtype = parts[0].dtype
         packed = [messages.pack(np.ascontiguousarray(rows), peer, key) for peer, rows in enumerate(parts)]
-        self._arrival: PendingAlltoall = halo.comm.start_alltoall(packed, "activations")
+        self._pending: PendingAlltoall = halo.comm.start_alltoall(packed, "activations")
 
     def parts(self) -> list[np.ndarray]:
-        """The rows that came from each rank, in rank order."""
-        arrived = enumerate(zip(self._arrival.wait(), self._counts, strict=True))
-        return [self._messages.unpack(message, int(count), self._width, peer, self._key) for peer, (message, count) in arrived]
+        """Return the rows received from each rank, in rank order."""
+        received = enumerate(zip(self._pending.wait(), self._counts, strict=True))
+        return [self._messages.unpack(message, int(count), self._width, peer, self._key) for peer, (message, count) in received]
 
     def wait(self) -> np.ndarray:
-        """The rows that came, owner by owner."""
+        """Return the received rows, concatenated in rank order."""
         return np.concatenate(self.parts())
 
     def wait_sum(self) -> np.ndarray:
-        """For each own row, the sum of what came for it, in rank order: shape (m, f)."""
+        """Return for each own row the sum of the received rows, added in rank order: shape (m, f)."""
         total = np.zeros((self._halo.rows, self._width), self._dtype)
-        for asked, rows in zip(self._halo.requested, self.parts(), strict=True):
-            total[asked] += rows  # no rank asks for a row twice
+        for own, rows in zip(self._halo.requested, self.parts(), strict=True):
+            total[own] += rows  # no rank requests a row twice
         return total

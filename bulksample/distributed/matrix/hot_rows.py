@@ -1,4 +1,4 @@
-"""The rows that everybody asks for, kept by everybody."""
+"""The cache of the rows that ranks fetch most often. Every rank keeps the same rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..comm.base import Comm
 
 
 class HotRows(NamedTuple):
-    """Rows that need not travel: ids (ascending, int64, shape (h,)) and the rows as they would, shape (h, f)."""
+    """Cached rows: their ids (ascending, int64, shape (h,)) and the encoded rows, shape (h, f)."""
 
     ids: np.ndarray
     rows: np.ndarray
 
     def find(self, ids: np.ndarray) -> np.ndarray:
-        """Where each id is kept, -1 where it is not: int64, shape of `ids`."""
+        """Return the position of each id in the cache, -1 for an id that is not cached: int64, shape of `ids`."""
         if not len(self.ids):
             return np.full(ids.shape, -1, np.int64)
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
@@ -24,18 +24,18 @@ class HotRows(NamedTuple):
 
 
 def no_rows(width: int, dtype: np.dtype) -> HotRows:
-    """A cache of nothing."""
+    """Return an empty cache."""
     return HotRows(np.empty(0, np.int64), np.empty((0, width), dtype))
 
 
 def hottest(comm: Comm, first: int, access_count: np.ndarray, room: int) -> np.ndarray:
-    """The ids of the `room` hottest rows of all ranks, ascending: int64, shape (min(room, n),).
+    """Return the ids of the `room` most often fetched rows of all ranks, ascending: int64, shape (min(room, n),); collective.
 
-    Rank r, whose rows begin at `first`, brings the ids and the heat of its own hottest ones, 16 bytes each (control).
-    Of equally hot rows the lower id counts as hotter.
+    Each rank sends the ids and access counts of its own most fetched rows to all others, 16 bytes each (kind "control"). `first`
+    is the id of its first row. Of rows with equal counts the lower id wins.
     """
     order = np.argsort(-access_count, kind="stable")[:room]
     counts = comm.allgather(np.array([len(order)]), "control")[:, 0]
     ids = comm.allgather_rows(order + first, counts, "control")
-    all_heat = comm.allgather_rows(access_count[order], counts, "control")
-    return np.sort(ids[np.lexsort((ids, -all_heat))[:room]])
+    all_counts = comm.allgather_rows(access_count[order], counts, "control")
+    return np.sort(ids[np.lexsort((ids, -all_counts))[:room]])

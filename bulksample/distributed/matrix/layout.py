@@ -1,7 +1,7 @@
-"""Where the rows of a distributed matrix live: which block row a vertex lies in, and at which place there.
+"""The distribution of a matrix's rows over block rows: the block row of each vertex, and its place in it.
 
-Vertices keep their ids everywhere, in columns, in minibatches and in the counters of random numbers, so a layout never
-changes what is drawn. Places are what a rank computes with: block row i is the places ``bounds[i]:bounds[i + 1]``.
+Vertices keep their ids in columns, in mini-batches and in the counters of random numbers, so a layout never changes a draw.
+A place is a row number in block order: block row i holds the places ``bounds[i]:bounds[i + 1]``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .partition import Partition, block_bounds
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The rows of n vertices in block rows.
+    """The order of n vertices in block rows.
 
     Parameters
     ----------
     bounds : int64, shape (blocks + 1,)
         Ascending from 0 to n; some blocks may be empty.
     order, position : int32, shape (n,), optional
-        The vertex at each place, and the place of each vertex. Vertices ascend within a block. Without them places are
-        vertices, and the layout takes no memory.
+        The vertex at each place, and the place of each vertex. Vertices ascend within a block. Without them, places equal
+        vertices and the layout takes no memory.
 
     Raises
     ------
@@ -42,12 +42,12 @@ class Layout:
 
     @staticmethod
     def even(n: int, blocks: int) -> Layout:
-        """Consecutive vertices, as evenly as can be."""
+        """Return the layout of consecutive vertices in blocks as even as possible."""
         return Layout(block_bounds(n, blocks))
 
     @staticmethod
     def of(partition: Partition) -> Layout:
-        """A block row for each part."""
+        """Return the layout with one block row for each part."""
         if (np.diff(partition.assignment) >= 0).all():
             return Layout(partition.bounds)
         return Layout(partition.bounds, partition.order, partition.position)
@@ -61,25 +61,25 @@ class Layout:
         return len(self.bounds) - 1
 
     def places(self, vertices: np.ndarray) -> np.ndarray:
-        """The place of each vertex, in the dtype of the vertices or int32."""
+        """Return the place of each vertex, in the dtype of the vertices or int32."""
         return vertices if self.position is None else self.position[vertices]
 
     def vertices(self, places: np.ndarray) -> np.ndarray:
-        """The vertex at each place, in the dtype of the places or int32."""
+        """Return the vertex at each place, in the dtype of the places or int32."""
         return places if self.order is None else self.order[places]
 
     def members(self, block: int) -> np.ndarray:
-        """The vertices of a block row, ascending: int32."""
+        """Return the vertices of a block row, ascending: int32."""
         first, last = int(self.bounds[block]), int(self.bounds[block + 1])
         return np.arange(first, last, dtype=np.int32) if self.order is None else self.order[first:last]
 
     def blocks_of(self, vertices: np.ndarray) -> np.ndarray:
-        """The block row of each vertex: int64."""
+        """Return the block row of each vertex: int64."""
         return np.searchsorted(self.bounds, self.places(vertices), side="right") - 1
 
 
 def checked_bounds(bounds: np.ndarray) -> np.ndarray:
-    """The bounds of block rows as int64, or `UsageError`."""
+    """Return the bounds of block rows as int64, or raise `UsageError`."""
     bounds = np.asarray(bounds)
     ascending = bounds.dtype.kind == "i" and bounds.ndim == 1 and len(bounds) > 1 and bounds[0] == 0 and (np.diff(bounds) >= 0).all()
     if not ascending or bounds[-1] > MAX_VERTICES:

@@ -1,6 +1,6 @@
-"""Opening a graph: the whole of it on every rank, or a block row on each.
+"""Open a stored graph on all ranks: the whole graph on every rank, or a block row on each.
 
-Either way a rank ends up with an `Adjacency` and with all seeds of the split; minibatches do not depend on which.
+In both cases every rank gets an `Adjacency` and all seeds of the split. Mini-batches do not depend on the choice.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ EXCHANGES = ("owner", "rows", "rows-oblivious")
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the graph lies and how it is multiplied with.
+    """The distribution of the graph over ranks, and the policy of its products.
 
     Parameters
     ----------
     graph : {"replicated", "partitioned"}
-        Partitioned, rank (i, j) of the process grid reads block row i of p / c, and no more.
+        If partitioned, rank (i, j) of the process grid reads only block row i of p / c.
     replication : int
-        c; 1 where the graph is replicated.
+        c, the number of ranks that hold each block row; 1 if the graph is replicated.
     exchange : {"owner", "rows", "rows-oblivious"}
     partition : str
-        Which block row a vertex lies in: ``block``, ``random``, ``metis`` or ``super`` (see `distributed.matrix.partition`), or the file
-        of a `Partition` of p / c parts.
+        How vertices are assigned to block rows: ``block``, ``random``, ``metis`` or ``super`` (see `distributed.matrix.partition`), or
+        the file of a `Partition` of p / c parts.
 
     Raises
     ------
     UsageError
-        If a name is unknown, or a grid is asked for where the graph is replicated.
+        If a name is unknown, or `replication` or `exchange` is set although the graph is replicated.
     """
 
     graph: str = "replicated"
@@ -63,8 +63,8 @@ class Placement:
             raise UsageError(f"exchange must be one of {', '.join(EXCHANGES)}; got {self.exchange!r}")
         if not self.partitioned and (self.replication, self.exchange) != (1, "owner"):
             raise UsageError(
-                f"replication and exchange are of a graph in block rows; got c = {self.replication} and {self.exchange} with the graph "
-                "replicated: graph partitioned would fit"
+                f"replication and exchange apply to a graph in block rows; got c = {self.replication} and {self.exchange} with the graph "
+                "replicated; use graph partitioned"
             )
         if self.partition not in partitions.PARTITIONERS and not Path(self.partition).is_file():
             raise UsageError(f"partition must be one of {', '.join(partitions.PARTITIONERS)} or a file; got {self.partition!r}")
@@ -80,7 +80,7 @@ class Placement:
 
 @dataclass(frozen=True, eq=False)
 class OpenBlock:
-    """A graph in block rows as one rank holds it."""
+    """A graph in block rows, as opened on one rank."""
 
     grid: ProcessGrid
     layout: Layout
@@ -88,15 +88,15 @@ class OpenBlock:
     placement: Placement
 
     def adjacency(self, backend: Backend) -> BlockRowAdjacency:
-        """A, for samplers; its collectives are those of the grid."""
+        """Return the adjacency A for samplers; its methods are collective over the grid."""
         if self.placement.exchange == "owner":
             return OwnerAdjacency(self.grid, self.block.adjacency, backend, self.layout)
         return RowsAdjacency(self.grid, self.block.adjacency, backend, self.layout, self.placement.oblivious)
 
     def seeds(self, split: str | None) -> np.ndarray:
-        """The vertices of a split of the whole graph, or the default seeds: int32, ascending, alike on every rank.
+        """Return the vertices of a split of the whole graph, or the default seeds: int32, ascending, the same on every rank.
 
-        Collective in the process column: 4 bytes per seed go to each other member.
+        Collective in the process column: each rank sends 4 bytes for each of its seeds to each other member.
 
         Raises
         ------
@@ -107,14 +107,14 @@ class OpenBlock:
         return np.arange(self.block.n, dtype=np.int32) if mask is None else np.sort(self.gather(self.block.vertices[mask]))
 
     def classes(self, split: str | None) -> np.ndarray:
-        """The class of each of those seeds: int64, in their order; 12 bytes per seed go to each other member."""
+        """Return the class of each of `seeds(split)`: int64. Collective: 12 bytes for each seed go to each other member."""
         assert self.block.labels is not None
         mask = self.own_seeds(split)
         own = slice(None) if mask is None else mask
         return self.gather(self.block.labels[own])[np.argsort(self.gather(self.block.vertices[own]))]
 
     def own_seeds(self, split: str | None) -> np.ndarray | None:
-        """Which rows of this block are seeds: bool; None where all are. Collective in the process column."""
+        """Return a mask of the rows of this block that are seeds; None if all are. Collective in the process column."""
         block = self.block
         if split not in (None, "all", *block.masks):
             raise UsageError(f"graph {block.name!r} has no {split!r} split; it has {', '.join([*block.masks, 'all'])}")
@@ -125,19 +125,19 @@ class OpenBlock:
         return mask if some else None
 
     def column_counts(self) -> np.ndarray:
-        """How many rows of A name each row of this block: int64, shape (m,); see `count_references`."""
+        """Return the number of entries of A in the column of each own vertex: int64, shape (m,); see `count_references`."""
         return self.count_references(self.block.adjacency.indices)
 
     def count_references(self, vertices: np.ndarray) -> np.ndarray:
-        """How often the members of the process column name each row of this block: int64, shape (m,).
+        """Count how often each own vertex occurs in `vertices` on all ranks of the process column: int64, shape (m,).
 
-        Collective in the process column: n counts of 8 bytes go to their owners.
+        Collective in the process column: each rank sends 8 n bytes of counts to their owners.
         """
         counts = np.bincount(self.layout.places(vertices), minlength=self.block.n)
-        return np.sum(self.grid.column_comm.alltoall(np.split(counts, self.layout.bounds[1:-1]), "topology"), axis=0)
+        return np.asarray(np.sum(self.grid.column_comm.alltoall(np.split(counts, self.layout.bounds[1:-1]), "topology"), axis=0))
 
     def gather(self, own: np.ndarray) -> np.ndarray:
-        """What the blocks hold, one after the other; collective in the process column (kind "topology")."""
+        """Concatenate the arrays of all block rows on every rank; collective in the process column (kind "topology")."""
         column = self.grid.column_comm
         counts = column.allgather(np.array([len(own)]), "topology")[:, 0]
         return column.allgather_rows(np.ascontiguousarray(own), counts, "topology")
@@ -146,21 +146,21 @@ class OpenBlock:
 def open_block(
     directory: str | os.PathLike[str], placement: Placement, comm: Comm, seed: int = 0, features: bool = True, label: str | None = None
 ) -> OpenBlock:
-    """Read this rank's block row of a store; collective.
+    """Read this rank's block row of a stored graph; collective.
 
     Parameters
     ----------
     seed : int
-        Of the partitions that are made at random.
+        Seed of a random partition.
     features : bool
-        Without them they are not read.
+        Read features as well.
     label : str, optional
-        Another column as the label.
+        Another column of the store to use as the label.
 
     Raises
     ------
     UsageError
-        On every rank, if c or the partition does not fit.
+        On every rank, if c does not divide p or the partition does not have p / c parts.
     """
     grid = ProcessGrid(comm, placement.replication)
     layout = _layout(directory, placement.partition, grid, seed)
@@ -170,7 +170,7 @@ def open_block(
 def open_for_sampling(
     directory: str | os.PathLike[str], split: str | None, comm: Comm, backend: Backend, placement: Placement, seed: int = 0
 ) -> tuple[Adjacency, np.ndarray]:
-    """The adjacency of a store without its features, and the seeds of a split; see `Placement` and `OpenBlock.seeds`."""
+    """Return the adjacency of a stored graph and the seeds of a split, without reading features; see `OpenBlock.seeds`."""
     if not placement.partitioned:
         graph = store.load(directory, features=False)
         return LocalAdjacency(graph.adjacency, backend), graph.seeds(split) if split else graph.default_seeds()
@@ -179,7 +179,7 @@ def open_for_sampling(
 
 
 def _layout(directory: str | os.PathLike[str], how: str, grid: ProcessGrid, seed: int) -> Layout:
-    """The layout that a name or a file says. METIS needs the whole structure: rank 0 reads it, and tells the others (4 n bytes)."""
+    """Make or read the layout. METIS needs all edges: rank 0 reads them, partitions, and broadcasts the result, 4 n bytes."""
     n, parts = load_manifest(Path(directory)).vertices, grid.rows
     if how == "block":
         return Layout.even(n, parts)
@@ -199,10 +199,10 @@ def _layout(directory: str | os.PathLike[str], how: str, grid: ProcessGrid, seed
 
 
 def _partition(directory: str | os.PathLike[str], how: str, n: int, parts: int, seed: int) -> Partition:
-    """A partition that needs the whole structure, or a file."""
+    """Make a partition that needs all edges, or read one from a file."""
     if how in partitions.PARTITIONERS:
         return partitions.make(how, store.load(directory, features=False).adjacency, parts, seed)
     made = Partition.load(how)
     if (made.n, made.parts) != (n, parts):
-        raise DataError(f"{how} deals {made.n} vertices to {made.parts} parts; p / c = {parts} parts of {n} vertices would fit")
+        raise DataError(f"{how} has {made.parts} parts of {made.n} vertices; use one with p / c = {parts} parts of {n} vertices")
     return made

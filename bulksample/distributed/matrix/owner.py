@@ -1,9 +1,9 @@
-"""The `owner` policy: a row's owner draws from it, and a range's owner adds up its columns. Only picks travel.
+"""The `owner` policy: the owner of a row draws from it, and the owner of a column range adds up its columns. Only picks travel.
 
-Node-wise: rows go to their owners inside the process column, s picks a row come back. Layer-wise: every member of the
-column holds the columns of its own range, over all rows, so its sums are complete; the s + 1 smallest keys of each
-range contain the s + 1 smallest of all. Before and after, each rank holds its block row, its column block (made at the
-first layer-wise call) and its own minibatches.
+Node-wise: requests for rows go to their owners in the process column, and s picks a row come back. Layer-wise: every member of the
+column holds its own range of columns over all rows, so its column sums are complete. The s + 1 smallest keys of each range contain
+the s + 1 smallest of all. Before and after, each rank holds its block row, its column block (made in the first layer-wise call) and
+its own mini-batches.
 """
 
 from __future__ import annotations
@@ -35,53 +35,53 @@ from .selection_exchange import (
 
 
 class OwnerAdjacency(BlockRowAdjacency):
-    """Block rows of A; work travels to the data."""
+    """An adjacency in block rows that sends requests to the owners of rows."""
 
     def __init__(self, grid: ProcessGrid, block: CSR, backend: Backend, layout: Layout | None = None) -> None:
         super().__init__(grid, block, backend, layout)
         self._own = self.layout.members(grid.row)
-        self._made: dict[Entries, CSR] = {}  # column blocks
+        self._column_blocks: dict[Entries, CSR] = {}
 
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
-        """Per row 4 bytes go (8 where rows are named), 4 and 4 per pick come back."""
+        """Send each row to its owner (4 bytes, or 8 with names); receive 4 bytes a row and 4 bytes a pick."""
         routed = split_by_owner(q, self.layout)
-        asked = exchange_selections(self._column, routed.parts)
+        requests = exchange_selections(self._column, routed.parts)
         picks = self.backend.sample_rows(
-            self.block, to_places(stack_selections(asked), self.layout, self.first), check_fanout(fanout), draw
+            self.block, to_places(stack_selections(requests), self.layout, self.first), check_fanout(fanout), draw
         )
-        answers = exchange_ragged_rows(self._column, [len(part.vertices) for part in asked], picks.pointers, [picks.columns])
+        answers = exchange_ragged_rows(self._column, [len(part.vertices) for part in requests], picks.pointers, [picks.columns])
         return Picks(*in_request_order(routed.order, answers))
 
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
-        """Rows go to their owners, columns to all members of the process column; 4 bytes an edge come back, 12 with shares."""
+        """Send rows to their owners and columns to the whole process column; receive 4 bytes an edge, 12 with shares."""
         routed = split_by_owner(rows, self.layout)
-        asked = exchange_selections(self._column, routed.parts)
+        requests = exchange_selections(self._column, routed.parts)
         selected = stack_selections(exchange_selections(self._column, [columns] * self._column.size))
-        kept = self.local.restrict(to_places(stack_selections(asked), self.layout, self.first), selected, shares)
+        kept = self.local.restrict(to_places(stack_selections(requests), self.layout, self.first), selected, shares)
         entries = [kept.columns] if kept.shares is None else [kept.columns, kept.shares]
-        answers = exchange_ragged_rows(self._column, [len(part.vertices) for part in asked], kept.pointers, entries)
+        answers = exchange_ragged_rows(self._column, [len(part.vertices) for part in requests], kept.pointers, entries)
         ends, *found = in_request_order(routed.order, answers)
         return Kept(ends, found[0], found[1] if shares else None)
 
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
-        """The frontier goes to all members of the process column; 12 bytes per entry of the product come back."""
-        asked, product = self._multiply_own_range(q, entries)
+        """Send the frontier to the whole process column; receive 12 bytes for each entry of the product."""
+        requests, product = self._multiply_own_range(q, entries)
         columns = self._own[product.indices]
-        answers = exchange_ragged_rows(self._column, [len(part) for part in asked], product.indptr, [columns, product.entries()])
+        answers = exchange_ragged_rows(self._column, [len(part) for part in requests], product.indptr, [columns, product.entries()])
         ends, found, values = merge_columns(answers)
         return CSR(ends, found, values, (len(q), self.n))
 
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
-        """The frontier goes to all members of the process column; 12 bytes for each of at most s + 1 candidates come back."""
+        """Send the frontier to the whole process column; receive 12 bytes for each candidate, at most s + 1 from each member."""
         check_fanout(fanout)
-        asked, product = self._multiply_own_range(q, entries)
+        requests, product = self._multiply_own_range(q, entries)
         columns, sums = self._own[product.indices], product.entries()
-        ids = np.concatenate([part.minibatches for part in asked])
+        ids = np.concatenate([part.minibatches for part in requests])
         weights = race_weights(sums, power)
         near = self.backend.smallest_keys(product.indptr, columns, weights, -1 if fanout < 0 else fanout + 1, ids, draw)
         row = np.repeat(np.arange(len(ids)), np.diff(near.pointers))
         place = np.searchsorted(product.row_of_entry() * self.n + columns, row * self.n + near.columns)
-        answers = exchange_ragged_rows(self._column, [len(part) for part in asked], near.pointers, [near.columns, sums[place]])
+        answers = exchange_ragged_rows(self._column, [len(part) for part in requests], near.pointers, [near.columns, sums[place]])
         ends, found, values = merge_columns(answers)
         return self.backend.smallest_keys(ends, found, race_weights(values, power), fanout, q.minibatches, draw)
 
@@ -90,18 +90,18 @@ class OwnerAdjacency(BlockRowAdjacency):
         return self.grid.column_comm
 
     def _multiply_own_range(self, q: Selection, entries: Entries) -> tuple[list[Selection], CSR]:
-        """Who asked, and Q A[:, own range] for all of them, columns counted within the range."""
-        asked = exchange_selections(self._column, [q] * self._column.size)
-        return asked, self.backend.spgemm(to_places(stack_selections(asked), self.layout).per_minibatch(), self._columns_of(entries))
+        """Return the selections of all members, and Q A[:, own range] for them, with columns numbered within the range."""
+        requests = exchange_selections(self._column, [q] * self._column.size)
+        return requests, self.backend.spgemm(to_places(stack_selections(requests), self.layout).per_minibatch(), self._columns_of(entries))
 
     def _columns_of(self, entries: Entries) -> CSR:
-        """A[:, own range] with those entries; made at the first call, which is collective."""
-        if entries not in self._made:
-            self._made[entries] = self._column_block(self.with_entries(entries))
-        return self._made[entries]
+        """Return A[:, own range] with the given entries; the first call is collective and makes it."""
+        if entries not in self._column_blocks:
+            self._column_blocks[entries] = self._column_block(self.with_entries(entries))
+        return self._column_blocks[entries]
 
     def _column_block(self, rows: CSR) -> CSR:
-        """A[:, own range], rows by place, from all block rows; 4 bytes per row and range, 4 (12 with values) per entry."""
+        """Collect A[:, own range] from all block rows, rows by place: 4 bytes for each row and range, 4 (12 with values) an entry."""
         places = self.layout.places(rows.indices)
         target = np.searchsorted(self.bounds, places, side="right") - 1
         order = np.argsort(target, kind="stable")

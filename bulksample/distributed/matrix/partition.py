@@ -1,7 +1,7 @@
-"""Which part each vertex belongs to, and the ways to decide it.
+"""Partitions of the vertices, and the methods that make them.
 
-A `Partition` is data: one number per vertex, and what follows from it. Ranks share it as a file, since METIS need not
-give the same answer on two machines.
+A `Partition` holds one part number for each vertex. Ranks share it as a file, because METIS may give different results on two
+machines.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import uuid
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,12 +24,12 @@ from ...sparse import CSR, MAX_VERTICES, frozen
 
 PARTITIONERS = ("block", "random", "metis", "super")
 _CLUSTERS_PER_PART = 16
-_DEAL_VERTICES, _DEAL_CLUSTERS = 100, 101  # stages of Purpose.GENERATE that no recipe of data/ uses
+_DEAL_VERTICES, _DEAL_CLUSTERS = 100, 101  # stages of Purpose.GENERATE that no generator in data/ uses
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The vertices of a graph in parts.
+    """An assignment of the vertices of a graph to parts.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class Partition:
     UsageError
         If `parts` is not positive.
     DataError
-        If a vertex is in no part that there is.
+        If a part number is not in 0 .. parts - 1.
     """
 
     parts: int
@@ -64,27 +65,27 @@ class Partition:
 
     @cached_property
     def bounds(self) -> np.ndarray:
-        """Part i is the range ``bounds[i]:bounds[i + 1]`` of the new ids: int64, shape (parts + 1,)."""
+        """Bounds of the parts: part i holds the new ids ``bounds[i]:bounds[i + 1]``; int64, shape (parts + 1,)."""
         return frozen(np.concatenate([[0], np.cumsum(np.bincount(self.assignment, minlength=self.parts))]), np.int64)
 
     @cached_property
     def order(self) -> np.ndarray:
-        """The old id of each new one: int32, shape (n,). Parts follow each other; within a part the old ids ascend."""
+        """Old id of each new id: int32, shape (n,). New ids number part after part; within a part the old ids ascend."""
         return frozen(np.argsort(self.assignment, kind="stable"), np.int32)
 
     @cached_property
     def position(self) -> np.ndarray:
-        """The new id of each old one, the inverse of `order`: int32, shape (n,)."""
+        """New id of each old id, the inverse of `order`: int32, shape (n,)."""
         position = np.empty(self.n, np.int32)
         position[self.order] = np.arange(self.n, dtype=np.int32)
         return frozen(position)
 
     def members(self, part: int) -> np.ndarray:
-        """The old ids of a part, ascending."""
+        """Return the old ids of a part, ascending."""
         return self.order[self.bounds[part] : self.bounds[part + 1]]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an `.npz` file; it is there whole or not at all. Raises `UsageError` where it cannot be written."""
+        """Write an `.npz` file atomically. Raises `UsageError` if it cannot be written."""
         target, stream = Path(path), io.BytesIO()
         np.savez(stream, parts=np.array(self.parts, "<i8"), assignment=self.assignment.astype("<i4"))
         made = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
@@ -102,7 +103,7 @@ class Partition:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Partition:
-        """Read what `save` wrote; nothing is unpickled. Raises `DataError` naming the file and what is wrong in it."""
+        """Read a file written by `save`; nothing is unpickled. Raises `DataError` with the name of the file and its fault."""
         path = Path(path)
         with Archive(path) as archive:
             parts, assignment = archive.read("parts"), archive.read("assignment")
@@ -115,7 +116,7 @@ class Partition:
 
 
 def make(kind: str, adjacency: CSR, parts: int, seed: int, clusters: int | None = None) -> Partition:
-    """A partition of one of PARTITIONERS; 16 clusters for each part of ``super`` unless given. Raises `UsageError` for another kind."""
+    """Make a partition by one of PARTITIONERS; ``super`` uses 16 clusters a part by default. Raises `UsageError` for others."""
     n = adjacency.shape[0]
     if kind == "block":
         return block_rows(n, parts)
@@ -129,39 +130,39 @@ def make(kind: str, adjacency: CSR, parts: int, seed: int, clusters: int | None 
 
 
 def block_bounds(n: int, parts: int) -> np.ndarray:
-    """The bounds of `parts` ranges of n things as even as can be, floor(i n / parts): int64, shape (parts + 1,)."""
+    """Return the bounds of `parts` even ranges of n items, floor(i n / parts): int64, shape (parts + 1,)."""
     _check_parts(parts)
     return np.arange(parts + 1, dtype=np.int64) * n // parts
 
 
 def block_rows(n: int, parts: int) -> Partition:
-    """Vertices in their order, as evenly as can be: `position` is the identity."""
+    """Assign consecutive vertices to parts as even as possible; `position` is the identity."""
     return Partition(parts, np.repeat(np.arange(parts, dtype=np.int32), np.diff(block_bounds(n, parts))))
 
 
 def random(n: int, parts: int, seed: int) -> Partition:
-    """Every vertex in a part at random, sizes as even as can be; the same on any machine."""
+    """Assign vertices to parts of even sizes at random; the same on every machine."""
     assignment = np.empty(n, np.int32)
     assignment[Words(seed).permutation(_DEAL_VERTICES, n)] = block_rows(n, parts).assignment
     return Partition(parts, assignment)
 
 
 def metis(adjacency: CSR, parts: int, seed: int) -> Partition:
-    """Parts of about the same size with few edges between them.
+    """Compute parts of about the same size with few edges between them.
 
     Parameters
     ----------
     adjacency : CSR, shape (n, n)
-        Its pattern is made symmetric and its loops are dropped; weights do not matter.
+        The pattern is made symmetric without loops; weights are ignored.
     parts : int
-        Some come out empty where the graph is small; with ``parts >= n`` every vertex is alone.
+        Some parts of a small graph may be empty; with ``parts >= n`` every vertex has a part of its own.
     seed : int
-        The same build of METIS repeats its answer for it.
+        The same build of METIS gives the same result for the same seed.
 
     Raises
     ------
     DataError
-        If the matrix is not valid; METIS would crash.
+        If the matrix is not valid; METIS would crash on it.
     UsageError
         If the graph is too large for METIS's 32-bit integers.
     BackendUnavailable
@@ -181,19 +182,19 @@ def metis(adjacency: CSR, parts: int, seed: int) -> Partition:
     pymetis = _import_pymetis()
     pattern = _undirected(adjacency)
     if pattern.nnz >= 2**31:
-        raise UsageError(f"METIS counts edges in 32 bits; {pattern.nnz} do not fit. random or block would fit")
+        raise UsageError(f"METIS counts edges in 32 bits; {pattern.nnz} are too many; use random or block")
     graph = pymetis.CSRAdjacency(pattern.indptr.astype(np.int32), pattern.indices)
     _, assignment = pymetis.part_graph(parts, graph, options=pymetis.Options(seed=seed % 2**31))
     return Partition(parts, np.asarray(assignment, np.int32))
 
 
 def super_nodes(adjacency: CSR, parts: int, clusters: int, seed: int) -> Partition:
-    """METIS clusters dealt to parts at random: parts that are alike, of vertices that still have their neighbours.
+    """Assign METIS clusters to parts at random: parts have similar label distributions and keep most edges of their vertices.
 
     Parameters
     ----------
     clusters : int
-        At least `parts`. As many as parts is METIS itself, as many as vertices is random.
+        At least `parts`. With as many clusters as parts this is METIS, with as many as vertices it is random.
 
     References
     ----------
@@ -202,25 +203,25 @@ def super_nodes(adjacency: CSR, parts: int, clusters: int, seed: int) -> Partiti
     """
     _check_parts(parts)
     if clusters < parts:
-        raise UsageError(f"super-nodes need at least as many clusters as parts; got {clusters} for {parts} parts")
+        raise UsageError(f"super-nodes need at least as many clusters as parts; got {clusters} clusters for {parts} parts")
     dealt = np.empty(clusters, np.int32)
     dealt[Words(seed).permutation(_DEAL_CLUSTERS, clusters)] = np.arange(clusters, dtype=np.int32) % parts
     return Partition(parts, dealt[metis(adjacency, clusters, seed).assignment])
 
 
 def _undirected(adjacency: CSR) -> CSR:
-    """The pattern of A + A^T without its diagonal."""
+    """Return the pattern of A + A^T without its diagonal."""
     rows, columns = adjacency.row_of_entry(), adjacency.indices
     keep = rows != columns
     rows, columns = rows[keep], columns[keep].astype(np.int64)
     return CSR.from_edges(np.concatenate([rows, columns]), np.concatenate([columns, rows]), adjacency.shape)
 
 
-def _import_pymetis():  # type: ignore[no-untyped-def]
+def _import_pymetis() -> Any:
     try:
         import pymetis
     except ImportError as error:
-        raise BackendUnavailable(f"METIS was asked for, but pymetis cannot be used: {error}. pip install pymetis would fit") from error
+        raise BackendUnavailable(f"METIS was asked for, but pymetis cannot be used: {error}; pip install pymetis") from error
     return pymetis
 
 

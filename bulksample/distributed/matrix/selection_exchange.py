@@ -1,7 +1,7 @@
-"""Selections and ragged rows on the move: who is asked for which rows, and what comes back.
+"""Exchange selections (requests for rows of the adjacency) and ragged rows (their answers) between ranks.
 
-A request names rows by minibatch, 16 bytes a minibatch and 4 bytes a row (8 where rows carry names of their own). An answer is
-a count for each row and, entry by entry, whatever the rows hold. All of it is of kind "topology".
+A request names rows by mini-batch: 16 bytes a mini-batch and 4 bytes a row, or 8 where rows have names of their own. An answer is a
+count for each row and, for each of its entries, the arrays requested. All of it is of kind "topology".
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .layout import Layout
 
 
 class RoutedSelection(NamedTuple):
-    """A selection cut by owner."""
+    """A selection split by the owners of its rows."""
 
-    order: np.ndarray  # int64, shape (R,): the rows of the selection, owner by owner, in their own order within each
+    order: np.ndarray  # int64, shape (R,): rows of the selection sorted by owner, stable
     parts: list[Selection]
 
 
 def split_by_owner(q: Selection, layout: Layout) -> RoutedSelection:
-    """The rows of each block row."""
+    """Split a selection into one part for each block row."""
     owner = layout.blocks_of(q.vertices)
     order = np.argsort(owner, kind="stable")
     ends = np.searchsorted(owner[order], np.arange(layout.blocks + 1))
@@ -34,14 +34,13 @@ def split_by_owner(q: Selection, layout: Layout) -> RoutedSelection:
     for a, b in pairwise(ends):
         rows = order[a:b]
         sizes = np.bincount(minibatch[rows], minlength=len(q))
-        parts.append(
-            Selection(q.minibatches, row_pointers(sizes), q.vertices[rows], q.n, None if q.own_names is None else q.own_names[rows])
-        )
+        names = None if q.own_names is None else q.own_names[rows]
+        parts.append(Selection(q.minibatches, row_pointers(sizes), q.vertices[rows], q.n, names))
     return RoutedSelection(order, parts)
 
 
 def exchange_selections(comm: Comm, parts: list[Selection]) -> list[Selection]:
-    """Send a selection to each rank; what each rank sent to this one. All ranks' rows carry names, or none does."""
+    """Send ``parts[r]`` to rank r; return the selection received from each rank. Rows have names on all ranks or on none."""
     n, named = parts[0].n, parts[0].own_names is not None
     tables = comm.alltoall([np.stack([part.minibatches, part.sizes], axis=1) for part in parts], "topology")
     rows = comm.alltoall([np.stack([part.vertices, part.names][: 1 + named], axis=1) for part in parts], "topology")
@@ -52,7 +51,7 @@ def exchange_selections(comm: Comm, parts: list[Selection]) -> list[Selection]:
 
 
 def stack_selections(selections: list[Selection]) -> Selection:
-    """Selections one after the other."""
+    """Concatenate selections."""
     sizes = np.concatenate([s.sizes for s in selections])
     vertices = np.concatenate([s.vertices for s in selections])
     names = np.concatenate([s.names for s in selections])
@@ -61,46 +60,46 @@ def stack_selections(selections: list[Selection]) -> Selection:
 
 
 def to_places(q: Selection, layout: Layout, first: int = 0) -> Selection:
-    """The same rows, told by their places counted from `first` on; they keep their names."""
+    """Replace the vertices of a selection by their places in the layout, minus `first`. Names stay."""
     return Selection(q.minibatches, q.pointers, layout.places(q.vertices) - np.int32(first), q.n, q.names)
 
 
 def exchange_ragged_rows(comm: Comm, rows: list[int], ends: np.ndarray, entries: list[np.ndarray]) -> list[list[np.ndarray]]:
-    """Send consecutive ragged rows to each rank.
+    """Send consecutive rows of different lengths to each rank.
 
     Parameters
     ----------
-    rows : how many of them go to each rank
+    rows : number of rows for each rank
     ends : int64, shape (sum of rows + 1,)
         Row pointers.
     entries : arrays of shape (ends[-1],)
 
     Returns
     -------
-    For each rank, what it sent: counts (int32), then its part of each array.
+    For each rank, the received counts (int32), then its part of each array.
     """
     return wait_ragged_rows(start_ragged_rows(comm, rows, ends, entries))
 
 
-def wait_ragged_rows(arrivals: list[PendingAlltoall]) -> list[list[np.ndarray]]:
-    """What `start_ragged_rows` brings, rank by rank."""
-    return [list(found) for found in zip(*[arrival.wait() for arrival in arrivals], strict=True)]
+def wait_ragged_rows(pending: list[PendingAlltoall]) -> list[list[np.ndarray]]:
+    """Wait for `start_ragged_rows`; return the received arrays, rank by rank."""
+    return [list(found) for found in zip(*[part.wait() for part in pending], strict=True)]
 
 
 def start_ragged_rows(
     comm: Comm, rows: list[int], ends: np.ndarray, entries: list[np.ndarray], kind: str = "topology"
 ) -> list[PendingAlltoall]:
-    """Begin `exchange_ragged_rows`: an arrival for the counts, and one for each array."""
+    """Begin `exchange_ragged_rows`: one all-to-all for the counts and one for each array."""
     cuts = np.cumsum([0, *rows])
     counts = np.diff(ends).astype(np.int32)
-    arrivals = [comm.start_alltoall([counts[a:b] for a, b in pairwise(cuts)], kind)]
+    pending = [comm.start_alltoall([counts[a:b] for a, b in pairwise(cuts)], kind)]
     for array in entries:
-        arrivals.append(comm.start_alltoall([array[ends[a] : ends[b]] for a, b in pairwise(cuts)], kind))
-    return arrivals
+        pending.append(comm.start_alltoall([array[ends[a] : ends[b]] for a, b in pairwise(cuts)], kind))
+    return pending
 
 
 def in_request_order(order: np.ndarray, answers: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """Answers to routed rows in the order of the selection: row pointers, then each array."""
+    """Sort the answers to a `RoutedSelection` back into the order of its rows: row pointers, then each array."""
     counts, *arrays = (np.concatenate(column) for column in zip(*answers, strict=True))
     own = np.empty(len(order), np.int64)
     own[order] = counts
@@ -112,7 +111,7 @@ def in_request_order(order: np.ndarray, answers: list[list[np.ndarray]]) -> list
 
 
 def merge_columns(answers: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """Pieces of the same rows, one from each rank: row pointers, then each array, of which the first ascends within a row."""
+    """Merge pieces of the same rows from all ranks: row pointers, then each array. The first array ascends within each row."""
     row = np.concatenate([np.repeat(np.arange(len(counts)), counts) for counts, *_ in answers])
     columns = np.concatenate([answer[1] for answer in answers])
     order = np.argsort(row * (int(columns.max(initial=0)) + 1) + columns, kind="stable")  # ascending pieces: a merge
@@ -121,5 +120,5 @@ def merge_columns(answers: list[list[np.ndarray]]) -> list[np.ndarray]:
 
 
 def row_pointers(counts: np.ndarray) -> np.ndarray:
-    """Row pointers of counts: int64."""
+    """Return the row pointers of counts: int64."""
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

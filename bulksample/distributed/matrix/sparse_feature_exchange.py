@@ -1,7 +1,7 @@
-"""Sparse rows that live in block rows, fetched like dense ones: X = H[ids] for a sparse n x f matrix H.
+"""Fetch rows of a sparse matrix in block rows from the ranks that hold them: X = H[ids] for a sparse n x f matrix H.
 
-With U_rq the distinct rows of rank q that rank r asks for and that q is not r, a fetch sends: ids, 4 bytes each
-("topology"); a count of 4 bytes for each row and 8 bytes for each stored entry ("features").
+Each rank requests every distinct row of another rank once. A fetch sends 4 bytes for each requested id (kind "topology"), then
+4 bytes for each row and 8 bytes for each stored entry (kind "features").
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .selection_exchange import row_pointers, start_ragged_rows, wait_ragged_row
 
 
 class SparseRowExchange:
-    """The rows of a sparse n x f matrix in block rows over the ranks of a communicator (a process column).
+    """A sparse n x f matrix in block rows over the ranks of a communicator (a process column), whose rows any rank can fetch.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class SparseRowExchange:
     Raises
     ------
     UsageError
-        If the rows are not those that the bounds say.
+        If the number of rows does not match the bounds, or the rows have no values.
     """
 
     def __init__(self, comm: Comm, bounds: np.ndarray, rows: CSR) -> None:
@@ -38,28 +38,28 @@ class SparseRowExchange:
             raise UsageError(f"rank {comm.rank} holds rows {self._first} to {last} of a matrix with values; got {rows.shape[0]} rows")
 
     def start(self, ids: np.ndarray) -> SparseFetch:
-        """Begin to fetch rows in the order asked for; collective. The ids have been exchanged when it returns."""
-        unique, place = np.unique(ids, return_inverse=True)
+        """Begin to fetch rows in the requested order; collective. On return the ids have been exchanged."""
+        unique, position = np.unique(ids, return_inverse=True)
         if len(unique) and not 0 <= unique[0] <= unique[-1] < self.bounds[-1]:
             raise UsageError(f"ids must be rows of the matrix, 0 to {self.bounds[-1] - 1}; got {unique[0]} to {unique[-1]}")
-        wanted = self.comm.alltoall(np.split(unique.astype(np.int32), np.searchsorted(unique, self.bounds[1:-1])), "topology")
-        local = np.concatenate(wanted) - np.int32(self._first)
+        requested = self.comm.alltoall(np.split(unique.astype(np.int32), np.searchsorted(unique, self.bounds[1:-1])), "topology")
+        local = np.concatenate(requested) - np.int32(self._first)
         if len(local) and not 0 <= local.min() <= local.max() < self._rows.shape[0]:
             raise PeerLost(f"rank {self.comm.rank} was asked for rows that it does not hold")
         sent = self._rows.take(local)
-        arrivals = start_ragged_rows(self.comm, [len(part) for part in wanted], sent.indptr, [sent.indices, sent.entries()], "features")
-        return SparseFetch(arrivals, place, self._rows.shape[1])
+        pending = start_ragged_rows(self.comm, [len(part) for part in requested], sent.indptr, [sent.indices, sent.entries()], "features")
+        return SparseFetch(pending, position, self._rows.shape[1])
 
 
 class SparseFetch:
-    """Rows under way. Every fetch is waited for; `wait` may be called again."""
+    """A fetch under way. Call `wait` on every fetch; it may be called again."""
 
-    def __init__(self, arrivals: list[PendingAlltoall], place: np.ndarray, width: int) -> None:
-        self._arrivals, self._place, self._width = arrivals, place, width
+    def __init__(self, pending: list[PendingAlltoall], position: np.ndarray, width: int) -> None:
+        self._pending, self._position, self._width = pending, position, width
 
     def wait(self) -> CSR:
-        """The rows in the order asked for: float32, shape (m, f)."""
+        """Return the rows in the requested order: float32, shape (m, f)."""
         counts, columns, values = (
-            np.concatenate(part) for part in zip(*wait_ragged_rows(self._arrivals), strict=True)
+            np.concatenate(part) for part in zip(*wait_ragged_rows(self._pending), strict=True)
         )  # owners ascend as ids do
-        return CSR(row_pointers(counts), columns, values, (len(counts), self._width)).take(self._place)
+        return CSR(row_pointers(counts), columns, values, (len(counts), self._width)).take(self._position)

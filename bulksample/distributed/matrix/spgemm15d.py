@@ -1,14 +1,14 @@
-"""The `rows` policy: the 1.5D product Q A. Rows of A travel to whoever multiplies with them.
+"""The `rows` policy: the 1.5D product Q A. Rows of A travel to the ranks that multiply with them.
 
-Process row i stacks the minibatches of its c members as Q_i. Process (i, j) works on the block columns k of column j, a
-stage each: it asks the holder of block row k for the rows that the nonzero columns of Q_ik name (`rows`), or is sent
-all of them (`rows-oblivious`), and multiplies; the rows of stage k + 1 are on their way while stage k multiplies. What
-the c members have made is then added up inside the process row, each receiving the rows of its own minibatches.
+Process row i stacks the mini-batches of its c members as Q_i. Process (i, j) works on the block columns k of column j, one in each
+stage. In a stage it requests the rows of block row k that the nonzero columns of Q_ik name (`rows`) or receives the whole block
+row (`rows-oblivious`), and multiplies. The rows of stage k + 1 travel while stage k multiplies. In the end the partial products of
+the c members are summed inside the process row; each member receives the rows of its own mini-batches.
 
-A frontier with one row of Q per vertex needs no product: the rows that were fetched are the rows of P.
+A frontier with one row of Q for each vertex needs no product: the fetched rows are the rows of P.
 
 Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024, section 5.2
-and algorithm 2. Their all-reduce over the process row is a reduce-scatter here, since no member needs another's rows.
+and algorithm 2. Their all-reduce over the process row is a reduce-scatter here, because no member needs another's rows.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .selection_exchange import exchange_ragged_rows, exchange_selections, row_p
 
 
 class RowsAdjacency(BlockRowAdjacency):
-    """Block rows of A; data travels to the work.
+    """An adjacency in block rows that sends rows of A to the ranks that need them.
 
     Parameters
     ----------
     oblivious : bool
-        Send whole block rows instead of those that are named: the form to measure against.
+        Send whole block rows instead of the requested rows; serves as a baseline for measurements.
     """
 
     def __init__(self, grid: ProcessGrid, block: CSR, backend: Backend, layout: Layout | None = None, oblivious: bool = False) -> None:
@@ -73,14 +73,14 @@ class RowsAdjacency(BlockRowAdjacency):
         return LocalAdjacency(fetched, self.backend).restrict(at, columns, shares)
 
     def _fetch(self, vertices: np.ndarray) -> tuple[CSR, np.ndarray]:
-        """The distinct rows of A that this rank named, by place, and where each named row stands among them."""
+        """Fetch the distinct rows of A of some vertices, by place; return them and the position of each vertex among them."""
         row_comm = self.grid.row_comm
         own, places = np.unique(self.layout.places(vertices), return_inverse=True)
-        wanted = row_comm.alltoall([own] * row_comm.size, "topology")
+        requested = row_comm.alltoall([own] * row_comm.size, "topology")
         fetched = [(np.empty(0, np.int32), CSR(np.zeros(1, np.int64), np.empty(0, np.int32), self._no_values(), (0, self.n)))]
-        fetched += [(needed, rows) for _, needed, rows in self._stages(np.unique(np.concatenate(wanted)), self.block)]
+        fetched += [(needed, rows) for _, needed, rows in self._stages(np.unique(np.concatenate(requested)), self.block)]
         ids, rows = np.concatenate([needed for needed, _ in fetched]), _stacked_rows([part for _, part in fetched])
-        for_each = [np.flatnonzero(np.isin(ids, asked, assume_unique=True)).astype(np.int32) for asked in wanted]
+        for_each = [np.flatnonzero(np.isin(ids, wanted, assume_unique=True)).astype(np.int32) for wanted in requested]
         sent = self.backend.extract_rows(rows, np.concatenate(for_each))
         entries = [sent.indices] if sent.values is None else [sent.indices, sent.values]
         answers = exchange_ragged_rows(row_comm, [len(part) for part in for_each], sent.indptr, entries)
@@ -89,37 +89,37 @@ class RowsAdjacency(BlockRowAdjacency):
         return CSR(row_pointers(counts), arrays[0], values, (len(own), self.n)), places
 
     def _stages(self, ids: np.ndarray, block: CSR) -> Iterator[tuple[int, np.ndarray, CSR]]:
-        """For each block column of this process column: its first place, those of `ids` in it, and their rows of A."""
+        """Yield for each block column of this process column its first place, the `ids` in it, and their rows of A."""
         stages = self.grid.block_columns(self.grid.column)
         waiting = [self._start(k, ids, block) for k in stages[:1]]
         for t, k in enumerate(stages):
-            needed, arrivals = waiting.pop()
+            needed, pending = waiting.pop()
             waiting += [self._start(following, ids, block) for following in stages[t + 1 : t + 2]]
-            counts, columns, *values = (arrival.wait()[k] for arrival in arrivals)
+            counts, columns, *values = (part.wait()[k] for part in pending)
             rows = CSR(row_pointers(counts), columns, values[0] if values else None, (len(counts), self.n))
             if self.oblivious:
                 rows = self.backend.extract_rows(rows, needed - np.int32(self.bounds[k]))
             yield int(self.bounds[k]), needed, rows
 
     def _start(self, k: int, ids: np.ndarray, block: CSR) -> tuple[np.ndarray, list[PendingAlltoall]]:
-        """Ask the holder of block row k for rows; where that is this rank, send what everyone asked for."""
+        """Request rows of block row k from its holder; the holder begins to send all requested rows."""
         column, grid = self.grid.column_comm, self.grid
         needed = ids[np.searchsorted(ids, self.bounds[k]) : np.searchsorted(ids, self.bounds[k + 1])].astype(np.int32)
         nothing = np.empty(0, np.int32)
         if self.oblivious:
-            asked = [np.arange(block.shape[0], dtype=np.int32) if grid.row == k else nothing] * column.size
+            requested = [np.arange(block.shape[0], dtype=np.int32) if grid.row == k else nothing] * column.size
         else:
             local = needed - np.int32(self.bounds[k])
-            asked = column.alltoall([local if i == k else nothing for i in range(column.size)], "topology")
-        sent = self.backend.extract_rows(block, np.concatenate(asked))
-        cuts = np.cumsum([0, *[len(part) for part in asked]])
+            requested = column.alltoall([local if i == k else nothing for i in range(column.size)], "topology")
+        sent = self.backend.extract_rows(block, np.concatenate(requested))
+        cuts = np.cumsum([0, *[len(part) for part in requested]])
         pieces = [np.diff(sent.indptr).astype(np.int32)[a:b] for a, b in pairwise(cuts)]
-        arrivals = [column.start_alltoall(pieces, "topology")]
+        pending = [column.start_alltoall(pieces, "topology")]
         for array in (sent.indices, sent.values):
             if array is not None:
                 ends = sent.indptr[cuts]
-                arrivals.append(column.start_alltoall([array[a:b] for a, b in pairwise(ends)], "topology"))
-        return needed, arrivals
+                pending.append(column.start_alltoall([array[a:b] for a, b in pairwise(ends)], "topology"))
+        return needed, pending
 
     def _empty(self, rows: int) -> CSR:
         return CSR(np.zeros(rows + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), (rows, self.n))
@@ -129,16 +129,15 @@ class RowsAdjacency(BlockRowAdjacency):
 
 
 def _sum(parts: list[CSR]) -> CSR:
-    """The sum of integer matrices of one shape, canonical; sums of zero are not stored."""
+    """Add integer matrices of one shape; the sum is canonical and stores no zeros."""
     rows, columns, values = (
         np.concatenate(arrays) for arrays in zip(*[(m.row_of_entry(), m.indices, m.entries()) for m in parts], strict=True)
     )
-    total = CSR.from_edges(rows, columns, parts[0].shape, values)
-    return total
+    return CSR.from_edges(rows, columns, parts[0].shape, values)
 
 
 def _stacked_rows(parts: list[CSR]) -> CSR:
-    """Matrices of one width, one below the other."""
+    """Stack matrices of one width vertically."""
     values = None if parts[0].values is None else np.concatenate([part.entries() for part in parts])
     counts = np.concatenate([part.degrees for part in parts])
     return CSR(row_pointers(counts), np.concatenate([part.indices for part in parts]), values, (len(counts), parts[0].shape[1]))

@@ -207,7 +207,7 @@ def test_a_block_without_features(tmp_path):
 @pytest.mark.parametrize("rows", [[-1, 3], [3, 2], [2, 2], [0, 50], [0.5]])
 def test_rows_that_are_not_there_are_refused(tmp_path, rows):
     save(community_graph(n=50), tmp_path / "store")
-    with pytest.raises(UsageError, match="ascending from 0 to 49"):
+    with pytest.raises(UsageError, match="ascending integers from 0 to 49"):
         load_block(tmp_path / "store", np.array(rows))
 
 
