@@ -1,1 +1,1 @@
-"""Graph neural networks over blocks: layers, models, features, a graph as one rank sees it, exact inference. Imports torch."""
+"""Graph neural networks over blocks: sparse products, layers, models and decoders. Imports torch."""

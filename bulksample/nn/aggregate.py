@@ -1,9 +1,9 @@
-"""Sparse times dense, with its gradient: the one operation that all layers and sparse features share.
+"""Sparse times dense, with its gradient: the operation that all layers and sparse features share.
 
     Y = A X,    dX = A^T dY
 
-A is a block, the whole adjacency, or a batch of sparse features. Rows are summed by one thread in the order of
-their entries, so a product repeats to the bit. `Backend.spmm` and `Backend.transpose` do the work.
+A is a block, the whole adjacency, or a batch of sparse features. One thread sums each row in the order of its entries, so a
+product repeats to the bit. `Backend.spmm` and `Backend.transpose` do the work.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..minibatch import Block
 
 
 class SparseRows:
-    """A sparse matrix of D rows and S columns to multiply with.
+    """A sparse matrix of D rows and S columns for products with dense ones.
 
     Parameters
     ----------
     indptr : int64, shape (D + 1,)
-        Row pointers; they may start above 0, so that a slice of rows needs no copy of the entries.
+        Row pointers. They may start above 0, so that a slice of rows shares the entries.
     indices : int32, shape (E,)
     weights : float32, shape (E,), optional
         ``None`` stands for ones.
@@ -42,33 +42,33 @@ class SparseRows:
         return len(self.indptr) - 1, self.columns
 
     def __getitem__(self, rows: slice) -> SparseRows:
-        """Consecutive rows; a view."""
+        """Return consecutive rows as a view."""
         first, last, _ = rows.indices(len(self.indptr) - 1)
         return SparseRows(self.indptr[first : last + 1], self.indices, self.weights, self.columns)
 
     @cached_property
     def degrees(self) -> np.ndarray:
-        """Entries per row: int64, shape (D,)."""
+        """The number of entries of each row: int64, shape (D,)."""
         return np.diff(self.indptr)
 
     def inverse_degrees(self, dtype: torch.dtype) -> torch.Tensor:
-        """One over the entries of each row, 1 where there are none: shape (D,)."""
+        """Return one over the number of entries of each row, 1 for an empty row: shape (D,)."""
         return torch.from_numpy(1.0 / np.maximum(self.degrees, 1)).to(dtype)
 
     def row_of_entry(self) -> np.ndarray:
-        """The row of each entry: int64, shape (E,)."""
+        """Return the row of each entry: int64, shape (E,)."""
         return np.repeat(np.arange(len(self.degrees)), self.degrees)
 
     def row_index(self) -> torch.Tensor:
-        """The row of each entry, to index tensors with: int64, shape (E,)."""
+        """Return the row of each entry as a tensor: int64, shape (E,)."""
         return torch.from_numpy(self.row_of_entry())
 
     def column_index(self) -> torch.Tensor:
-        """The column of each entry: int64, shape (E,)."""
+        """Return the column of each entry as a tensor: int64, shape (E,)."""
         return torch.from_numpy(self.indices.astype(np.int64))
 
     def row_max(self, values: torch.Tensor) -> torch.Tensor:
-        """The largest value of the entries of each row, 0 where there are none: shape (D, h) from (E, h)."""
+        """Return the largest value among the entries of each row, 0 for an empty row: shape (D, h) from (E, h)."""
         top = torch.zeros(self.shape[0], values.shape[1], dtype=values.dtype)
         some = self.degrees > 0
         if some.any():
@@ -76,31 +76,31 @@ class SparseRows:
         return top
 
     def over_entries(self) -> SparseRows:
-        """The D x E matrix of ones that adds what stands at the entries of each row."""
+        """Return the D x E matrix of ones that sums values of entries over each row."""
         return SparseRows(self.indptr, np.arange(len(self.indices), dtype=np.int32), None, len(self.indices))
 
     @cached_property
     def transposed(self) -> SparseRows:
-        """The S x D matrix; the entries of a row ascend."""
+        """The transpose, S x D; the columns of a row ascend."""
         own = self.packed()
         made = _backend(own.weights).transpose(own.indptr, own.indices, own.weights, self.columns)
         return SparseRows(*made, self.shape[0])
 
     def times(self, x: torch.Tensor) -> torch.Tensor:
-        """A X without a gradient: shape (D, f) from x of shape (S, f)."""
+        """Compute A X without a gradient: shape (D, f) from x of shape (S, f)."""
         array = x.detach().contiguous().numpy()
         return torch.from_numpy(_backend(array, self.weights).spmm(self.indptr, self.indices, self.weights, array))
 
     def weights_or_ones(self) -> torch.Tensor:
-        """The value of each entry: float32, shape (E,)."""
+        """Return the value of each entry: float32, shape (E,)."""
         return torch.ones(len(self.indices)) if self.weights is None else torch.tensor(self.weights)
 
     def with_weights(self, weights: torch.Tensor) -> SparseRows:
-        """The same pattern with other values."""
+        """Return the same pattern with other values."""
         return SparseRows(self.indptr, self.indices, weights.numpy(), self.columns)
 
     def packed(self) -> SparseRows:
-        """The same matrix with row pointers that run from 0 to the number of entries."""
+        """Return the same matrix with row pointers that start at 0 and entries of these rows alone."""
         first, last = int(self.indptr[0]), int(self.indptr[-1])
         if first == 0 and last == len(self.indices):
             return self
@@ -109,7 +109,7 @@ class SparseRows:
 
 
 def _backend(*arrays: np.ndarray | None) -> Backend:
-    """The fastest back end of the host for float32, the reference for other types."""
+    """Return the fastest back end of the host if all arrays are float32, else the reference."""
     single = all(array is None or array.dtype == np.float32 for array in arrays)
     return on_host(torch.get_num_threads()) if single else Reference()
 
@@ -126,8 +126,9 @@ class _Product(torch.autograd.Function):
 
 
 def product(matrix: SparseRows, x: torch.Tensor) -> torch.Tensor:
-    """A X, shape (D, f), differentiable in X. Half precision is summed, and returned, in single."""
-    return _Product.apply(matrix, _at_least_single(x))
+    """Compute A X, shape (D, f), differentiable in X. Half precision is summed and returned in float32."""
+    y: torch.Tensor = _Product.apply(matrix, _at_least_single(x))  # type: ignore[no-untyped-call]
+    return y
 
 
 def _at_least_single(x: torch.Tensor) -> torch.Tensor:
@@ -136,24 +137,23 @@ def _at_least_single(x: torch.Tensor) -> torch.Tensor:
 
 @singledispatch
 def matrix_of(block: Block) -> SparseRows:
-    """A block as a matrix to multiply with, wherever its arrays lie."""
+    """Return a block as a matrix for products, on the device of its arrays."""
     return SparseRows(block.indptr, block.indices, block.weights, block.num_sources)
 
 
 def aggregate(block: Block, x: torch.Tensor, mean: bool = True) -> torch.Tensor:
-    """What each destination of a block gathers from its sources.
+    """Sum or average, for each destination of a block, the rows of its sources.
 
     Parameters
     ----------
     block : Block
     x : shape (num_sources, f)
     mean : bool
-        Blocks with weights are summed as they are; those without are averaged over the row, or summed where
-        `mean` is false.
+        Average the sources of a block without weights; sum them if false. A block with weights is summed with these.
 
     Returns
     -------
-    Shape (num_destinations, f); the row of a destination without edges is 0.
+    Shape (num_destinations, f); a destination without edges gets zeros.
     """
     matrix = matrix_of(block)
     gathered = product(matrix, x)
@@ -180,16 +180,17 @@ class _OwnAndMean(torch.autograd.Function):
 
 
 def own_and_mean(block: Block, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows of the destinations, which stand first in x, and `aggregate(block, x)`.
+    """Return the rows of the destinations, the first of x, and `aggregate(block, x)`.
 
-    In one, because the gradient of both is one array then: by itself that of the destinations would be padded with zeros to the size
-    of x and added.
+    Together they have one gradient array. Taken apart, autograd would pad the gradient of the destinations with zeros to the size
+    of x and add the two.
     """
     matrix, x = matrix_of(block), _at_least_single(x)
     inverse = None if block.weights is not None else matrix.inverse_degrees(x.dtype)[:, None]
-    return _OwnAndMean.apply(matrix, inverse, x)
+    both: tuple[torch.Tensor, torch.Tensor] = _OwnAndMean.apply(matrix, inverse, x)  # type: ignore[no-untyped-call]
+    return both
 
 
 def multiply(x: torch.Tensor | SparseRows, weight: torch.Tensor) -> torch.Tensor:
-    """X W for dense or sparse X: shape (N, out) from (N, in) and (in, out). Sparse rows are never made dense."""
+    """Compute X W for dense or sparse X: shape (N, out) from (N, in) and (in, out). Sparse rows stay sparse."""
     return product(x, weight) if isinstance(x, SparseRows) else x @ weight

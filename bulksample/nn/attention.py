@@ -1,23 +1,25 @@
 """Attention over the edges of a block: softmax per destination and weighted sums, without atomics.
 
-Entries of a row stand together, so a softmax is a segment operation on consecutive edges; sums run in the order
-of the edges, and training repeats to the bit.
+The entries of a row are adjacent, so a softmax is an operation on segments of consecutive edges. Sums run in the order of the edges,
+so training repeats to the bit.
 """
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..minibatch import Block
 from .aggregate import SparseRows, product
 
-_CHUNK = 2**22  # numbers held at once where a gradient needs a row of z for every edge
+_CHUNK_NUMBERS = 2**22  # held at once while a gradient needs a row of z for every edge
 
 
 def segment_softmax(pattern: SparseRows, scores: torch.Tensor) -> torch.Tensor:
-    """Softmax over the entries of each row.
+    """Compute the softmax over the entries of each row.
 
     Parameters
     ----------
@@ -30,12 +32,7 @@ def segment_softmax(pattern: SparseRows, scores: torch.Tensor) -> torch.Tensor:
     """
     exponential = torch.exp(scores - pattern.row_max(scores.detach())[pattern.row_index()])
     entries = pattern.over_entries()
-    return exponential / _spread(entries, product(entries, exponential))
-
-
-def _spread(entries: SparseRows, per_row: torch.Tensor) -> torch.Tensor:
-    """The value of its row, for every entry."""
-    return product(entries.transposed, per_row)
+    return exponential / product(entries.transposed, product(entries, exponential))
 
 
 class _WeightedSum(torch.autograd.Function):
@@ -52,7 +49,7 @@ class _WeightedSum(torch.autograd.Function):
         g, (alpha, z), pattern = grad[0], ctx.saved_tensors, ctx.pattern
         by_z = torch.stack([_weighted(pattern, alpha, h).transposed.times(g[:, h].contiguous()) for h in range(z.shape[1])], dim=1)
         row, column = pattern.row_index(), pattern.column_index()
-        step = max(1, _CHUNK // max(1, z[0].numel() if len(z) else 1))
+        step = max(1, _CHUNK_NUMBERS // max(1, z[0].numel() if len(z) else 1))
         by_alpha = torch.empty_like(alpha)
         for first in range(0, len(row), step):
             edges = slice(first, first + step)
@@ -65,31 +62,67 @@ def _weighted(pattern: SparseRows, alpha: torch.Tensor, head: int) -> SparseRows
 
 
 def weighted_sum(pattern: SparseRows, alpha: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-    """Shape (D, heads, d) from alpha of shape (E, heads) and z of shape (S, heads, d); differentiable in both."""
-    return _WeightedSum.apply(pattern, alpha, z)
+    """Sum z over the entries of each row, weighted by alpha; differentiable in both.
+
+    Shape (D, heads, d) from alpha of shape (E, heads) and z of shape (S, heads, d).
+    """
+    summed: torch.Tensor = _WeightedSum.apply(pattern, alpha, z)  # type: ignore[no-untyped-call]
+    return summed
+
+
+@singledispatch
+def attention_pattern(block: Block, own: slice, degrees: torch.Tensor) -> tuple[SparseRows, torch.Tensor]:
+    """Put an edge from each destination to itself in front of its edges.
+
+    Parameters
+    ----------
+    own : slice
+        The destinations among the sources.
+    degrees : float32, shape (D,)
+
+    Returns
+    -------
+    pattern : SparseRows of E + D entries
+    log_multiplicity : float32, shape (E + D,)
+        The log of the number of neighbors that each entry stands for; 0 for an edge to itself.
+    """
+    destinations = np.arange(own.start, own.stop, dtype=np.int32)
+    pattern, in_block = with_self_edges(block.indptr, block.indices, destinations, block.num_sources)
+    log_multiplicity = np.zeros(len(in_block), np.float32)
+    log_multiplicity[in_block] = np.log(np.maximum(_multiplicity(block, degrees), 1e-30))
+    return pattern, torch.from_numpy(log_multiplicity)
+
+
+def _multiplicity(block: Block, degrees: torch.Tensor) -> np.ndarray:
+    """Return how many neighbors of its destination each edge stands for, d_v / s_v or d_v w_uv: shape (E,)."""
+    drawn = np.diff(block.indptr)
+    degree: np.ndarray = np.repeat(degrees.numpy(), drawn)
+    weights = None if block.weights is None else block.weights[int(block.indptr[0]) : int(block.indptr[-1])]
+    many: np.ndarray = degree / np.repeat(drawn, drawn) if weights is None else degree * weights
+    return many
 
 
 def with_self_edges(indptr: np.ndarray, indices: np.ndarray, own: np.ndarray, columns: int) -> tuple[SparseRows, np.ndarray]:
-    """A block's pattern with an edge from each destination to itself in front of its row.
+    """Insert an edge from each row to itself in front of the row.
 
     Parameters
     ----------
     indptr, indices : int64 (D + 1,), int32 (E,)
     own : int, shape (D,)
-        Where each destination stands among the sources.
+        The column of each row.
     columns : int
 
     Returns
     -------
     pattern : SparseRows of E + D entries
-    given : bool, shape (E + D,)
-        Which entries are those of the block, in their order.
+    in_block : bool, shape (E + D,)
+        True for the entries that were there before.
     """
     first = int(indptr[0])
     grown = indptr - first + np.arange(len(indptr))
-    given = np.ones(int(grown[-1]), bool)
-    given[grown[:-1]] = False
-    entries = np.empty(len(given), np.int32)
+    in_block = np.ones(int(grown[-1]), bool)
+    in_block[grown[:-1]] = False
+    entries = np.empty(len(in_block), np.int32)
     entries[grown[:-1]] = own
-    entries[given] = indices[first : int(indptr[-1])]
-    return SparseRows(grown, entries, None, columns), given
+    entries[in_block] = indices[first : int(indptr[-1])]
+    return SparseRows(grown, entries, None, columns), in_block

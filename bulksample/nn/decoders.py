@@ -86,7 +86,7 @@ class _InnerProducts(torch.autograd.Function):
     def forward(ctx: Any, z: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(z, one, other)
         step = max(1, _CHUNK_NUMBERS // max(1, z.shape[1]))
-        parts = zip(one.split(step), other.split(step), strict=True)
+        parts = zip(torch.split(one, step), torch.split(other, step), strict=True)
         return torch.cat([(z[u] * z[v]).sum(-1) for u, v in parts]) if len(one) else z.new_empty(0)
 
     @staticmethod

@@ -1,9 +1,9 @@
-"""Rows of a dense matrix by vertex: a threaded gather with prefetching, into memory that is used again.
+"""Gather rows of a dense matrix by vertex, into memory that is reused.
 
-    out = D Q X        Q selects the rows, D scales each; X is held as float32, as half, or as bfloat16
+    out = D Q X        Q selects the rows, D scales each; X is float32, float16 or bfloat16
 
-A fresh array of some hundred megabytes costs as much as filling it, because the system clears its pages; `RowPool` keeps those that
-nobody looks at any more.
+A new array of some hundred megabytes costs as much as filling it, because the system clears its pages. `RowPool` keeps arrays
+that are no longer in use.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ..backends import on_host
 from ..backends.base import Backend
 from ..backends.reference import Reference
 
-_SLACK = 1.25  # minibatches differ in size: a buffer that is a little too large serves longer
+_SLACK = 1.25  # mini-batches differ in size: a slightly larger buffer fits more of them
 
 
 class RowPool:
-    """Memory for gathered rows. A buffer is free once no array and no tensor refers to it."""
+    """Memory for gathered rows. A buffer is free when no array or tensor refers to it."""
 
     def __init__(self) -> None:
         self._buffers: list[np.ndarray] = []
 
     def rows(self, count: int, width: int) -> np.ndarray:
-        """float32, shape (count, width), of any content."""
+        """Return an array to write to: float32, shape (count, width)."""
         size = count * width
         for i in range(len(self._buffers)):
             if sys.getrefcount(self._buffers[i]) <= 2:  # the list, and the argument
@@ -37,14 +37,14 @@ class RowPool:
         return self._buffers[-1][:size].reshape(count, width)
 
     def nbytes(self) -> int:
-        """What it holds."""
+        """Return the bytes of all buffers."""
         return sum(buffer.nbytes for buffer in self._buffers)
 
 
 def gather_rows(
     x: np.ndarray, vertices: np.ndarray, scale: np.ndarray | None = None, pool: RowPool | None = None, backend: Backend | None = None
 ) -> np.ndarray:
-    """Gather some rows of a dense matrix: float32, shape (N, f).
+    """Gather rows of a dense matrix: float32, shape (N, f).
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def gather_rows(
     pool : RowPool, optional
         Memory for the rows; a fresh array by default.
     backend : Backend, optional
-        Gathers (`Backend.gather`); by default the fastest of the host, on one thread.
+        Gathers by `Backend.gather`; by default the fastest back end of the host, on one thread.
 
     Notes
     -----

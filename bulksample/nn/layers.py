@@ -1,29 +1,27 @@
-"""The layers: GraphSAGE, GCN, pooling and attention, each as what a source sends and what a destination makes of it.
+"""The layers: GraphSAGE, GCN, pooling and attention, each written as what a source sends and what a destination makes of it.
 
-A layer runs on a sampled block in training and on slices of the whole adjacency in inference, so it is written as
+A layer runs on a sampled block in training and on slices of the whole adjacency in inference, so it has two halves:
 
     sent = send(x)                     row by row, for every source
     h    = receive(block, sent, ...)   destination by destination
 
 `Layer.transforms_first` decides which of "multiply by W" and "aggregate over edges" comes first; by linearity the
-result is the same. Sparse inputs are always transformed first and never made dense.
+result is the same. Sparse inputs are always transformed first and stay sparse.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import singledispatch
 from typing import ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from ..minibatch import Block
 from .aggregate import SparseRows, aggregate, multiply, own_and_mean
-from .attention import segment_softmax, weighted_sum, with_self_edges
+from .attention import attention_pattern, segment_softmax, weighted_sum
 from .pooling import segment_max
 
 Input = torch.Tensor | SparseRows
@@ -34,12 +32,12 @@ _POOL_WIDTH = 512
 
 
 class Layer(nn.Module, ABC):
-    """From x of shape (sources, width_in) to h of shape (destinations, width_out).
+    """A map from x of shape (sources, width_in) to h of shape (destinations, width_out).
 
     Attributes
     ----------
     linear : bool
-        Whether what a destination receives is `aggregate` of what was sent, so that it can be made before W is known.
+        True if a destination receives `aggregate` of what was sent, which can then be computed before W is known.
     """
 
     linear: ClassVar[bool] = True
@@ -49,30 +47,30 @@ class Layer(nn.Module, ABC):
         self.width_in, self.width_out = width_in, width_out
 
     def transforms_first(self, x_is_sparse: bool, sources: int, destinations: int, edges: int) -> bool:
-        """Whether `send` multiplies by W.
+        """Return True if `send` multiplies by W.
 
-        Transforming first aggregates at the width of the output and multiplies S rows; aggregating first does so at
-        the width of the input and multiplies D rows. On a whole graph S = D, and the narrower side is taken.
+        Transforming first multiplies S rows and aggregates at the output width; aggregating first multiplies D rows and
+        aggregates at the input width. On a whole graph S = D, and the narrower side wins.
         """
         dense = _DENSE_COST * (sources - destinations) * self.width_in * self.width_out
         return x_is_sparse or dense < edges * (self.width_in - self.width_out)
 
     @abstractmethod
-    def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
-        """What each vertex offers to those that aggregate from it.
+    def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
+        """Compute the row that each vertex sends to the vertices that aggregate it.
 
         Parameters
         ----------
         x : shape (N, width_in)
         degrees : shape (N,)
             (Weighted) degree of each vertex in the whole graph.
-        first : bool
-            The answer of `transforms_first`.
+        transforms : bool
+            The result of `transforms_first`.
         """
 
     @abstractmethod
-    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
-        """The new rows of the destinations, shape (D, width_out).
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
+        """Compute the new rows of the destinations, shape (D, width_out).
 
         Parameters
         ----------
@@ -80,15 +78,15 @@ class Layer(nn.Module, ABC):
         x_own : shape (D, width_in)
             The input rows of the destinations.
         own : slice
-            Where the destinations stand among the sources.
+            The destinations among the sources.
         degrees : shape (D,)
         """
 
     def forward(self, block: Block, x: Input, degrees: torch.Tensor) -> torch.Tensor:
-        """`x` and `degrees` have a row for each source of the block; its destinations are the first of them."""
+        """Apply the layer to a block; `x` and `degrees` have a row per source, and the destinations are the first sources."""
         own = slice(0, block.num_destinations)
-        first = self.transforms_first(isinstance(x, SparseRows), block.num_sources, block.num_destinations, block.num_edges)
-        return self.receive(block, self.send(x, degrees, first), x[own], own, degrees[own], first)
+        transforms = self.transforms_first(isinstance(x, SparseRows), block.num_sources, block.num_destinations, block.num_edges)
+        return self.receive(block, self.send(x, degrees, transforms), x[own], own, degrees[own], transforms)
 
 
 def _weight(rows: int, columns: int, generator: torch.Generator | None) -> nn.Parameter:
@@ -96,17 +94,17 @@ def _weight(rows: int, columns: int, generator: torch.Generator | None) -> nn.Pa
 
 
 class LinearLayer(Layer):
-    """A layer that is linear in its input, h = sum over i of parts_i W_i + b, its parts being made without weights."""
+    """A layer that is linear in its input, h = sum over i of parts_i W_i + b; the parts need no weights."""
 
     linear = True
 
     @abstractmethod
     def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[Input, ...]:
-        """The parts, D rows each, from rows that were sent without being transformed; see `receive`."""
+        """Compute the parts, D rows each, from rows that were sent untransformed; see `receive`."""
 
     @abstractmethod
     def mix(self, parts: Sequence[Input]) -> torch.Tensor:
-        """The new rows, shape (D, width_out), from the parts."""
+        """Compute the new rows, shape (D, width_out), from the parts."""
 
 
 class SageLayer(LinearLayer):
@@ -122,11 +120,11 @@ class SageLayer(LinearLayer):
             return super().forward(block, x, degrees)
         return self.mix(own_and_mean(block, _dense(x)))
 
-    def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
-        return multiply(x, self.mean) if first else _dense(x)
+    def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
+        return multiply(x, self.mean) if transforms else _dense(x)
 
-    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
-        if first:
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
+        if transforms:
             return multiply(x_own, self.own) + aggregate(block, sent) + self.bias
         return self.mix(self.gather(block, sent, x_own, own, degrees))
 
@@ -143,9 +141,9 @@ class SageLayer(LinearLayer):
 class GcnLayer(LinearLayer):
     """h_v = (x_v / (d_v + 1) + sum over u of x_u / sqrt((d_u + 1) (d_v + 1))) W + b.  Kipf and Welling, ICLR 2017.
 
-    Degrees are those of the whole graph. The sum is taken as d_v times a mean, so a row of which s were drawn is
-    scaled by d_v / s, and with all neighbours this is the layer of the paper. Edge weights, where the blocks carry
-    them, make the mean and the degrees weighted ones.
+    Degrees are those of the whole graph. The sum is computed as d_v times a mean, so a row with s sampled neighbors is
+    scaled by d_v / s; with all neighbors this is the layer of the paper. If the blocks have edge weights, the mean and
+    the degrees are weighted.
     """
 
     def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None) -> None:
@@ -153,13 +151,13 @@ class GcnLayer(LinearLayer):
         self.weight = _weight(width_in, width_out, generator)
         self.bias = nn.Parameter(torch.zeros(width_out))
 
-    def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
-        rows = multiply(x, self.weight) if first else _dense(x)
+    def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
+        rows = multiply(x, self.weight) if transforms else _dense(x)
         return rows / torch.sqrt(degrees + 1)[:, None]
 
-    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         (gathered,) = self.gather(block, sent, x_own, own, degrees)
-        return gathered + self.bias if first else self.mix([gathered])
+        return gathered + self.bias if transforms else self.mix([gathered])
 
     def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[torch.Tensor]:
         return ((degrees[:, None] * aggregate(block, sent) + sent[own]) / torch.sqrt(degrees + 1)[:, None],)
@@ -169,10 +167,10 @@ class GcnLayer(LinearLayer):
 
 
 class PoolLayer(Layer):
-    """h_v = x_v W_own + max over u of act(x_u W_pool + c), W_max + b; the maximum of no neighbours is 0.
+    """h_v = x_v W_own + max over u of act(x_u W_pool + c), W_max + b; the maximum of no neighbors is 0.
 
-    The pooling aggregator of Hamilton, Ying, Leskovec, NeurIPS 2017, 512 wide. Without `activated`, act is the identity and
-    there is no c.
+    The pooling aggregator of Hamilton, Ying, Leskovec, NeurIPS 2017, 512 wide. Without `activated`, act is the identity
+    and there is no c.
     """
 
     linear = False
@@ -184,27 +182,27 @@ class PoolLayer(Layer):
         self.pool_bias = nn.Parameter(torch.zeros(_POOL_WIDTH)) if activated else None
 
     def transforms_first(self, x_is_sparse: bool, sources: int, destinations: int, edges: int) -> bool:
-        return True  # the maximum is of transformed rows
+        return True  # the maximum is over transformed rows
 
-    def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+    def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         rows = multiply(x, self.pool)
         return rows if self.pool_bias is None else F.relu(rows + self.pool_bias)
 
-    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         return multiply(x_own, self.own) + segment_max(block, sent) @ self.max + self.bias
 
 
 class VertexLayer(LinearLayer):
-    """h_v = x_v W: no neighbour takes part."""
+    """h_v = x_v W: a layer that uses no neighbors."""
 
     def __init__(self, width_in: int, width_out: int, generator: torch.Generator | None = None) -> None:
         super().__init__(width_in, width_out)
         self.weight = _weight(width_in, width_out, generator)
 
-    def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+    def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         return degrees.new_empty(x.shape[0], 0)
 
-    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         return self.mix(self.gather(block, sent, x_own, own, degrees))
 
     def gather(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor) -> tuple[Input, ...]:
@@ -215,10 +213,10 @@ class VertexLayer(LinearLayer):
 
 
 class GatLayer(Layer):
-    """h_v = sum over v and its neighbours u of alpha_vu z_u,  z = x W,  alpha_vu = softmax_u LeakyReLU(a . z_u + c . z_v).
+    """h_v = sum over v and its neighbors u of alpha_vu z_u,  z = x W,  alpha_vu = softmax_u LeakyReLU(a . z_u + c . z_v).
 
-    Velickovic et al., ICLR 2018; the heads are concatenated, or averaged. An edge that was drawn in place of m neighbours
-    counts m times in the softmax, so the draws estimate both of its sums, and with all neighbours it is the layer of the paper.
+    Velickovic et al., ICLR 2018; the heads are concatenated, or averaged. An edge that was sampled in place of m neighbors
+    counts m times in the softmax. So the sample estimates both of its sums, and with all neighbors this is the layer of the paper.
     """
 
     linear = False
@@ -235,37 +233,18 @@ class GatLayer(Layer):
     def transforms_first(self, x_is_sparse: bool, sources: int, destinations: int, edges: int) -> bool:
         return True  # the scores are made of transformed rows
 
-    def send(self, x: Input, degrees: torch.Tensor, first: bool) -> torch.Tensor:
+    def send(self, x: Input, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
         z = multiply(x, self.weight)
         by_head = z.view(-1, self.heads, self.width)
         return torch.cat([z, (by_head * self.source).sum(-1), (by_head * self.destination).sum(-1)], dim=1)
 
-    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, first: bool) -> torch.Tensor:
-        z, source, destination = sent.split([self.heads * self.width, self.heads, self.heads], dim=1)
-        pattern, stands_for = attended(block, own, degrees)
+    def receive(self, block: Block, sent: torch.Tensor, x_own: Input, own: slice, degrees: torch.Tensor, transforms: bool) -> torch.Tensor:
+        z, source, destination = torch.split(sent, [self.heads * self.width, self.heads, self.heads], dim=1)
+        pattern, log_multiplicity = attention_pattern(block, own, degrees)
         scores = F.leaky_relu(source[pattern.column_index()] + destination[own][pattern.row_index()], 0.2)
-        alpha = segment_softmax(pattern, scores + stands_for.to(scores.dtype)[:, None])
+        alpha = segment_softmax(pattern, scores + log_multiplicity.to(scores.dtype)[:, None])
         gathered = weighted_sum(pattern, alpha, z.reshape(-1, self.heads, self.width))
         return (gathered.mean(1) if self.averaged else gathered.reshape(-1, self.width_out)) + self.bias
-
-
-@singledispatch
-def attended(block: Block, own: slice, degrees: torch.Tensor) -> tuple[SparseRows, torch.Tensor]:
-    """A block's pattern with an edge from each destination to itself first, and of how many neighbours each entry stands for the log."""
-    places = np.arange(own.start, own.stop, dtype=np.int32)
-    pattern, given = with_self_edges(block.indptr, block.indices, places, block.num_sources)
-    stands_for = np.zeros(len(given), np.float32)
-    stands_for[given] = np.log(np.maximum(_multiplicity(block, degrees), 1e-30))
-    return pattern, torch.from_numpy(stands_for)
-
-
-def _multiplicity(block: Block, degrees: torch.Tensor) -> np.ndarray:
-    """How many of its destination's neighbours each edge stands for: d_v / s_v, or d_v w_uv; shape (E,)."""
-    drawn = np.diff(block.indptr)
-    degree = np.repeat(degrees.numpy(), drawn)
-    if block.weights is not None:
-        return degree * block.weights[int(block.indptr[0]) : int(block.indptr[-1])]
-    return degree / np.repeat(drawn, drawn)
 
 
 def _dense(x: Input) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""The models: L layers with normalisation, activation and dropout between them; and one such layer trained alone.
+"""The models: L layers with normalization, activation and dropout between them.
 
     h^0 = x;   h^l = dropout(act(norm(layer_l(h^(l-1)))))  for l < L;   logits = layer_L(h^(L-1))
 
-Written over blocks, so the same weights run on minibatches of any sampler and, layer by layer, on the whole graph.
+A model takes blocks, so the same weights run on mini-batches of any sampler and, layer by layer, on the whole graph.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ MODELS = ("sage", "sage-pool", "gcn", "gat")
 
 
 class Model(nn.Module):
-    """What the loop trains. All that is random in it comes from its own generator, which the loop seeds anew for every step.
+    """A module that the loop trains. It draws random numbers from its own generator, which the loop seeds anew for every step.
 
-    Torch's global generator may be used by other threads.
+    Torch's global generator is left to other threads.
     """
 
     generator: torch.Generator
     input_dropout: float
 
     def drop_input(self, x: Input) -> Input:
-        """Dropout on the input; of sparse rows, on the stored values."""
+        """Apply dropout to the input; for sparse rows, to the stored values."""
         if not (self.training and self.input_dropout):
             return x
         if isinstance(x, torch.Tensor):
@@ -44,7 +44,7 @@ class Model(nn.Module):
         return own.with_weights(self.drop(own.weights_or_ones(), self.input_dropout))
 
     def drop(self, h: torch.Tensor, share: float) -> torch.Tensor:
-        """Dropout, while the model is trained."""
+        """Apply dropout while the model is in training mode."""
         if not (self.training and share):
             return h
         kept = torch.empty_like(h, requires_grad=False).bernoulli_(1 - share, generator=self.generator)
@@ -58,17 +58,17 @@ class Gnn(Model):
     ----------
     name : {"sage", "sage-pool", "gcn", "gat"}
     widths : sequence of int
-        Input, hidden layers, output: L + 1 of them.
+        Widths of the input, the hidden layers and the output: L + 1 numbers.
     dropout, input_dropout : float
-        On hidden rows, and on the input; of sparse inputs the stored values are dropped.
+        Dropout on hidden rows, and on the input (for sparse inputs, on the stored values).
     batch_norm : bool
-        After every hidden layer. Statistics are those of this rank's minibatch.
+        Add a batch norm after every hidden layer. Its statistics are those of this rank's mini-batch.
     heads : int
         Attention heads of the hidden layers of "gat"; the output layer has one.
     seed : int
-        Of the initial weights.
+        Seed of the initial weights.
     layer_norm : bool
-        After every hidden layer, over each row.
+        Add a layer norm after every hidden layer.
     average_heads : bool
         Average the heads of hidden layers instead of concatenating them.
 
@@ -92,10 +92,11 @@ class Gnn(Model):
     ) -> None:
         super().__init__()
         if name not in MODELS:
-            raise UsageError(f"there is no model {name!r}; {', '.join(MODELS)} would fit")
+            raise UsageError(f"there is no model {name!r}; use one of {', '.join(MODELS)}")
         uneven = [width for width in widths[1:-1] if width % heads]
         if name == "gat" and uneven and not average_heads:
-            raise UsageError(f"hidden widths must be multiples of the number of heads: got {uneven[0]} with {heads} heads")
+            fits = f"use hidden {-(-uneven[0] // heads) * heads}"
+            raise UsageError(f"hidden widths must be multiples of the number of heads: got {uneven[0]} with {heads} heads; {fits}")
         pairs = list(pairwise(widths))
         self.generator = torch.Generator().manual_seed(seed)
         inner = [i < len(pairs) - 1 for i in range(len(pairs))]
@@ -108,7 +109,7 @@ class Gnn(Model):
         self.activation = F.elu if name == "gat" else F.relu
 
     def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor) -> torch.Tensor:
-        """Logits of the destinations of the last block.
+        """Compute the logits of the destinations of the last block.
 
         Parameters
         ----------
@@ -120,10 +121,11 @@ class Gnn(Model):
         Raises
         ------
         UsageError
-            If there are not L blocks.
+            If the number of blocks is not L.
         """
         if len(blocks) != len(self.layers):
-            raise UsageError(f"a model of {len(self.layers)} layers needs as many blocks; the minibatch has {len(blocks)}")
+            fits = "use one fanout for each layer"
+            raise UsageError(f"a model of {len(self.layers)} layers needs as many blocks; the mini-batch has {len(blocks)}: {fits}")
         h: Input = self.drop_input(x)
         for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
             h = self.between(i, layer(block, h, degrees[: block.num_sources]))
@@ -131,7 +133,7 @@ class Gnn(Model):
         return h
 
     def between(self, i: int, h: torch.Tensor) -> torch.Tensor:
-        """What follows layer i: normalisation, activation, dropout; nothing after the last."""
+        """Apply what follows layer i: normalization, activation, dropout; nothing after the last."""
         if i == len(self.layers) - 1:
             return h
         if len(self.norms):
@@ -141,11 +143,12 @@ class Gnn(Model):
     def _layer(self, name: str, width_in: int, width_out: int, heads: int, averaged: bool) -> Layer:
         if name == "gat":
             return GatLayer(width_in, width_out, heads, self.generator, averaged)
-        return {"sage": SageLayer, "sage-pool": PoolLayer, "gcn": GcnLayer}[name](width_in, width_out, self.generator)
+        kinds: dict[str, type[SageLayer | PoolLayer | GcnLayer]] = {"sage": SageLayer, "sage-pool": PoolLayer, "gcn": GcnLayer}
+        return kinds[name](width_in, width_out, self.generator)
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch norm that uses its running statistics where a batch has fewer than two rows."""
+    """A batch norm that uses its running statistics for batches of fewer than two rows."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if self.training and len(input) < 2:
@@ -154,6 +157,6 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 def build(config: TrainConfig, num_features: int, num_classes: int, seed: int) -> Gnn:
-    """The model that a configuration describes, its initial weights drawn from `seed`."""
+    """Make the model of a configuration, with initial weights drawn from `seed`."""
     widths = [num_features, *[config.hidden] * (config.layers - 1), num_classes]
     return Gnn(config.model, widths, config.dropout, config.input_dropout, config.batch_norm, config.heads, seed, config.layer_norm)

@@ -119,7 +119,7 @@ def dense_attention(block, scores, z):
 
 @pytest.mark.parametrize("shape", BLOCKS)
 def test_attention_is_the_dense_softmax(shape, kernel, monkeypatch):
-    monkeypatch.setattr("bulksample.nn.attention._CHUNK", 16)  # several chunks of edges in the gradient
+    monkeypatch.setattr("bulksample.nn.attention._CHUNK_NUMBERS", 16)  # several chunks of edges in the gradient
     block = random_block(*shape)
     pattern = SparseRows(block.indptr, block.indices, None, block.num_sources)
     scores = (30 * torch.randn(block.num_edges, 2)).requires_grad_()

@@ -69,7 +69,7 @@ def test_a_layer_is_its_formula(name, widths, shape, weighted):
 
 @pytest.mark.parametrize("chunk", [1, 700, 2**23])
 def test_the_maximum_is_taken_in_chunks_of_rows(monkeypatch, chunk):
-    monkeypatch.setattr("bulksample.nn.pooling._CHUNK", chunk)
+    monkeypatch.setattr("bulksample.nn.pooling._CHUNK_NUMBERS", chunk)
     torch.manual_seed(3)
     block, layer = random_block(30, 60, seed=5), layer_of("sage-pool", 7, 4)
     x = torch.randn(60, 7, requires_grad=True)

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from ...nn.aggregate import SparseRows, matrix_of
-from ...nn.layers import attended
+from ...nn.attention import attention_pattern
 from ...nn.pooling import segment_max
 from .device_rows import DeviceBlock, DeviceRows
 
 _CHUNK_NUMBERS = 2**28  # of gathered rows held at once
 
 
-@attended.register
+@attention_pattern.register
 def _(block: DeviceBlock, own: slice, degrees: torch.Tensor) -> tuple[SparseRows, torch.Tensor]:
     """Insert an edge from each row to itself: entry e of row r moves to e + r + 1."""
     matrix = matrix_of(block)

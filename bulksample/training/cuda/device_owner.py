@@ -16,7 +16,8 @@ import torch
 from ...backends.base import check_fanout
 from ...backends.cuda.bulk import Bulk, asked_of, hop_after_hop, most_found
 from ...backends.cuda.draws import Drawn, Rows, draw_rows
-from ...backends.cuda.numbers import Held, Numbering
+from ...backends.cuda.numbers import Numbering
+from ...backends.cuda.tables import Held
 from ...backends.hops import Expansion
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...errors import PeerLost

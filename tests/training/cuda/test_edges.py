@@ -8,7 +8,7 @@ from emulation.host import compiler
 from zoo import random_matrix
 
 from bulksample.minibatch import Block
-from bulksample.nn.layers import attended
+from bulksample.nn.attention import attention_pattern
 from bulksample.nn.pooling import segment_max
 from bulksample.training.cuda import device_edges, device_rows
 
@@ -28,10 +28,10 @@ def blocks(weighted=False):
 def test_every_destination_attends_to_itself_first(weighted):
     block, there = blocks(weighted)
     degrees = torch.arange(40) + 1.0
-    (pattern, stands_for), (own, own_stands_for) = attended(block, slice(3, 43), degrees), attended(there, slice(3, 43), degrees)
+    (pattern, multiplicity), (own, own_multiplicity) = (attention_pattern(one, slice(3, 43), degrees) for one in (block, there))
     assert own.indptr.tolist() == pattern.indptr.tolist()
     assert own.indices.tolist() == pattern.indices.tolist()
-    torch.testing.assert_close(own_stands_for, stands_for)
+    torch.testing.assert_close(own_multiplicity, multiplicity)
 
 
 @pytest.mark.parametrize("chunk", [1, 2**28])
