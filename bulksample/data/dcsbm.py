@@ -15,7 +15,7 @@ from ..sparse import MAX_VERTICES
 from .blockmodel import PRESETS, BlockModel
 from .edges import distinct, from_keys
 from .ieee import exp, log, normal, unit_open
-from .random_words import Roulette, Words, chunks, scaled, threshold
+from .random_words import RangeLookup, Words, chunks, scaled, threshold
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
@@ -128,7 +128,7 @@ def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chu
     running = np.concatenate([[0], np.cumsum(vertices.weight[order])])
     bounds = np.searchsorted(vertices.community[order], np.arange(vertices.community.max(initial=-1) + 2))
     low, total = running[bounds], int(running[-1])
-    order, wheel = order.astype(np.int32), Roulette(running)
+    order, wheel = order.astype(np.int32), RangeLookup(running)
     inside = threshold(model.homophily)
 
     keys = np.empty(2 * pairs, np.int64)

@@ -27,7 +27,7 @@ HELD_OUT = ("val", "test")
 
 
 @dataclass(frozen=True, eq=False)
-class Links:
+class HeldOutEdges:
     """Held-out edges of a graph of n vertices.
 
     Parameters
@@ -73,7 +73,7 @@ class Links:
             made.unlink(missing_ok=True)
 
     @staticmethod
-    def load(folder: str | os.PathLike[str]) -> Links:
+    def load(folder: str | os.PathLike[str]) -> HeldOutEdges:
         """Read what `save` wrote; nothing is unpickled.
 
         Raises
@@ -93,12 +93,12 @@ class Links:
         if n.shape != () or n.dtype.kind != "i":
             raise DataError(f"{FILE}: n must be one number; found {n.dtype} of shape {n.shape}")
         try:
-            return Links(int(n), pairs, negatives)
+            return HeldOutEdges(int(n), pairs, negatives)
         except DataError as error:
             raise DataError(f"{FILE}: {error}") from error
 
 
-def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int) -> tuple[Graph, Links]:
+def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int) -> tuple[Graph, HeldOutEdges]:
     """Hold out a share of the edges for validation, and one for the test.
 
     Parameters
@@ -139,7 +139,7 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
     drawn = {}
     for first, split in zip((0, counts[0]), HELD_OUT, strict=True):
         drawn[split] = _negatives(a, pairs[split][:, 0], negatives, words, first * negatives)
-    return replace(graph, adjacency=_without(a, gone)), Links(graph.n, pairs, drawn)
+    return replace(graph, adjacency=_without(a, gone)), HeldOutEdges(graph.n, pairs, drawn)
 
 
 def joined(a: CSR, sources: np.ndarray, destinations: np.ndarray, entries: bool = False) -> np.ndarray:

@@ -20,7 +20,11 @@ from .ogb_sets import SETS
 
 # What `ogb` does on loading: sets that list each undirected edge once, and sets that are directed.
 _ADDS_INVERSE = {name.removeprefix("ogbn-"): one.adds_inverse for name, one in SETS.items()} | {"proteinfunc": True}
-_OF_KINDS = ("triplet-type-list.csv.gz", "num-node-dict.csv.gz", "edge_index_dict.npz")  # files of graphs that are not homogeneous
+_HETEROGENEOUS_FILES = (
+    "triplet-type-list.csv.gz",
+    "num-node-dict.csv.gz",
+    "edge_index_dict.npz",
+)  # files of graphs that are not homogeneous
 _SPLITS = {"train": "train", "val": "valid", "test": "test"}
 
 
@@ -74,7 +78,7 @@ def read(
     raw_folder = root / "raw"
     if not raw_folder.is_dir():
         raise DataError(f"{root}: has no folder raw; the root of an OGB data set, with raw and split, would fit")
-    if kinds := [name for name in _OF_KINDS if (raw_folder / name).exists()]:
+    if kinds := [name for name in _HETEROGENEOUS_FILES if (raw_folder / name).exists()]:
         raise DataError(f"{root}: has vertices and edges of several kinds, as raw/{kinds[0]} says; a graph of one kind would fit")
     binary = (raw_folder / "data.npz").exists()
     if undirected is None:

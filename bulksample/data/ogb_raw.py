@@ -19,7 +19,7 @@ from .npy import Archive, regular_size
 from .text import integers, tables
 
 
-class Raw(NamedTuple):
+class RawFiles(NamedTuple):
     """The raw files of one graph, whichever layout they have."""
 
     n: int
@@ -30,7 +30,7 @@ class Raw(NamedTuple):
     ignored: tuple[str, ...]  # arrays of edges: a graph here has none
 
 
-def read_csv(folder: Path, features: bool) -> Raw:
+def read_csv(folder: Path, features: bool) -> RawFiles:
     """The ``raw/`` folder of a data set in csv.gz files, as ogbn-arxiv and ogbn-products; raises `DataError` naming the file."""
     n, e = (_single(folder / f"num-{what}-list.csv.gz") for what in ("node", "edge"))
     if n > MAX_VERTICES:
@@ -41,7 +41,7 @@ def read_csv(folder: Path, features: bool) -> Raw:
     tables_of_nodes = [path for path in sorted(folder.glob("node_*.csv.gz")) if path.is_file()]
     labels = folder / "node-label.csv.gz"
     feat = folder / "node-feat.csv.gz"
-    return Raw(
+    return RawFiles(
         n,
         edges,
         _floats(feat, np.float32, n) if features and feat.exists() else None,
@@ -51,7 +51,7 @@ def read_csv(folder: Path, features: bool) -> Raw:
     )
 
 
-def read_binary(folder: Path, features: bool, scratch: Path | None) -> Raw:
+def read_binary(folder: Path, features: bool, scratch: Path | None) -> RawFiles:
     """The ``raw/`` folder of a data set in npz files, as ogbn-papers100M; raises `DataError` naming the array.
 
     With a folder for `scratch` the arrays of edges and vertices are mapped from files and not held in memory.
@@ -86,7 +86,7 @@ def read_binary(folder: Path, features: bool, scratch: Path | None) -> Raw:
             labels = archive.read("node_label")
         if labels.dtype.kind not in "fiu" or labels.ndim not in (1, 2) or len(labels) != n:
             raise DataError(f"node-label.npz: node_label: is {labels.dtype} of shape {labels.shape}; numbers of shape ({n}, 1) would fit")
-    return Raw(n, edges, found, labels, {key: _squeezed(column) for key, column in columns.items()}, ignored)
+    return RawFiles(n, edges, found, labels, {key: _squeezed(column) for key, column in columns.items()}, ignored)
 
 
 def _single(path: Path) -> int:

@@ -84,7 +84,7 @@ def scaled(bits: np.ndarray, width: int, bound: np.ndarray | int) -> np.ndarray:
     return (((bits >> half) * bound + ((low * bound) >> half)) >> half).astype(np.int64)
 
 
-class Roulette:
+class RangeLookup:
     """Which of n neighbouring ranges a number falls into, for many numbers.
 
     A guide names the first candidate for each of about 4 n equal steps of the whole, so a lookup takes two reads and a

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..data.edge_split import HELD_OUT, Links
+from ..data.edge_split import HELD_OUT, HeldOutEdges
 from ..distributed.comm.base import Comm
 from ..nn.decoders import LinkModel
 from ..views.inference_share import InferenceShare
@@ -36,7 +36,7 @@ def ranks(model: LinkModel, z: torch.Tensor, pairs: np.ndarray, negatives: np.nd
     return np.concatenate(found)
 
 
-def evaluate_links(model: LinkModel, share: InferenceShare, links: Links, comm: Comm, at: Sequence[int]) -> dict[str, float]:
+def evaluate_links(model: LinkModel, share: InferenceShare, links: HeldOutEdges, comm: Comm, at: Sequence[int]) -> dict[str, float]:
     """Compute MRR and Hits@k of the held-out edges from exact embeddings, on every rank; collective.
 
     Parameters

@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 
-def needed(module: str, extra: str | None, instead: str = "") -> Any:
+def require(module: str, extra: str | None, instead: str = "") -> Any:
     """A module that an extra brings.
 
     Raises

@@ -35,7 +35,7 @@ def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph") -
     DataError
         If an attribute has the wrong dtype or length, such as a mask of several splits.
     """
-    from .pyg.graph import check_input, edge_ends, edge_values
+    from .pyg.edge_lists import check_input, edge_ends, edge_values
 
     check_input(data)
     source, destination = edge_ends(data)

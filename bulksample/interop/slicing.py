@@ -1,4 +1,4 @@
-"""Features of the vertices of a minibatch, for loaders of other libraries: our own gather where it serves.
+"""Features of the vertices of a minibatch, for loaders of other libraries: our own gather where it can_gather.
 
 X[V]        float32, one row a vertex, into memory that is used again once no batch refers to it
 """
@@ -15,7 +15,7 @@ from ..backends import on_host
 from ..nn.gather import RowPool, gather_rows
 
 
-def serves(x: Any) -> bool:
+def can_gather(x: Any) -> bool:
     """Whether these are features that our gather takes: a plain tensor of the host, float32, one contiguous row a vertex."""
     plain = isinstance(x, torch.Tensor) and x.device.type == "cpu" and x.layout is torch.strided and not x.requires_grad
     return plain and x.dim() == 2 and x.dtype == torch.float32 and x.is_contiguous()

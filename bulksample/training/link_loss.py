@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..data.edge_split import Links
+from ..data.edge_split import HeldOutEdges
 from ..errors import UsageError
 from ..graph import Graph
 from ..nn.decoders import LinkModel
@@ -22,14 +22,14 @@ from .context import TrainingContext
 from .source import Source
 
 
-def held_out(source: Source) -> Links:
+def held_out(source: Source) -> HeldOutEdges:
     """Return the held-out edges of a store; raises `UsageError` if there are none."""
     if isinstance(source, Graph):
         raise UsageError(
             f"held-out edges are files of a store; got graph {source.name!r} in memory: "
             "use a directory that `bulksample data split-edges` wrote"
         )
-    return Links.load(source)
+    return HeldOutEdges.load(source)
 
 
 def without_labels(graph: Graph) -> Graph:

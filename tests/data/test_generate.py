@@ -14,7 +14,7 @@ from bulksample import UsageError
 from bulksample.data import dcsbm as model_module
 from bulksample.data.describe import describe, edge_homophily
 from bulksample.data.generate import PRESETS, BlockModel, dcsbm, rmat
-from bulksample.data.random_words import Roulette, Words, chunks, scaled, threshold
+from bulksample.data.random_words import RangeLookup, Words, chunks, scaled, threshold
 from bulksample.data.rmat import _ends
 from bulksample.rng import Purpose, philox, tag
 
@@ -73,7 +73,7 @@ def test_a_roulette_is_a_binary_search(weights):
     running = np.concatenate([[0], np.cumsum(weights)])
     edges = np.unique(np.clip(np.concatenate([running, running - 1, running + 1]), 0, running[-1] - 1))
     numbers = np.append(edges, np.random.default_rng(1).integers(0, running[-1], 200))
-    np.testing.assert_array_equal(Roulette(running).find(numbers), np.searchsorted(running, numbers, side="right") - 1)
+    np.testing.assert_array_equal(RangeLookup(running).find(numbers), np.searchsorted(running, numbers, side="right") - 1)
 
 
 def test_a_permutation_is_one():

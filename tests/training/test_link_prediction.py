@@ -15,7 +15,7 @@ from test_averaging import trained, weights
 from bulksample import UsageError, backends, samplers
 from bulksample.config.train import AVERAGED
 from bulksample.data import store
-from bulksample.data.edge_split import HELD_OUT, Links, joined, split_edges
+from bulksample.data.edge_split import HELD_OUT, HeldOutEdges, joined, split_edges
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.evaluation.links import evaluate_links, ranks
 from bulksample.nn.decoders import LinkModel
@@ -154,7 +154,7 @@ def test_scores_of_pairs_and_their_gradient_are_those_of_gathered_rows(decoder, 
 
 
 def test_scores_are_means_over_pairs_and_do_not_depend_on_ranks(stored):
-    graph, held = store.load(stored), Links.load(stored)
+    graph, held = store.load(stored), HeldOutEdges.load(stored)
     model = LinkModel(Gnn("gcn", [8, 16, 16], seed=1), "dot", 16)
 
     def rank(comm):
@@ -237,6 +237,6 @@ def test_the_command_line(tmp_path):
         done = subprocess.run([sys.executable, "-m", "bulksample", *map(str, words)], capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
     told, report = (json.loads((tmp_path / name).read_text()) for name in ("s", "r"))
-    held = Links.load(tmp_path / "l")
+    held = HeldOutEdges.load(tmp_path / "l")
     assert all(told[f"{split}_edges"] == len(held.pairs[split]) > 0 for split in HELD_OUT)
     assert 0 < report["test_mrr"] < 1

@@ -13,9 +13,9 @@ from ...adjacency import LocalAdjacency
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...loader import BulkLoader
-from .. import needed
-from ..slicing import Slicer, serves
-from .drawn import Drawn, Found, FoundHop
+from .. import require
+from ..slicing import Slicer, can_gather
+from .edge_sampler import EdgeHop, EdgeMiniBatch, EdgeSampler
 from .samplers import BlockSampler, refuse_values
 
 _INSTALL = "DGL would fit: see https://www.dgl.ai/pages/start.html for a build that goes with the torch installed here"
@@ -73,7 +73,7 @@ class DataLoader:
         backend: str = "auto",
         **not_needed: Any,
     ) -> None:
-        self._dgl = needed("dgl", None, _INSTALL)
+        self._dgl = require("dgl", None, _INSTALL)
         refuse_values(
             use_ddp=use_ddp and "True (comm=bulksample.distributed.comm.world.world() deals minibatches to ranks)", use_uva=use_uva
         )
@@ -86,9 +86,9 @@ class DataLoader:
         for name in graph_sampler.features:
             if name not in graph.ndata:
                 raise UsageError(f"the graph has no vertex feature {name!r}; it has {', '.join(graph.ndata) or 'none'}")
-        self._features = tuple(name for name in graph_sampler.features if serves(graph.ndata[name]))
+        self._features = tuple(name for name in graph_sampler.features if can_gather(graph.ndata[name]))
         self._sliced = Slicer()
-        self._drawn = Drawn(graph, graph_sampler)
+        self._drawn = EdgeSampler(graph, graph_sampler)
         rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         adjacency = LocalAdjacency(self._drawn.edges.matrix, backends.make(backend), entries=True)
         self._loader = BulkLoader(
@@ -107,7 +107,7 @@ class DataLoader:
             if found is not None:
                 yield self._blocks(found)  # type: ignore[arg-type]
 
-    def _blocks(self, found: Found) -> tuple[Any, Any, list[Any]]:
+    def _blocks(self, found: EdgeMiniBatch) -> tuple[Any, Any, list[Any]]:
         vertices = torch.from_numpy(found.vertices.astype(np.int64)).to(self.graph.idtype)
         blocks = [self._block(vertices[: hop.num_sources], hop) for hop in found.blocks]
         for name in self._features:
@@ -117,7 +117,7 @@ class DataLoader:
         place = self.graph.device if self._device is None else self._device
         return vertices.to(place), vertices[: len(found.seeds)].to(place), blocks
 
-    def _block(self, vertices: Any, hop: FoundHop) -> Any:
+    def _block(self, vertices: Any, hop: EdgeHop) -> Any:
         """A block with the names of its vertices and edges, and with the features of the graph, sliced when they are looked at."""
         dgl, idtype = self._dgl, self.graph.idtype
         indptr, indices = (torch.from_numpy(part.astype(np.int64)).to(idtype) for part in (hop.pointers, hop.columns))

@@ -21,7 +21,7 @@ class BlockSampler:
     prob : str, optional
         The edge feature that draws are weighted by.
     prefetch : dict
-        What DGL's samplers prefetch, by its names: features in ``prefetch_node_feats`` are sliced by our own gather where it serves.
+        What DGL's samplers prefetch, by its names: features in ``prefetch_node_feats`` are sliced by our own gather where it can_gather.
     options
         Of the sampler.
 

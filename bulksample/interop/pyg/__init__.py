@@ -6,10 +6,10 @@ Batches are torch_geometric's: a vertex is expanded once (the frontier rule ``ne
 destination. What is sampled is a function of (graph, seed, epoch, minibatch), whatever the bulk size, the threads and the ranks.
 """
 
-from .. import needed
+from .. import require
 
 for _module in ("torch", "torch_geometric"):
-    needed(_module, "pyg")
+    require(_module, "pyg")
 
 from .link import LinkNeighborLoader  # noqa: E402
 from .node import FastGCNLoader, LaborLoader, LadiesLoader, NeighborLoader  # noqa: E402

@@ -15,7 +15,7 @@ from ...backends.hops import Expansion
 from ...sparse import runs
 
 
-class Arranged(NamedTuple):
+class TreeBatch(NamedTuple):
     """A minibatch in local numbers; row r holds the edges into vertex r."""
 
     vertices: np.ndarray  # int32, shape (N,)
@@ -39,15 +39,15 @@ class Arranged(NamedTuple):
         """L numbers that add up to E."""
         return np.diff(self.pointers[np.concatenate([[0], self.held[:-1]])]).tolist()
 
-    def with_edges(self, copies: np.ndarray, carried: np.ndarray | None) -> Arranged:
+    def with_edges(self, copies: np.ndarray, carried: np.ndarray | None) -> TreeBatch:
         """Every edge as often as `copies` says."""
         ends = np.concatenate([[0], np.cumsum(copies)])
         return self._replace(pointers=ends[self.pointers], columns=np.repeat(self.columns, copies), carried=carried, entries=None)
 
 
-def arrange(trees: Sequence[Expansion]) -> Arranged:
+def arrange(trees: Sequence[Expansion]) -> TreeBatch:
     """Lay trees side by side, hop by hop; a seed that was asked for twice stands twice, with the same edges."""
-    parts = [_as_asked(tree) for tree in trees]
+    parts = [_with_seeds_first(tree) for tree in trees]
     if len(parts) == 1:
         return parts[0]
     first = np.cumsum([0] + [len(part.vertices) for part in parts])
@@ -68,10 +68,10 @@ def arrange(trees: Sequence[Expansion]) -> Arranged:
     carried, entries = (_taken(found, entry) for found in ([part.carried for part in parts], [part.entries for part in parts]))
     pointers = np.concatenate([[0], np.cumsum(sizes[rows])])
     held = np.sum([part.held for part in parts], axis=0)
-    return Arranged(np.concatenate([part.vertices for part in parts])[order], pointers, columns, carried, entries, held, tree[order])
+    return TreeBatch(np.concatenate([part.vertices for part in parts])[order], pointers, columns, carried, entries, held, tree[order])
 
 
-def _as_asked(tree: Expansion) -> Arranged:
+def _with_seeds_first(tree: Expansion) -> TreeBatch:
     """One tree, its first vertices being the seeds as they were asked for."""
     hop, seeds, held = tree.hops[0], tree.seed_rows, np.array(tree.held)
     if len(seeds) == held[0]:
@@ -87,7 +87,7 @@ def _as_asked(tree: Expansion) -> Arranged:
         pointers, columns = np.concatenate([[0], np.cumsum(sizes)]), place[hop.columns[entry]]
         carried, entries = (_taken([part], entry) for part in (hop.weights, hop.entries))
         vertices, held = tree.vertices[order], held + len(seeds) - held[0]
-    return Arranged(vertices, pointers, columns, carried, entries, held, np.zeros(len(vertices), np.int64))
+    return TreeBatch(vertices, pointers, columns, carried, entries, held, np.zeros(len(vertices), np.int64))
 
 
 def _taken(parts: Sequence[np.ndarray | None], entry: np.ndarray) -> np.ndarray | None:

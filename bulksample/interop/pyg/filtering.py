@@ -7,7 +7,7 @@ import copy
 import torch
 from torch_geometric.data import Data
 
-from .graph import compressed, edge_ends
+from .edge_lists import compressed, edge_ends
 
 
 def with_edge_index(data: Data) -> Data:

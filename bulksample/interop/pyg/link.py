@@ -13,9 +13,9 @@ from torch_geometric.sampler.base import SubgraphType
 
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
-from .bulks import BulkLoading
-from .graph import check_input, compressed
-from .sampler import BulkSampler, given_or_made
+from .bulk_loading import BulkLoading
+from .edge_lists import check_input, compressed
+from .sampler import BulkSampler, sampler_for
 
 
 class LinkNeighborLoader(BulkLoading, LinkLoader):
@@ -74,7 +74,7 @@ transform_sampler_output, filter_per_worker
         check_input(data, edge_label_time=edge_label_time, time_attr=time_attr)
         if compressed(data) is not None:
             raise UsageError("links of an adj_t in torch's compressed rows are not supported; an edge_index would fit")
-        neighbor_sampler = given_or_made(
+        neighbor_sampler = sampler_for(
             neighbor_sampler, data, num_neighbors, subgraph_type, directed,
             replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend, comm=comm, grid=grid,
         )  # fmt: skip

@@ -16,10 +16,10 @@ from torch_geometric.sampler import SamplerOutput
 from torch_geometric.sampler.base import SubgraphType
 
 from ...distributed.comm.base import Comm
-from .bulks import BulkLoading
+from .bulk_loading import BulkLoading
+from .edge_lists import check_input, compressed
 from .filtering import with_compressed_rows, with_edge_index
-from .graph import check_input, compressed
-from .sampler import BulkSampler, given_or_made
+from .sampler import BulkSampler, sampler_for
 
 
 class BulkNodeLoader(BulkLoading, NodeLoader):
@@ -122,7 +122,7 @@ class NeighborLoader(BulkNodeLoader):
         **options: Any,
     ) -> None:
         check_input(data, input_time=input_time, time_attr=time_attr)
-        neighbor_sampler = given_or_made(
+        neighbor_sampler = sampler_for(
             neighbor_sampler, data, num_neighbors, subgraph_type, directed,
             replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend, comm=comm, grid=grid,
         )  # fmt: skip
@@ -131,7 +131,7 @@ class NeighborLoader(BulkNodeLoader):
         )
 
 
-class _OneLaw(BulkNodeLoader):
+class _LawLoader(BulkNodeLoader):
     """A loader of one law; see `BulkSampler` for its options and `BulkNodeLoader` for those of loading."""
 
     law: str
@@ -149,7 +149,7 @@ class _OneLaw(BulkNodeLoader):
         super().__init__(data, sampler, input_nodes, **options)
 
 
-class LaborLoader(_OneLaw):
+class LaborLoader(_LawLoader):
     """LABOR-0: as `NeighborLoader`, but the vertices of a minibatch agree on their neighbours, so that fewer are touched.
 
     Own options: `layer_dependent`, `subgraph_type`.
@@ -159,7 +159,7 @@ class LaborLoader(_OneLaw):
     own = ("layer_dependent", "subgraph_type")
 
 
-class LadiesLoader(_OneLaw):
+class LadiesLoader(_LawLoader):
     """LADIES: every hop draws `num_neighbors` vertices by importance and keeps all edges to them; `edge_weight` corrects for it.
 
     Own options: `importance`, `debias`, `renormalise`.
@@ -169,7 +169,7 @@ class LadiesLoader(_OneLaw):
     own = ("importance", "debias", "renormalise")
 
 
-class FastGCNLoader(_OneLaw):
+class FastGCNLoader(_LawLoader):
     """FastGCN: the same from one distribution over all vertices, that no minibatch changes.
 
     Own options: `debias`, `renormalise`.

@@ -28,9 +28,9 @@ from ...samplers import LayerWise
 from ...selection import Selection
 from ...sparse import runs
 from ..distributed import block_rows
-from ..parallel import expand_edges
-from .arrange import Arranged, arrange
-from .graph import check_input, check_times, graph_of
+from ..parallel_edges import expand_edges
+from .arrange import TreeBatch, arrange
+from .edge_lists import check_input, check_times, graph_of
 from .negatives import SeededNegatives
 
 LAWS = ("sage", "labor", "ladies", "fastgcn", "full")
@@ -150,21 +150,21 @@ class BulkSampler(BaseSampler):
         if isinstance(self.sampler, LayerWise):
             raise UsageError(f"links with sampler {self.sampler.name!r} would lose its weights; a node-wise sampler would fit")
         drawn = [None if negatives is None else SeededNegatives(negatives, self.stream, id, epoch) for id in ids]
-        asked: list[torch.Tensor] = []
-        prepared = [self._edge_seeds(index, own, asked) for index, own in zip(inputs, drawn, strict=True)]
-        outputs = self._sample([seed.numpy() for seed in asked], ids, epoch)
+        seed_lists: list[torch.Tensor] = []
+        prepared = [self._edge_seeds(index, own, seed_lists) for index, own in zip(inputs, drawn, strict=True)]
+        outputs = self._sample([seed.numpy() for seed in seed_lists], ids, epoch)
         for out, metadata, index in zip(outputs, prepared, inputs, strict=True):
             out.metadata = metadata
             if out.batch is not None:
                 out.batch = out.batch % len(index.row)
         return outputs
 
-    def _edge_seeds(self, index: EdgeSamplerInput, negatives: NegativeSampling | None, asked: list[torch.Tensor]) -> Any:
-        """Append the seeds of a minibatch of edges to `asked`; torch_geometric's own code names them and says what its labels are."""
+    def _edge_seeds(self, index: EdgeSamplerInput, negatives: NegativeSampling | None, seed_lists: list[torch.Tensor]) -> Any:
+        """Append the seeds of a minibatch of edges to `seed_lists`; torch_geometric's own code names them and says what its labels are."""
         check_times(edge_label_time=index.time)
 
         def nothing_yet(seed: torch.Tensor, _: Any) -> SamplerOutput:
-            asked.append(seed)
+            seed_lists.append(seed)
             return SamplerOutput(seed, seed, seed, None, batch=seed)
 
         return edge_sample(index, nothing_yet, self.num_nodes, self.disjoint, None, negatives).metadata
@@ -184,7 +184,7 @@ class BulkSampler(BaseSampler):
             return expand_edges(self.graph, self.adjacency.backend, self.sampler, seeds, self.stream, epoch)  # type: ignore[arg-type]
         return self.sampler.expand(self.adjacency, seeds, self.stream, epoch)
 
-    def _output(self, found: Arranged, disjoint: bool) -> SamplerOutput:
+    def _output(self, found: TreeBatch, disjoint: bool) -> SamplerOutput:
         induced = self.subgraph_type == SubgraphType.induced
         if induced:
             found, edges = self._induced(found)
@@ -202,7 +202,7 @@ class BulkSampler(BaseSampler):
             node=torch.from_numpy(found.vertices.astype(np.int64)),
             row=torch.from_numpy(found.columns),
             col=torch.from_numpy(destinations),
-            edge=torch.from_numpy(self.graph.named(edges)),
+            edge=torch.from_numpy(self.graph.user_edges(edges)),
             batch=torch.from_numpy(found.tree) if disjoint else None,
             num_sampled_nodes=None if induced else found.nodes_by_hop(),
             num_sampled_edges=None if induced else found.edges_by_hop(),
@@ -210,7 +210,7 @@ class BulkSampler(BaseSampler):
         )
         return out.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else out
 
-    def _all_copies(self, found: Arranged, entries: np.ndarray) -> tuple[Arranged, np.ndarray]:
+    def _all_copies(self, found: TreeBatch, entries: np.ndarray) -> tuple[TreeBatch, np.ndarray]:
         """Every edge of the entries that were drawn; the weight of an entry is dealt out to its edges."""
         if self.graph.pointers is None:
             return found, entries
@@ -218,7 +218,7 @@ class BulkSampler(BaseSampler):
         carried = None if found.carried is None else np.repeat(found.carried, counts) * shares
         return found.with_edges(counts, carried), edges
 
-    def _induced(self, found: Arranged) -> tuple[Arranged, np.ndarray]:
+    def _induced(self, found: TreeBatch) -> tuple[TreeBatch, np.ndarray]:
         """All edges among the vertices of each tree."""
         order = np.argsort(found.tree, kind="stable")
         trees = np.concatenate([[0], np.cumsum(np.bincount(found.tree))]) if len(found.tree) else np.zeros(1, np.int64)
@@ -249,7 +249,7 @@ def _fanouts(num_neighbors: Sequence[int] | NumNeighbors) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
 
 
-def given_or_made(
+def sampler_for(
     given: BulkSampler | None, data: Data, num_neighbors: Sequence[int], subgraph_type: SubgraphType | str, directed: bool, **options: Any
 ) -> BulkSampler:
     """The `neighbor_sampler` that a loader was given, or one of its other options. Raises `UsageError` for a sampler of another library."""

@@ -20,7 +20,7 @@ from torch_geometric.sampler import SamplerOutput
 
 from ...errors import UsageError
 from ...loader import AUTO_LIMIT, COPIES, free_memory, growing
-from ..slicing import Slicer, serves
+from ..slicing import Slicer, can_gather
 from .sampler import BulkSampler
 
 _NOT_HERE = {
@@ -118,7 +118,7 @@ class BulkLoading:
 
         It finds no columns in features that we slice ourselves.
         """
-        ours = {} if self.transform_sampler_output else {key: x for key, x in self.data if serves(x) and self.data.is_node_attr(key)}
+        ours = {} if self.transform_sampler_output else {key: x for key, x in self.data if can_gather(x) and self.data.is_node_attr(key)}
         plain = copy.copy(self)
         plain.transform, plain.data = None, copy.copy(self.data)
         for key, x in ours.items():

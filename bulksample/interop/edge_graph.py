@@ -51,7 +51,7 @@ class EdgeGraph:
         """The source of each edge, in the order of `edges`: int32, shape (m,)."""
         return np.repeat(self.matrix.indices, np.diff(self._starts))
 
-    def named(self, edges: np.ndarray) -> np.ndarray:
+    def user_edges(self, edges: np.ndarray) -> np.ndarray:
         """The positions in the user's `edge_index` of some positions in `edges`: int64."""
         return edges if self._in_order else self.edges[edges]
 

@@ -11,12 +11,12 @@ from ...backends.hops import Expansion, Hop
 from ...errors import UsageError
 from ...rng import Stream
 from ...selection import Selection
-from ..edges import edge_graph
-from ..parallel import expand_edges
+from ..edge_graph import edge_graph
+from ..parallel_edges import expand_edges
 from .samplers import BlockSampler
 
 
-class FoundHop(NamedTuple):
+class EdgeHop(NamedTuple):
     """One layer of a minibatch, in local numbers: row r holds the edges into vertex r."""
 
     num_destinations: int
@@ -27,11 +27,11 @@ class FoundHop(NamedTuple):
     weights: np.ndarray | None  # float32, shape (E,)
 
 
-class Found(NamedTuple):
+class EdgeMiniBatch(NamedTuple):
     """One minibatch: its vertices, and its layers from the seeds outwards."""
 
     vertices: np.ndarray
-    hops: list[FoundHop]
+    hops: list[EdgeHop]
 
     @property
     def seeds(self) -> np.ndarray:
@@ -39,7 +39,7 @@ class Found(NamedTuple):
         return self.vertices[: self.hops[0].num_destinations]
 
     @property
-    def blocks(self) -> list[FoundHop]:
+    def blocks(self) -> list[EdgeHop]:
         """From the input layer to the output layer, as in a `MiniBatch`."""
         return self.hops[::-1]
 
@@ -48,7 +48,7 @@ class Found(NamedTuple):
         return self.vertices.nbytes + sum(hop.pointers.nbytes + hop.columns.nbytes + hop.edges.nbytes for hop in self.hops)
 
 
-class Drawn:
+class EdgeSampler:
     """A sampler in the sense of `BulkLoader` whose minibatches know the user's edges."""
 
     def __init__(self, graph: Any, block_sampler: BlockSampler) -> None:
@@ -66,11 +66,11 @@ class Drawn:
     def check(self, adjacency: Adjacency) -> None:
         self.sampler.check(adjacency)
 
-    def table_bytes(self, adjacency: Adjacency, k: int, like: Found) -> int:
+    def table_bytes(self, adjacency: Adjacency, k: int, like: EdgeMiniBatch) -> int:
         """See `Sampler.table_bytes`."""
         return self.sampler.table_bytes(adjacency, k, like)  # type: ignore[arg-type]  # it has what is read of a minibatch
 
-    def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[Found]:
+    def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[EdgeMiniBatch]:
         """See `Sampler.sample_bulk`."""
         if self._by_edge:
             parts = expand_edges(self.edges, adjacency.backend, self.sampler, seeds, stream, epoch)  # type: ignore[arg-type]
@@ -78,21 +78,21 @@ class Drawn:
             parts = self.sampler.expand(adjacency, seeds, stream, epoch)
         return [self._found(adjacency, part) for part in parts]
 
-    def _found(self, adjacency: Adjacency, part: Expansion) -> Found:
+    def _found(self, adjacency: Adjacency, part: Expansion) -> EdgeMiniBatch:
         hops = [self._hop(adjacency, part.vertices, hop, *sizes) for hop, *sizes in zip(part.hops, part.held, part.held[1:], strict=False)]
-        return Found(part.vertices, hops)
+        return EdgeMiniBatch(part.vertices, hops)
 
-    def _hop(self, adjacency: Adjacency, vertices: np.ndarray, hop: Hop, destinations: int, sources: int) -> FoundHop:
+    def _hop(self, adjacency: Adjacency, vertices: np.ndarray, hop: Hop, destinations: int, sources: int) -> EdgeHop:
         """Where an entry of the adjacency stands for several edges, all of them."""
         if self._by_edge:
             assert hop.weights is not None
-            return FoundHop(destinations, sources, hop.pointers, hop.columns, self.edges.named(hop.weights), None)
+            return EdgeHop(destinations, sources, hop.pointers, hop.columns, self.edges.user_edges(hop.weights), None)
         entries = hop.entries
         if entries is None:
             entries = adjacency.backend.locate(self.edges.matrix, vertices[:destinations], hop.pointers, vertices[hop.columns])
         if self.edges.pointers is None:
-            return FoundHop(destinations, sources, hop.pointers, hop.columns, self.edges.named(entries), hop.weights)
+            return EdgeHop(destinations, sources, hop.pointers, hop.columns, self.edges.user_edges(entries), hop.weights)
         edges, counts, shares = self.edges.edges_of(entries)
         ends = np.concatenate([[0], np.cumsum(counts)])
         weights = None if hop.weights is None else np.repeat(hop.weights, counts) * shares
-        return FoundHop(destinations, sources, ends[hop.pointers], np.repeat(hop.columns, counts), self.edges.named(edges), weights)
+        return EdgeHop(destinations, sources, ends[hop.pointers], np.repeat(hop.columns, counts), self.edges.user_edges(edges), weights)

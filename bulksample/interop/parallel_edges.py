@@ -10,7 +10,7 @@ from ..backends.hops import Expansion, Hop, hop_by_hop
 from ..rng import Stream
 from ..samplers import NodeWise
 from ..selection import Selection
-from .edges import EdgeGraph
+from .edge_graph import EdgeGraph
 
 
 def expand_edges(graph: EdgeGraph, backend: Backend, sampler: NodeWise, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:

@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from ...errors import UsageError
-from ..edges import EdgeGraph, edge_graph
+from ..edge_graph import EdgeGraph, edge_graph
 
 _ONLY = "heterogeneous, remote and temporal graphs are not supported: a torch_geometric.data.Data without times would fit"
 

@@ -8,7 +8,7 @@ from zoo import complete
 from bulksample import CSR, DataError, Graph, UsageError
 from bulksample.data import edge_split as module
 from bulksample.data import store
-from bulksample.data.edge_split import FILE, HELD_OUT, Links, joined, split_edges
+from bulksample.data.edge_split import FILE, HELD_OUT, HeldOutEdges, joined, split_edges
 
 
 def edges_of(a):
@@ -85,9 +85,9 @@ def test_the_file_keeps_them(tmp_path):
     graph, held = split_edges(community_graph(), 0.1, 0.1, 4, seed=2)
     store.save(graph, tmp_path / "g")
     with pytest.raises(UsageError, match="split-edges` wrote would fit"):
-        Links.load(tmp_path / "g")
+        HeldOutEdges.load(tmp_path / "g")
     held.save(tmp_path / "g")
-    found = Links.load(tmp_path / "g")
+    found = HeldOutEdges.load(tmp_path / "g")
     store.verify(tmp_path / "g")
     for split in HELD_OUT:
         assert np.array_equal(found.pairs[split], held.pairs[split])
@@ -102,10 +102,10 @@ def test_the_file_keeps_them(tmp_path):
 def test_files_that_are_wrong(tmp_path, change, message):
     fine = {f"{split}_{what}": np.zeros((2, 2), np.int32) for split in HELD_OUT for what in ("pairs", "negatives")} | {"n": np.array(10)}
     np.savez(tmp_path / FILE, **fine)
-    Links.load(tmp_path)
+    HeldOutEdges.load(tmp_path)
     np.savez(tmp_path / FILE, **{**fine, **change})
     with pytest.raises(DataError, match=message):
-        Links.load(tmp_path)
+        HeldOutEdges.load(tmp_path)
     (tmp_path / FILE).write_bytes(b"PK")
     with pytest.raises(DataError, match=r"not an \.npz"):
-        Links.load(tmp_path)
+        HeldOutEdges.load(tmp_path)
