@@ -31,7 +31,7 @@ from harness import machine, report
 from bulksample import CSR, Graph, LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.backends.cuda.backend import Cuda
 from bulksample.backends.cuda.bulk import expand, most_found
-from bulksample.backends.cuda.draws import Rows, copied
+from bulksample.backends.cuda.draws import FrontierRows, copied
 from bulksample.backends.cuda.features import gather
 from bulksample.backends.cuda.tables import STRUCTURES, chosen
 from bulksample.data.generate import rmat
@@ -178,7 +178,7 @@ def copying(bench: Bench) -> dict[str, Any]:
     halved = bench.median(lambda: gather(device, features, width, rows, wanted="float16"))
     skewed, picked = device.matrix(bench.skewed), rng.integers(0, bench.skewed.shape[0], bench.skewed.shape[0]).astype(np.int32)
     there, entries = device.put(picked), int(bench.skewed.degrees[picked].sum())
-    extraction = bench.median(lambda: copied(device, skewed, Rows(there, there, None, None, len(picked), 0)))
+    extraction = bench.median(lambda: copied(device, skewed, FrontierRows(there, there, None, None, len(picked), 0)))
     rates = {
         "copy": 8 * n * width / plain["median"], "rows of 400 bytes": (8 * n * width + 4 * n) / rows_400["median"],
         "the same to fp16": (6 * n * width + 4 * n) / halved["median"],

@@ -29,7 +29,7 @@ class LayerLaw(NamedTuple):
     power: Literal[1, 2]
 
 
-class Kept(NamedTuple):
+class KeptEdges(NamedTuple):
     """Q_R A Q_C, kept per minibatch: the edges from selected rows to selected columns."""
 
     pointers: np.ndarray  # int64, shape (R + 1,)
@@ -82,7 +82,7 @@ class Adjacency(ABC):
         """SAMPLE(NORM(Q A), s) with one row of Q per minibatch, NORM raising the sums to a power; see `Backend.smallest_keys`."""
 
     @abstractmethod
-    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
+    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
         """Q_R A Q_C per minibatch, A row-normalised; without the shares if `shares` is false."""
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
@@ -233,13 +233,13 @@ class LocalAdjacency(Adjacency):
         p = self.left_multiply(q, entries)
         return self.backend.smallest_keys(p.indptr, p.indices, race_weights(p.entries(), power), check_fanout(fanout), q.minibatches, draw)
 
-    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
+    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
         kept = self.backend.restrict(self._pattern, rows, columns)
         if not shares:
-            return Kept(kept.pointers, kept.columns, None)
+            return KeptEdges(kept.pointers, kept.columns, None)
         sums = np.repeat(np.maximum(self._row_sums[rows.vertices], 1.0), np.diff(kept.pointers))
         weights = 1.0 if self.matrix.values is None else self.matrix.values[kept.entries]
-        return Kept(kept.pointers, kept.columns, weights / sums)
+        return KeptEdges(kept.pointers, kept.columns, weights / sums)
 
     @cached_property
     def _pattern(self) -> CSR:

@@ -5,7 +5,7 @@ import pytest
 from engines import engine
 from zoo import random_matrix
 
-from bulksample.backends.cuda.features import Block, aggregate, gather, transposed
+from bulksample.backends.cuda.features import FloatCSR, aggregate, gather, transposed
 
 
 @pytest.fixture(params=["emulated 0", "emulated 3", pytest.param("cuda", marks=pytest.mark.cuda)])
@@ -67,7 +67,7 @@ def test_sums_and_their_gradients_are_dense_products(device, width, mean, weight
     dense[matrix.row_of_entry(), matrix.indices] = 1 if weights is None else weights
     if mean:
         dense /= np.maximum(matrix.degrees, 1)[:, None]
-    block = Block(device.put(matrix.indptr), device.put(matrix.indices), None if weights is None else device.put(weights), 90, 90)
+    block = FloatCSR(device.put(matrix.indptr), device.put(matrix.indices), None if weights is None else device.put(weights), 90, 90)
     x = rng.standard_normal((90, width)).astype(np.float32)
     forwards = device.get(aggregate(device, block, device.put(x), width, mean)).reshape(90, width)
     np.testing.assert_allclose(forwards, dense @ x, rtol=1e-5, atol=1e-5)

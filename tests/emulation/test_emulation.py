@@ -76,7 +76,7 @@ rows = np.random.default_rng(1).standard_normal((50, 33)).astype(np.float32)
 for bits in (2, 4, 8):
     engine = emulated(0, True)
     engine.dequantise(engine.quantise(rows, bits, np.arange(50, dtype=np.int32)), 33, bits)
-from bulksample.backends.cuda.features import Block, Cache, aggregate, gather, transposed
+from bulksample.backends.cuda.features import FloatCSR, Cache, aggregate, gather, transposed
 device, x, asked = emulated(0, True).device, rows.astype(np.float16), np.arange(49, -1, -1, dtype=np.int32)
 slots = np.where(asked % 3, -1, asked // 3).astype(np.int32)
 for width in (33, 8):
@@ -84,7 +84,7 @@ for width in (33, 8):
     for wanted in ("float16", "float32"):
         cache = Cache(device.put(held[np.argsort(slots)[-17:]]), device.put(slots))
         gather(device, device.put(held), width, device.put(asked), "float16", wanted, cache)
-block = Block(device.put(np.arange(0, 51, 2)), device.put(asked), None, 25, 50)
+block = FloatCSR(device.put(np.arange(0, 51, 2)), device.put(asked), None, 25, 50)
 aggregate(device, transposed(device, block, False), device.put(rows[:25]), 33, False)
 engine = watched()
 engine.random_words(1, 2, 3, 100)

@@ -18,9 +18,9 @@ from ...sparse import CSR
 from ..base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
 from ..hops import Expansion, cut
 from ..reference import located
-from . import draws, features, layers, numbers, products
+from . import draws, features, layers, numbers, products, tables
 from .bulk import expand
-from .device import Device
+from .device import CudaDevice
 from .kernels import Launcher
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Cuda(Backend):
     Parameters
     ----------
     arrays : module
-        CuPy; see `gpu.device.Device`.
+        CuPy; see `gpu.device.CudaDevice`.
     launcher : Launcher
         What runs the kernels: NVRTC's on a device.
     free_bytes : int
@@ -54,7 +54,7 @@ class Cuda(Backend):
     name = "cuda"
 
     def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int) -> None:
-        self.device = Device(arrays, launcher, free_bytes)
+        self.device = CudaDevice(arrays, launcher, free_bytes)
 
     @_phase
     def random_words(self, seed: int, tag: int, first: int, count: int, vertex: int = 0, minibatch: int = 0) -> np.ndarray:
@@ -72,7 +72,7 @@ class Cuda(Backend):
     @_phase
     def extract_rows(self, a: CSR, rows: np.ndarray) -> CSR:
         there = self.device.put(rows)
-        taken, values = draws.copied(self.device, self.device.matrix(a), draws.Rows(there, there, None, None, len(rows), 0))
+        taken, values = draws.copied(self.device, self.device.matrix(a), draws.FrontierRows(there, there, None, None, len(rows), 0))
         entries = None if values is None else self.device.get(values)
         return CSR(self.device.get(taken.pointers), self.device.get(taken.columns), entries, (len(rows), a.shape[1]))
 
@@ -105,8 +105,8 @@ class Cuda(Backend):
     @_phase
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
         numbering = numbers.Numbering(self.device, len(known), known.n, len(known.vertices) + len(columns))
-        held = numbers.Held(self.device.put(known.pointers), self.device.put(known.vertices), len(known.vertices))
-        grown, local, ends, _ = numbering.number(held, numbers.Found(self.device.put(pointers), self.device.put(columns)))
+        held = tables.HeldVertices(self.device.put(known.pointers), self.device.put(known.vertices), len(known.vertices))
+        grown, local, ends, _ = numbering.number(held, tables.FoundVertices(self.device.put(pointers), self.device.put(columns)))
         return Selection(known.minibatches, ends, self.device.get(grown.vertices), known.n), self.device.get(local)
 
     @_phase
@@ -145,9 +145,9 @@ class Cuda(Backend):
         ends, rows, entries = (self.device.get(part) for part in made[:3])
         return ends, rows, None if weights is None else entries
 
-    def _block(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int) -> features.Block:
+    def _block(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int) -> features.FloatCSR:
         entries = None if weights is None else self.device.put(weights)
-        return features.Block(self.device.put(indptr), self.device.put(indices), entries, len(indptr) - 1, columns)
+        return features.FloatCSR(self.device.put(indptr), self.device.put(indices), entries, len(indptr) - 1, columns)
 
     @_phase
     def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:

@@ -10,9 +10,10 @@ import numpy as np
 from ...rng import Draw
 from ...selection import Selection
 from ..hops import Hop
-from .device import Device, Matrix
-from .draws import Drawn, Rows, draw_rows
-from .numbers import Found, Held, Numbering, beyond, nothing_held
+from .device import CudaDevice, DeviceCSR
+from .draws import DrawnEdges, FrontierRows, draw_rows
+from .numbers import Numbering, beyond, nothing_held
+from .tables import FoundVertices, HeldVertices
 
 
 class DeviceHop(NamedTuple):
@@ -25,15 +26,15 @@ class DeviceHop(NamedTuple):
     weights: Any = None  # float32, shape (E,), or None: the mean
 
 
-class Bulk(NamedTuple):
+class DeviceBulk(NamedTuple):
     """k minibatches on the device."""
 
     seed_rows: Any  # int32, shape (seeds,)
-    held: Held
+    held: HeldVertices
     hops: list[DeviceHop]
     ends: list[np.ndarray]  # pointers of what was held before the first hop and after each, on the host
 
-    def to_host(self, device: Device) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[np.ndarray, Hop]], list[np.ndarray]]:
+    def to_host(self, device: CudaDevice) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[np.ndarray, Hop]], list[np.ndarray]]:
         """What `hops.cut` takes."""
         with device.phase("copy to host"):
             hops = []
@@ -43,34 +44,34 @@ class Bulk(NamedTuple):
             return self.ends[-1], device.get(self.held.vertices), device.get(self.seed_rows), hops, [np.diff(ends) for ends in self.ends]
 
 
-class Asked(NamedTuple):
+class DeviceSeeds(NamedTuple):
     """The seeds of k minibatches, on the device."""
 
-    seeds: Found
-    minibatches: Any  # int64, shape (k,): see `draws.Rows`
+    seeds: FoundVertices
+    minibatches: Any  # int64, shape (k,): see `draws.FrontierRows`
 
 
-DrawHop = Callable[[Held, int], Drawn]  # what the rows of a frontier draw in a hop, wherever they lie
+DrawHop = Callable[[HeldVertices, int], DrawnEdges]  # what the rows of a frontier draw in a hop, wherever they lie
 
 
-def asked_of(device: Device, seeds: Selection) -> Asked:
+def put_seeds(device: CudaDevice, seeds: Selection) -> DeviceSeeds:
     """The seeds of k minibatches, brought to the device."""
-    return Asked(Found(device.put(seeds.pointers), device.put(seeds.vertices)), device.put(seeds.minibatches))
+    return DeviceSeeds(FoundVertices(device.put(seeds.pointers), device.put(seeds.vertices)), device.put(seeds.minibatches))
 
 
-def expand(device: Device, a: Matrix, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> Bulk:
+def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> DeviceBulk:
     """See `Backend.expand`. Waits once a hop, for its counts; and once more where a hop takes all neighbours."""
-    k, asked = len(seeds), asked_of(device, seeds)
+    k, asked = len(seeds), put_seeds(device, seeds)
     numbering = Numbering(device, k, a.shape[1], most_found(len(asked.seeds.columns), fanouts, len(a.indices), k))
 
-    def draw(frontier: Held, hop: int) -> Drawn:
-        rows = Rows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
+    def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
+        rows = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
         return draw_rows(device, a, rows, fanouts[hop], draws[hop])
 
     return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new)
 
 
-def hop_after_hop(device: Device, numbering: Numbering, asked: Asked, draw: DrawHop, count: int, only_new: bool) -> Bulk:
+def hop_after_hop(device: CudaDevice, numbering: Numbering, asked: DeviceSeeds, draw: DrawHop, count: int, only_new: bool) -> DeviceBulk:
     """So many hops of a bulk: what a frontier draws is numbered, and is the next frontier. Waits once a hop, and where `draw` does."""
     k = len(asked.minibatches)
     with device.phase("seeds"):
@@ -81,13 +82,13 @@ def hop_after_hop(device: Device, numbering: Numbering, asked: Asked, draw: Draw
             drawn = draw(frontier, hop)
             of_minibatch = device.empty(k + 1, np.int64)
             device.start("pick_pointers", k + 1, drawn.pointers, frontier.pointers, k + 1, of_minibatch)
-            grown, local, counts, edges = numbering.number(held, Found(of_minibatch, drawn.columns))
+            grown, local, counts, edges = numbering.number(held, FoundVertices(of_minibatch, drawn.columns))
             weights = None if drawn.weights is None else drawn.weights[: edges[k]]
             hops.append(DeviceHop(frontier.pointers, drawn.pointers, local[: edges[k]], edges, weights))
             ends.append(counts)
             frontier = beyond(device, grown, held, k) if only_new else grown
             held = grown
-    return Bulk(seed_rows, held, hops, ends)
+    return DeviceBulk(seed_rows, held, hops, ends)
 
 
 def most_found(seeds: int, fanouts: Sequence[int], entries: int, k: int) -> int:

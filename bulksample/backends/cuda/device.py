@@ -21,7 +21,7 @@ SCANNED = 16 * THREADS  # counts of a tile of csrc/scan.cu
 TABLE_SHARE = 8  # the tables of a bulk may take this share of the memory that is free
 
 
-class Matrix(NamedTuple):
+class DeviceCSR(NamedTuple):
     """A on the device."""
 
     indptr: Any  # int64, shape (rows + 1,)
@@ -30,7 +30,7 @@ class Matrix(NamedTuple):
     shape: tuple[int, int]
 
 
-class Device:
+class CudaDevice:
     """An array module and a launcher.
 
     Parameters
@@ -48,7 +48,7 @@ class Device:
         self.numbering: Any = None  # a name of `tables.STRUCTURES`; chosen by size unless it is set
         self._constants: dict[int, Any] = {}
         self._matrix_bytes = 0
-        self._matrices: WeakKeyDictionary[CSR, tuple[CSR, Matrix]] = WeakKeyDictionary()
+        self._matrices: WeakKeyDictionary[CSR, tuple[CSR, DeviceCSR]] = WeakKeyDictionary()
 
     def put(self, array: np.ndarray) -> Any:
         """A copy on the device."""
@@ -95,11 +95,11 @@ class Device:
         self.launch("scan_pointers", tiles, counts, n, sums, pointers)
         return pointers
 
-    def matrix(self, a: CSR) -> Matrix:
+    def matrix(self, a: CSR) -> DeviceCSR:
         """A where kernels can read it, placed once; matrices that share arrays on the host share them there."""
         if a not in self._matrices:
             values = None if a.values is None else self._shared(a.values)
-            self._matrices[a] = a.with_values(a.values), Matrix(self._shared(a.indptr), self._shared(a.indices), values, a.shape)
+            self._matrices[a] = a.with_values(a.values), DeviceCSR(self._shared(a.indptr), self._shared(a.indices), values, a.shape)
         return self._matrices[a][1]
 
     def constant(self, array: np.ndarray) -> Any:

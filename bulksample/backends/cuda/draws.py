@@ -8,13 +8,13 @@ import numpy as np
 
 from ...rng import Draw, Law
 from ...selection import Selection
-from .device import Device, Matrix
+from .device import CudaDevice, DeviceCSR
 
 FEW = 32  # picks of a row that a thread draws in registers, or a warp keeps in its lanes
 DRAWING_BLOCKS = 256  # rows of more picks that are drawn at once; each has scratch of its own
 
 
-class Rows(NamedTuple):
+class FrontierRows(NamedTuple):
     """Rows of A that are to be drawn from, and what their counters name."""
 
     vertices: Any  # int32, shape (R,)
@@ -25,7 +25,7 @@ class Rows(NamedTuple):
     k: int
 
 
-class Drawn(NamedTuple):
+class DrawnEdges(NamedTuple):
     """What each row drew. `columns` and `weights` may be longer than what the pointers name."""
 
     pointers: Any  # int64, shape (R + 1,)
@@ -33,14 +33,14 @@ class Drawn(NamedTuple):
     weights: Any = None  # float32, or None: the mean
 
 
-def rows_of(device: Device, q: Selection) -> Rows:
+def rows_of(device: CudaDevice, q: Selection) -> FrontierRows:
     """A selection's rows on the device."""
     vertices = device.put(q.vertices)
     names = vertices if q.own_names is None else device.put(q.own_names)
-    return Rows(vertices, names, device.put(q.pointers), device.put(q.minibatches), len(q.vertices), len(q))
+    return FrontierRows(vertices, names, device.put(q.pointers), device.put(q.minibatches), len(q.vertices), len(q))
 
 
-def draw_rows(device: Device, a: Matrix, rows: Rows, fanout: int, draw: Draw) -> Drawn:
+def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int, draw: Draw) -> DrawnEdges:
     """See `Backend.sample_rows`. Waits for one number where all neighbours, or more than 32 by key, are asked for."""
     if fanout == -1:
         return copied(device, a, rows)[0]
@@ -51,7 +51,7 @@ def draw_rows(device: Device, a: Matrix, rows: Rows, fanout: int, draw: Draw) ->
     else:
         repeated = int(draw.law is Law.REPLACEMENT)
         device.start("count_draws", rows.size, a.indptr, rows.vertices, rows.size, rows.parts, rows.k, fanout, repeated, counts)
-    drawn = Drawn(device.pointers(counts), device.empty(rows.size * fanout, np.int32))
+    drawn = DrawnEdges(device.pointers(counts), device.empty(rows.size * fanout, np.int32))
     if keyed:
         _race(device, a, rows, fanout, draw, drawn)
     else:
@@ -59,7 +59,7 @@ def draw_rows(device: Device, a: Matrix, rows: Rows, fanout: int, draw: Draw) ->
     return drawn
 
 
-def _uniform(device: Device, a: Matrix, rows: Rows, s: int, draw: Draw, drawn: Drawn) -> None:
+def _uniform(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Draw, drawn: DrawnEdges) -> None:
     common = (
         a.indptr,
         a.indices,
@@ -83,7 +83,7 @@ def _uniform(device: Device, a: Matrix, rows: Rows, s: int, draw: Draw, drawn: D
     device.blocks("draw_many", blocks, *common, device.empty(blocks * ((2 << bits) + s), np.uint32), bits)
 
 
-def _race(device: Device, a: Matrix, rows: Rows, s: int, draw: Draw, drawn: Drawn) -> None:
+def _race(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Draw, drawn: DrawnEdges) -> None:
     shared = int(draw.law is Law.LABOR)
     if s <= FEW:
         named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, s, shared, draw.seed, draw.tag)
@@ -96,7 +96,7 @@ def _race(device: Device, a: Matrix, rows: Rows, s: int, draw: Draw, drawn: Draw
     device.blocks("take_smallest", rows.size, pointers, keys, -1, columns, None, rows.size, s, drawn.pointers, drawn.columns, None)
 
 
-def extents(device: Device, a: Matrix, rows: Rows) -> tuple[Any, int]:
+def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[Any, int]:
     """Pointers of Q A and its number of entries, for which this waits."""
     degrees = device.empty(rows.size, np.int32)
     device.start("row_degrees", rows.size, a.indptr, rows.vertices, rows.size, degrees)
@@ -104,17 +104,17 @@ def extents(device: Device, a: Matrix, rows: Rows) -> tuple[Any, int]:
     return pointers, int(device.get(pointers[-1:])[0])
 
 
-def copied(device: Device, a: Matrix, rows: Rows) -> tuple[Drawn, Any]:
+def copied(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[DrawnEdges, Any]:
     """Q A: all entries of the rows, and their values."""
     pointers, entries = extents(device, a, rows)
     columns = device.empty(entries, np.int32)
     values = None if a.values is None else device.empty(entries, np.int64)
     device.walk("copy_rows", entries, a.indptr, a.indices, a.values, rows.vertices, rows.size, pointers, columns, values)
-    return Drawn(pointers, columns), values
+    return DrawnEdges(pointers, columns), values
 
 
 def smallest(
-    device: Device, pointers: Any, columns: Any, weights: Any, entries: int, s: int, minibatches: Any, draw: Draw, once: bool
+    device: CudaDevice, pointers: Any, columns: Any, weights: Any, entries: int, s: int, minibatches: Any, draw: Draw, once: bool
 ) -> tuple[Any, Any, Any]:
     """See `Backend.smallest_keys`; picks may be longer than the pointers name. Waits for their number where all are taken."""
     k = len(minibatches)

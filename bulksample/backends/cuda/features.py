@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .device import Device
+from .device import CudaDevice
 
 TYPES = {"float32": 0, "float16": 1, "bfloat16": 2}  # of csrc/features.cu; bfloat16 is kept as uint16
 _HELD = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 
 
-class Block(NamedTuple):
+class FloatCSR(NamedTuple):
     """A sparse matrix of D rows and S columns on the device."""
 
     indptr: Any  # int64, shape (D + 1,)
@@ -33,7 +33,7 @@ NO_CACHE = Cache(None, None)
 
 
 def gather(
-    device: Device, features: Any, width: int, rows: Any, held: str = "float32", wanted: str = "float32", cache: Cache = NO_CACHE
+    device: CudaDevice, features: Any, width: int, rows: Any, held: str = "float32", wanted: str = "float32", cache: Cache = NO_CACHE
 ) -> Any:
     """H[rows], shape (len(rows), width), laid out flat.
 
@@ -57,7 +57,7 @@ def gather(
     return out
 
 
-def aggregate(device: Device, block: Block, x: Any, width: int, mean: bool) -> Any:
+def aggregate(device: CudaDevice, block: FloatCSR, x: Any, width: int, mean: bool) -> Any:
     """A X, or the means: float32, D * width numbers."""
     y = device.empty(block.rows * width, np.float32)
     work = 32 * block.rows * -(-width // 128)
@@ -65,7 +65,7 @@ def aggregate(device: Device, block: Block, x: Any, width: int, mean: bool) -> A
     return y
 
 
-def transposed(device: Device, block: Block, mean: bool) -> Block:
+def transposed(device: CudaDevice, block: FloatCSR, mean: bool) -> FloatCSR:
     """A^T, entries of a row ascending: aggregating with it gives the gradient of `aggregate`."""
     entries = len(block.indices)
     keys, counts = device.empty(entries, np.uint64), device.full(block.columns, 0, np.int32)
@@ -73,7 +73,7 @@ def transposed(device: Device, block: Block, mean: bool) -> Block:
     rows, weights = device.empty(entries, np.int32), device.empty(entries, np.float32)
     order = device.arrays.argsort(keys)
     device.start("take_entries", entries, order, keys, entries, block.weights, block.indptr, int(mean), rows, weights)
-    return Block(device.pointers(counts), rows, weights, block.columns, block.rows)
+    return FloatCSR(device.pointers(counts), rows, weights, block.columns, block.rows)
 
 
 def _lanes(units: int) -> int:

@@ -13,14 +13,15 @@ import numpy as np
 
 from ...selection import Selection
 from ..base import LayerPicks, LayerRace, LayerWeights
-from .bulk import Bulk, asked_of, hop_after_hop
-from .device import Device, Matrix
-from .draws import Drawn, Rows, extents, smallest
-from .numbers import Held, Numbering
+from .bulk import DeviceBulk, hop_after_hop, put_seeds
+from .device import CudaDevice, DeviceCSR
+from .draws import DrawnEdges, FrontierRows, extents, smallest
+from .numbers import Numbering
 from .products import restrict, spgemm
+from .tables import HeldVertices
 
 
-class Picked(NamedTuple):
+class DevicePicks(NamedTuple):
     """The vertices that each minibatch drew."""
 
     pointers: Any  # int64, shape (k + 1,)
@@ -29,42 +30,53 @@ class Picked(NamedTuple):
 
 
 def expand_layers(
-    device: Device, a: Matrix, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
-) -> Bulk:
+    device: CudaDevice, a: DeviceCSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
+) -> DeviceBulk:
     """See `Backend.expand_layers`."""
-    k, asked, row_sums = len(seeds), asked_of(device, seeds), device.constant(weights.row_sums)
+    k, asked, row_sums = len(seeds), put_seeds(device, seeds), device.constant(weights.row_sums)
     given = [] if isinstance(drawn, LayerRace) else [int(np.diff(picks.pointers).max(initial=0)) for picks in drawn]
     fanouts = drawn.fanouts if isinstance(drawn, LayerRace) else given
     numbering = Numbering(device, k, a.shape[1], len(seeds.vertices) + k * sum(max(s, 0) for s in fanouts))
 
-    def draw(frontier: Held, hop: int) -> Drawn:
-        rows = Rows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
+    def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
+        rows = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
         counted = extents(device, a, rows)
         if isinstance(drawn, LayerRace):
             picked = _race(device, drawn, hop, rows, counted, a.shape)
         else:
-            picked = Picked(*(device.put(part) for part in drawn[hop]))
+            picked = DevicePicks(*(device.put(part) for part in drawn[hop]))
         return _edges(device, a, rows, counted, picked, fanouts[hop], weights, row_sums)
 
     return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new)
 
 
-def _race(device: Device, race: LayerRace, hop: int, rows: Rows, counted: tuple[Any, int], shape: tuple[int, int]) -> Picked:
+def _race(
+    device: CudaDevice, race: LayerRace, hop: int, rows: FrontierRows, counted: tuple[Any, int], shape: tuple[int, int]
+) -> DevicePicks:
     """SAMPLE(NORM(Q A), s) of one hop."""
     factors = None
     if race.factors is not None:
         factors = device.empty(rows.size, np.int64)
         device.start("factors_of", rows.size, device.constant(race.factors), rows.vertices, rows.size, factors)
-    q = Matrix(rows.parts, rows.vertices, factors, (rows.k, shape[0]))
+    q = DeviceCSR(rows.parts, rows.vertices, factors, (rows.k, shape[0]))
     pointers, columns, sums = spgemm(device, q, device.matrix(race.entries), counted, loose=True)
     weights = device.empty(len(sums), np.float64)
     device.start("race_weights", len(sums), sums, len(sums), int(race.power == 2), weights)
-    return Picked(*smallest(device, pointers, columns, weights, len(columns), race.fanouts[hop], rows.minibatches, race.draws[hop], False))
+    return DevicePicks(
+        *smallest(device, pointers, columns, weights, len(columns), race.fanouts[hop], rows.minibatches, race.draws[hop], False)
+    )
 
 
 def _edges(
-    device: Device, a: Matrix, rows: Rows, counted: tuple[Any, int], picked: Picked, most: int, weights: LayerWeights, row_sums: Any
-) -> Drawn:
+    device: CudaDevice,
+    a: DeviceCSR,
+    rows: FrontierRows,
+    counted: tuple[Any, int],
+    picked: DevicePicks,
+    most: int,
+    weights: LayerWeights,
+    row_sums: Any,
+) -> DrawnEdges:
     """EXTRACT of one hop: the vertices that were found, and the weight of each edge."""
     ends, columns, entries = restrict(device, a, rows, picked.pointers, picked.columns, most, counted)
     found, own, scratch = (device.empty(len(columns), dtype) for dtype in (np.int32, np.float32, np.float64))
@@ -72,4 +84,4 @@ def _edges(
         "weigh_edges", rows.size, rows.vertices, rows.size, rows.parts, rows.k, ends, columns, entries, a.values, row_sums, *picked,
         int(weights.debias), int(weights.renormalise), scratch, found, own,
     )  # fmt: skip
-    return Drawn(ends, found, own)
+    return DrawnEdges(ends, found, own)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .device import Device
-from .tables import STRUCTURES, Found, Held, chosen
+from .device import CudaDevice
+from .tables import STRUCTURES, FoundVertices, HeldVertices, chosen
 
 
 class Numbering:
@@ -15,19 +15,19 @@ class Numbering:
 
     Parameters
     ----------
-    device : Device
+    device : CudaDevice
         Whose `numbering`, where it is set, is the structure.
     k, n : int
     expected : int
         Vertices that are going to be found, repetitions and all, over the life of the numbering.
     """
 
-    def __init__(self, device: Device, k: int, n: int, expected: int) -> None:
+    def __init__(self, device: CudaDevice, k: int, n: int, expected: int) -> None:
         self._device, self._k = device, k
         self.structure = STRUCTURES[device.numbering or chosen(n, k, expected, device.free_bytes)](device, k, n)
-        self._held: Held | None = None  # whose numbers the structure knows
+        self._held: HeldVertices | None = None  # whose numbers the structure knows
 
-    def number(self, held: Held, found: Found) -> tuple[Held, Any, np.ndarray, np.ndarray]:
+    def number(self, held: HeldVertices, found: FoundVertices) -> tuple[HeldVertices, Any, np.ndarray, np.ndarray]:
         """Number what was found: the extended vertices, local numbers, and on the host the extended pointers and those of what was found.
 
         Waits for the last two; see `Backend.relabel`.
@@ -44,17 +44,17 @@ class Numbering:
         device.start("add_new", room, held.pointers, found.pointers, found.columns, k, ranks, slots, ends, numbers, vertices)
         device.start("read_numbers", room, found.pointers, k, numbers, slots, local)
         counts = device.get(ends)
-        self._held = Held(ends[: k + 1], vertices[: counts[k]], int(counts[k]))
+        self._held = HeldVertices(ends[: k + 1], vertices[: counts[k]], int(counts[k]))
         return self._held, local, counts[: k + 1], counts[k + 1 :]
 
 
-def nothing_held(device: Device, k: int) -> Held:
+def nothing_held(device: CudaDevice, k: int) -> HeldVertices:
     """k minibatches that hold no vertex yet."""
-    return Held(device.put(np.zeros(k + 1, np.int64)), device.empty(0, np.int32), 0)
+    return HeldVertices(device.put(np.zeros(k + 1, np.int64)), device.empty(0, np.int32), 0)
 
 
-def beyond(device: Device, grown: Held, held: Held, k: int) -> Held:
+def beyond(device: CudaDevice, grown: HeldVertices, held: HeldVertices, k: int) -> HeldVertices:
     """The vertices that each minibatch holds beyond those it held."""
     pointers, vertices = device.empty(k + 1, np.int64), device.empty(grown.size - held.size, np.int32)
     device.start("drop_known", grown.size, held.pointers, grown.pointers, k, grown.vertices, pointers, vertices)
-    return Held(pointers, vertices, grown.size - held.size)
+    return HeldVertices(pointers, vertices, grown.size - held.size)

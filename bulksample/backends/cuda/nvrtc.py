@@ -92,7 +92,7 @@ def local_rank() -> int:
 
 
 def device_arrays() -> SimpleNamespace:
-    """CuPy as `device.Device` asks for it."""
+    """CuPy as `device.CudaDevice` asks for it."""
     import cupy
     import cupyx
 

@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from .device import Device, Matrix
-from .draws import Rows, extents
+from .device import CudaDevice, DeviceCSR
+from .draws import FrontierRows, extents
 from .tables import LARGEST_TABLE, table_of
 
 _FREE = 0xFFFFFFFF
 _LAST = 2**64 - 1  # a key behind all others
 
 
-def spgemm(device: Device, a: Matrix, b: Matrix, counted: tuple[Any, int] | None = None, loose: bool = False) -> tuple[Any, Any, Any]:
+def spgemm(
+    device: CudaDevice, a: DeviceCSR, b: DeviceCSR, counted: tuple[Any, int] | None = None, loose: bool = False
+) -> tuple[Any, Any, Any]:
     """Row pointers, columns and sums of A B; waits for the number of sums, unless `loose` arrays may be longer than the pointers name.
 
     `counted` are pointers into the rows of B that the entries of A name, and the number of products; this waits for them where they
@@ -22,7 +24,7 @@ def spgemm(device: Device, a: Matrix, b: Matrix, counted: tuple[Any, int] | None
     """
     m, entries = a.shape[0], len(a.indices)
     row_of = device.empty(entries, np.int32)
-    products, all_products = counted or extents(device, b, Rows(a.indices, a.indices, None, None, entries, 0))
+    products, all_products = counted or extents(device, b, FrontierRows(a.indices, a.indices, None, None, entries, 0))
     if min(all_products, b.shape[1]) > LARGEST_TABLE:
         raise OverflowError(f"a row of the product could hold over {LARGEST_TABLE} sums, of {all_products} products; fewer would fit")
     device.walk("rows_of_entries", entries, a.indptr, m, row_of)
@@ -47,7 +49,7 @@ def spgemm(device: Device, a: Matrix, b: Matrix, counted: tuple[Any, int] | None
 
 
 def restrict(
-    device: Device, a: Matrix, rows: Rows, parts: Any, columns: Any, most: int = -1, counted: tuple[Any, int] | None = None
+    device: CudaDevice, a: DeviceCSR, rows: FrontierRows, parts: Any, columns: Any, most: int = -1, counted: tuple[Any, int] | None = None
 ) -> tuple[Any, Any, Any]:
     """Pointers, columns and entries of Q_R A Q_C, the last two as long as needed or longer.
 

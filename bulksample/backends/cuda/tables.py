@@ -21,14 +21,14 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from .device import TABLE_SHARE, Device
+from .device import TABLE_SHARE, CudaDevice
 
 _FREE = 0xFFFFFFFF
 LARGEST_TABLE = 2**29  # entries of a hash table, which then has 2**30 slots
 HASHED = 32  # bytes of a vertex in hash tables: up to four slots, of two words each
 
 
-class Held(NamedTuple):
+class HeldVertices(NamedTuple):
     """The vertices that k minibatches hold, on the device. `vertices` may be longer than what the pointers name."""
 
     pointers: Any  # int64, shape (k + 1,)
@@ -36,7 +36,7 @@ class Held(NamedTuple):
     size: int  # of all vertices
 
 
-class Found(NamedTuple):
+class FoundVertices(NamedTuple):
     """What each minibatch found, in order. `columns` may be longer than what the pointers name."""
 
     pointers: Any  # int64, shape (k + 1,)
@@ -61,9 +61,9 @@ class TableBytes(NamedTuple):
 class Structure(Protocol):
     """One way to find slots."""
 
-    def __init__(self, device: Device, k: int, n: int) -> None: ...
+    def __init__(self, device: CudaDevice, k: int, n: int) -> None: ...
 
-    def enter(self, held: Held, found: Found, known: bool) -> Slots:
+    def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
         """Slots whose numbers know what is held, and the first place of what was found. Nothing is waited for.
 
         `known`: what is held is what was held and found when this was called last.
@@ -77,12 +77,12 @@ class Structure(Protocol):
 class Direct:
     """A word for every vertex and minibatch; what is held stays entered from hop to hop."""
 
-    def __init__(self, device: Device, k: int, n: int) -> None:
+    def __init__(self, device: CudaDevice, k: int, n: int) -> None:
         self._device, self._k = device, k
         self._starts = device.put(np.arange(k + 1, dtype=np.int64) * n)
         self._numbers = device.full(n * k, _FREE, np.uint32)
 
-    def enter(self, held: Held, found: Found, known: bool) -> Slots:
+    def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
         return _entered(self._device, self._k, held, found, (None, self._starts, self._numbers), known)
 
     @staticmethod
@@ -93,10 +93,10 @@ class Direct:
 class Hash:
     """Hash tables for all that is held or found, at most half of their slots taken; made anew for each hop."""
 
-    def __init__(self, device: Device, k: int, n: int) -> None:
+    def __init__(self, device: CudaDevice, k: int, n: int) -> None:
         self._device, self._k, self._n = device, k, n
 
-    def enter(self, held: Held, found: Found, known: bool) -> Slots:
+    def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
         extent = self._device.empty(self._k + 1, np.int64)
         self._device.start("add_pointers", self._k + 1, held.pointers, found.pointers, self._k + 1, extent)
         made = _tables(self._device, self._k, extent, held.size + len(found.columns), self._n)
@@ -126,14 +126,14 @@ def chosen(n: int, k: int, expected: int, free: int) -> Name:
     return "direct" if 4 * n * k <= min(HASHED // 2 * expected, free // TABLE_SHARE) else "hash"
 
 
-def table_of(device: Device, k: int, pointers: Any, vertices: Any, count: int, n: int) -> tuple[Any, Any, Any]:
+def table_of(device: CudaDevice, k: int, pointers: Any, vertices: Any, count: int, n: int) -> tuple[Any, Any, Any]:
     """Hash tables of the distinct vertices of each minibatch: vertices, starts and numbers."""
     table, starts, numbers = _tables(device, k, pointers, count, n)
     device.start("enter_known", count, pointers, vertices, k, table, starts, numbers)
     return table, starts, numbers
 
 
-def _tables(device: Device, k: int, pointers: Any, count: int, n: int) -> tuple[Any, Any, Any]:
+def _tables(device: CudaDevice, k: int, pointers: Any, count: int, n: int) -> tuple[Any, Any, Any]:
     """Empty hash tables, vertices, starts and numbers, each for pointers[j + 1] - pointers[j] vertices of n; `count` for all."""
     if min(count, n) > LARGEST_TABLE:
         raise OverflowError(f"a table could hold over {LARGEST_TABLE} vertices: {count} are found in all; a smaller bulk would fit")
@@ -144,7 +144,7 @@ def _tables(device: Device, k: int, pointers: Any, count: int, n: int) -> tuple[
     return table, device.pointers(sizes), numbers
 
 
-def _entered(device: Device, k: int, held: Held, found: Found, table: tuple[Any, Any, Any], known: bool) -> Slots:
+def _entered(device: CudaDevice, k: int, held: HeldVertices, found: FoundVertices, table: tuple[Any, Any, Any], known: bool) -> Slots:
     """Slots in a table of vertices, starts and numbers."""
     room = len(found.columns)
     slots = device.empty(room, np.int64)

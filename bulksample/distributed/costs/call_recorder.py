@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from ...adjacency import Adjacency, Entries, Kept
+from ...adjacency import Adjacency, Entries, KeptEdges
 from ...backends.base import LayerPicks, Picks
 from ...rng import Draw
 from ...selection import Selection
@@ -43,7 +43,7 @@ class CallRecorder(Adjacency):
         self.calls.append(AdjacencyCall("sample_layer", (q, entries, power, fanout, draw)))
         return self.adjacency.sample_layer(q, entries, power, fanout, draw)
 
-    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
+    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
         self.calls.append(AdjacencyCall("restrict", (rows, columns, shares)))
         return self.adjacency.restrict(rows, columns, shares)
 

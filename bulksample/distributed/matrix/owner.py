@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from ...adjacency import Entries, Kept, race_weights
+from ...adjacency import Entries, KeptEdges, race_weights
 from ...backends.base import Backend, LayerPicks, Picks, check_fanout
 from ...rng import Draw
 from ...selection import Selection
@@ -52,7 +52,7 @@ class OwnerAdjacency(BlockRowAdjacency):
         answers = exchange_ragged_rows(self._column, [len(part.vertices) for part in requests], picks.pointers, [picks.columns])
         return Picks(*in_request_order(routed.order, answers))
 
-    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
+    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
         """Send rows to their owners and columns to the whole process column; receive 4 bytes an edge, 12 with shares."""
         routed = split_by_owner(rows, self.layout)
         requests = exchange_selections(self._column, routed.parts)
@@ -61,7 +61,7 @@ class OwnerAdjacency(BlockRowAdjacency):
         entries = [kept.columns] if kept.shares is None else [kept.columns, kept.shares]
         answers = exchange_ragged_rows(self._column, [len(part.vertices) for part in requests], kept.pointers, entries)
         ends, *found = in_request_order(routed.order, answers)
-        return Kept(ends, found[0], found[1] if shares else None)
+        return KeptEdges(ends, found[0], found[1] if shares else None)
 
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
         """Send the frontier to the whole process column; receive 12 bytes for each entry of the product."""

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from ...adjacency import Entries, Kept, LocalAdjacency, race_weights
+from ...adjacency import Entries, KeptEdges, LocalAdjacency, race_weights
 from ...backends.base import Backend, LayerPicks, Picks, check_fanout
 from ...rng import Draw
 from ...selection import Selection
@@ -67,7 +67,7 @@ class RowsAdjacency(BlockRowAdjacency):
         p = self.left_multiply(q, entries)
         return self.backend.smallest_keys(p.indptr, p.indices, race_weights(p.entries(), power), check_fanout(fanout), q.minibatches, draw)
 
-    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> Kept:
+    def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
         fetched, places = self._fetch(rows.vertices)
         at = Selection(rows.minibatches, rows.pointers, places, rows.n)
         return LocalAdjacency(fetched, self.backend).restrict(at, columns, shares)

@@ -9,7 +9,7 @@ import torch
 import torch.utils.dlpack
 
 from ...backends.cuda.backend import Cuda
-from ...backends.cuda.device import Device
+from ...backends.cuda.device import CudaDevice
 from .streams import DeviceStreams
 
 
@@ -29,7 +29,7 @@ class CudaContext:
         self.engine, self.where, self.streams = engine, where, streams
 
     @property
-    def kernels(self) -> Device:
+    def kernels(self) -> CudaDevice:
         """The back end's device, which launches kernels."""
         return self.engine.device
 

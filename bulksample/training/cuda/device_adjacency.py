@@ -17,7 +17,7 @@ import torch
 from ...adjacency import LocalAdjacency
 from ...backends.base import LayerPicks, LayerRace, LayerWeights, check_fanout
 from ...backends.cuda import layers
-from ...backends.cuda.bulk import Bulk, expand
+from ...backends.cuda.bulk import DeviceBulk, expand
 from ...backends.cuda.predicted import bulk_bytes
 from ...backends.cuda.predicted_layers import layer_bytes
 from ...backends.hops import Expansion, Hop
@@ -75,7 +75,7 @@ class memory_errors:
             raise MemoryError(str(error)) from error
 
 
-def split_bulk(cuda: CudaContext, bulk: Bulk, seeds: Selection, only_new: bool) -> list[Expansion]:
+def split_bulk(cuda: CudaContext, bulk: DeviceBulk, seeds: Selection, only_new: bool) -> list[Expansion]:
     """Split a bulk into its mini-batches, as `backends.hops.cut` does on the host; waits for nothing.
 
     If only new vertices are expanded, the `Hop` of a hop holds the rows of all hops up to it.

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from ...backends.base import check_fanout
-from ...backends.cuda.bulk import Bulk, asked_of, hop_after_hop, most_found
-from ...backends.cuda.draws import Drawn, Rows, draw_rows
+from ...backends.cuda.bulk import DeviceBulk, hop_after_hop, most_found, put_seeds
+from ...backends.cuda.draws import DrawnEdges, FrontierRows, draw_rows
 from ...backends.cuda.numbers import Numbering
-from ...backends.cuda.tables import Held
+from ...backends.cuda.tables import HeldVertices
 from ...backends.hops import Expansion
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...errors import PeerLost
@@ -59,19 +59,19 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
             bulk = self._bulk(seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
             return split_bulk(self._cuda, bulk, seeds, only_new)
 
-    def _bulk(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> Bulk:
+    def _bulk(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> DeviceBulk:
         device, k = self._cuda.kernels, len(seeds)
         entries = self.grid.rows * self.block.nnz  # about nnz(A)
         numbering = Numbering(device, k, self.n, most_found(len(seeds.vertices), fanouts, entries, k))
-        rows = asked_of(device, seeds)
+        rows = put_seeds(device, seeds)
         minibatches = self._cuda.tensor(rows.minibatches)
 
-        def draw(frontier: Held, hop: int) -> Drawn:
+        def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
             return self._drawn(minibatches, frontier, fanouts[hop], draws[hop])
 
         return hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new)
 
-    def _drawn(self, minibatches: torch.Tensor, frontier: Held, fanout: int, draw: Draw) -> Drawn:
+    def _drawn(self, minibatches: torch.Tensor, frontier: HeldVertices, fanout: int, draw: Draw) -> DrawnEdges:
         """Let the owners of a frontier's rows draw; return the picks in the order of the frontier."""
         cuda, over = self._cuda, self.over
         vertices = cuda.tensor(frontier.vertices)[: frontier.size]
@@ -84,7 +84,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         ends = pointers[torch.tensor([0, *accumulate(from_each)], device=pointers.device)].tolist()
         sent = cuda.tensor(picks.columns)[: ends[-1]].split([b - a for a, b in pairwise(ends)])
         counts, columns = over.start_alltoall(pointers.diff().int().split(from_each), "topology"), over.start_alltoall(sent, "topology")
-        return Drawn(*map(cuda.array, _in_order(routing.order, counts.whole()[0], columns.whole()[0])))
+        return DrawnEdges(*map(cuda.array, _in_order(routing.order, counts.whole()[0], columns.whole()[0])))
 
     def _routing(self, vertices: torch.Tensor, pointers: torch.Tensor, k: int) -> DeviceRouting:
         """Group the rows of a frontier by owner, and count those of each mini-batch."""
@@ -94,12 +94,12 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         sizes = torch.bincount(owner * k + minibatch, minlength=owners * k).reshape(owners, k)
         return DeviceRouting(owner.argsort(stable=True), sizes.sum(1).tolist(), sizes)
 
-    def _own_rows(self, table: torch.Tensor, vertices: torch.Tensor) -> Rows:
+    def _own_rows(self, table: torch.Tensor, vertices: torch.Tensor) -> FrontierRows:
         """Describe to the kernel the rows that the members of the process column request."""
         array: Any = self._cuda.array
         minibatches, sizes = table.T.contiguous()
         rows, parts = array(self._rows_of(vertices) - self.first), array(_pointers(sizes))
-        return Rows(rows, array(vertices), parts, array(minibatches), len(vertices), len(table))
+        return FrontierRows(rows, array(vertices), parts, array(minibatches), len(vertices), len(table))
 
     def _rows_of(self, vertices: torch.Tensor) -> torch.Tensor:
         """Return the row of each vertex in the order of the layout."""

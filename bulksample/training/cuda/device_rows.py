@@ -85,9 +85,9 @@ class DeviceRows(SparseRows):
         return torch.ones(len(self.indices), device=self.cuda.where) if self.weights is None else self.weights
 
     @cached_property
-    def _block(self) -> kernels.Block:
+    def _block(self) -> kernels.FloatCSR:
         weights = None if self.weights is None else self.cuda.array(self.weights)
-        return kernels.Block(self.cuda.array(self.indptr), self.cuda.array(self.indices), weights, *self.shape)
+        return kernels.FloatCSR(self.cuda.array(self.indptr), self.cuda.array(self.indices), weights, *self.shape)
 
 
 @dataclass(frozen=True, eq=False)
