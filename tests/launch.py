@@ -69,7 +69,8 @@ class Ranks:
             out, err = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGTERM)
-            time.sleep(0.5)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.5)
             self._kill()
             out, err = self.process.communicate()
             pytest.fail(f"{timeout} s were not enough\n--- out\n{out}\n--- err\n{err}")

@@ -1,7 +1,8 @@
 """Trainers that join a server: where it may listen, and what it asks of them."""
 
 import socket
-import time
+
+from waiting import until
 
 from bulksample.config.train import TrainConfig
 from bulksample.errors import PeerLost
@@ -15,9 +16,10 @@ def free_port():
 
 
 def invited_once_it_listens(address: str) -> TrainConfig:
-    for _ in range(600):
+    def asked() -> TrainConfig | None:
         try:
             return invited_config(address, 30.0)
         except PeerLost:
-            time.sleep(0.05)
-    raise AssertionError(f"nobody listens at {address}")
+            return None
+
+    return until(asked)

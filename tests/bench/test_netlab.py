@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import netlab
 import pytest
 from communities import community_graph
 from launch import MPIRUN
+from waiting import until
 
 from bulksample.data import store
 
@@ -84,10 +84,7 @@ def test_nothing_is_left(possible, heard, tmp_path, number):
     assert len(_alive(tmp_path)) > 2
     process.send_signal(number)
     assert process.wait(20) in (-number, 128 + number)
-    deadline = time.monotonic() + 20
-    while _alive(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not _alive(tmp_path)
+    until(lambda: not _alive(tmp_path))
     assert _network() == before
 
 

@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from communities import community_graph
 from launch import MPIRUN, ROOT, alive, run_ranks
+from waiting import until
 
 from bulksample.data import store
 from bulksample.errors import UsageError
@@ -187,10 +187,7 @@ def test_a_signal_leaves_nothing_running_and_the_next_call_goes_on(stored, tmp_p
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COMPARE_TEST": str(os.getpid())}
     process = subprocess.Popen([sys.executable, "-m", "bulksample", *arguments], env=environment, stderr=subprocess.PIPE, text=True)
     second = tmp_path / "runs" / "full" / "seed-0" / "log.txt"
-    for _ in range(1000):
-        if second.exists():
-            break
-        time.sleep(0.1)
+    until(second.exists, 100)
     process.send_signal(signal.SIGTERM)
     assert "stopped by SIGTERM" in process.communicate(timeout=60)[1]
     assert process.returncode == 75

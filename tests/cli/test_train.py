@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from communities import community_graph
 from launch import ROOT, run_ranks
+from waiting import until
 
 from bulksample.data import store
 
@@ -114,10 +114,7 @@ def test_bad_data_exits_65(command, stored, tmp_path):
 def test_a_signal_exits_75_and_resume_goes_on(stored, tmp_path):
     line = [sys.executable, "-m", "bulksample", "train", stored, *FLAGS, "--epochs", "4000", "--checkpoint", str(tmp_path), "--quiet"]
     process = subprocess.Popen(line, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True)
-    for _ in range(300):
-        time.sleep(0.1)
-        if list(tmp_path.glob("step-*")):
-            break
+    until(lambda: list(tmp_path.glob("step-*")))
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 75, err

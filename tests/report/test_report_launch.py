@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from launch import ROOT, alive
+from waiting import until
 
 from bulksample.errors import UsageError
 from bulksample.report import launch
@@ -56,7 +56,14 @@ def test_what_takes_too_long_is_ended_with_all_that_it_started(tmp_path, monkeyp
 
 def test_what_a_launcher_leaves_behind_is_ended(tmp_path, monkeypatch):
     monkeypatch.setenv(*MARK.split("="))
-    leaves = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\ntime.sleep(0.3)"
+    leaves = """
+import os, time
+read, write = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    os.write(write, b"apart")
+    time.sleep(600)
+os.read(read, 5)"""
     ended = launch.launch([sys.executable, "-c", leaves], tmp_path / "log", 60)
     assert (ended.code, ended.late) == (0, False)
     assert others() == []
@@ -77,10 +84,7 @@ except launch.Stopped as stopped:
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "STUBBORN": "1"}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True)
-    for _ in range(600):
-        if (tmp_path / "log").exists() and (tmp_path / "log").read_text().count("here") == 2:
-            break
-        time.sleep(0.05)
+    until(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().count("here") == 2)
     assert len(others()) == 3
     process.send_signal(number)
     process.send_signal(number)  # impatience does no harm

@@ -3,10 +3,10 @@
 import json
 import struct
 import sys
-import time
 
 import pytest
 from communities import community_graph
+from waiting import until
 
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import UsageError
@@ -147,11 +147,12 @@ def test_wandb_keeps_an_offline_run(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     _, lines = run(make_tracking(["wandb:bulksample-test"], {"lr": 0.25}), tmp_path)
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    for _ in range(300):  # a process of its own writes it, and may do so after the run has ended
-        records = [protocol.Record.FromString(data) for data in log_records(file.read_bytes())]
-        if records and records[-1].WhichOneof("record_type") == "exit":
-            break
-        time.sleep(0.1)
+
+    def all_records():
+        found = [protocol.Record.FromString(data) for data in log_records(file.read_bytes())]
+        return found if found and found[-1].WhichOneof("record_type") == "exit" else None
+
+    records = until(all_records)  # a process of its own writes the file, and may do so after the run has ended
     history = [record.history for record in records if record.WhichOneof("record_type") == "history"]
     found = [{item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in row.item} for row in history]
     assert [row["loss"] for row in found] == pytest.approx([line["loss"] for line in lines])

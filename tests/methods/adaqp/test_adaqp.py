@@ -116,8 +116,10 @@ def test_options_train(stored, options):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"message_coding": "feedback"}, "use message_rounding nearest"), ({"message_coding": "difference", "checkpoint": "c"}, "does not hold"),
-    ({"message_coding": "difference", "bits": "32"}, "bits below 16 and no checkpoint"), ({"bits": "3"}, "bits"), ({"reassign_every": 1}, "greater"),
+    ({"message_coding": "feedback"}, "use message_rounding nearest"),
+    ({"message_coding": "difference", "checkpoint": "c"}, "does not hold"),
+    ({"message_coding": "difference", "bits": "32"}, "bits below 16 and no checkpoint"),
+    ({"bits": "3"}, "bits"), ({"reassign_every": 1}, "greater"),
     ({"method": "full"}, "is of the method 'adaqp'"), ({"links": "nowhere.json"}, "links must be even, measured, or a JSON file"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):

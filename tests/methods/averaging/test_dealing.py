@@ -1,13 +1,13 @@
 """Parts that are lent where trainers go, and given back where they come: no vertex is lost or held twice."""
 
 import threading
-import time
 
 import numpy as np
 import pytest
 from communities import community_graph
 from test_serving import SMALL, WHOLE, joining
 from trainers import free_port
+from waiting import until
 
 from bulksample.config.train import TrainConfig
 from bulksample.methods.averaging.part_table import PartTable
@@ -60,12 +60,6 @@ def test_the_part_of_a_lost_trainer_is_dealt_to_the_others_and_given_back_to_one
     def runs():
         trainer = joined()
         results.append(trainer.run())
-
-    def until(happened):
-        deadline = time.monotonic() + 60
-        while not happened():
-            assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.02)
 
     threads = [threading.Thread(target=runs, daemon=True) for _ in range(2)]
     for thread in threads:

@@ -15,6 +15,7 @@ from communities import community_graph
 from launch import ROOT
 from sweeps import sweep
 from trainers import free_port, invited_once_it_listens
+from waiting import until
 
 from bulksample import UsageError
 from bulksample.config.train import TrainConfig
@@ -216,11 +217,9 @@ class Processes:
         return self.start(["-c", SLOW.format(seconds=slow, argv=argv)])
 
     def until(self, happened, seconds=120):
-        deadline = time.monotonic() + seconds
-        while not happened():
-            if time.monotonic() > deadline or self.server.poll() is not None:
-                pytest.fail(f"it did not happen\n{self.said()}")
-            time.sleep(0.1)
+        """Wait for something that happens while the server runs."""
+        assert until(lambda: happened() or self.server.poll() is not None, seconds, self.said)
+        assert self.server.poll() is None, self.said()
 
     def rounds(self):
         lines = self.folder / "lines"
