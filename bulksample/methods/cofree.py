@@ -36,7 +36,7 @@ from ..errors import UsageError
 from ..nn.model import Gnn
 from ..rng import Purpose, counters, philox, tag
 from ..sparse import CSR
-from ..training.batches import Batch, BatchSource, WholeGraphSource
+from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext
 from ..training.method import Method
 from ..views.full_graph import FullGraph
@@ -81,7 +81,7 @@ class CoFree(Method):
         self._at, self._labels, self._shares = (torch.from_numpy(array).to(local.where) for array in arrays)
         return WholeGraphSource()
 
-    def loss(self, context: TrainingContext, batch: Batch) -> tuple[torch.Tensor | None, float]:
+    def loss(self, context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
         """Return the weighted sum of the losses of the copies on this rank, and the sum of their weights."""
         logits = self._passes[context.epoch % len(self._passes)](cast(Gnn, context.model))
         losses = F.cross_entropy(logits[self._at], self._labels, reduction="none")

@@ -21,7 +21,7 @@ from ..distributed.comm.base import Comm
 from ..distributed.matrix.halo import MessageFormat, PlainFormat
 from ..errors import UsageError
 from ..nn.model import Gnn
-from ..training.batches import Batch, BatchSource, WholeGraphSource
+from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext
 from ..training.method import Method
 from ..views.full_graph import FullGraph
@@ -67,7 +67,7 @@ class Full(Method):
     def batches(self, context: TrainingContext) -> BatchSource:
         return WholeGraphSource()
 
-    def loss(self, context: TrainingContext, batch: Batch) -> tuple[torch.Tensor | None, float]:
+    def loss(self, context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
         """Return the loss of the own training rows; a rank without any still takes part in the pass of all ranks."""
         logits, labelled = self.logits(context), self.labels >= 0
         return F.cross_entropy(logits[labelled], self.labels[labelled], reduction="sum"), int(labelled.sum())

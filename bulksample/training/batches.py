@@ -22,14 +22,14 @@ from ..views.features import Fetching
 from ..views.view import View
 
 
-class Batch(NamedTuple):
+class StepBatch(NamedTuple):
     """The mini-batch and the input rows that a rank trains on in one step."""
 
     minibatch: MiniBatch | None  # None if the rank has no mini-batch left; it still takes part in the collectives
     x: Input | None
 
 
-EMPTY_BATCH = Batch(None, None)
+EMPTY_BATCH = StepBatch(None, None)
 
 
 class BatchSource(ABC):
@@ -51,7 +51,7 @@ class BatchSource(ABC):
     steps = together = 1
 
     @abstractmethod
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[StepBatch]:
         """Yield the remaining steps of the epoch. A step is complete when the next one is requested."""
 
     @abstractmethod
@@ -106,7 +106,7 @@ class MiniBatchSource(BatchSource):
     def _move_to(self, position: dict[str, Any]) -> None:
         self._position, self.epoch, self.step = position, int(position["epoch"]), int(position["step"])
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[StepBatch]:
         remaining = iter(self.loader)
         self._start(remaining)
         while self._upcoming is not None:
@@ -119,7 +119,7 @@ class MiniBatchSource(BatchSource):
                     self._start(remaining)
                 last = first + (0 if minibatch is None else len(minibatch.vertices))
                 self._move_to(position)
-                yield Batch(minibatch, rows if len(window.minibatches) == 1 else rows[first:last])
+                yield StepBatch(minibatch, rows if len(window.minibatches) == 1 else rows[first:last])
                 self._view.stream_sync.after_use(minibatch)
                 first = last
         self._move_to(self.loader.state_dict())
@@ -164,7 +164,7 @@ def _vertices(minibatches: list[MiniBatch | None]) -> Any:
 class WholeGraphSource(BatchSource):
     """One step an epoch, on the whole graph."""
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[StepBatch]:
         if not self.step:
             self.step = 1
             yield EMPTY_BATCH

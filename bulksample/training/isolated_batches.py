@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import UsageError
-from .batches import EMPTY_BATCH, Batch, BatchSource, MiniBatchSource
+from .batches import EMPTY_BATCH, BatchSource, MiniBatchSource, StepBatch
 
 
 def shared_steps(seeds: list[int], batch_size: int) -> tuple[int, list[int]]:
@@ -51,7 +51,7 @@ class IsolatedBatches(BatchSource):
             position = {"epoch": self.epoch, "step": min(self.step, minibatches.steps)}
             minibatches.load_state_dict(minibatches.state_dict() | position)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[StepBatch]:
         own = iter(self.minibatches or ())
         while self.step < self.steps:
             batch = next(own, EMPTY_BATCH)

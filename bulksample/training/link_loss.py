@@ -17,7 +17,7 @@ from ..errors import UsageError
 from ..graph import Graph
 from ..nn.decoders import LinkModel
 from ..views.view import as_index
-from .batches import Batch
+from .batches import StepBatch
 from .context import TrainingContext
 from .source import Source
 
@@ -37,7 +37,7 @@ def without_labels(graph: Graph) -> Graph:
     return replace(graph, labels=np.full(graph.n, -1, np.int64), num_classes=0, masks={})
 
 
-def link_loss(context: TrainingContext, batch: Batch) -> tuple[torch.Tensor | None, float]:
+def link_loss(context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
     """Return the summed loss of a batch whose seeds are sources, destinations and negatives, and the number of its examples."""
     minibatch = batch.minibatch
     if minibatch is None or not len(minibatch.seed_rows):

@@ -31,7 +31,7 @@ from ..evaluation.metrics import check_metric
 from ..nn.model import Model
 from ..version import __version__
 from . import checkpoint
-from .batches import EMPTY_BATCH, Batch
+from .batches import EMPTY_BATCH, StepBatch
 from .choose_device import make_compute_context
 from .compute import ComputeContext
 from .context import TrainingContext
@@ -186,7 +186,7 @@ class Trainer:
         self.epoch_seconds.append(seconds)
         self._end_epoch(epoch, seconds, last=progress.rounds + 1 >= stages[progress.stage])
 
-    def _step(self, batch: Batch, epoch: int, step: int, stop: bool) -> torch.Tensor:
+    def _step(self, batch: StepBatch, epoch: int, step: int, stop: bool) -> torch.Tensor:
         """Make one optimizer step; return the seeds, the summed loss and the number of stop requests, over all ranks."""
         context = self.context
         context.model.generator.manual_seed(context.step_seed(epoch, step))

@@ -30,7 +30,7 @@ from ..evaluation.links import evaluate_links
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, Model, build
 from ..views.view import View, as_index
-from .batches import Batch, BatchSource, MiniBatchSource
+from .batches import BatchSource, MiniBatchSource, StepBatch
 from .buckets import add_over_ranks
 from .compute import ComputeContext
 from .context import TrainingContext
@@ -104,7 +104,7 @@ class Method:
 
     # ---- a step
 
-    def loss(self, context: TrainingContext, batch: Batch) -> tuple[torch.Tensor | None, float]:
+    def loss(self, context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
         """Return the summed loss of this rank and the number of vertices in it; None if there is nothing to differentiate."""
         if self.config.task == "links":
             return link_loss(context, batch)
@@ -187,7 +187,7 @@ class Method:
         return {}
 
 
-def labelled_logits(context: TrainingContext, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, np.ndarray] | None:
+def labelled_logits(context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor, torch.Tensor, np.ndarray] | None:
     """Return logits, labels and rows (among the mini-batch's seeds) of the labelled seeds of a batch; None if there are none."""
     minibatch = batch.minibatch
     if minibatch is None:

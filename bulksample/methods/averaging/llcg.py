@@ -19,7 +19,7 @@ import torch
 
 from ... import samplers
 from ...nn.model import Model
-from ...training.batches import Batch
+from ...training.batches import StepBatch
 from ...training.context import TrainingContext
 from ...training.loaders import private_loader
 from ...training.weights import moments_at
@@ -50,7 +50,7 @@ class LLCG(PSGDPA):
             assert minibatch is not None
             self._adam.zero_grad()
             view.stream_sync.before_use([minibatch])
-            loss, count = self.loss(context, Batch(minibatch, view.features.fetch(minibatch.vertices)))
+            loss, count = self.loss(context, StepBatch(minibatch, view.features.fetch(minibatch.vertices)))
             if loss is not None:
                 (loss / count).backward()  # type: ignore[no-untyped-call]
                 self._adam.step()

@@ -38,7 +38,7 @@ import torch.nn.functional as F
 from ...config.train import TrainConfig
 from ...errors import UsageError
 from ...nn.model import Gnn
-from ...training.batches import Batch, BatchSource, MiniBatchSource
+from ...training.batches import BatchSource, MiniBatchSource, StepBatch
 from ...training.context import TrainingContext
 from ...training.isolated_batches import IsolatedBatches, shared_steps
 from ...training.loaders import part_loader
@@ -186,7 +186,7 @@ class Grappa(Method):
 
     # ---- a step
 
-    def loss(self, context: TrainingContext, batch: Batch) -> tuple[torch.Tensor | None, float]:
+    def loss(self, context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
         """Return the weighted sum of the losses, and the sum of the weights."""
         self._step_sums = torch.zeros(4)
         labelled = self._all_labelled(context) if self.config.full_graph else labelled_logits(context, batch)
@@ -212,7 +212,7 @@ class Grappa(Method):
         at, labels = self.local.seeds[rows].astype(np.int64), self.local.classes[rows]
         return logits[torch.from_numpy(at).to(logits.device)], torch.from_numpy(labels).to(logits.device), rows
 
-    def _tree_weights(self, batch: Batch) -> np.ndarray:
+    def _tree_weights(self, batch: StepBatch) -> np.ndarray:
         config, view = self.config, self.local
         assert batch.minibatch is not None
         replace, share = bool(config.sampler_options.get("replace", False)), min(1.0, self.chunks / self.comm.size)
