@@ -8,44 +8,36 @@ import subprocess
 import sys
 
 import pytest
-from communities import community_graph
 from launch import MPIRUN, ROOT, alive, run_ranks
 from waiting import until
 
-from bulksample.data import store
 from bulksample.errors import UsageError
 from bulksample.methods import METHODS
 from bulksample.report import compare as comparison
 from bulksample.report.compare import Contestant, contestants
 from bulksample.report.launch import Ended
 
+LONG = pytest.mark.long  # runs `train` several times as processes
 SMALL = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "3", "--threads", "1", "--eval-every", "2"]
 FAILING = "full:graph=replicated"
 REFUSAL = "UsageError: the method 'full' needs a partitioned graph; got graph replicated"
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    place = tmp_path_factory.mktemp("graph") / "g"
-    store.save(community_graph(), place)
-    return place
-
-
-def compare(stored, out, methods, *more, options=SMALL, environment=None):
-    line = [sys.executable, "-m", "bulksample", "compare", stored, "--methods", methods, "-o", out, *more, "--", *options]
+def compare(graph, out, methods, *more, options=SMALL, environment=None):
+    line = [sys.executable, "-m", "bulksample", "compare", graph, "--methods", methods, "-o", out, *more, "--", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
     return subprocess.run([str(word) for word in line], env=environment, capture_output=True, text=True, timeout=280, check=False)
 
 
 @pytest.fixture(scope="module")
-def compared(stored, tmp_path_factory):
+def compared(graph, tmp_path_factory):
     """Two methods and one that fails, on two ranks, two seeds."""
     if MPIRUN is None:
         pytest.skip("no mpirun: pip install mpich would bring one")
     out = tmp_path_factory.mktemp("out") / "compared"
     networks = ["--network", "ethernet-10g", "--network", "loopback:inside=1e6:latency=1e-3"]
     more = ["--ranks", 2, "--repeats", 2, "--seed", 5, *networks, "--json", out.with_suffix(".json")]
-    return out, more, compare(stored, out, f"sync,{FAILING},full", *more)
+    return out, more, compare(graph, out, f"sync,{FAILING},full", *more)
 
 
 def table(out):
@@ -56,6 +48,7 @@ def reports(out, method):
     return [json.loads((out / "runs" / method / f"seed-{seed}" / "report.json").read_text()) for seed in (5, 6)]
 
 
+@LONG
 def test_a_method_that_fails_is_told_and_the_others_go_on(compared):
     out, _, ended = compared
     assert ended.returncode == 1, ended.stderr
@@ -71,6 +64,7 @@ def test_a_method_that_fails_is_told_and_the_others_go_on(compared):
     assert json.loads(out.with_suffix(".json").read_text()) == found
 
 
+@LONG
 @pytest.mark.parametrize("method", ["sync", "full"])
 def test_the_table_says_what_the_runs_said(compared, method):
     out, _, _ = compared
@@ -91,6 +85,7 @@ def test_the_table_says_what_the_runs_said(compared, method):
             assert seconds == pytest.approx(report["compute_seconds"] + latency * sent["messages"] + sent["bytes"] / rate)
 
 
+@LONG
 def test_what_was_sent_is_what_the_method_sends(compared):
     out, _, _ = compared
     for method in ("sync", "full"):
@@ -101,10 +96,11 @@ def test_what_was_sent_is_what_the_method_sends(compared):
     assert reports(out, "sync")[0]["training_bytes"]["activations"] == 0 < reports(out, "full")[0]["training_bytes"]["activations"]
 
 
-def test_a_run_is_the_one_that_train_would_make(compared, stored, tmp_path):
+@LONG
+def test_a_run_is_the_one_that_train_would_make(compared, graph, tmp_path):
     out, _, _ = compared
     alone = tmp_path / "alone.json"
-    arguments = ["-m", "bulksample", "train", str(stored), "--method", "full", *SMALL, "--seed", "6", "--json", str(alone), "--quiet"]
+    arguments = ["-m", "bulksample", "train", str(graph), "--method", "full", *SMALL, "--seed", "6", "--json", str(alone), "--quiet"]
     assert run_ranks(2, arguments).code == 0
     alone, beside = json.loads(alone.read_text()), reports(out, "full")[1]
     for what in ("test_accuracy", "train_loss", "training_messages", "parameters", "graph"):
@@ -112,6 +108,7 @@ def test_a_run_is_the_one_that_train_would_make(compared, stored, tmp_path):
     assert {**beside["training_bytes"], "control": 0, "total": 0} == {**alone["training_bytes"], "control": 0, "total": 0}
 
 
+@LONG
 def test_the_csv_says_the_same(compared):
     out, _, _ = compared
     lines = list(csv.DictReader((out / "table.csv").open()))
@@ -125,6 +122,7 @@ def test_the_csv_says_the_same(compared):
             assert float(line["bytes.total"]) == row["bytes"]["total"]
 
 
+@LONG
 def test_plots_are_drawn_if_matplotlib_is_there(compared):
     out, _, ended = compared
     try:
@@ -138,13 +136,14 @@ def test_plots_are_drawn_if_matplotlib_is_there(compared):
         assert all((out / name).stat().st_size > 0 for name in names)
 
 
-def test_finished_runs_are_kept_and_others_repeated(compared, stored):
+@LONG
+def test_finished_runs_are_kept_and_others_repeated(compared, graph):
     out, more, _ = compared
     before = {file: file.stat().st_mtime_ns for file in out.rglob("report.json")}
     rows = table(out)["methods"]
     cut_short = out / "runs" / "sync" / "seed-6" / "report.json"
     cut_short.write_text(cut_short.read_text()[:-20])
-    ended = compare(stored, out, f"sync,{FAILING},full", *more)
+    ended = compare(graph, out, f"sync,{FAILING},full", *more)
     assert ended.returncode == 1
     repeated = {file for file, when in before.items() if file.stat().st_mtime_ns != when}
     assert repeated == {cut_short}
@@ -154,18 +153,20 @@ def test_finished_runs_are_kept_and_others_repeated(compared, stored):
     assert table(out)["methods"][2] == rows[2]
 
 
-def test_other_options_and_fresh_run_again(stored, tmp_path):
+@LONG
+def test_other_options_and_fresh_run_again(graph, tmp_path):
     other = [*SMALL, "--lr", "0.1"]
     for more, options in (([], SMALL), ([], other), (["--fresh"], other)):
-        ended = compare(stored, tmp_path, "sync", "--no-plots", *more, options=options)
+        ended = compare(graph, tmp_path, "sync", "--no-plots", *more, options=options)
         assert ended.returncode == 0, ended.stderr
         assert [run["kept"] for run in table(tmp_path)["runs"]] == [False], (more, options)
 
 
-def test_one_rank_needs_no_mpi(stored, tmp_path):
+@LONG
+def test_one_rank_needs_no_mpi(graph, tmp_path):
     (tmp_path / "mpi4py.py").write_text("raise ImportError('no MPI here')")
     environment = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "PATH": str(tmp_path), "SLURM_NTASKS": "4"}
-    ended = compare(stored, tmp_path / "out", "sync,full", "--quiet", environment=environment)
+    ended = compare(graph, tmp_path / "out", "sync,full", "--quiet", environment=environment)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == ""
     rows = table(tmp_path / "out")["methods"]
@@ -173,16 +174,18 @@ def test_one_rank_needs_no_mpi(stored, tmp_path):
     assert all(row["score"]["mean"] > 0.3 for row in rows)
 
 
-def test_a_run_that_takes_too_long_is_ended(stored, tmp_path):
-    ended = compare(stored, tmp_path, "sync", "--limit", "5", "--no-plots", options=[*SMALL, "--epochs", "1000000"])
+@LONG
+def test_a_run_that_takes_too_long_is_ended(graph, tmp_path):
+    ended = compare(graph, tmp_path, "sync", "--limit", "5", "--no-plots", options=[*SMALL, "--epochs", "1000000"])
     assert ended.returncode == 1
     assert table(tmp_path)["methods"][0]["failed"] == "seed 0: not finished after 5 s, the time limit"
 
 
-def test_a_signal_leaves_nothing_running_and_the_next_call_goes_on(stored, tmp_path):
+@LONG
+def test_a_signal_leaves_nothing_running_and_the_next_call_goes_on(graph, tmp_path):
     if MPIRUN is None:
         pytest.skip("no mpirun: pip install mpich would bring one")
-    arguments = ["compare", str(stored), "--methods", "sync,full", "-o", str(tmp_path), "--ranks", "2", "--no-plots", "--", *SMALL]
+    arguments = ["compare", str(graph), "--methods", "sync,full", "-o", str(tmp_path), "--ranks", "2", "--no-plots", "--", *SMALL]
     mark = f"COMPARE_TEST={os.getpid()}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COMPARE_TEST": str(os.getpid())}
     process = subprocess.Popen([sys.executable, "-m", "bulksample", *arguments], env=environment, stderr=subprocess.PIPE, text=True)
@@ -192,24 +195,9 @@ def test_a_signal_leaves_nothing_running_and_the_next_call_goes_on(stored, tmp_p
     assert "stopped by SIGTERM" in process.communicate(timeout=60)[1]
     assert process.returncode == 75
     assert alive(mark) == {}
-    ended = compare(stored, tmp_path, "sync,full", "--ranks", "2", "--no-plots")
+    ended = compare(graph, tmp_path, "sync,full", "--ranks", "2", "--no-plots")
     assert ended.returncode == 0, ended.stderr
     assert [run["kept"] for run in table(tmp_path)["runs"]] == [True, False]
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Run the command line in this process; the exit code, and what it printed to standard error."""
-
-    def run(*arguments):
-        from bulksample.cli import main
-
-        monkeypatch.setattr(sys, "argv", ["bulksample", "compare", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, capsys.readouterr().err
-
-    return run
 
 
 @pytest.mark.parametrize(
@@ -232,15 +220,15 @@ def command(monkeypatch, capsys):
         ("sync", ["--epochs", "4"], "No such option"),
     ],
 )
-def test_bad_use_exits_2_before_anything_is_run(command, stored, tmp_path, methods, more, said):
-    code, err = command(stored, "--methods", methods, "-o", tmp_path / "out", *more)
+def test_bad_use_exits_2_before_anything_is_run(command, graph, tmp_path, methods, more, said):
+    code, _, err = command("compare", graph, "--methods", methods, "-o", tmp_path / "out", *more)
     assert code == 2
     assert said in err
     assert not (tmp_path / "out").exists()
 
 
 def test_what_is_no_graph_exits_65(command, tmp_path):
-    code, err = command(tmp_path, "--methods", "sync", "-o", tmp_path / "out")
+    code, _, err = command("compare", tmp_path, "--methods", "sync", "-o", tmp_path / "out")
     assert code == 65, err
     assert not (tmp_path / "out").exists()
 
@@ -270,12 +258,16 @@ def test_all_is_every_method_and_the_synchronous_baseline_that_fetches_neighbour
         contestants("all,sync", METHODS)
 
 
-def test_a_method_that_deals_vertices_itself_leaves_the_partition_of_the_others(command, stored, tmp_path):
+def test_a_method_that_deals_vertices_itself_leaves_the_partition_of_the_others():
     (one,), (given,) = (contestants(label, METHODS) for label in ("super-tma", "super-tma:partition=FILE"))
-    options = ["--no-plots", "-o", tmp_path / "out", "--", *SMALL, "--partition", "random"]
-    code, err = command(stored, "--methods", "super-tma", *options)
     assert one.options == ("--partition", "block")
     assert given.options[-2:] == ("--partition", "FILE")
+
+
+@LONG
+def test_a_method_that_deals_vertices_itself_runs_beside_a_partition(command, graph, tmp_path):
+    options = ["--no-plots", "-o", tmp_path / "out", "--", *SMALL, "--partition", "random"]
+    code, _, err = command("compare", graph, "--methods", "super-tma", *options)
     assert code == 0, err
 
 

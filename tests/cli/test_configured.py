@@ -48,7 +48,7 @@ def flags_of(text):
 
 @pytest.mark.parametrize(("name", "config"), [("train", TrainConfig), ("sample", SampleConfig), ("plan", PlanRequest)])
 def test_help_shows_the_flag_of_every_option(command, name, config):
-    methods = {method for group in config.groups() for method in group.methods}
+    methods = {group.methods[0] for group in config.groups() if group.methods}
     shown = set()
     for words in ([], *(["--method", method] for method in sorted(methods))):
         code, out, _ = command(name, *words, "--help")

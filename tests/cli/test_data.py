@@ -155,14 +155,18 @@ def test_bad_use_is_2(arguments, tmp_path, monkeypatch):
     run(*arguments, code=2)
 
 
-def test_exit_codes_of_the_command(tmp_path):
-    """0, and 2 for a request that cannot be met, with one line and no traceback."""
-    command = [sys.executable, "-m", "bulksample", "data", "make", "rmat", "--json", "-"]
-    good = subprocess.run([*command, "-o", str(tmp_path / "g"), "--scale", "5"], capture_output=True, text=True, check=False)
-    assert (good.returncode, json.loads(good.stdout)["vertices"]) == (0, 32)
-    for place, scale, message in (("h", "31", "scale 31 is out of range; 0 to 30 would fit"), ("g", "5", "exists already")):
-        bad = subprocess.run([*command, "-o", str(tmp_path / place), "--scale", scale], capture_output=True, text=True, check=False)
-        assert (bad.returncode, bad.stdout) == (2, "")
-        assert bad.stderr.startswith("bulksample: UsageError: ")
-        assert message in bad.stderr
-        assert bad.stderr.count("\n") == 1
+def test_the_command_as_a_process(tmp_path):
+    line = [sys.executable, "-m", "bulksample", "data", "make", "rmat", "--json", "-", "-o", str(tmp_path / "g"), "--scale", "5"]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (ended.returncode, json.loads(ended.stdout)["vertices"]) == (0, 32)
+
+
+@pytest.mark.parametrize(("place", "scale", "message"), [("h", 31, "scale 31 is out of range"), ("g", 5, "exists already")])
+def test_a_request_that_cannot_be_met_is_one_line_and_exit_code_2(command, tmp_path, place, scale, message):
+    (tmp_path / "g").mkdir()
+    (tmp_path / "g" / "manifest.json").touch()
+    code, out, err = command("data", "make", "rmat", "--json", "-", "-o", tmp_path / place, "--scale", scale)
+    assert (code, out) == (2, "")
+    assert err.startswith("bulksample: UsageError: ")
+    assert message in err
+    assert err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""The same run under several launchers: the same minibatches and, on so many ranks, the same losses."""
+"""The same run under several launchers: equal mini-batches and, on equally many ranks, equal losses."""
 
 import json
 
@@ -9,7 +9,6 @@ from launch import run_ranks
 
 from bulksample.data import store
 
-LONG = pytest.mark.long
 LAUNCHERS = ("mpirun", "torchrun") if torch.distributed.is_gloo_available() else ("mpirun",)
 TRAIN = ["--fanouts", "3,3", "--hidden", "8", "--batch-size", "16", "--epochs", "3"]
 SAMPLE = ["--fanouts", "3,3", "--batch-size", "16", "--seeds", "all"]
@@ -20,10 +19,11 @@ BLOCKS = ["--graph", "partitioned"]
     ("command", "options", "ranks"),
     [
         ("train", TRAIN, 3),
-        pytest.param("train", [*TRAIN, *BLOCKS, "--replication", "2"], 4, marks=LONG),
-        pytest.param("sample", [*SAMPLE, *BLOCKS], 3, marks=LONG),
+        ("train", [*TRAIN, *BLOCKS, "--replication", "2"], 4),
+        ("sample", [*SAMPLE, *BLOCKS], 3),
     ],
 )
+@pytest.mark.long
 def test_launchers_do_not_change_the_result(tmp_path, command, options, ranks):
     store.save(community_graph(), tmp_path / "g")
     found = []

@@ -1,8 +1,4 @@
-"""`bulksample partition`, as a user runs it."""
-
-import json
-import subprocess
-import sys
+"""`bulksample partition`: the file and the numbers of every partitioner, and refusals."""
 
 import numpy as np
 import pytest
@@ -24,28 +20,22 @@ def folder(tmp_path_factory):
     return path
 
 
-def run(*arguments):
-    command = [sys.executable, "-m", "bulksample", "partition", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
-
-
 @pytest.mark.parametrize("by", ["block", "random", "metis", "super"])
-def test_the_file_holds_what_is_reported(folder, tmp_path, by):
+def test_the_file_holds_what_is_reported(result, folder, tmp_path, by):
     if by in ("metis", "super"):
         pytest.importorskip("pymetis", reason="the partition extra is not installed")
-    done = run(folder, "--parts", 4, "--by", by, "--clusters", 4, "-o", tmp_path / "parts", "--json", "-")
-    assert done.returncode == 0, done.stderr
-    told, made = json.loads(done.stdout), Partition.load(tmp_path / "parts")
+    report = result("partition", folder, "--parts", 4, "--by", by, "--clusters", 4, "-o", tmp_path / "parts")
+    made = Partition.load(tmp_path / "parts")
     sizes = np.bincount(made.assignment, minlength=4)
-    assert (told["parts"], told["vertices"]) == (made.parts, made.n) == (4, 96)
-    assert (told["smallest_part"], told["largest_part"]) == (sizes.min(), sizes.max())
-    assert told["edges_kept"] == pytest.approx(1 - told["crossing_share"])
-    assert told["label_distance"] == 0  # of a graph without labels
+    assert (report["parts"], report["vertices"]) == (made.parts, made.n) == (4, 96)
+    assert (report["smallest_part"], report["largest_part"]) == (sizes.min(), sizes.max())
+    assert report["edges_kept"] == pytest.approx(1 - report["crossing_share"])
+    assert report["label_distance"] == 0  # of a graph without labels
     if by in ("metis", "super"):
-        assert told["isolated"] == 0
-        assert told["crossing_edges"] == 0  # the cliques are found
+        assert report["isolated"] == 0
+        assert report["crossing_edges"] == 0  # the cliques are found
     else:
-        assert 0.5 < told["crossing_share"] < 0.9
+        assert 0.5 < report["crossing_share"] < 0.9
         assert sizes.max() - sizes.min() <= 30
 
 
@@ -53,11 +43,11 @@ def test_the_file_holds_what_is_reported(folder, tmp_path, by):
     ("arguments", "message"),
     [
         (["--parts", "0"], "--parts"),
-        (["--parts", "4", "--by", "luck"], "there is no partitioner 'luck'; use block, random, metis, super"),
+        (["--parts", "4", "--by", "lottery"], "there is no partitioner 'lottery'; use block, random, metis, super"),
     ],
 )
-def test_bad_use_is_exit_code_2(folder, tmp_path, arguments, message):
-    done = run(folder, *arguments, "-o", tmp_path / "parts")
-    assert done.returncode == 2
-    assert message in done.stderr
+def test_bad_use_is_exit_code_2(command, folder, tmp_path, arguments, message):
+    done = command("partition", folder, *arguments, "-o", tmp_path / "parts")
+    assert done.code == 2
+    assert message in done.err
     assert not (tmp_path / "parts").exists()

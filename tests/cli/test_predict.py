@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -15,24 +14,6 @@ from bulksample.methods.predict import predict
 from bulksample.training.checkpoint import load
 
 FLAGS = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "2", "--threads", "1", "--seed", "1"]
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Run the command line in this process: the exit code, what it printed, and what it said on standard error."""
-
-    def bulksample(*arguments):
-        from bulksample.cli import main
-
-        monkeypatch.setattr(sys, "argv", ["bulksample", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as ended:
-            code = ended.code or 0
-        return code, *capsys.readouterr()
-
-    return bulksample
 
 
 def trained(command, folder, graph=None, *options):

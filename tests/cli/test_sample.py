@@ -1,7 +1,6 @@
-"""`bulksample sample` and `bulksample info`, as a user runs them."""
+"""`bulksample sample` and `bulksample info`: results, refusals, and digests on several ranks."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -38,18 +37,7 @@ def folder(tmp_path_factory):
     return path
 
 
-def run(*arguments, **environment):
-    command = [sys.executable, "-m", "bulksample", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
-
-
-def result(*arguments):
-    done = run(*arguments, "--json", "-")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_it_reports_what_it_promises_and_repeats(folder):
+def test_it_reports_what_it_promises_and_repeats(result, folder):
     first = result("sample", folder, "--fanouts", "5,5", "--batch-size", 16, "--seed", 3)
     assert set(first) >= REPORTED
     assert first["minibatches"] == 7
@@ -64,17 +52,17 @@ def test_it_reports_what_it_promises_and_repeats(folder):
 
 
 @pytest.mark.parametrize("sampler", ["ladies", "fastgcn", "labor", "full", "shadow", "saint"])
-def test_every_sampler_runs(folder, sampler):
+def test_every_sampler_runs(result, folder, sampler):
     got = result("sample", folder, "--sampler", sampler, "--fanouts", "4,4", "--batch-size", 64, "--seeds", "all", "--minibatches", 2)
     assert got["minibatches"] == 2
     assert got["sampled_edges"] > 0
 
 
-def test_options_reach_the_sampler(folder, tmp_path):
+def test_options_reach_the_sampler(command, folder, tmp_path):
     file = tmp_path / "out.json"
-    done = run("sample", folder, "--options", "replace=true", "--fanouts", "30", "--batch-size", 100, "--json", file)
-    assert done.returncode == 0, done.stderr
-    assert "sampled_edges" in done.stdout
+    done = command("sample", folder, "--options", "replace=true", "--fanouts", "30", "--batch-size", 100, "--json", file)
+    assert done.code == 0, done.err
+    assert "sampled_edges" in done.out
     graph = store.load(folder)
     drawn = 30 * int((graph.adjacency.degrees[graph.seeds("train")] > 0).sum())
     assert json.loads(file.read_text())["sampled_edges"] == drawn
@@ -98,19 +86,19 @@ def test_options_reach_the_sampler(folder, tmp_path):
         (["--seed", "-1"], 2, "--seed"),
     ],
 )
-def test_bad_use_is_exit_code_2_and_says_what_would_fit(folder, arguments, code, message):
-    done = run("sample", folder, *arguments)
-    assert done.returncode == code
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_bad_use_is_exit_code_2_and_says_what_to_use(command, folder, arguments, code, message):
+    done = command("sample", folder, *arguments)
+    assert done.code == code
+    assert message in done.err
+    assert "Traceback" not in done.err
 
 
-def test_bad_data_is_exit_code_65(folder, tmp_path):
-    assert run("sample", tmp_path / "nowhere").returncode == 65
+def test_bad_data_is_exit_code_65(command, tmp_path):
+    assert command("sample", tmp_path / "nowhere").code == 65
     (tmp_path / "empty").mkdir()
-    done = run("sample", tmp_path / "empty")
-    assert done.returncode == 65
-    assert "Traceback" not in done.stderr
+    done = command("sample", tmp_path / "empty")
+    assert done.code == 65
+    assert "Traceback" not in done.err
 
 
 def test_fanouts_and_options_are_read_as_people_write_them():
@@ -127,7 +115,7 @@ def test_fanouts_and_options_are_read_as_people_write_them():
         fanout_list("")
 
 
-def test_info_says_what_is_here_and_what_is_missing():
+def test_info_says_what_is_here_and_what_is_missing(result):
     got = result("info")
     assert got["backends"][0] == "reference"
     assert set(got) >= {"version", "backends", "native", "extras"}
@@ -143,7 +131,7 @@ def test_info_says_why_the_native_back_end_is_missing(tmp_path):
     assert got["native"].startswith("missing: ")
 
 
-def test_a_weighted_graph_is_sampled_by_weight(tmp_path):
+def test_a_weighted_graph_is_sampled_by_weight(result, tmp_path):
     matrix = random_matrix(100, 2000, 2, weighted=True)
     store.save(Graph(CSR(matrix.indptr, matrix.indices, matrix.values, matrix.shape), weight_unit=2.0**-40), tmp_path / "w")
     got = result("sample", tmp_path / "w", "--options", "weighted=true", "--fanouts", "3", "--batch-size", 50)
@@ -151,30 +139,37 @@ def test_a_weighted_graph_is_sampled_by_weight(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "layout",
+    ("ranks", "layout"),
     [
-        "--graph replicated",
-        "--graph partitioned --replication 2",
-        "--graph partitioned --replication 4",
-        "--graph partitioned --exchange rows --replication 2",
-        "--graph partitioned --exchange rows-oblivious",
-        "--graph partitioned --partition random",
-        "--graph partitioned --replication 2 --exchange rows --partition metis",
+        (2, "--graph partitioned --partition random"),
+        *(
+            pytest.param(4, layout, marks=pytest.mark.long)
+            for layout in (
+                "--graph replicated",
+                "--graph partitioned --replication 2",
+                "--graph partitioned --replication 4",
+                "--graph partitioned --exchange rows --replication 2",
+                "--graph partitioned --exchange rows-oblivious",
+                "--graph partitioned --partition random",
+                "--graph partitioned --replication 2 --exchange rows --partition metis",
+            )
+        ),
     ],
 )
-def test_ranks_and_grids_give_the_digest_of_one_process(folder, layout):
+def test_ranks_and_grids_give_the_digest_of_one_process(result, folder, ranks, layout):
     options = ["sample", str(folder), "--sampler", "ladies", "--fanouts", "20,20", "--batch-size", "16", "--json", "-"]
     alone = result(*options[:-2])
-    ended = run_ranks(4, ["-m", "bulksample", *options, *layout.split()], timeout=100)
+    ended = run_ranks(ranks, ["-m", "bulksample", *options, *layout.split()], timeout=100)
     assert ended.code == 0, ended
     spread = json.loads(ended.out)
     for key in ("digest", "minibatches", "sampled_edges", "input_vertices"):
         assert spread[key] == alone[key]
-    assert spread["ranks"] == 4
+    assert spread["ranks"] == ranks
     alone_in_column = "replicated" in layout or "replication 4" in layout  # c = p holds the whole graph everywhere
     assert (spread["bytes_sent"]["topology"] == 0) == alone_in_column
 
 
+@pytest.mark.long
 def test_a_grid_that_does_not_fit_ends_all_ranks_with_2(folder):
     ended = run_ranks(4, ["-m", "bulksample", "sample", str(folder), "--graph", "partitioned", "--replication", "3"], timeout=60)
     assert ended.code == 2, ended

@@ -17,33 +17,8 @@ FLAGS = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", 
 KINDS = {"total", "topology", "features", "activations", "gradients", "model", "control"}
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    place = tmp_path_factory.mktemp("graph") / "g"
-    store.save(community_graph(), place)
-    return str(place)
-
-
-def bulksample(*arguments, monkeypatch, capsys):
-    """Run the command line in this process; the exit code and what it printed."""
-    from bulksample.cli import main
-
-    monkeypatch.setattr(sys, "argv", ["bulksample", *map(str, arguments)])
-    try:
-        main()
-    except SystemExit as ended:
-        code = ended.code or 0
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    return lambda *arguments: bulksample(*arguments, monkeypatch=monkeypatch, capsys=capsys)
-
-
-def test_the_json_holds_what_is_promised(command, stored, tmp_path):
-    code, out, _ = command("train", stored, *FLAGS, "--json", "-", "--metrics", tmp_path / "m.jsonl", "--seed", 3)
+def test_the_json_holds_what_is_promised(command, graph, tmp_path):
+    code, out, _ = command("train", graph, *FLAGS, "--json", "-", "--metrics", tmp_path / "m.jsonl", "--seed", 3)
     assert code == 0
     report = json.loads(out)
     promised = {"method", "ranks", "epochs", "test_accuracy", "val_accuracy", "seconds_per_epoch", "phases", "bytes_sent"}
@@ -53,25 +28,25 @@ def test_the_json_holds_what_is_promised(command, stored, tmp_path):
     assert report["epochs"] == 2
     assert report["bytes_sent"].keys() == KINDS
     assert len((tmp_path / "m.jsonl").read_text().splitlines()) == 2
-    again = json.loads(command("train", stored, *FLAGS, "--json", "-", "--seed", 3, "--bulk-size", 2)[1])
+    again = json.loads(command("train", graph, *FLAGS, "--json", "-", "--seed", 3, "--bulk-size", 2)[1])
     assert again["train_loss"] == report["train_loss"]
-    assert json.loads(command("train", stored, *FLAGS, "--json", "-", "--seed", 4)[1])["train_loss"] != report["train_loss"]
+    assert json.loads(command("train", graph, *FLAGS, "--json", "-", "--seed", 4)[1])["train_loss"] != report["train_loss"]
 
 
-def test_every_option_is_taken(command, stored, tmp_path):
+def test_every_option_is_taken(command, graph, tmp_path):
     more = ["--method", "sync", "--model", "gat", "--layers", 2, "--heads", 2, "--dropout", 0.1, "--input-dropout", 0.1, "--batch-norm",
             "--sampler", "ladies", "--options", "importance=squared_sum,debias=true", "--frontier", "all", "--bulk-size", "auto",
             "--backend", "reference", "--memory-budget", 10**6, "--seeds", "train", "--label", "other", "--feature-norm", "l2",
             "--metric", "rocauc", "--patience", 5, "--eval-every", 1, "--checkpoint", tmp_path / "c", "--checkpoint-every", 2,
             "--resume", "auto", "--timeout", 30, "--quiet", "--lr", 0.01, "--weight-decay", 1e-4,
             "--json", tmp_path / "r.json"]  # fmt: skip
-    code, out, err = command("train", stored, *FLAGS, *more)
+    code, out, err = command("train", graph, *FLAGS, *more)
     assert code == 0, err
     assert out == ""
     report = json.loads((tmp_path / "r.json").read_text())
     assert 0 <= report["test_rocauc"] <= 1
     assert (tmp_path / "c" / "metrics.jsonl").exists()
-    code, _, _ = command("train", stored, *FLAGS, *more, "--epochs", 3)
+    code, _, _ = command("train", graph, *FLAGS, *more, "--epochs", 3)
     assert code == 0
     assert json.loads((tmp_path / "r.json").read_text())["resumed"]
 
@@ -94,13 +69,13 @@ def test_every_option_is_taken(command, stored, tmp_path):
         (["--no-such-option"], "No such option"),
     ],
 )
-def test_bad_use_exits_2_and_says_why(command, stored, arguments, said):
-    code, _, err = command("train", stored, *FLAGS, *arguments)
+def test_bad_use_exits_2_and_says_why(command, graph, arguments, said):
+    code, _, err = command("train", graph, *FLAGS, *arguments)
     assert code == 2
     assert said in err
 
 
-def test_bad_data_exits_65(command, stored, tmp_path):
+def test_bad_data_exits_65(command, graph, tmp_path):
     code, _, err = command("train", tmp_path / "nowhere", *FLAGS)
     assert code in (2, 65)
     place = tmp_path / "g"
@@ -111,8 +86,8 @@ def test_bad_data_exits_65(command, stored, tmp_path):
     assert code == 65, err
 
 
-def test_a_signal_exits_75_and_resume_goes_on(stored, tmp_path):
-    line = [sys.executable, "-m", "bulksample", "train", stored, *FLAGS, "--epochs", "4000", "--checkpoint", str(tmp_path), "--quiet"]
+def test_a_signal_exits_75_and_resume_goes_on(graph, tmp_path):
+    line = [sys.executable, "-m", "bulksample", "train", str(graph), *FLAGS, "--epochs", "4000", "--checkpoint", str(tmp_path), "--quiet"]
     process = subprocess.Popen(line, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True)
     until(lambda: list(tmp_path.glob("step-*")))
     process.send_signal(signal.SIGTERM)
@@ -122,7 +97,8 @@ def test_a_signal_exits_75_and_resume_goes_on(stored, tmp_path):
     assert int(max(tmp_path.glob("step-*")).name[5:]) > 0
 
 
-def test_a_bad_option_ends_all_ranks_with_2(stored):
-    ended = run_ranks(2, ["-m", "bulksample", "train", stored, *FLAGS, "--method", "gossip"], timeout=30)
+@pytest.mark.long
+def test_a_bad_option_ends_all_ranks_with_2(graph):
+    ended = run_ranks(2, ["-m", "bulksample", "train", str(graph), *FLAGS, "--method", "gossip"], timeout=30)
     assert ended.code in (2, 9), ended
     assert "no method 'gossip'" in ended.err
