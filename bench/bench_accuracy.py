@@ -1,9 +1,9 @@
-"""Test accuracy of sampled training on the real graphs, beside the full-batch figures that came with them.
+"""Measure test accuracy of sampled training on real graphs, beside full-batch accuracy.
 
     python bench/bench_accuracy.py --data FOLDER [--graphs dblp,minesweeper] [--ranks 1,4] [--seeds 0,1,2] [--json FILE]
 
-FOLDER holds the .npz files. Every run is a process of its own: `bulksample train`, under mpirun where there is more than
-one rank. One minibatch per rank and step, so 4 ranks take a quarter of the steps, on batches four times as large.
+FOLDER has the .npz files. Every run is a process of its own: `bulksample train`, under mpirun for several ranks. Each rank takes one
+mini-batch per step, so 4 ranks take a quarter of the steps, with batches four times as large.
 """
 
 from __future__ import annotations

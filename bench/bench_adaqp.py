@@ -1,12 +1,11 @@
-"""What rounding messages costs in accuracy and saves in bytes, where it can be seen: random parts, neighbours of other classes.
+"""Measure what rounded messages cost in accuracy and save in bytes, on a graph where it shows: random parts, neighbors of other classes.
 
     python bench/bench_adaqp.py [--seeds 0,1,2,3,4] [--vertices 10000] [--epochs 50] [--json FILE]
 
-The graph is a degree-corrected block model with 16 classes, a third of the edges inside a class and features that say little, so
-that a model must aggregate, and most neighbours lie on other ranks. Contestants see the same graphs, parts, weights
-and dropout, seed by seed; differences are paired. Ranks are threads: losses and bytes are those of processes. Traffic is
-that of messages (forward and backward), over the float32 of the same form; the naive form, against which published ratios
-stand, sends the input in every epoch and hidden rows before they are transformed.
+The graph is a degree-corrected block model with 16 classes, a third of the edges inside a class, and weak features. So a model must
+aggregate, and most neighbors are on other ranks. Contestants share graphs, parts, weights and dropout for each seed; differences are
+paired. Ranks are threads, with the losses and bytes of processes. Traffic counts messages (forward and backward), relative to float32 of
+the same form. The naive form, the base of published ratios, sends the input in every epoch and hidden rows before their transformation.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Epochs:
 
 
 def trained(folder: Path, ranks: int, **options: Any) -> dict[str, Any]:
-    """One run: test accuracy at the best validation score, loss of the last epoch, message bytes."""
+    """Run once; return test accuracy at the best validation score, loss of the last epoch, and message bytes."""
 
     def rank(comm: Comm) -> dict[str, Any]:
         watched = Epochs()
@@ -83,7 +82,7 @@ def trained(folder: Path, ranks: int, **options: Any) -> dict[str, Any]:
 
 
 def compared(runs: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """A row for each contestant, paired with float32 seed by seed."""
+    """Return one row per contestant, paired with float32 by seed."""
     rows, exact = [], runs["fp32"]
     for name, own in runs.items():
         pairs = list(zip(own, exact, strict=False))

@@ -1,22 +1,22 @@
-"""What sampling sends when the graph lies in block rows: every policy on every grid, measured, predicted and published.
+"""Measure what sampling a partitioned graph sends: every policy on every grid, beside the prediction and the published formula.
 
     python bench/bench_exchange.py [--ranks 4,8,16] [--minibatches 1] [--sage-batch 1024] [--ladies-batch 512] [--json FILE] [--plot FILE]
 
-A graph like ogbn-products, drawn from a degree-corrected block model: 2^17 vertices, about 50 neighbours each, unweighted. Each rank
-samples one bulk of GraphSAGE 15,10,5 and one of LADIES 512,512,512, one minibatch in it, so that all grids take three to five minutes
-and 4 GiB on two cores. Ranks are threads of this process, so bytes are what they would be on a cluster and seconds are not reported.
+The graph resembles ogbn-products: a degree-corrected block model with 2^17 vertices and about 50 neighbors each, unweighted. Each rank
+samples one bulk with GraphSAGE 15,10,5 and one with LADIES 512,512,512, one mini-batch each. All grids take three to five minutes and
+4 GiB on two cores. Ranks are threads, so bytes are those of a cluster, and seconds are not reported.
 
-All policies must draw the same minibatches, and every rank must send, kind by kind, the messages and bytes that `distributed.costs.sampling`
-predicts; otherwise the benchmark stops. A word is 4 bytes, an id or a count; a value takes two. For each of R rows of GraphSAGE that
-lies on another rank, with d entries in its row of A,
+The benchmark stops unless all policies draw the same mini-batches and every rank sends the messages and bytes, kind by kind, that
+`distributed.costs.sampling` predicts. A word has 4 bytes: an id or a count. A value takes two words. For each of the R GraphSAGE rows on
+another rank, with d entries in its row of A:
 
-    owner           1 word there, 1 + s words back
-    rows            1 word there, 1 + d words back, once for all minibatches of a process row; where c > 1, again inside the process row
-    rows-oblivious  nothing there, all rows of A back
+    owner           sends 1 word and gets 1 + s words back
+    rows            sends 1 word and gets 1 + d words back, once per process row; for c > 1 again within the process row
+    rows-oblivious  sends nothing and gets all rows of A
     published       k b / c + k b d / c + c k b d / p words for one process, summed over layers of k b, k b s, k b s^2 rows; all
-                    processes together move k b + k b d, and c k b d more where c > 1 (see `distributed.costs.published`). The formula is that of P
-                    alone: LADIES fetches rows for its edges besides. "With the rows asked" puts the deduplicated frontiers and the
-                    entries of their rows in the place of k b s^l and d.
+                    processes together move k b + k b d, and c k b d more for c > 1 (see `distributed.costs.published`). The formula
+                    covers P only; LADIES also fetches rows for its edges. "With the rows asked" replaces k b s^l and d by the
+                    deduplicated frontiers and the lengths of their rows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WORD = 4  # bytes
 
 
 class Workload(NamedTuple):
-    """What every rank samples: minibatches of its own from a permutation of all vertices."""
+    """The work of every rank: its own mini-batches from a permutation of all vertices."""
 
     matrix: CSR
     sampler: Sampler
@@ -68,7 +68,7 @@ class Workload(NamedTuple):
 
 
 def sent(work: Workload, ranks: int, replication: int, policy: str, layout: Layout) -> tuple[list[dict], str]:
-    """What every rank sent by kind, and the digest of what all have drawn."""
+    """Return what every rank sent, by kind, and the digest of all draws."""
     backend = backends.make("auto", 1)
 
     def rank(comm: Comm) -> tuple[dict, list]:
@@ -87,7 +87,7 @@ def sent(work: Workload, ranks: int, replication: int, policy: str, layout: Layo
 
 
 def over_ranks(sent_by_rank: list[dict]) -> dict[str, int]:
-    """Sums of one exchange."""
+    """Sum one exchange over the ranks."""
     return {
         "messages": sum(rank["topology"][0] for rank in sent_by_rank),
         "bytes": sum(rank["topology"][1] for rank in sent_by_rank),
@@ -98,7 +98,7 @@ def over_ranks(sent_by_rank: list[dict]) -> dict[str, int]:
 
 
 def compare(work: Workload, ranks: int, replication: int, recorders: list[CallRecorder], drawn: str) -> dict:
-    """A line of the table: one grid."""
+    """Measure one grid: one row of the table."""
     layout = Layout.even(work.matrix.shape[0], ranks // replication)
     line: dict = {"ranks": ranks, "replication": replication}
     for policy in POLICIES:
@@ -113,7 +113,7 @@ def compare(work: Workload, ranks: int, replication: int, recorders: list[CallRe
 
 
 def published(work: Workload, ranks: int, replication: int, recorders: list[CallRecorder]) -> dict[str, dict]:
-    """The formula with the rows that the paper counts, and with those that were asked for and the entries they have."""
+    """Evaluate the published formula, with the rows of the paper and with the requested rows and their lengths."""
     frontier = [[call.arguments[0].vertices for call in recorder.calls if call.name.startswith("sample")] for recorder in recorders]
     asked = [sum(len(rows) for rows in layer) for layer in zip(*frontier, strict=True)]
     entries = sum(int(work.matrix.degrees[rows].sum()) for rank in frontier for rows in rank)
@@ -149,7 +149,7 @@ HEADER = """
 
 
 def table_line(line: dict) -> str:
-    """Million words of all ranks, what is sent once left out."""
+    """Format millions of words over all ranks, without what is sent once."""
     words = {policy: (line[policy]["bytes"] - line[policy]["once_bytes"]) / WORD / 1e6 for policy in POLICIES}
     equal = all(line[policy]["bytes"] == line[policy]["predicted_bytes"] for policy in POLICIES)
     ratio = f"{words['rows'] / words['owner']:.1f}" if words["owner"] else "∞"
@@ -160,7 +160,7 @@ def table_line(line: dict) -> str:
 
 
 def plot(results: dict[str, list[dict]], path: Path) -> None:
-    """Words by grid, one panel a sampler."""
+    """Draw words by grid, one panel per sampler."""
     with new_figure(len(results), (6.0, 4.0)) as (figure, every):
         for axes, (name, lines) in zip(every, results.items(), strict=True):
             grids = [f"{line['ranks']}, {line['replication']}" for line in lines]
@@ -177,11 +177,11 @@ def plot(results: dict[str, list[dict]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=int, default=17, help="2^scale vertices")
-    parser.add_argument("--degree", type=int, default=73, help="of the model; repeated pairs are dropped, which leaves about 50")
+    parser.add_argument("--degree", type=int, default=73, help="mean degree of the model; about 50 remain after duplicates are dropped")
     parser.add_argument("--ranks", default="4,8,16")
     parser.add_argument("--sage-batch", type=int, default=1024)
     parser.add_argument("--ladies-batch", type=int, default=512)
-    parser.add_argument("--minibatches", type=int, default=1, help="of each rank, in one bulk")
+    parser.add_argument("--minibatches", type=int, default=1, help="mini-batches per rank, in one bulk")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()

@@ -1,13 +1,13 @@
-"""Test accuracy of Grappa beside training on the whole graph and parts that stay alone, with every ablation; and of cofree and bns.
+"""Compare the test accuracy of Grappa with full-graph training and with isolated parts, with every ablation; and of cofree and bns.
 
     python bench/bench_grappa.py [--data FOLDER] [--seeds 0,1,2,3,4] [--layers 2,3,4] [--parts gates,others,ablations]
                                  [--ranks 8] [--workers 1] [--json FILE]
 
-The graph is a stochastic block model of 3000 vertices: 24000 undirected edges, 60 % of them within one of five classes, features in 32
-dimensions (a unit vector for each class, noise of 0.9), a fifth of the vertices to train on. FOLDER may hold cora.npz. Ranks
-are threads and every step is one pass over a view, so figures are of accuracy and bytes, not of time. First come the rows that
-the gates are about, seed by seed, then the other methods, then the ablations; FILE is written after each run, and a later call goes
-on from it. Each seed draws another graph, another partition and other weights.
+The graph is a stochastic block model with 3000 vertices, 24000 undirected edges (60 % of them within one of five classes), features of
+width 32 (a unit vector per class, noise of 0.9), and a fifth of the vertices for training. FOLDER may hold cora.npz. Ranks are threads and
+every step is one pass over a view, so figures are accuracies and bytes, not times. The rows of the gates run first, seed by seed, then
+the other methods, then the ablations. FILE is written after each run, and a later call continues from it. Each seed has another graph,
+partition and model.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ GATED = ("full graph", "alone, strict, uniform", "pair, strict, uniform", "pair,
 
 
 class Inverse(Grappa):
-    """Weights that are one over the coverage of the first hop: the mistake that Grappa's weights are often taken for."""
+    """Weights that are the inverse coverage of the first hop: a common misreading of Grappa's weights."""
 
     def _coverage_weights(self) -> tuple[np.ndarray, float]:
         view = self.local
@@ -104,7 +104,7 @@ def block_model(seed: int) -> Graph:
 
 
 def accuracy(directory: Path, ranks: int, options: dict[str, Any]) -> dict[str, Any]:
-    """The report of one run."""
+    """Return the report of one run."""
     asked = dict(options)
     method = Inverse if asked.pop("inverse", False) else Grappa
     config = TrainConfig.of(**asked)
@@ -114,7 +114,7 @@ def accuracy(directory: Path, ranks: int, options: dict[str, Any]) -> dict[str, 
 
 
 def gates(rows: dict[tuple[str, int, str], dict[str, Any]]) -> list[dict[str, Any]]:
-    """What was to be shown, and what was found, in points; over the seeds that all rows of a gate have."""
+    """Return the aims and findings in points, over the seeds that all rows of a gate have."""
     found = []
     for graph, layers in sorted({(graph, layers) for graph, layers, _ in rows}):
         scores = [rows.get((graph, layers, name), {"scores": {}})["scores"] for name in GATED]
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--layers", default="2,3,4")
     parser.add_argument("--parts", default="gates,others,ablations")
     parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--workers", type=int, default=1, help="runs at a time; one keeps a processor about a fifth busy")
+    parser.add_argument("--workers", type=int, default=1, help="concurrent runs; one uses about a fifth of a core")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -164,7 +164,7 @@ def main() -> None:
 
 
 def run(directory: Path, graph: str, layers: int, name: str, ranks: int, seed: int) -> dict[str, Any]:
-    """The report of a row with a seed."""
+    """Return the report of one row and seed."""
     torch.set_num_threads(1)
     method = {"method": "grappa", **ROWS[name]} if ROWS[name] else {"method": "full"}
     hidden = 32 if graph == "block-model" else 64
@@ -180,20 +180,20 @@ def _add(row: dict[str, Any], seed: int, found: dict[str, Any]) -> None:
 
 
 def told(rows: dict[tuple[str, int, str], dict[str, Any]], ranks: int) -> dict[str, Any]:
-    """All that has been run so far."""
+    """Summarize all finished runs."""
     made = [row for row in rows.values() if row["scores"]]
     return {"machine": machine(), "ranks": ranks, "settings": COMMON, "rows": made, "gates": gates(rows)}
 
 
 def _kept(path: Path | None) -> dict[tuple[str, int, str], dict[str, Any]]:
-    """What an earlier call has run."""
+    """Read the runs of an earlier call."""
     if path is None or not path.exists():
         return {}
     return {(row["graph"], row["layers"], row["row"]): row for row in json.loads(path.read_text())["rows"]}
 
 
 def _stored(folder: Path, seeds: list[int], data: Path | None) -> dict[tuple[str, int], Path]:
-    """A block model for each seed, and Cora for all of them."""
+    """Store one block model per seed, and Cora once."""
     places = {("block-model", seed): folder / f"block-model-{seed}" for seed in seeds}
     for (_, seed), place in places.items():
         store.save(block_model(seed), place)
@@ -207,7 +207,7 @@ def _graphs(depths: list[int], data: Path | None) -> list[tuple[str, int]]:
 
 
 def _rows(part: str, layers: int) -> list[str]:
-    """The rows that the gates are about, and other methods, at every depth; ablations, of which deep models have fewer or none."""
+    """Return the rows of the gates and of other methods for every depth, and ablations for shallow models."""
     if part != "ablations":
         return list(GATED if part == "gates" else OTHERS)
     rest = [name for name in ROWS if name not in GATED + OTHERS]

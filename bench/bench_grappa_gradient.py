@@ -1,11 +1,10 @@
-"""How near the gradient of parts that do not talk comes to that of the whole graph, by view, chunks and weights.
+"""Measure how close the gradient of isolated parts comes to that of the whole graph, by view, chunks and weights.
 
     python bench/bench_grappa_gradient.py [--draws 42] [--layers 2,3] [--ranks 8] [--json FILE]
 
-On the block model of bench_grappa.py, after 20 epochs of full-graph training, the weights of the model are held. Each super-epoch gives
-one gradient g_t; against that of the whole graph, G, the table has the mean of cos(g_t, G), then of their mean m over all draws cos(m, G)
-and |m - G| / |G|. No weight of first order makes m equal to G, and none is claimed to; what is exact is tested by Monte Carlo against
-neighbour-sampled training (tests/methods/grappa/test_tree_weights.py).
+The model trains for 20 epochs on the whole block model of bench_grappa.py; then its weights are fixed. Each super-epoch gives one gradient
+g_t. G is the gradient of the whole graph, m the mean of all g_t. The table has the mean of cos(g_t, G), then cos(m, G) and
+|m - G| / |G|. No first-order weight makes m equal to G. The exact case, `tree` weights, is tested against neighbor-sampled training.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ WEIGHTS: dict[str, tuple[type[Grappa], dict[str, Any]]] = {
 
 
 def gradient(trainer: Trainer) -> np.ndarray:
-    """Of one step of all ranks."""
+    """Return the gradient of one step of all ranks."""
     trainer.context.optimizer.zero_grad()
     loss, counted = trainer.method.loss(trainer.context, EMPTY_BATCH)
     loss.backward()
@@ -54,7 +53,7 @@ def gradient(trainer: Trainer) -> np.ndarray:
 
 
 def gradients(directory: Path, comm: Comm, layers: int, view: dict[str, Any], weights: dict[str, Any], draws: int) -> dict[str, Any]:
-    """A gradient for each kind of weights and each super-epoch."""
+    """Return a gradient for each kind of weights and each super-epoch."""
     asked = {**STILL, "method": "grappa", "layers": layers, "full_graph": True, "swap_every": 1, "overlap": False, "epochs": draws}
     trainer = make_trainer(TrainConfig.of(**asked, **view), directory, comm)
     trainer.model.load_state_dict(weights)

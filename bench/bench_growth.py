@@ -1,12 +1,11 @@
-"""What sampling costs as the work grows: with the edges of the graph, the minibatches of a call, the fanout, and the skew of degrees.
+"""Measure how the cost of sampling grows: with edges, mini-batches per call, fanout, and skew of degrees.
 
     python bench/bench_growth.py [--series edges,bulk,alone,fanout,skew] [--threads 1,2] [--rounds 5] [--json FILE] [--plot FILE]
 
-GraphSAGE under the frontier rule `all`, batch 1024, fanouts 15,10,5 and 8 minibatches a call unless the series varies them, R-MAT graphs
-of our generator with about 30 entries a row (and the products-like block model), kept on disk. The points of a series run in turn,
-one round of each after the other. "all" minibatches of a call are those of an epoch over 8 % of the vertices, the share that trains in
-ogbn-products; `alone` is one a call, by graph. A series that is measured replaces itself in FILE and leaves the others there, so that they
-can be run one by one.
+GraphSAGE with the frontier rule `all`, batch size 1024, fanouts 15,10,5 and 8 mini-batches per call, unless the series varies them.
+Graphs are R-MAT graphs with about 30 entries per row and the products-like block model, kept on disk. The points of a series run in
+turn, one round of each. In the series `bulk`, "all" means the mini-batches of an epoch over 8 % of the vertices, the training share of
+ogbn-products. `alone` samples one mini-batch per call. A measured series replaces itself in FILE and keeps the others.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ BATCH_SIZE, TRAINED = 1024, 0.08
 
 
 class Point(NamedTuple):
-    """What is sampled; `at` is where it stands on the axis of its series."""
+    """A setting to sample; `at` is its place on the axis of the series."""
 
     at: float | str
     graph: str = "rmat20"
     fanouts: tuple[int, ...] = (15, 10, 5)
-    together: int = 8  # minibatches of a call; 0: all
+    together: int = 8  # mini-batches per call; 0: all
 
 
 SERIES = {
@@ -50,7 +49,7 @@ AXES = {
 
 
 class Job:
-    """A point on so many threads: sampled again and again, milliseconds a minibatch."""
+    """A point with a number of threads, sampled repeatedly; yields milliseconds per mini-batch."""
 
     def __init__(self, point: Point, threads: int) -> None:
         matrix = load(point.graph)
@@ -60,7 +59,7 @@ class Job:
         self._sampler = samplers.make("sage", point.fanouts)
         chosen = Selection.of(batches, matrix.shape[0])
         self._calls = [chosen.parts(first, first + together) for first in range(0, len(batches), together)]
-        self.processor: list[float] = []  # the same in time of all processors
+        self.processor: list[float] = []  # the same in CPU seconds
         self.facts = {
             "at": point.at, "graph": point.graph, "vertices": matrix.shape[0], "edges": matrix.nnz, "fanouts": point.fanouts,
             "together": together, "threads": threads, "largest_degree": int(matrix.degrees.max()),
@@ -93,7 +92,7 @@ def measure(points: list[Point], threads: list[int], rounds: int) -> list[dict[s
 
 
 def plot(series: dict[str, Any], path: Path) -> None:
-    """Nanoseconds of all processors an edge: the median, with bars from minimum to maximum. A busy machine leaves them nearly alone."""
+    """Draw CPU nanoseconds per edge: the median, with bars from minimum to maximum."""
     with new_figure(len(series), (3.4, 3.0)) as (figure, every):
         for axes, (name, found) in zip(every, series.items(), strict=True):
             for threads in dict.fromkeys(line["threads"] for line in found["points"]):

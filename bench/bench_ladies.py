@@ -1,11 +1,11 @@
-"""LADIES: milliseconds a minibatch of bulksample beside a plain scipy formulation.
+"""Compare LADIES of bulksample with a plain scipy formulation, in milliseconds per mini-batch.
 
     python bench/bench_ladies.py [--graph rmat18] [--layers 3] [--width 512] [--batch-size 512] [--threads 1] [--json FILE]
 
-Both draw from the same graph and seeds, by the sums of the squared row-normalised weights, and keep all vertices held so far as the
-next frontier. The scipy formulation is the one that LADIES was published with: a slice of rows, its squares summed by column,
-numpy's draw without replacement over all n vertices, a slice of columns, the correction 1 / (s p), rows normalised. ``--published``
-lets its frontier be the draws and the seeds only, as that code does, which is less work.
+Both draw from the same graph and seeds, by the sums of squared row-normalized weights, and use all vertices found so far as the next
+frontier. The scipy formulation is the published one: slice rows, sum their squares by column, draw with numpy without replacement from
+all n vertices, slice columns, correct by 1 / (s p), normalize rows. With ``--published`` its frontier has only draws and seeds, as in the
+published code, which is less work.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Node-wise draws by law: uniform, with replacement, by weight, LABOR; beside the random words of those that need a key of every candidate.
+"""Compare node-wise draws: uniform, with replacement, weighted, LABOR; beside the cost of the random words that keys need.
 
     python bench/bench_laws.py [--graph rmat20] [--threads 1] [--rounds 5] [--json FILE]
 
-A draw by weight and LABOR make a block of random words for every neighbour of every row that draws, wherever it has more than s (or
-weights): beside them stands what as many blocks take at the rate of `Backend.random_words` on one thread, measured in the same rounds. It
-keeps four words of each, where a key needs two. Times are by the clock and of all processors, milliseconds a minibatch; weights are
-integers from 1 to 1000.
+Weighted draws and LABOR make a block of random words for each neighbor of every row with more than s neighbors (or with weights).
+The table shows the time of as many blocks at the rate of `Backend.random_words` on one thread, measured in the same rounds. It keeps
+four words of each block, where a key needs two. Times are wall-clock and CPU milliseconds per mini-batch.
+Weights are integers from 1 to 1000.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from harness import alternate, machine, report, summary
 from bulksample import CSR, LocalAdjacency, MiniBatch, Selection, Stream, backends, samplers
 from bulksample.sparse import fixed_point
 
-BLOCKS = 2**14  # of random words at a time: they stay in the cache
-LAWS: dict[str, tuple[str, dict[str, Any], bool]] = {  # sampler, its options, whether the graph has weights
+BLOCKS = 2**14  # blocks of random words per call: they stay in the cache
+LAWS: dict[str, tuple[str, dict[str, Any], bool]] = {  # sampler, options, True if the graph has weights
     "uniform": ("sage", {}, False), "with replacement": ("sage", {"replace": True}, False), "by weight": ("sage", {"weighted": True}, True),
     "labor": ("labor", {}, False), "labor by weight": ("labor", {}, True),
 }  # fmt: skip
 
 
 def candidates(bulk: list[MiniBatch], matrix: CSR, fanouts: list[int], keyed: bool) -> int:
-    """Neighbours that need a key."""
+    """Count the neighbors that need a key."""
     found = 0
     for minibatch in bulk if keyed else []:
         for block, s in zip(reversed(minibatch.blocks), fanouts, strict=True):
@@ -41,7 +41,7 @@ def candidates(bulk: list[MiniBatch], matrix: CSR, fanouts: list[int], keyed: bo
 
 
 class Job:
-    """A law, sampled again and again."""
+    """One law, sampled repeatedly."""
 
     def __init__(self, law: str, matrix: CSR, fanouts: list[int], batches: list[np.ndarray], threads: int) -> None:
         name, settings, weighted = LAWS[law]
@@ -60,7 +60,7 @@ class Job:
 
 
 def nanoseconds_a_block() -> float:
-    """Processor time of a block of random words."""
+    """Measure the CPU time of a block of random words."""
     backend, repeats = backends.make("native", 1), 64
     began = time.process_time()
     for i in range(repeats):

@@ -1,11 +1,11 @@
-"""What link prediction costs: the dot decoder beside one that gathers rows, and splitting edges beside `numpy.isin`.
+"""Measure link prediction: the dot decoder beside one that gathers rows, and edge splitting beside `numpy.isin`.
 
     python bench/bench_links.py [--threads 1] [--rounds 7] [--json FILE]
 
-The decoder scores edges and what each is told from, and sends a gradient back, at the size of one step on 418,000 edges of a graph of
-14,000 vertices. Splitting is `bulksample data split-edges` of an R-MAT graph with 100 negatives; ways differ in how pairs are looked for
-among edges. They are checked against each other first, and run in turn; milliseconds of one call. Gathering makes 5 rows of memory for
-each edge, and as many for gradients: 1.1 GB. Products read 8 rows of Z for each edge, which stays in a cache (3.5 MB), and make none.
+The decoder scores edges and their negatives and computes the gradient, at the size of one step on 418,000 edges of a graph with 14,000
+vertices. Splitting is `bulksample data split-edges` of an R-MAT graph with 100 negatives; contestants differ in how they look up pairs
+among edges. They are checked against each other first and run in turn; milliseconds per call. Gathering writes 5 rows per edge, and as
+many for gradients: 1.1 GB. The sparse products read 8 rows of Z per edge, which stay in a cache (3.5 MB), and write none.
 """
 
 from __future__ import annotations

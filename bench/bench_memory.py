@@ -1,10 +1,10 @@
-"""Peak memory of a loader beside what ``bulk_size="auto"`` predicted, on twelve pairs of graph and fanouts and two layer-wise samplers.
+"""Compare the peak memory of a loader with the prediction of ``bulk_size="auto"``, on 14 pairs of graph and fanouts.
 
     python bench/bench_memory.py [--threads 2] [--budget 256] [--only rmat18] [--json FILE]
 
-Every pair runs in a process of its own, which reads the graph into memory, touches what the adjacency keeps, and then lets a loader
-choose k for a budget (MiB) and yield five bulks. The peak is the growth of the resident set over what it was before there was a loader
-(VmHWM of Linux, set back there), and it is to be within 20 % of the loader's ``predicted_bytes``.
+Each pair runs in a process of its own. It reads the graph into memory, touches the arrays of the adjacency, and lets a loader choose k
+for the budget (MiB) and yield five bulks. The peak is the growth of the resident set since the loader was created (VmHWM of Linux, reset
+there). It should be within 20 % of the loader's ``predicted_bytes``.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ PAIRS = [
 
 
 def resident(what: str) -> int:
-    """Bytes, by the name that Linux gives them."""
+    """Read a memory figure of this process, by its name in Linux."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
 
 
 def measure(pair: Pair, threads: int, budget: int) -> dict[str, Any]:
-    """What one pair takes, in this process."""
+    """Measure one pair in this process."""
     mapped = load(pair.graph)
     matrix = CSR(np.array(mapped.indptr), np.array(mapped.indices), None, mapped.shape)
     adjacency, sampler = LocalAdjacency(matrix, backends.make("native", threads)), samplers.make(pair.sampler, pair.fanouts)
     candidates = np.flatnonzero(matrix.degrees > 0)[: pair.batch_size * 32 * BULKS]
     sampler.sample_bulk(adjacency, Selection.of([candidates[:1]], adjacency.n), Stream(0))
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from here
+    Path("/proc/self/clear_refs").write_text("5")  # reset VmHWM
     before = resident("VmRSS")
     loader = BulkLoader(adjacency, sampler, candidates, batch_size=pair.batch_size, bulk_size="auto", seed=1, memory_budget=budget << 20)
     held = [minibatch.nbytes() for minibatch, _ in zip(loader, range(BULKS * loader.bulk_size), strict=False) if minibatch is not None]
@@ -69,7 +69,7 @@ def measure(pair: Pair, threads: int, budget: int) -> dict[str, Any]:
 
 
 def alone(index: int, options: argparse.Namespace) -> dict[str, Any]:
-    """The same, in a process of its own."""
+    """Measure one pair in a process of its own."""
     command = [sys.executable, __file__, "--threads", str(options.threads), "--budget", str(options.budget), "--pair", str(index)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--budget", type=int, default=256)
-    parser.add_argument("--only", help="the pairs of this graph")
+    parser.add_argument("--only", help="only the pairs of this graph")
     parser.add_argument("--pair", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

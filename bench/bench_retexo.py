@@ -1,17 +1,17 @@
-"""RETEXO beside full-graph training: bytes, accuracy, seconds, and where training layer by layer loses.
+"""Compare RETEXO with full-graph training: bytes, accuracy, seconds, and the loss of layer-by-layer training.
 
     python bench/bench_retexo.py --data FOLDER [--work FOLDER] [--ranks 4] [--seeds 0,1,2] [--parts bytes,accuracy,weak] [--json FILE]
 
-FOLDER holds the .npz files. Bytes are those of a whole run but for evaluation, whose traffic is no part of any formula.
+FOLDER has the .npz files. Bytes are those of a whole run without evaluation, which the formulas do not cover.
 
-- bytes: `full`, strong and naive, over `retexo`, for 200 rounds; measured on two shorter runs, since every round sends the
-  same, and by the formulas with the halo rows that there were. Ranks are threads, which count what processes do. "published" is
-  the formula that published ratios are against: every layer aggregates at the width of its input, and the input travels once.
-- accuracy: the same width, layers, seeds, splits and number of rounds, on one rank. On cora and citeseer each model and method has
-  the dropout and weight decay, of six, whose validation accuracy was best on average over three seeds that are not scored. "normed" is
-  `full` with the layer norm that stages have: the network that they make, trained end to end.
-- weak: a block model with weak features, where stages lose, and what rounds end to end win back for how many bytes. Scores are
-  those of one rank.
+- bytes: `full`, strong and naive, over `retexo`, for 200 rounds. Two shorter runs are measured, since every round sends the same; the
+  formulas use the measured halo rows. Ranks are threads, which count bytes as processes do. "published" is the formula of the published
+  baseline: every layer aggregates at the width of its input, and the input travels once.
+- accuracy: equal width, layers, seeds, splits and rounds, on one rank. On cora and citeseer each model and method uses the dropout and
+  weight decay, of six, with the best mean validation accuracy over three seeds that are not scored. "normed" is `full` with the layer
+  norm of stages: the network that stages build, trained end to end.
+- weak: a block model with weak features, where stages lose accuracy, and the gain and bytes of rounds end to end. Scores are those of
+  one rank.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.run import train as trained
 
-# name: (graph, model, hidden, layers, rounds, ratio foreseen for 200 rounds on 4 random parts, where it is to be reached)
+# name: (graph, model, hidden, layers, rounds, expected ratio for 200 rounds on 4 random parts, if there is one)
 BYTES = {
     "cora GCN-128": ("cora", "gcn", 128, 2, 200, 2.0),
     "citeseer GCN-128": ("citeseer", "gcn", 128, 2, 200, 1.4),
@@ -54,7 +54,7 @@ ACCURACY = {
     "amazon-computers": "--hidden 128 --epochs 150 --lr 0.01 --feature-norm l2",
     "facebook-pagepage": "--hidden 128 --epochs 80 --lr 0.01 --feature-norm l2",
 }
-# Few training vertices: how much a model is held back decides, and stages of one layer and whole networks want different amounts.
+# With few training vertices regularization decides, and stages need other amounts of it than whole networks.
 _HELD_BACK = tuple(
     f"--dropout {share} --input-dropout {share} --weight-decay {decay}" for share, decay in product((0.5, 0.8), (0.0005, 0.005, 0.02))
 )
@@ -63,13 +63,13 @@ CHOICES = {
     "facebook-pagepage": ("--dropout 0.5 --weight-decay 0.00005",),
 }  # fmt: skip
 ARMS = {"full": "--method full", "retexo": "--method retexo", "normed": "--method full --layer-norm"}
-_TRIALS = (100, 101, 102)  # the seeds on which one of them is chosen; none of them is scored
+_TRIALS = (100, 101, 102)  # seeds that choose a setting; they are not scored
 REFINEMENTS = (10, 40)
-MEASURED = (4, 12)  # rounds of a stage, or of all, that are run; the bytes of more follow a straight line
+MEASURED = (4, 12)  # measured rounds (per stage); bytes grow linearly with rounds
 
 
 def alone(directory: Path, words: str, seed: int, comm: Comm | None = None) -> dict[str, Any]:
-    """The report of one run, on one rank or on one of several that are threads; words are those of `bulksample train`."""
+    """Return the report of one run, on one rank or on several threads; words are those of `bulksample train`."""
     options: dict[str, Any] = {}
     for word in words.split():
         if word.startswith("--"):
@@ -84,10 +84,10 @@ def alone(directory: Path, words: str, seed: int, comm: Comm | None = None) -> d
 
 
 def training_bytes(run: dict[str, Any]) -> dict[str, int]:
-    """Bytes of a run without its evaluations: of the kinds of the formulas, and of all kinds."""
+    """Return the bytes of a run without evaluation: of the kinds in the formulas, and of all kinds."""
     kinds = {kind: run["bytes_sent"][kind] for kind in ("features", "activations", "gradients", "model")}
     beside = run["phase_bytes"]["evaluate"]
-    if run["method"] == "full":  # evaluates by exchange
+    if run["method"] == "full":  # evaluation exchanges rows
         kinds["activations"] -= beside
     return {**kinds, "formula_kinds": sum(kinds.values()), "everything": run["bytes_sent"]["total"] - beside}
 
@@ -96,7 +96,7 @@ def training_bytes(run: dict[str, Any]) -> dict[str, int]:
 
 
 def counted(directory: Path, words: str, rounds: int, ranks: int) -> tuple[dict[str, Any], dict[str, float]]:
-    """A short run, and the bytes of so many rounds (of every stage): every round sends the same, a refinement stays as it is."""
+    """Return a short run and the bytes of the given number of rounds (per stage); refinement rounds are not scaled."""
     a, b = MEASURED
     asked = [f"{words} --partition random --eval-every 1000 --epochs {count}" for count in MEASURED]
     runs = [on_threads(ranks, lambda comm, one=one: alone(directory, one, 0, comm), timeout=600)[0] for one in asked]
@@ -105,9 +105,9 @@ def counted(directory: Path, words: str, rounds: int, ranks: int) -> tuple[dict[
 
 
 def foreseen(halo: int, features_once: int, widths: list[int], sparse: bool, rounds: int, ranks: int, parameters: int) -> dict[str, int]:
-    """Bytes of full-graph training by the formulas, without control and topology.
+    """Predict the bytes of full-graph training, without control and topology.
 
-    In the naive form the input travels in every round too: dense as it is, sparse after its transformation and with gradients.
+    In the naive form the input also travels in every round: dense input as it is, sparse input after its transformation and with gradients.
     """
     reduced = 4 * rounds * 2 * (ranks - 1) * (parameters + 3) + 4 * (ranks - 1) * parameters
     hidden = sum(widths[1:-1])
@@ -123,7 +123,7 @@ def byte_ratios(places: dict[str, Path], ranks: int) -> Iterator[dict[str, Any]]
 
 
 def byte_ratio(name: str, directory: Path, asked: tuple[str, str, int, int, int, float], ranks: int) -> dict[str, Any]:
-    """One row of the table."""
+    """Measure one row of the table of bytes."""
     _, model, hidden, layers, rounds, in_table = asked
     words = f"--model {model} --hidden {hidden} --layers {layers} --dropout 0"
     methods = {"retexo": "--method retexo", "strong": "--method full", "naive": "--method full --form naive"}
@@ -169,7 +169,7 @@ def byte_ratio(name: str, directory: Path, asked: tuple[str, str, int, int, int,
 def accuracies(
     rows: list[dict[str, Any]], places: dict[str, Path], seeds: list[int], models: list[str], arms: list[str], keep: Callable[[], None]
 ) -> None:
-    """Add to the rows what they miss; `keep` is called after every run."""
+    """Run the missing rows; call `keep` after every run."""
     for graph, model in product([name for name in ACCURACY if name in places], models):
         row = next((row for row in rows if (row["graph"], row["model"]) == (graph, model)), None)
         if row is None:
@@ -186,14 +186,14 @@ def accuracies(
 
 
 def differences(scores: dict[str, float], others: dict[str, float]) -> dict[str, float]:
-    """By seed, where both have it."""
+    """Return differences by seed, for seeds that both rows have."""
     return {seed: scores[seed] - others[seed] for seed in others if seed in scores}
 
 
 def accuracy(
     arm: dict[str, Any], directory: Path, words: str, choices: tuple[str, ...], seeds: list[int], keep: Callable[[], None]
 ) -> None:
-    """Choose a setting by validation on seeds of its own, and score it; what has been run is in the arm already."""
+    """Choose a setting by validation on separate seeds, and score it; skip finished runs."""
     for choice, seed in product(choices if len(choices) > 1 else (), map(str, _TRIALS)):
         trials = arm["trials"].setdefault(choice, {})
         if seed not in trials:
@@ -212,7 +212,7 @@ def accuracy(
 
 
 def spread(values: dict[str, float]) -> dict[str, float]:
-    """Mean, standard deviation, and the standard error of the mean."""
+    """Return mean, standard deviation, and standard error of the mean."""
     deviation = statistics.stdev(values.values()) if len(values) > 1 else 0.0
     return {"mean": statistics.mean(values.values()), "std": deviation, "error": deviation / len(values) ** 0.5, "seeds": len(values)}
 
@@ -221,7 +221,7 @@ def spread(values: dict[str, float]) -> dict[str, float]:
 
 
 def weak_features(places: dict[str, Path], seeds: list[int], models: list[str], ranks: int) -> Iterator[dict[str, Any]]:
-    """Test accuracy and bytes of end-to-end training, with and without layer norm, and of stages with a few rounds after them."""
+    """Measure accuracy and bytes of end-to-end training, with and without layer norm, and of stages with a few refinement rounds."""
     contestants = {"end to end": "--method full", "end to end, layer norm": "--method full --layer-norm", "stages": "--method retexo"}
     contestants |= {f"stages + {k} rounds": f"--method retexo --refine {k}" for k in REFINEMENTS}
     for model in models:
@@ -243,7 +243,7 @@ def weak_features(places: dict[str, Path], seeds: list[int], models: list[str], 
 
 
 def weak_graph(n: int = 3000, edges: int = 24_000, homophily: float = 0.6, noise: float = 0.9, width: int = 32, classes: int = 5) -> Graph:
-    """A block model of equal classes; features are a random direction of the class, of length 1, and normal noise."""
+    """Generate a block model of equal classes; features are a random unit vector per class and normal noise."""
     rng = np.random.default_rng(7)
     labels = rng.integers(0, classes, n)
     members = [np.flatnonzero(labels == c) for c in range(classes)]
@@ -262,7 +262,7 @@ def weak_graph(n: int = 3000, edges: int = 24_000, homophily: float = 0.6, noise
 
 
 def projected(graph: Graph, width: int) -> Graph:
-    """The features of a graph times a random matrix: as wide as the reduced ones that other loaders ship."""
+    """Multiply the features of a graph by a random matrix, to the width of reduced features in other loaders."""
     matrix = np.random.default_rng(7).standard_normal((graph.num_features, width)) / np.sqrt(width)
     x = (graph.features.to_scipy() @ matrix).astype(np.float32)
     return replace(graph, features=x, name=f"{graph.name}-{width}").validate()
@@ -272,7 +272,7 @@ def projected(graph: Graph, width: int) -> Graph:
 
 
 def prepared(data: Path, work: Path, parts: list[str], only: set[str]) -> dict[str, Path]:
-    """The stores that are needed, by name; made where they are missing."""
+    """Return the required stores by name; create missing ones."""
     of_part = {"bytes": {asked[0] for asked in BYTES.values()}, "accuracy": set(ACCURACY), "weak": {"weak"}}
     places = {}
     for name in sorted(set().union(*(of_part[part] for part in parts)) & only):
@@ -295,7 +295,7 @@ def prepared(data: Path, work: Path, parts: list[str], only: set[str]) -> dict[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, help="folder that keeps the stores; a temporary one unless given")
+    parser.add_argument("--work", type=Path, help="folder for the stores; default: a temporary folder")
     parser.add_argument("--parts", default="bytes,accuracy,weak")
     parser.add_argument("--graphs", default=",".join(dict.fromkeys([*ACCURACY, "facebook-pagepage-128", "sbm", "weak"])))
     parser.add_argument("--models", default="gcn,sage")
@@ -310,7 +310,7 @@ def main() -> None:
     found |= {"machine": machine(), "ranks": options.ranks}
 
     def keep() -> None:
-        if options.json:  # a long run that is ended keeps its rows
+        if options.json:  # an interrupted run keeps its rows
             options.json.write_text(json.dumps(found, indent=2) + "\n")
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,14 +1,13 @@
-"""Sampled edges per second, deduplicated and relabelled: bulksample against the peers that are installed here.
+"""Measure sampled edges per second, with deduplication and relabelling, for bulksample and the installed peers.
 
     python bench/bench_sampling.py [--scale 20] [--edges 30000000] [--threads 1] [--json FILE]
 
-All sample the same R-MAT graph from the same seeds, one minibatch per thread; features are not fetched. bulksample
-expands every vertex again in each layer, as DGL does; with ``--frontier new`` as torch_geometric does. Peers:
-torch_geometric's NeighborLoader sampler (on pyg-lib or torch-sparse, whichever it finds) and DGL's NeighborSampler with
-int32 ids, not fused: the fused one draws too few edges from the second minibatch on. One that is not installed is left out.
-A peer runs one minibatch on each of ``--threads`` Python threads, and OpenMP is held to one thread inside each of them: DGL would
-otherwise take all processors for one minibatch, whatever torch was told on the main thread.
-In every round a peer must draw as many edges as bulksample does under the same rule, within 2 %. Quote ratios.
+All sample the same R-MAT graph from the same seeds, one mini-batch per thread, without features. bulksample expands every vertex again in
+each layer, as DGL does; with ``--frontier new`` it expands a vertex once, as torch_geometric does. Peers are torch_geometric's
+NeighborLoader sampler (on pyg-lib or torch-sparse) and DGL's NeighborSampler with int32 ids, not fused: the fused sampler draws too few
+edges from the second mini-batch on. Peers that are not installed are skipped. A peer runs one mini-batch on each of ``--threads`` Python
+threads, with OpenMP held to one thread in each; otherwise DGL would use all cores for one mini-batch. In every round a peer must draw as
+many edges as bulksample under the same rule, within 2 %. Quote ratios.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-os.environ["OMP_NUM_THREADS"] = "1"  # read once, when a peer loads OpenMP; our own threads are an argument
+os.environ["OMP_NUM_THREADS"] = "1"  # read once, when a peer loads OpenMP; ours are an argument
 
 import numpy as np
 from harness import alternate, machine, report, summary
@@ -58,7 +57,7 @@ def timed(name: str, work: Work, batches: Iterable[np.ndarray], threads: int, ex
 
 
 def drawn(matrix: CSR, fanouts: list[int], rule: str, batches: list[np.ndarray]) -> int:
-    """The edges that all minibatches hold under a frontier rule."""
+    """Count the edges of all mini-batches under a frontier rule."""
     sampler = samplers.make("sage", fanouts, frontier=rule)
     bulk = sampler.sample_bulk(LocalAdjacency(matrix, backends.make()), Selection.of(batches, matrix.shape[0]), Stream(1))
     return sum(minibatch.num_edges for minibatch in bulk)

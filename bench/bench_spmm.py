@@ -1,9 +1,9 @@
-"""Sparse times dense: our kernel beside torch's CSR product, and what a dense product costs beside either.
+"""Compare sparse-times-dense products: our kernel, torch's CSR product, and a dense product.
 
     python bench/bench_spmm.py [--threads 1] [--rounds 7] [--json FILE]
 
-The dense product shows when a layer should multiply by its weights before it aggregates (`layers._DENSE_COST`). The kernels are
-checked against each other first.
+Two choices of the package rest on it: the kernel of `SparseRows.times`, and when a layer multiplies by its weights before it aggregates
+(`layers._DENSE_COST`). The kernels are checked against each other first.
 """
 
 from __future__ import annotations

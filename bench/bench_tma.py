@@ -1,15 +1,16 @@
-"""Scores of model averaging, with all parts and with one of four lost, beside plain training on the whole graph.
+"""Score model averaging, with all parts and with one of four lost, beside plain training on the whole graph.
 
     python bench/bench_tma.py --data FOLDER [--task {nodes,links}] [--graphs cora,dblp,hard-sbm] [--seeds 0,1,2,3,4] [--steps 80]
         [--methods psgd-pa,llcg] [--all-parts] [--set OPTION=VALUE ...] [--json FILE]
 
-Four trainers and a server, as threads: figures are of accuracy and bytes, not of time. GraphSAGE 2 x 64, every local step on all training
-vertices (or edges) of a part with all neighbours, an average after every eighth, best by validation at the ends of ten epochs or a few
-more. All rows make so many local steps, rounded up to an epoch of theirs; --set changes options of `train` of all rows. Test accuracy in
-percent; of links, 100 times the MRR of held-out edges (5 % for validation, 10 % for the test) among 100 negatives. ``lost`` rows deal
-four parts and train on three; --all-parts leaves them out. FOLDER holds the `.npz` files; ``hard-sbm`` is a block model in which a vertex
-needs many neighbours: 16 blocks of 5000 vertices, degree 29, 30 % of the edges inside, features of noise 6. Seeds change weights,
-partitions, held-out edges, and the block model. FILE is written after each run, and a later call goes on from it.
+Four trainers and a server run as threads, so figures are accuracies and bytes, not times. The model is GraphSAGE 2 x 64. Every local step
+uses all training vertices (or edges) of a part with all neighbors. An average follows every eighth step; the best average by validation
+counts, at the ends of about ten epochs. All rows make the same number of local steps, rounded up to whole epochs. --set changes options of
+`train` for all rows. Scores are test accuracy in percent, or 100 times the MRR of held-out edges (5 % for validation, 10 % for the test)
+among 100 negatives. Rows named ``lost`` make four parts and train on three; --all-parts leaves them out. FOLDER has the `.npz` files.
+``hard-sbm`` is a block model in which a vertex needs many neighbors: 16 blocks, 5000 vertices, degree 29, 30 % of the edges inside a
+block, features of noise 6. Seeds change weights, partitions, held-out edges, and the block model. FILE is written after each run, and a
+later call continues from it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ ROWS: dict[str, tuple[int, dict[str, Any]]] = {
     "psgd-pa, lost": (4, {"method": "psgd-pa", "lost_parts": 1, **EVERY}),
 }
 METHODS = list(dict.fromkeys(how["method"] for _, how in ROWS.values()))
-SETTLED = {"method", "task", "seed", "epochs", "eval_every", "interval", "lost_parts", "server_steps"}  # by rows and other options
+SETTLED = {"method", "task", "seed", "epochs", "eval_every", "interval", "lost_parts", "server_steps"}  # set by rows and other options
 KEPT = ("steps", "edges_kept", "label_distance", "isolated", "averages")
 
 
@@ -114,7 +115,7 @@ def main() -> None:
 
 
 def run(directory: Path, row: dict[str, Any], asked: dict[str, Any], steps: int) -> None:
-    """Run a row with a seed, and add to it what came out."""
+    """Run one row and seed, and add its scores to the row."""
     seed, (ranks, how) = asked["seed"], ROWS[row["row"]]
     found = on_threads(ranks, lambda comm: trained(directory, asked | how, steps, comm), timeout=600.0)[0]
     row["scores"][str(seed)] = 100 * found["test_mrr" if row["task"] == "links" else "test_accuracy"]
@@ -125,19 +126,19 @@ def run(directory: Path, row: dict[str, Any], asked: dict[str, Any], steps: int)
 
 
 def trained(directory: Path, asked: dict[str, Any], steps: int, comm: Comm) -> dict[str, Any]:
-    """The report of a run of so many local steps, in whole epochs; how many steps those have is known when vertices are dealt."""
+    """Return the report of a run of the given number of local steps, in whole epochs; the partition decides the steps per epoch."""
     an_epoch = make_trainer(TrainConfig.of(**asked, epochs=1), directory, comm).batches.steps
     epochs = -(-steps // an_epoch)
     return make_trainer(TrainConfig.of(**asked, epochs=epochs, eval_every=max(1, epochs // EVALUATIONS)), directory, comm).run()
 
 
 def told(rows: dict[tuple[str, str], dict[str, Any]], settings: dict[str, Any]) -> dict[str, Any]:
-    """All that has been run so far, and what follows for each graph, in points paired by seed."""
+    """Summarize all finished runs, and differences for each graph, in points paired by seed."""
     return {"machine": machine(), "settings": settings, "rows": list(rows.values()), "findings": findings(rows)}
 
 
 def findings(rows: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
-    """Differences of rows: mean and standard deviation over the seeds that both have."""
+    """Return differences between rows: mean and standard deviation over common seeds."""
     pairs = [(f"{method} lost a part", method, f"{method}, lost") for method in ("random-tma", "super-tma", "psgd-pa")]
     pairs += [(f"{method} - psgd-pa", method, "psgd-pa") for method in ("random-tma", "super-tma", "llcg, 2 server steps")]
     pairs += [(f"whole graph - {method}", "whole graph", method) for method in ("random-tma", "super-tma", "psgd-pa")]
@@ -154,7 +155,7 @@ def findings(rows: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]
 
 
 def _change(text: str) -> tuple[str, str]:
-    """An option of `train`, and what it is set to."""
+    """Parse an option of `train` and its value."""
     name, equals, value = text.partition("=")
     if not equals or name in SETTLED or name not in TrainConfig.model_fields:
         raise argparse.ArgumentTypeError(f"OPTION=VALUE of train would fit, but none of {', '.join(sorted(SETTLED))}; got {text!r}")
@@ -162,7 +163,7 @@ def _change(text: str) -> tuple[str, str]:
 
 
 def _kept(path: Path | None, settings: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    """What an earlier call has run."""
+    """Read the runs of an earlier call."""
     if path is None or not path.exists():
         return {}
     kept = json.loads(path.read_text())

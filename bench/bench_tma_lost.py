@@ -1,12 +1,12 @@
-"""What a lost part costs averages of models, and where: on its own vertices, on those of the others, and in which classes.
+"""Measure the cost of a lost part for averaged models: on its own vertices, on the others, and by class.
 
     python bench/bench_tma_lost.py [--seeds 0,1,2,3,4] [--steps 80,400] [--json FILE]
 
-The block model and settings of bench_tma.py, test accuracy in percent. A row has a method, what is present and how many super-nodes
-there are: "all" are four trainers on four parts, "lost" three trainers on three of them, "one" a single trainer on the same three
-parts together, as far from averaging as can be, and "alike" three trainers on all vertices. Runs with four parts have the accuracy on
-the test vertices of the fourth part and on the others, and of every class the share of its training vertices in the fourth part and
-its accuracy. FILE is written after each run, and a later call goes on from it.
+Block model and settings are those of bench_tma.py; scores are test accuracy in percent. A row has a method, the parts in use and the
+number of super-nodes. "all" has four trainers on four parts, "lost" three trainers on three parts, "one" a single trainer on the same
+three parts without averaging, and "alike" three trainers on all vertices. Runs with four parts also report the accuracy on the test
+vertices of the fourth part and on the others, and for every class its accuracy and the share of its training vertices in the fourth part.
+FILE is written after each run, and a later call continues from it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LONG = [("sync", "all", None), *product(("super-tma", "psgd-pa"), ("all", "lost"
 
 
 def run(graph: Graph, directory: Path, method: str, present: str, clusters: int | None, steps: int, seed: int) -> dict[str, Any]:
-    """Scores of one run."""
+    """Return the scores of one run."""
     asked = {**COMMON, "epochs": steps, "eval_every": 8, "method": method, "seed": seed}
     if method == "sync":
         found = make_trainer(TrainConfig.of(**asked), directory).run()
@@ -69,7 +69,7 @@ def run(graph: Graph, directory: Path, method: str, present: str, clusters: int 
 
 
 def where(graph: Graph, hit: np.ndarray, part: np.ndarray) -> dict[str, Any]:
-    """Accuracy on the fourth part and on the others; by class, the share of its training vertices that are there, and its accuracy."""
+    """Return the accuracy on the fourth part and on the others, and for each class its accuracy and share in the fourth part."""
     test, train, fourth = graph.masks["test"], graph.masks["train"], part == PARTS - 1
     of_class = [graph.labels == c for c in range(graph.num_classes)]
     return {
@@ -80,7 +80,7 @@ def where(graph: Graph, hit: np.ndarray, part: np.ndarray) -> dict[str, Any]:
 
 
 def costs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What it costs to miss a part, in points paired by seed, and how that follows, class by class, the share that is missing."""
+    """Return the cost of a missing part, in points paired by seed, and its correlation with the missing share by class."""
     by_name = {(row["method"], row["present"], row["clusters"], row["steps"]): row["runs"] for row in rows}
     found = []
     for (method, present, clusters, steps), runs in by_name.items():

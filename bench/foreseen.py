@@ -1,11 +1,11 @@
-"""What `bulksample sample` and an epoch of `bulksample train` send on a process grid, worked out in one process: nothing moves here.
+"""Predict what `bulksample sample` and one epoch of `bulksample train` send on a process grid, in one process and without messages.
 
-Minibatches do not depend on where the graph lies. So one process draws those of all p ranks, writes down what the sampler asks of the
-graph (`distributed.costs.call_recorder`), and the formulas of `dist` say what that sends: `costs` for sampling, `feature_costs` for the rows of features
-and the table of `distributed.comm.base` for the all-reduce of theta + 3 numbers (gradients, seeds, loss, a wish to stop) in each step. With
-L layers from width w_0 = f to w_L classes, GraphSAGE has theta = sum over l of (2 w_{l-1} + 1) w_l.
+Mini-batches do not depend on the placement of the graph. So one process draws the mini-batches of all p ranks and records what the
+sampler requests (`distributed.costs.call_recorder`). The formulas of `distributed.costs` turn the requests into bytes: sampling and
+feature rows. The table in `distributed.comm.base` gives the all-reduce of theta + 3 numbers (gradients, seeds, loss, a wish to stop)
+in each step. For L layers of widths w_0 = f to w_L classes, GraphSAGE has theta = sum over l of (2 w_{l-1} + 1) w_l.
 
-Foreseen are the kinds topology, features and gradients. Bytes of kind control carry texts whose length is not known beforehand.
+The kinds topology, features and gradients are predicted. Bytes of kind control contain texts of unknown length.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _NOTHING = np.empty(0, np.int32)
 
 
 class Drawn(NamedTuple):
-    """An epoch of p ranks: the calls of each, and the vertices of each in every step."""
+    """One epoch of p ranks: the calls of each rank, and its vertices in every step."""
 
     calls: list[list[AdjacencyCall]]
     asked: list[list[np.ndarray]]
 
 
 class _Staged(RowsCosts):
-    """Keeps apart, in `in_turn`, what is sent in stages."""
+    """A recorder that keeps messages of stages apart, in `in_turn`."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -54,7 +54,7 @@ class _Staged(RowsCosts):
 
 
 class Foresight:
-    """What a piece of work sends, for any grid.
+    """Predicted messages and bytes of a piece of work, for any grid.
 
     Parameters
     ----------
@@ -70,20 +70,20 @@ class Foresight:
         self.parameters = sum((2 * into + 1) * out for into, out in pairwise(widths))
 
     def sizes(self) -> dict[str, int]:
-        """Of the graph and the model."""
+        """Return the sizes of the graph and the model."""
         graph = self.graph
         return {"vertices": graph.n, "edges": graph.adjacency.nnz, "features": graph.num_features, "parameters": self.parameters}
 
     def sampled(self, grid: Grid, epoch: int = 0) -> Tallies:
-        """The sampling of an epoch, by rank; the first use of a graph included."""
+        """Predict the sampling of an epoch by rank, including the first use of a graph."""
         costs = costs_of(grid.exchange, grid.ranks, grid.replication, self.graph.adjacency, self.backend)
         return tallies(predict_calls(costs, self.drawn(grid.ranks, epoch).calls))
 
     def sampling_path(self, grid: Grid, epoch: int = 0) -> SentCount:
-        """What is sent one after the other in the sampling of an epoch: the messages of the busiest rank, and bytes.
+        """Predict what is sent one after the other in sampling: the messages of the busiest rank, and bytes.
 
-        In the stages of `rows` and `rows-oblivious` one rank of a process column sends rows at a time, so there the bytes of a column
-        add up; everywhere else ranks send at once.
+        In the stages of `rows` and `rows-oblivious`, one rank of a process column sends rows at a time, so the bytes of a column add
+        up. In all other exchanges ranks send at the same time.
         """
         matrix, layout = self.graph.adjacency, self._layout(grid)
         staged = _Staged(grid.ranks, grid.replication, matrix, self.backend, layout, grid.exchange == "rows-oblivious")
@@ -94,13 +94,13 @@ class Foresight:
         return SentCount(int(sent[:, 0].sum(axis=0).max()), int(in_turn + at_once))
 
     def seeds_told(self, grid: Grid) -> Tallies:
-        """What tells every rank all seeds, once."""
+        """Predict the exchange that gives every rank all seeds, once."""
         layout = self._layout(grid)
         own = [int(self.graph.masks["train"][layout.members(block)].sum()) for block in range(layout.blocks)]
         return tallies(seeds_gathered(grid.replication, own, named=False))
 
     def fetched(self, grid: Grid, epoch: int = 0) -> Tallies:
-        """The ids and the features of an epoch; what fills a cache is not in it."""
+        """Predict the ids and features of an epoch, without the filling of a cache."""
         layout, width = self._layout(grid), self.graph.num_features
         access_count = np.bincount(self.graph.adjacency.indices, minlength=self.graph.n)
         cached = predict_cache(self.graph.n, width, grid.codec, grid.cache_bytes, access_count) if grid.cache_bytes else None
@@ -109,17 +109,17 @@ class Foresight:
         return together(*[predict_fetch(grid.replication, window, layout.bounds, width, grid.codec, cached) for window in windows])
 
     def reduced(self, grid: Grid) -> Tallies:
-        """The gradients of an epoch."""
+        """Predict the gradients of an epoch."""
         p, numbers, steps = grid.ranks, self.parameters + 3, len(self.drawn(grid.ranks, 0).asked)
         shares = [4 * len(range(r, numbers, p)) for r in range(p)]
         return [{"gradients": SentCount(2 * (p - 1) * steps, (4 * numbers + (p - 2) * share) * steps)} for share in shares]
 
     def sample(self, grid: Grid) -> Tallies:
-        """`bulksample sample`."""
+        """Predict `bulksample sample`."""
         return together(self.seeds_told(grid), self.sampled(grid))
 
     def train(self, grid: Grid) -> Tallies:
-        """The first epoch of `bulksample train`."""
+        """Predict the first epoch of `bulksample train`."""
         return together(self.sampled(grid), self.fetched(grid), self.reduced(grid))
 
     def _layout(self, grid: Grid) -> Layout:
@@ -140,7 +140,7 @@ class Foresight:
 
 
 def together(*parts: Tallies) -> Tallies:
-    """What every rank sends in all of them."""
+    """Add up several exchanges, rank by rank."""
 
     def total(rank: Sequence[dict[str, SentCount]], kind: str) -> SentCount:
         return SentCount(*np.sum([part.get(kind, (0, 0)) for part in rank], axis=0).tolist())
@@ -149,15 +149,15 @@ def together(*parts: Tallies) -> Tallies:
 
 
 def over_ranks(sent: Tallies) -> dict[str, int]:
-    """Bytes by kind, each message counted once."""
+    """Return bytes by kind; each message counts once."""
     return {kind: sum(rank[kind].bytes for rank in sent) for kind in KINDS}
 
 
 def differing(measured: dict[str, int], foreseen: dict[str, int]) -> list[str]:
-    """In words, the kinds of which other bytes were sent than foreseen."""
+    """Describe the kinds whose sent bytes differ from the prediction."""
     return [f"{kind}: {measured[kind]} sent, {foreseen[kind]} foreseen" for kind in KINDS if measured[kind] != foreseen[kind]]
 
 
 def busiest(sent: Tallies) -> SentCount:
-    """The messages and the bytes of the rank that sends most."""
+    """Return the messages and bytes of the rank that sends most."""
     return SentCount(*np.max([np.sum(list(rank.values()), axis=0) for rank in sent], axis=0).tolist())

@@ -1,4 +1,4 @@
-"""The graphs of the benchmarks, made by our generators once and kept as ``.npy`` files that every contestant maps."""
+"""Generate the graphs of the benchmarks once and keep them as ``.npy`` files that every contestant maps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRAPHS: dict[str, Callable[[], CSR]] = {
     "products": lambda: dcsbm(2_449_029, 73, replace(PRESETS["products"], features=0), seed=1).adjacency,
 }
 
-SERIES: dict[str, Callable[[], CSR]] = {  # of bench_growth.py: more edges at a like mean degree, and more skew at like edges
+SERIES: dict[str, Callable[[], CSR]] = {  # for bench_growth.py: more edges at similar mean degree, and more skew at similar edges
     "rmat15": lambda: rmat(15, edges=590_000, seed=1).adjacency,
     "rmat18-10m": lambda: rmat(18, edges=5_600_000, seed=1).adjacency,
     "rmat22": lambda: rmat(22, edges=53_000_000, seed=1).adjacency,
@@ -32,7 +32,7 @@ SERIES: dict[str, Callable[[], CSR]] = {  # of bench_growth.py: more edges at a 
 
 
 def folder(name: str) -> Path:
-    """Where ``indptr.npy`` and ``indices.npy`` of a graph are; made there unless they are."""
+    """Return the folder with ``indptr.npy`` and ``indices.npy`` of a graph; generate them if they are missing."""
     path = CACHE / name
     if not (path / "indices.npy").exists():
         path.mkdir(parents=True, exist_ok=True)
@@ -44,14 +44,14 @@ def folder(name: str) -> Path:
 
 
 def load(name: str) -> CSR:
-    """The adjacency, mapped: int64 row pointers, int32 columns, ones."""
+    """Map the adjacency: int64 row pointers, int32 columns, ones."""
     path = folder(name)
     indptr, indices = np.load(path / "indptr.npy", mmap_mode="r"), np.load(path / "indices.npy", mmap_mode="r")
     return CSR(indptr, indices, None, (len(indptr) - 1, len(indptr) - 1))
 
 
 def seeds(matrix: CSR, minibatches: int, batch_size: int) -> list[np.ndarray]:
-    """Distinct vertices with neighbours, in a random order, cut into minibatches."""
+    """Return distinct vertices with neighbors, in random order, cut into mini-batches."""
     candidates = np.flatnonzero(matrix.degrees > 0)
     order = candidates[np.random.default_rng(0).permutation(len(candidates))]
     return np.split(order[: minibatches * batch_size], minibatches)

@@ -1,4 +1,4 @@
-"""What every benchmark shares: the machine in words, alternating rounds, medians with their spread."""
+"""Share what every benchmark needs: a description of the machine, alternating rounds, medians with their spread."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bulksample.training.environment import processor
 
 
 def machine() -> dict[str, Any]:
-    """The processor, how many of them this process may use, and the load beside it."""
+    """Describe the processor, the number of usable cores, and the load."""
     python = platform.python_version()
     return {"processor": processor(), "processors": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "python": python}
 
 
 def milliseconds(call: Callable[[], object]) -> Callable[[], float]:
-    """A contestant that is timed by the clock."""
+    """Time a call by the wall clock."""
 
     def run() -> float:
         began = time.perf_counter()
@@ -32,7 +32,7 @@ def milliseconds(call: Callable[[], object]) -> Callable[[], float]:
 
 
 def alternate(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """One warm-up of each, then `rounds` rounds of all in turn, so that a drifting machine is unfair to nobody."""
+    """Warm up each contestant once, then run `rounds` rounds of all in turn, so that a drifting machine is fair to all."""
     for contestant in contestants.values():
         contestant()
     figures: dict[str, list[float]] = {name: [] for name in contestants}
@@ -43,12 +43,12 @@ def alternate(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[
 
 
 def summary(figures: list[float]) -> dict[str, float]:
-    """Median, minimum and maximum."""
+    """Return median, minimum and maximum."""
     return {"median": statistics.median(figures), "min": min(figures), "max": max(figures)}
 
 
 def report(result: dict[str, Any], path: Path | None) -> None:
-    """Print the result, and write it as JSON where asked."""
+    """Print the result, and write it as JSON if a path is given."""
     text = json.dumps(result, indent=2, default=str)
     print(text)
     if path is not None:

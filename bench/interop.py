@@ -1,9 +1,9 @@
-"""A GraphSAGE script of torch_geometric or DGL with its own loader and with ours: both in one process, epochs in turn.
+"""Run a GraphSAGE script of torch_geometric or DGL with its own loader and with ours, in one process, epochs in turn.
 
     python bench/interop.py FOLDER --library {torch_geometric,dgl} --threads 1 --seeds 5 --json FILE
 
-The models and graphs are those of `examples/`. An epoch is timed by the clock and by the processor seconds of the process, which is what to
-read where the machine is shared. torch_geometric's own loader needs pyg-lib or torch-sparse.
+Models and graphs are those of `examples/`. An epoch is timed by the wall clock and in CPU seconds; read the latter on a shared machine.
+torch_geometric's own loader needs pyg-lib or torch-sparse.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 
 def of_torch_geometric(folder: str, fanouts: list[int], hidden: int) -> tuple[Callable[..., Any], dict[str, Any], Callable[..., Any]]:
-    """How to make a model, the loaders by name, and what a batch is: (edges, output, labels)."""
+    """Return a function that makes the model, the loaders by name, and a function batch -> (edges, output, labels)."""
     import pyg_sage
     from torch_geometric.loader import NeighborLoader as Theirs
 
@@ -45,7 +45,7 @@ def of_torch_geometric(folder: str, fanouts: list[int], hidden: int) -> tuple[Ca
 
 
 def of_dgl(folder: str, fanouts: list[int], hidden: int) -> tuple[Callable[..., Any], dict[str, Any], Callable[..., Any]]:
-    """The same for DGL."""
+    """Return the same for DGL."""
     import dgl.dataloading
     import dgl_sage
 
@@ -73,12 +73,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph", help="folder of a bulksample store")
     parser.add_argument("--library", choices=["torch_geometric", "dgl"], default="torch_geometric")
-    parser.add_argument("--fanouts", default="10,10,5", help="from the seeds outwards, in either library")
+    parser.add_argument("--fanouts", default="10,10,5", help="fanouts, starting at the seeds, for either library")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--seeds", type=int, default=1, help="trainings, from as many initial weights")
+    parser.add_argument("--seeds", type=int, default=1, help="number of trainings with different initial weights")
     parser.add_argument("--rounds", type=int, default=3, help="epochs of loading without training")
-    parser.add_argument("--threads", type=int, default=1, help="of torch; ours takes OMP_NUM_THREADS")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch; ours uses OMP_NUM_THREADS")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")

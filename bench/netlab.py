@@ -1,16 +1,16 @@
-"""Simulated hosts on one machine: a network namespace each, joined by a bridge, their links shaped to a rate.
+"""Simulate hosts on one machine: a network namespace each, joined by a bridge, with links shaped to a rate.
 
     python some_script.py                 the user's process: `enter` runs the script again, and waits
-      unshare ... python some_script.py   process 1 of namespaces of its own: builds a `Lab`, and measures
+      unshare ... python some_script.py   process 1 of its own namespaces: builds a `Lab`, and measures
         host h0: mpirun, and a rank       network, UTS and IPC namespaces of its own
         host h1: a rank
 
-The second process has a network, mounts and process numbers of its own, so nothing of the machine's network can be touched, and when it
-ends, in whatever way, the kernel ends all processes inside and takes every namespace, link and mount away. It ends with the first one.
+The second process has its own network, mounts and process numbers, so it cannot touch the network of the machine. When it ends, the kernel
+ends all processes inside and removes every namespace, link and mount. It ends with the first process.
 
-Each host has one link, a veth pair, with a token bucket at both ends: a full-duplex link. It can be shaped in bandwidth, not in delay.
-Own UTS and IPC namespaces matter: without them MPI takes the hosts for one and moves data through shared memory. TCP is `reno`;
-`bbr`, the default of some kernels, halves an all-to-all over such links.
+Each host has one link: a veth pair with a token bucket at both ends, full duplex. Bandwidth can be shaped, delay cannot. Separate UTS and
+IPC namespaces are necessary: without them MPI takes all hosts for one and uses shared memory. TCP is `reno`; `bbr`, the default of some
+kernels, halves an all-to-all over such links.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_HOSTS = 200
 
 
 def refusal() -> str | None:
-    """Why no lab can be built here, in a sentence; None where it can."""
+    """Return the reason why no lab can be built here, or None."""
     if os.geteuid():
         return "network namespaces need root; run it as root, on a machine or in a container that allows it"
     missing = [f"{tool} (Debian package {package})" for tool, package in _TOOLS.items() if shutil.which(tool) is None]
@@ -51,7 +51,7 @@ def is_inside() -> bool:
 
 
 def enter(script: list[str], **environment: str) -> int:
-    """Run a Python script as process 1 of namespaces of its own; its exit code. It does not outlive this process."""
+    """Run a Python script as process 1 of its own namespaces and return its exit code. It does not outlive this process."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     command = ["setpriv", "--pdeathsig", "KILL", "unshare", *_OWN, sys.executable, *script]
     process = subprocess.Popen(command, env={**os.environ, **environment, _INSIDE: "1"})
@@ -65,7 +65,7 @@ def enter(script: list[str], **environment: str) -> int:
 
 
 class Lab:
-    """So many hosts h0, h1, ... with links of a rate such as "100mbit"; "none" does not shape. Made inside only.
+    """Hosts h0, h1, ... with links of a rate such as "100mbit"; "none" does not shape. Create it inside the namespaces only.
 
     Raises
     ------
@@ -92,7 +92,7 @@ class Lab:
         self.shape(rate)
 
     def _join(self, host: str, address: str) -> None:
-        """A host and its link to the bridge. Without link-local addresses, which would send packets of their own."""
+        """Add a host and its link to the bridge, without link-local addresses, which would send packets of their own."""
         _do(f"ip netns add {host}")
         _do(f"ip link add {host} type veth peer name eth0 netns {host}")
         _do(f"ip link set {host} master hub addrgenmode none up")
@@ -102,7 +102,7 @@ class Lab:
         _do(f"ip netns exec {host} sh -c 'echo reno > /proc/sys/net/ipv4/tcp_congestion_control'")
 
     def shape(self, rate: str) -> None:
-        """Give every link this rate, both ways. After a pause, what the link carries in 2 ms passes at once.
+        """Give every link this rate in both directions. After a pause, 2 ms worth of bytes pass at once.
 
         The queue is deep: packets wait and are not lost, as in a lossless fabric.
         """
@@ -115,35 +115,35 @@ class Lab:
                     _do(where.format("del"))
 
     def sent_bytes(self) -> list[int]:
-        """What each host has put on its link so far, headers included."""
+        """Return the bytes that each host has sent over its link, headers included."""
         return [json.loads(_do(f"ip -n {host} -j -s link show dev eth0"))[0]["stats64"]["tx"]["bytes"] for host in self.hosts]
 
     def command(self, mpirun: str, ranks: int, program: list[str]) -> list[str]:
-        """What runs a program on so many ranks by MPICH's mpirun, one on each host in turn."""
+        """Return the command that runs a program on the given ranks with MPICH's mpirun, one rank per host in turn."""
         return over_mpi(self.hosts, mpirun, ranks, program)
 
 
 def over_mpi(hosts: list[str], mpirun: str, ranks: int, program: list[str]) -> list[str]:
-    """The same, on some hosts of a lab."""
+    """Run a program over MPI on some hosts of a lab."""
     launcher = [mpirun, "-launcher", "ssh", "-launcher-exec", str(_AGENT), "-hosts", ",".join(hosts), "-ppn", "1"]
     over_tcp = ["-genv", "UCX_TLS", "tcp,self"]
     return on_host(hosts[0], [*launcher, *over_tcp, "-n", str(ranks), *program])
 
 
 def on_host(host: str, program: list[str]) -> list[str]:
-    """What runs a program on a host."""
+    """Return the command that runs a program on a host."""
     named = 'echo "$0" > /proc/sys/kernel/hostname; exec "$@"'
     return ["ip", "netns", "exec", host, "unshare", "--uts", "--ipc", "sh", "-c", named, host, *program]
 
 
 def _agent() -> str:
-    """The script that mpirun calls in place of ssh: options, a host, and words that a shell there reads."""
+    """Return the script that mpirun calls instead of ssh: options, a host, and a command line for a shell."""
     there = shlex.join(on_host("HOST", ["sh", "-c", "WORDS"])).replace("HOST", '"$host"').replace("WORDS", '"$*"')
     return f'#!/bin/sh\nwhile [ "${{1#-}}" != "$1" ]; do shift; done\nhost=$1\nshift\nexec {there}\n'
 
 
 def bytes_per_second(rate: str) -> float:
-    """``100mbit`` as bytes a second, infinite for ``none``; raises ValueError for what is no rate."""
+    """Convert ``100mbit`` to bytes per second, ``none`` to infinity; raise ValueError for anything else."""
     if rate == "none":
         return float("inf")
     found = re.fullmatch(r"([1-9]\d*)([kmg])bit", rate)

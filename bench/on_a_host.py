@@ -1,11 +1,10 @@
-"""`bulksample` as one of the processes that train on the hosts of a lab; `on_hosts` starts it.
+"""Run `bulksample` as one of the training processes on the hosts of a lab; `on_hosts` starts it.
 
-    python bench/on_a_host.py FOLDER 0.4,0.4,0.1 train GRAPH ...       on host h1 with 0.4 of a processor, on h3 with 0.1
+    python bench/on_a_host.py FOLDER 0.4,0.4,0.1 train GRAPH ...       on host h1 with 0.4 of a core, on h3 with 0.1
 
-A trainer that joins a server loads what it needs while the server loads the graph, and begins when all trainers are there, as ranks do:
-without that, those that are there first make steps before the first round. They meet in FOLDER. A process whose share is less than 1 runs
-for that share of the time while it trains, and is stopped for the rest: another one stops and continues it by signals, all threads
-alike, a hundred times a second.
+A trainer that joins a server loads its data while the server loads the graph, and starts when all trainers are ready, as ranks do. Without
+this, early trainers would make steps before the first round. They meet in FOLDER. A process with a share below 1 runs for that share of
+the time while it trains: another process stops and continues all its threads by signals, a hundred times per second.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 PERIOD = 0.01  # seconds
-LISTENING = "listening"  # the file that says that the server does
+LISTENING = "listening"  # the file that the server creates
 
 
 def pace(number: int, share: float) -> None:
-    """Stop and continue the parent of this process, which has that number, until it has ended or asks for no more."""
+    """Stop and continue the parent process, which has the given id, until it ends or training is over."""
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda one, _: asked.append(one))
     os.nice(-20)
@@ -37,12 +36,12 @@ def pace(number: int, share: float) -> None:
 
 
 def paced(run: Callable[[], dict[str, Any]], share: float) -> dict[str, Any]:
-    """What a function returns that runs for a share of the time."""
+    """Run a function for a share of the time, and return its result."""
     pacing = subprocess.Popen([sys.executable, "-S", __file__, "pace", str(os.getpid()), str(share)])
     try:
         return run()
     finally:
-        pacing.terminate()  # never killed: it may have stopped this process, and has to let it go on
+        pacing.terminate()  # not killed: it may have stopped this process and must continue it
         pacing.wait()
 
 

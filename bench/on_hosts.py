@@ -1,10 +1,10 @@
-"""Start a training program on the hosts of a lab (`netlab`), as a launcher of `bulksample compare`: ranks of MPI, or a server and trainers.
+"""Start a training program on the hosts of a lab (`netlab`), as a launcher of `bulksample compare`: MPI ranks, or a server and trainers.
 
     python bench/on_hosts.py [--speeds 0.4,0.4,0.1] RANKS PROGRAM ...
 
-A rank stands on each of h1 .. hRANKS. A program that is asked to tolerate failures runs once, on h0, as the server, and as many trainers
-join it from h1 .. hRANKS: a method that averages has as many processes that train as one that reduces gradients has ranks. With speeds,
-each of those processes has that share of a processor while it trains (`on_a_host`); the server takes what it needs.
+Each of h1 .. hRANKS runs one rank. A program with --tolerate-failures runs once on h0 as the server, and as many trainers join it from
+h1 .. hRANKS. So an averaging method has as many training processes as a gradient method has ranks. With speeds, each of these processes
+gets that share of a core while it trains (`on_a_host`); the server is not limited.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _END_SECONDS = 10.0  # for trainers whose server has ended
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--speeds", help="of each rank or trainer, above 0 and at most 1")
+    parser.add_argument("--speeds", help="share of a core for each rank or trainer, above 0 and at most 1")
     parser.add_argument("ranks", type=int)
     parser.add_argument("program", nargs=argparse.REMAINDER, help="PYTHON -m bulksample train FOLDER OPTIONS")
     options = parser.parse_args()
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def serve(hosts: list[str], server: list[str], trainer: list[str], folder: Path) -> int:
-    """Run a server, and a trainer on each host that joins it when it listens; the server's exit code."""
+    """Run a server, start a trainer on each host once it listens, and return the server's exit code."""
     where = f"{SERVER}:{PORT}"
     asked = [*server, "--listen", where, "--trainers", str(len(hosts))]
     running = subprocess.Popen(on_host(SERVER, asked), stderr=subprocess.PIPE, text=True)

@@ -1,6 +1,6 @@
-"""`bulksample sample` and `bulksample train` on real ranks: what is asked for, how it is started, what it says.
+"""Run `bulksample sample` and `bulksample train` on real ranks: their options, their launch, and their results.
 
-Every rank has one thread, however many processors there are: ranks are the only thing that is varied.
+Every rank has one thread, whatever the number of cores, so that only the ranks vary.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EXIT_REFUSED = 2
 
 @dataclass(frozen=True)
 class Work:
-    """What is drawn and trained, wherever the graph lies."""
+    """A workload: what is sampled and trained, whatever the placement of the graph."""
 
     directory: Path
     sampler: str
@@ -38,7 +38,7 @@ class Work:
     seed: int = 0
 
     def options(self) -> list[str]:
-        """Those that `sample` and `train` share."""
+        """Return the options common to `sample` and `train`."""
         return [
             str(self.directory), "--sampler", self.sampler, "--fanouts", ",".join(map(str, self.fanouts)), "--threads", "1",
             "--batch-size", str(self.batch_size), "--bulk-size", str(self.bulk_size), "--seed", str(self.seed),
@@ -47,7 +47,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Grid:
-    """Where the graph lies: in block rows on p / c x c ranks; and how features travel there."""
+    """A placement of the graph in block rows on p / c x c ranks, and how features travel there."""
 
     ranks: int
     replication: int
@@ -65,7 +65,7 @@ class Grid:
 
 _PROGRAM = [sys.executable, "-m", "bulksample"]
 
-# A process starts out with the peak of the one it was forked from, so the launcher is started from a small one.
+# A process inherits the peak memory of its parent, so a small process starts the launcher.
 _MEASURED = """
 import os, resource, subprocess, sys
 code = subprocess.call(sys.argv[2:], env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -73,11 +73,11 @@ open(sys.argv[1], "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru
 sys.exit(code)
 """
 
-Start = Callable[[int, list[str]], list[str]]  # the command that runs a program on so many ranks
+Start = Callable[[int, list[str]], list[str]]  # (ranks, program) -> command
 
 
 def mpirun() -> str:
-    """The launcher beside this Python, or the one on the path; ends with code 2 where there is none."""
+    """Return the launcher beside this Python or on the path; exit with code 2 if there is none."""
     try:
         return starter(2, None)[0]
     except UsageError as error:
@@ -85,13 +85,13 @@ def mpirun() -> str:
 
 
 def refuse(reason: str) -> NoReturn:
-    """End with code 2."""
+    """Print the reason and exit with code 2."""
     print(f"{Path(sys.argv[0]).name}: {reason}", file=sys.stderr)
     raise SystemExit(EXIT_REFUSED)
 
 
 def sample(work: Work, grid: Grid, start: Start, timeout: float) -> dict[str, Any]:
-    """One epoch of `bulksample sample`: its JSON, with "peak_bytes" and "launch_seconds"."""
+    """Run one epoch of `bulksample sample`; return its JSON with "peak_bytes" and "launch_seconds"."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [*_PROGRAM, "sample", *work.options(), *grid.options(), "--json", str(result)]
@@ -99,7 +99,7 @@ def sample(work: Work, grid: Grid, start: Start, timeout: float) -> dict[str, An
 
 
 def train(work: Work, grid: Grid, start: Start, timeout: float) -> dict[str, Any]:
-    """Two epochs of `bulksample train`: the same, and a line for each epoch in "lines". An evaluation follows the second."""
+    """Run two epochs of `bulksample train`; return its JSON, with one object per epoch in "lines". Evaluation follows the second epoch."""
     with tempfile.TemporaryDirectory() as folder:
         result, lines = Path(folder) / "result.json", Path(folder) / "lines.jsonl"
         command = [*_PROGRAM, "train", *work.options(), *grid.options(), *grid.feature_options(), "--hidden", str(work.hidden)]
@@ -109,12 +109,12 @@ def train(work: Work, grid: Grid, start: Start, timeout: float) -> dict[str, Any
 
 
 def launch(command: list[str], timeout: float) -> dict[str, Any]:
-    """Run a command to its end; a failure raises `RuntimeError` with what was printed.
+    """Run a command to its end; raise `RuntimeError` with its output if it fails.
 
     Returns
     -------
     dict
-        "launch_seconds" by the clock, "peak_bytes" of the largest process.
+        "launch_seconds" by the wall clock, "peak_bytes" of the largest process.
     """
     with tempfile.TemporaryDirectory() as folder:
         peak = Path(folder) / "peak"
@@ -126,7 +126,7 @@ def launch(command: list[str], timeout: float) -> dict[str, Any]:
 
 
 def graph_in(folder: Path, vertices: int, degree: int, features: int) -> Path:
-    """A graph of the block model that imitates ogbn-products, drawn with seed 1 unless it is there already."""
+    """Store a graph of the block model that imitates ogbn-products, with seed 1, unless it exists."""
     directory = folder / f"dcsbm-{vertices}-{degree}-{features}"
     if not (directory / "manifest.json").exists():
         store.save(dcsbm(vertices, degree, replace(PRESETS["products"], features=features), seed=1), directory)
@@ -134,7 +134,7 @@ def graph_in(folder: Path, vertices: int, degree: int, features: int) -> Path:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """``10,5`` as numbers."""
+    """Parse ``10,5`` into numbers."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
@@ -142,7 +142,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def some_of(*known: str) -> Callable[[str], list[str]]:
-    """What reads ``owner,rows`` as a list of known names."""
+    """Return a parser of comma-separated known names."""
 
     def read(text: str) -> list[str]:
         found = text.split(",")
@@ -154,28 +154,30 @@ def some_of(*known: str) -> Callable[[str], list[str]]:
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """The text as it stands, and every default."""
+    """A formatter that keeps line breaks and shows every default."""
 
 
 def parser_of(text: str | None) -> argparse.ArgumentParser:
-    """A parser that shows a script's own text."""
+    """Return a parser whose help starts with the script's docstring."""
     return argparse.ArgumentParser(description=text, formatter_class=_Help)
 
 
 def read_work_options(parser: argparse.ArgumentParser, full: dict[str, Any], quick: dict[str, Any]) -> argparse.Namespace:
-    """Add the options of the graph and of the work on it, and read the command line; ``--quick`` has defaults of its own."""
+    """Add the options of graph and workload and parse the command line; ``--quick`` has its own defaults."""
     for name, what in (
         ("vertices", "of a block model like ogbn-products"), ("degree", "of the model; repeated pairs are dropped"), ("features", "f"),
         ("hidden", "width of the hidden layers"), ("batch-size", "b"), ("bulk-size", "k, minibatches of a rank"),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, help=what)
     parser.add_argument("--sampler", default="sage", choices=("sage", "ladies", "fastgcn", "labor"))
-    parser.add_argument("--fanouts", type=numbers, help="of each hop, such as 10,5")
-    parser.add_argument("--train-exchanges", type=some_of(*EXCHANGES), default=["owner"], help="of train; sample takes all")
-    parser.add_argument("--work", type=Path, help="folder that keeps the graph; a temporary one unless given")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds that one launch may take")
+    parser.add_argument("--fanouts", type=numbers, help="fanouts of the hops, such as 10,5")
+    parser.add_argument(
+        "--train-exchanges", type=some_of(*EXCHANGES), default=["owner"], help="exchanges for train; sample runs all of them"
+    )
+    parser.add_argument("--work", type=Path, help="folder for the graph; default: a temporary folder")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds allowed per launch")
     parser.add_argument("--json", type=Path, help="file for the results")
-    parser.add_argument("--plot", type=Path, help="file for the plots, such as grid.png")
+    parser.add_argument("--plot", type=Path, help="file for the figure, such as grid.png")
     parser.set_defaults(**full)
     if parser.parse_args().quick:
         parser.set_defaults(**quick)
@@ -183,6 +185,6 @@ def read_work_options(parser: argparse.ArgumentParser, full: dict[str, Any], qui
 
 
 def work_of(options: argparse.Namespace, folder: Path) -> Work:
-    """What the options ask for; the graph is drawn unless it lies in the folder."""
+    """Return the workload of the options; generate the graph unless it is in the folder."""
     directory = graph_in(folder, options.vertices, options.degree, options.features)
     return Work(directory, options.sampler, options.fanouts, options.batch_size, options.bulk_size, options.hidden)

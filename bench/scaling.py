@@ -1,21 +1,21 @@
-"""Scaling on paper: the epoch that is predicted for 4 to 1024 devices and every policy, beside the published figures.
+"""Predict the seconds per epoch for 4 to 1024 devices and every policy, beside the published figures.
 
     python bench/scaling.py [--device a100-80gb] [--network perlmutter] [--measured FILE ...] [--graphs products,papers]
                             [--json FILE] [--plot FILE]
 
-The runs are those of Tripathy, Yelick and Buluc, MLSys 2024: GraphSAGE of three layers of 256, fanouts 15,10,5, 1024 seeds a minibatch, on
-ogbn-products, Protein and ogbn-papers100M. Sizes, memory, bytes and seconds are those of `bulksample plan` (its formulas stand at the top
-of `bulksample/plan`), from rates of one device and a network. Rates are measured, published or assumed; the output says which. FILE is
-JSON of `bench/gpu.py`, of another benchmark, of `bulksample sample` or `train`, or rates by name, and takes the place of what the profile
-of the device says.
+The runs are those of Tripathy, Yelick and Buluc, MLSys 2024: GraphSAGE with three layers of 256, fanouts 15,10,5, 1024 seeds per
+mini-batch, on ogbn-products, Protein and ogbn-papers100M. Sizes, memory, bytes and seconds are those of `bulksample plan` (its formulas
+are at the top of `bulksample/plan`), from the rates of a device and a network. The output marks each rate as measured, published or
+assumed. FILE is the JSON of `bench/gpu.py`, of another benchmark, of `bulksample sample` or `train`, or rates by name; it replaces rates of
+the device's profile.
 
     replicated    A and H whole on every device; only gradients travel
     published     A whole, H in p / c block rows with the c of the paper: its graph-replicated mode
-    owner         A and H in p / c block rows; rows go to their owners, which draw; the c of 1, 2, 4, 8 with the shortest epoch that fits
-    rows          the same by the published 1.5D algorithm
+    owner         A and H in p / c block rows; owners draw; the c of 1, 2, 4, 8 with the shortest epoch that fits
+    rows          the same with the published 1.5D algorithm
 
-The paper prints its bars as figures, not as numbers. What it does say in words is compared: the ends of its axes, which bound the bars
-from above, parallel efficiencies, and speed-ups. From an efficiency e between p and P devices follows a speed-up e P / p (derived).
+The paper prints its bars as figures, not as numbers. The script compares what the paper states: the ends of its axes, which bound the bars
+from above, parallel efficiencies, and speed-ups. An efficiency e between p and P devices gives a speed-up e P / p (derived).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ POLICIES = ("replicated", "published", "owner", "rows")
 
 @dataclass(frozen=True)
 class Published:
-    """A graph of the paper, and what is said of its runs.
+    """A graph of the paper, and the statements about its runs.
 
     Attributes
     ----------
     sizes : of the graph, as `plan` takes them
-    assumed : which of them the paper does not say
+    assumed : the sizes that the paper does not state
     replication : c by p, of the graph-replicated mode
-    axis : seconds at which the axis of the figure ends; no bar is longer
-    efficiency : p, P, and the share of P / p that the epoch gets faster
-    sampling : the speed-up of sampling from 4 to 64 devices, where it is said
-    partitioned : with the graph partitioned, c for 16, 32 and 64 devices, and the speed-up from 16 to 64
+    axis : seconds at the end of the figure's axis; no bar is longer
+    efficiency : p, P, and the share of P / p by which the epoch gets faster
+    sampling : the speed-up of sampling from 4 to 64 devices, if stated
+    partitioned : for the partitioned graph, c for 16, 32 and 64 devices, and the speed-up from 16 to 64
     """
 
     sizes: dict[str, int]
@@ -80,7 +80,7 @@ PAPER = {
 
 
 class OnPaper:
-    """The predictions for one graph, on one device and network."""
+    """The predictions for one graph on one device and network."""
 
     def __init__(self, graph: str, device: str, network: str | None, files: list[Path]) -> None:
         self.paper = PAPER[graph]
@@ -93,7 +93,7 @@ class OnPaper:
         self.budget = (1 - self.requests["owner"].reserve) * self.measured.device.memory.value
 
     def row(self, policy: str, p: int, c: int | None = None) -> GridPrediction:
-        """An epoch on p devices; c is the policy's own unless given."""
+        """Predict an epoch on p devices; c is the policy's own by default."""
         if policy == "replicated":
             return self._predict("owner", CandidateGrid(p, p, "replicated"))
         if policy == "published":
@@ -108,12 +108,12 @@ class OnPaper:
         return predict(self.requests[exchange], self.sizes, grid, self.budget, self.measured)
 
     def rates(self) -> dict[str, dict[str, Any]]:
-        """What the predictions rest on, and where each figure comes from."""
+        """Return the rates of the predictions and their origins."""
         profiles = (self.measured.device, self.requests["owner"].connection())
         return {name: rate._asdict() for profile in profiles for name, rate in vars(profile).items() if hasattr(rate, "origin")}
 
     def held_against(self) -> list[dict[str, Any]]:
-        """What the paper says in words, and the same figure of the predictions for the same policy and c."""
+        """Return each statement of the paper beside the prediction for the same policy and c."""
         paper, (first, last, share) = self.paper, self.paper.efficiency
         few, many = self.row("published", first), self.row("published", last)
         lines = [
@@ -132,7 +132,7 @@ class OnPaper:
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything: each row of each policy, the rates, and what it is held against."""
+        """Return all rows of all policies, the rates, and the comparison with the paper."""
         rows = {policy: [_said(self.row(policy, p)) for p in RANKS] for policy in POLICIES}
         origin = "measured" if self.measured.edges else "expected of a graph drawn at random"
         minibatch = {"edges": self.sizes.edges, "inputs": self.sizes.inputs, "origin": origin}
@@ -152,7 +152,7 @@ def _said(row: GridPrediction) -> dict[str, Any]:
 
 
 def show(found: dict[str, dict[str, Any]], rates: dict[str, dict[str, Any]]) -> None:
-    """Tables as Markdown: seconds of an epoch by policy, what the paper says, and the rates."""
+    """Format tables in Markdown: seconds per epoch by policy, the statements of the paper, and the rates."""
     for graph, said in found.items():
         body = [[policy, *(_cell(row) for row in rows)] for policy, rows in said["policies"].items()]
         print(f"\n{graph}: predicted seconds of an epoch, c in brackets; * does not fit into the memory\n")
@@ -173,7 +173,7 @@ def _word(value: float | str) -> str:
 
 
 def plot(found: dict[str, dict[str, Any]], path: Path) -> None:
-    """A panel for each graph: a line for each policy, hollow where it does not fit; what the paper bounds in grey."""
+    """Draw a panel per graph: a line per policy, hollow where it does not fit in memory; bounds of the paper in grey."""
     with new_figure(len(found), (4.0, 3.6)) as (sheet, axes):
         for axis, (graph, said) in zip(axes, found.items(), strict=True):
             for colour, (policy, rows) in zip(COLOURS, said["policies"].items(), strict=False):
@@ -196,8 +196,8 @@ def plot(found: dict[str, dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", default=",".join(PAPER))
-    parser.add_argument("--device", default="a100-80gb", help="a profile of plan")
-    parser.add_argument("--network", help="a profile of plan; the device's own unless given")
+    parser.add_argument("--device", default="a100-80gb", help="a device profile of plan")
+    parser.add_argument("--network", help="a network profile of plan; default: the device's own")
     parser.add_argument("--measured", type=Path, nargs="*", default=[], help="JSON of measured rates, or of a run")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)

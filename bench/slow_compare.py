@@ -1,24 +1,24 @@
-"""`bulksample compare` over slow networks, and with a slow host: seconds of an epoch, and seconds to a score.
+"""Run `bulksample compare` over slow networks and with a slow host: seconds per epoch, and seconds to a score.
 
     python bench/slow_compare.py DIR --methods sync,full -o OUT [--rates 10mbit,100mbit,1gbit] [--only-shaped] [--hosts 4] [--repeats 1]
                                  [--speed 1] [--slower 1] [--target 0.99] [--json FILE] [-- OPTIONS of train]
 
-Needs root, iproute2 (ip, tc), util-linux and MPICH's mpirun; says so, with exit code 2, where one is missing or the kernel refuses.
-Ranks stand on simulated hosts, one on each (see `netlab`; nothing of the machine's own network is touched). A method that averages, with
-tolerate-failures=true, has as many trainers as others have ranks, and its server has a host more (`on_hosts`). The methods are compared
-with links that are not shaped and at every rate, and OUT/RATE holds what `compare` writes; with --slower 4 all of it is done again with the
-last of the ranks 4 times slower (OUT/RATE-slower-4). Called again, it goes on with what is not finished. Each rank has one thread; all of
-them share the processors of this machine, so an epoch at a rate takes about
+Needs root, iproute2 (ip, tc), util-linux and MPICH's mpirun; exits with code 2 and a reason if one is missing or the kernel refuses.
+Ranks run on simulated hosts, one on each (see `netlab`; the network of the machine is not touched). An averaging method, with
+tolerate-failures=true, has as many trainers as others have ranks, and its server has one more host (`on_hosts`). Methods are compared on
+unshaped links and at every rate; OUT/RATE has the files of `compare`. With --slower 4 everything runs again with the last rank 4 times
+slower (OUT/RATE-slower-4). A later call continues with unfinished runs. Each rank has one thread, and all share the cores of this
+machine, so an epoch at a rate takes about
 
-    what it takes without shaping + bytes of the busiest rank / beta,    beta = rate * 1448 / 1514, the share of a frame that is no header
+    unshaped seconds + bytes of the busiest rank / beta,    beta = rate * 1448 / 1514, the share of a frame without headers
 
---speed 0.4 gives each rank that share of a processor instead, where that is no more than there is. "model" is `compare`'s: seconds that
-the slowest rank computes + messages * 50 us + bytes / beta, as if ranks had processors of their own. "times as fast" is against the first
-method, at the same rate.
+--speed 0.4 limits each rank to that share of a core, if there are enough cores. "model" is the prediction of `compare`:
+computing seconds of the slowest rank + messages * 50 us + bytes / beta, as if ranks had their own cores. "times as fast" is relative to the
+first method at the same rate.
 
-The target is a share of the lowest of the best validation scores of all runs. Seconds to it are those of training, up to the end of the
-first round with such a score. Evaluation is left out, as if others did it; that of a server is not, which evaluates while trainers go on,
-on processors that these would have. "by the clock" has all earlier evaluation in it.
+The target is a share of the lowest best validation score of all runs. Seconds to it are training seconds up to the end of the first round
+with such a score. Evaluation by ranks is left out. A server evaluates while trainers continue, on the same cores, and this time is
+included. "by the clock" includes all earlier evaluation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LAUNCHER = Path(__file__).with_name("on_hosts.py")
 
 
 class Condition(NamedTuple):
-    """The rate of links, and how many times slower the last rank is than the others."""
+    """The rate of the links, and the slowdown of the last rank."""
 
     rate: str
     slower: float
@@ -51,7 +51,7 @@ class Condition(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The end of a round that was evaluated: seconds since the first began, steps that all ranks had made, the validation score."""
+    """The end of an evaluated round: seconds since the first round began, steps of all ranks, the validation score."""
 
     seconds: float
     clock: float
@@ -60,19 +60,19 @@ class Moment(NamedTuple):
 
 
 def network(rate: str) -> str:
-    """The rate as a network of `bulksample plan`; without shaping, the one that it calls loopback."""
+    """Return the rate as a network of `bulksample plan`; unshaped links are its `loopback`."""
     return "loopback" if rate == "none" else f"ethernet-10g:between={PAYLOAD * netlab.bytes_per_second(rate):.0f}"
 
 
 def launcher(slower: float, options: argparse.Namespace) -> str:
-    """What starts ranks on hosts, for `compare`."""
+    """Return the launcher for `compare` that starts ranks on hosts."""
     speeds = [options.speed] * (options.hosts - 1) + [options.speed / slower]
     paced = ["--speeds", ",".join(f"{speed:g}" for speed in speeds)] if min(speeds) < 1 else []
     return shlex.join([sys.executable, str(_LAUNCHER), *paced, "{ranks}"])
 
 
 def compare(lab: netlab.Lab, condition: Condition, options: argparse.Namespace) -> dict[str, Any]:
-    """What `bulksample compare` says under a condition; a method that failed there is in it, with the reason."""
+    """Return the result of `bulksample compare` under a condition, with failed methods and their reasons."""
     lab.shape(condition.rate)
     command = [
         sys.executable, "-m", "bulksample", "compare", options.directory, "--methods", options.methods, "-o", folder(condition, options),
@@ -90,7 +90,7 @@ def folder(condition: Condition, options: argparse.Namespace) -> Path:
 
 
 def course(run: Path, ranks: int) -> list[Moment]:
-    """The moments of a run, from its report and its lines."""
+    """Return the moments of a run, from its report and its lines."""
     report = json.loads((run / "report.json").read_text())
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     served = report["config"].get("tolerate_failures", False)
@@ -107,7 +107,7 @@ def course(run: Path, ranks: int) -> list[Moment]:
 
 
 def courses(said: dict[str, Any], where: Path) -> dict[str, list[list[Moment]]]:
-    """Of every method that `compare` has run, the courses of its seeds."""
+    """Return the courses of all seeds, for every method that `compare` ran."""
     found: dict[str, list[list[Moment]]] = {}
     for run in said["runs"]:
         if not run["failure"]:
@@ -116,7 +116,7 @@ def courses(said: dict[str, Any], where: Path) -> dict[str, list[list[Moment]]]:
 
 
 def lines(found: dict[Condition, dict[str, Any]], every: dict[Condition, dict[str, list[list[Moment]]]]) -> list[dict[str, Any]]:
-    """A line for each condition and method that did not fail."""
+    """Return one line per condition and method that did not fail."""
     made = []
     for condition, compared in found.items():
         fine = {row["method"]: row for row in compared["methods"] if not row["failed"]}
@@ -138,7 +138,7 @@ def lines(found: dict[Condition, dict[str, Any]], every: dict[Condition, dict[st
 
 
 def add_target(made: list[dict[str, Any]], share: float) -> float | None:
-    """The target, and in each line the moment at which each seed was there; None where there is nothing to validate."""
+    """Compute the target, and add to each line the moment at which each seed reached it; None without validation."""
     runs = [run for line in made for run in line["courses"]]
     if not runs or not all(runs):
         return None
@@ -176,17 +176,17 @@ def _figure(value: float | None) -> str:
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="a graph in the store format")
-    parser.add_argument("--methods", required=True, help="as in compare; others are held against the first")
+    parser.add_argument("--methods", required=True, help="methods, as in compare; the first is the baseline")
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--rates", type=rates, default=["10mbit", "100mbit", "1gbit"])
-    parser.add_argument("--only-shaped", action="store_true", help="not with links that are not shaped")
-    parser.add_argument("--hosts", type=int, default=4, help="a rank, or a trainer, on each")
+    parser.add_argument("--only-shaped", action="store_true", help="skip unshaped links")
+    parser.add_argument("--hosts", type=int, default=4, help="number of hosts, with a rank or trainer on each")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=3600.0, help="seconds that one run may take")
-    parser.add_argument("--speed", type=float, default=1.0, help="share of a processor for each rank; 1: what there is")
-    parser.add_argument("--slower", type=float, default=1.0, help="do all of it again with the last rank so many times slower")
-    parser.add_argument("--target", type=float, default=0.99, help="share of the lowest of the best validation scores")
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds allowed per run")
+    parser.add_argument("--speed", type=float, default=1.0, help="share of a core for each rank; 1: no limit")
+    parser.add_argument("--slower", type=float, default=1.0, help="also run everything with the last rank slower by this factor")
+    parser.add_argument("--target", type=float, default=0.99, help="target as a share of the lowest best validation score")
     parser.add_argument("--json", type=Path)
     words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)

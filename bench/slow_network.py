@@ -1,27 +1,27 @@
-"""Sampling and training over a slow network: seconds measured next to seconds predicted from messages and bytes.
+"""Sample and train over a slow network: measured seconds beside seconds predicted from messages and bytes.
 
     python bench/slow_network.py [--rates 100mbit] [--hosts 4] [--rounds 3] [--quick] [--work FOLDER] [--json FILE] [--plot FILE]
 
-Needs root, iproute2 (ip, tc), util-linux and MPICH's mpirun; says so, with exit code 2, where one is missing or the kernel refuses.
-Ranks stand on simulated hosts, one on each (see `netlab`; nothing of the machine's own network is touched). Every case runs with links
-that are not shaped and with every rate, and the file of results is written anew after every launch:
+Needs root, iproute2 (ip, tc), util-linux and MPICH's mpirun; exits with code 2 and a reason if one is missing or the kernel refuses.
+Ranks run on simulated hosts, one on each (see `netlab`; the network of the machine is not touched). Every case runs on unshaped links and
+at every rate. The file of results is rewritten after every launch:
 
-    bulksample sample    an epoch, one bulk a rank, every exchange, c = 1 and 2
-    bulksample train     the second of two epochs, without evaluation: `owner` unless asked, c = 1 and 2, features in fp32, in fp16, with
-                         a cache of hot rows, fetched for 4 minibatches at once, and with all three
+    bulksample sample    an epoch, one bulk per rank, every exchange, c = 1 and 2
+    bulksample train     the second of two epochs, without evaluation: `owner` by default, c = 1 and 2, with features in fp32, in fp16, with
+                         a cache of hot rows, fetched for 4 mini-batches at once, and with all three
 
-Let m messages and w bytes be sent one after the other in a phase (sampling, fetching, reducing), as `foreseen` says: those of the busiest
-rank, and in the stages of rows and rows-oblivious, where one rank sends at a time, the bytes of a process column. Then
+Let m messages and w bytes be sent one after the other in a phase (sampling, fetching, reducing), as `foreseen` predicts. They are those of
+the busiest rank; in the stages of rows and rows-oblivious, where one rank sends at a time, the bytes of a process column. Then
 
     predicted = sum over phases of  alpha m + w / beta,    beta = rate * 1448 / 1514, the share of a frame that is not a header
 
-alpha is measured before: an exchange of one byte with every other rank, over its messages. Computing is not predicted: what a case takes
-without shaping is mostly that, since all ranks share the processors of this machine. So "unshaped" + w / beta is what to expect of
-"measured", and "added" is measured - unshaped, to hold against w / beta.
+alpha is measured beforehand: an exchange of one byte with every other rank, divided by its messages. Computing is not predicted. The
+unshaped time of a case is mostly computing, since all ranks share the cores of this machine. So "unshaped" + w / beta is the expectation
+for "measured", and "added" = measured - unshaped compares with w / beta.
 
-The last table compares the bytes that all hosts have put on their links during a launch with those that `Comm` has counted. What the
-links carry besides: headers and acknowledgements, what MPI's launcher sends to start and end the ranks (measured with an empty program
-and taken away), heads of messages of MPI, and all-reduces, which `Comm` counts as the best algorithm would make them.
+The last table compares the bytes that all hosts put on their links during a launch with those that `Comm` counted. The difference is
+headers and acknowledgements; the start and end of ranks by MPI's launcher (measured with an empty program and subtracted); message heads
+of MPI; and all-reduces, which `Comm` counts as the best algorithm would send them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ QUICK = {**FULL, "vertices": 2**13, "cache_bytes": 2**18, "rounds": 1}
 TOGETHER = 4  # minibatches
 PAYLOAD = 1448 / 1514  # TCP with time stamps over Ethernet
 
-# Seconds of an exchange of so many bytes with every other rank, the middle of so many
+# Median seconds of an exchange of the given bytes with every other rank
 PROBE = """
 import json, statistics, sys, time
 import numpy as np
@@ -82,7 +82,7 @@ Keep = Callable[["Bench"], None]
 
 
 class Case(NamedTuple):
-    """A command on a grid."""
+    """A command on a grid: one case of the tables."""
 
     command: str
     grid: Grid
@@ -109,7 +109,7 @@ def cases(options: argparse.Namespace) -> list[Case]:
 
 
 class Bench:
-    """All cases at all rates; `round` makes every launch once, and tells `keep` after each."""
+    """All cases at all rates; `round` makes every launch once, and calls `keep` after each."""
 
     def __init__(self, foresight: Foresight, lab: netlab.Lab, launcher: str, options: argparse.Namespace, keep: Keep) -> None:
         self.foresight, self.lab, self.timeout, self.keep = foresight, lab, options.timeout, keep
@@ -131,7 +131,7 @@ class Bench:
                 self.keep(self)
 
     def probe(self) -> dict[str, float]:
-        """Of the links as they are: alpha, the rate of a large exchange, and the bytes that an empty program costs."""
+        """Measure the links: alpha, the rate of a large exchange, and the bytes of an empty program."""
         ranks = len(self.lab.hosts)
         with tempfile.TemporaryDirectory() as folder:
             result = Path(folder) / "probe.json"
@@ -142,7 +142,7 @@ class Bench:
         return found | {"start_bytes": sum(self.lab.sent_bytes()) - before}
 
     def launched(self, case: Case) -> dict[str, Any]:
-        """What one launch took, counted, and put on the links."""
+        """Launch once; return its seconds, counted bytes, and bytes on the links."""
         before = sum(self.lab.sent_bytes())
         result = (sample if case.command == "sample" else train)(self.foresight.work, case.grid, self.start, self.timeout)
         wire = sum(self.lab.sent_bytes()) - before
@@ -150,7 +150,7 @@ class Bench:
         return {"seconds": timed["seconds"], "sent": first["bytes_sent"], "counted": result["bytes_sent"]["total"], "wire": wire}
 
     def line(self, rate: str, case: Case) -> dict[str, Any]:
-        """A line of the tables."""
+        """Return a row of the tables."""
         grid, foresight, link, runs = case.grid, self.foresight, self.links[rate], self.runs[rate, case]
         if case.command == "sample":
             foreseen, phases = foresight.sample(grid), [foresight.sampling_path(grid)]
@@ -172,7 +172,7 @@ class Bench:
 
 
 def rates(text: str) -> list[str]:
-    """``10mbit,1gbit`` as a list, checked."""
+    """Parse and check ``10mbit,1gbit``."""
     found = text.split(",")
     try:
         [netlab.bytes_per_second(rate) for rate in found]
@@ -182,7 +182,7 @@ def rates(text: str) -> list[str]:
 
 
 def show(lines: list[dict[str, Any]], links: dict[str, dict[str, float]]) -> None:
-    """The tables, a time table for each rate."""
+    """Format the tables, one table of times per rate."""
     for rate, link in links.items():
         figures = f"alpha {1e6 * link['alpha_seconds']:.0f} us, an exchange of 1 MB parts {8e-6 * link['bytes_per_second']:.0f} Mbit/s"
         print(f"\nLinks of {rate}: {figures}")
@@ -206,7 +206,7 @@ def show(lines: list[dict[str, Any]], links: dict[str, dict[str, float]]) -> Non
 
 
 def plot(lines: list[dict[str, Any]], path: Path) -> None:
-    """A panel a rate: what a case takes without shaping and w / beta as bars, measured seconds as dots with their spread."""
+    """Draw a panel per rate: unshaped seconds and w / beta as bars, measured seconds as dots with their spread."""
     shaped = list(dict.fromkeys(line["rate"] for line in lines if line["rate"] != "none"))
     height = 1 + 0.3 * len(lines) / (1 + len(shaped))
     with new_figure(len(shaped), (5.0, height), share_y=True) as (figure, every):
@@ -225,18 +225,18 @@ def plot(lines: list[dict[str, Any]], path: Path) -> None:
 
 def read_options() -> argparse.Namespace:
     parser = parser_of(__doc__)
-    parser.add_argument("--rates", type=rates, default=["100mbit"], help="such as 10mbit,100mbit,1gbit")
-    parser.add_argument("--hosts", type=int, default=4, help="a rank on each")
-    parser.add_argument("--replications", type=numbers, default=(1, 2), help="each c; those that do not divide the hosts are left out")
+    parser.add_argument("--rates", type=rates, default=["100mbit"], help="rates, such as 10mbit,100mbit,1gbit")
+    parser.add_argument("--hosts", type=int, default=4, help="number of hosts, with a rank on each")
+    parser.add_argument("--replications", type=numbers, default=(1, 2), help="values of c; those that do not divide the hosts are skipped")
     parser.add_argument("--commands", type=some_of("sample", "train"), default=["sample", "train"], help="sample, train, or both")
-    parser.add_argument("--cache-bytes", type=int, help="of every rank, in the cases with a cache")
-    parser.add_argument("--rounds", type=int, default=3, help="launches of each, for the spread of seconds")
+    parser.add_argument("--cache-bytes", type=int, help="cache bytes per rank, in the cases with a cache")
+    parser.add_argument("--rounds", type=int, default=3, help="launches per case, for the spread of seconds")
     parser.add_argument("--quick", action="store_true", help="a smaller graph, one round")
     return read_work_options(parser, FULL, QUICK)
 
 
 def go_inside() -> None:
-    """Outside the network namespaces, run this program in some and end as it ends; with code 2, saying why, where that cannot be."""
+    """Run this program inside network namespaces and exit with its code; exit with code 2 and a reason if that is impossible."""
     if netlab.is_inside():
         return
     reason = netlab.refusal()

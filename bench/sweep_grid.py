@@ -1,17 +1,17 @@
-"""Sampling and training over MPI on every process grid: bytes sent next to bytes predicted, seconds by phase, memory.
+"""Sample and train over MPI on every process grid: bytes sent beside bytes predicted, seconds by phase, memory.
 
     python bench/sweep_grid.py [--ranks 1,2,4,8,16] [--train-exchanges owner,rows,rows-oblivious] [--rounds 1] [--quick] [--work FOLDER]
                                [--json FILE] [--plot FILE]
 
 For every p, every c that divides it and every exchange (owner, rows, rows-oblivious), `mpirun -n p bulksample sample` draws an epoch and
-`mpirun -n p bulksample train` trains two, on a graph in block rows; it trains with `owner` only unless asked, since the exchange changes
-nothing but the sampling, and a rank that trains takes seconds to start. Ranks are processes of this machine, more than it has
-processors, so bytes are what they would be on a cluster and seconds are not: ranks take turns. Bytes are summed over ranks, each message
-counted once; those of training are of its first epoch, without evaluation. Seconds are of the slowest rank, medians of all rounds; those
-of training are of its second epoch. Memory is that of the largest rank: its peak, and what it holds of the graph and the features.
+`mpirun -n p bulksample train` trains two epochs on a graph in block rows. By default only `owner` trains: the exchange changes only the
+sampling, and a training rank takes seconds to start. Ranks are processes of this machine, more than it has cores. So bytes are those of a
+cluster and seconds are not, since ranks take turns. Bytes are summed over ranks, each message counted once; training bytes are those of the
+first epoch, without evaluation. Seconds are those of the slowest rank, medians of all rounds; training seconds are those of the second
+epoch. Memory is the peak of the largest rank, and what it holds of graph and features.
 
-Every grid must draw the same minibatches, by their digest, and send exactly what `foreseen` says; the exit code is 1 if one does not, or
-if a launch fails. The file of results is written anew after every launch, so that what is there is not lost with what is to come.
+Every grid must draw the same mini-batches, by digest, and send exactly the bytes of `foreseen`; otherwise, or if a launch fails, the exit
+code is 1. The file of results is rewritten after every launch.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def grids(ranks: tuple[int, ...], exchanges: list[str]) -> list[Grid]:
 
 
 def sampled(rounds: list[dict], foresight: Foresight, grid: Grid) -> Line:
-    """A line of the table of `sample`, from the results of all rounds."""
+    """Return a row of the table of `sample`, from the results of all rounds."""
     first, foreseen = rounds[0], over_ranks(foresight.sample(grid))
     sent = {kind: first["bytes_sent"][kind] for kind in KINDS}
     return {"sent": sent, "foreseen": foreseen, "seconds": summary([found["seconds"] for found in rounds]), "digest": first["digest"]}
 
 
 def trained(rounds: list[dict], foresight: Foresight, grid: Grid) -> Line:
-    """A line of the table of `train`."""
+    """Return a row of the table of `train`."""
     first, foreseen = rounds[0]["lines"][0], over_ranks(foresight.train(grid))
     seconds = summary([found["lines"][1]["seconds"] for found in rounds])
     phases = {name: statistics.median(found["lines"][1]["phases"][name] for found in rounds) for name in first["phases"]}
@@ -67,7 +67,7 @@ COMMANDS = {"sample": (sample, sampled), "train": (train, trained)}
 
 
 def measure(command: str, grid: Grid, foresight: Foresight, start: Start, options: argparse.Namespace) -> Line:
-    """What a line says beside its grid, after so many rounds."""
+    """Run all rounds of one grid and return its row."""
     run, line_of = COMMANDS[command]
     rounds = [run(foresight.work, grid, start, options.timeout) for _ in range(options.rounds)]
     peak = max(found["peak_bytes"] for found in rounds)
@@ -82,7 +82,7 @@ HEADS = {
 
 
 def cells(line: Line) -> list[str]:
-    """A line as the table shows it: MB and seconds."""
+    """Format a row of the table: MB and seconds."""
     grid = [f"{line['ranks']}", f"{line['replication']}", line["exchange"]]
     if "failure" in line:
         return [*grid, "failed"]
@@ -98,7 +98,7 @@ def cells(line: Line) -> list[str]:
 
 
 def sweep(foresight: Foresight, start: Start, options: argparse.Namespace, keep: Callable[[Results], None]) -> Results:
-    """The lines of each command, shown and kept as they come; a launch that fails is a line with the "failure" alone."""
+    """Measure the rows of each command, and print and keep each; a failed launch is a row with a "failure"."""
     results: Results = {}
     for command in options.commands:
         lines = results[command] = []
@@ -116,7 +116,7 @@ def sweep(foresight: Foresight, start: Start, options: argparse.Namespace, keep:
 
 
 def faults(results: Results) -> list[str]:
-    """What did not come out as it must."""
+    """List rows that failed or differ from the prediction."""
     found = [
         f"{command}, p = {line['ranks']}, c = {line['replication']}, {line['exchange']}: {fault}"
         for command, lines in results.items() for line in lines
@@ -130,7 +130,7 @@ PANELS = {"sample": ("topology", "seconds"), "train": ("topology", "features", "
 
 
 def plot(results: Results, path: Path) -> None:
-    """Bytes and seconds by grid, a panel for each; crosses are predictions."""
+    """Draw bytes and seconds by grid, a panel for each; crosses are predictions."""
     panels = [(command, what, lines) for command, lines in results.items() for what in PANELS[command]]
     with new_figure(len(panels), (5.0, 3.6)) as (figure, every):
         for axes, (command, what, lines) in zip(every, panels, strict=True):
@@ -140,7 +140,7 @@ def plot(results: Results, path: Path) -> None:
 
 
 def draw(axes: Any, lines: list[Line], what: str) -> None:
-    """One panel, a curve for each exchange."""
+    """Draw one panel, a curve per exchange."""
     for exchange in dict.fromkeys(line["exchange"] for line in lines):
         own = [line for line in lines if line["exchange"] == exchange]
         grid = [f"{line['ranks']}, {line['replication']}" for line in own]
@@ -160,10 +160,10 @@ def draw(axes: Any, lines: list[Line], what: str) -> None:
 
 def read_options() -> argparse.Namespace:
     parser = parser_of(__doc__)
-    parser.add_argument("--ranks", type=numbers, help="each p, such as 1,2,4")
+    parser.add_argument("--ranks", type=numbers, help="numbers of ranks, such as 1,2,4")
     parser.add_argument("--commands", type=some_of(*COMMANDS), default=list(COMMANDS), help="sample, train, or both")
-    parser.add_argument("--rounds", type=int, default=1, help="launches of each, for the spread of seconds")
-    parser.add_argument("--quick", action="store_true", help="a smaller graph, and up to 4 ranks")
+    parser.add_argument("--rounds", type=int, default=1, help="launches per grid, for the spread of seconds")
+    parser.add_argument("--quick", action="store_true", help="a smaller graph and up to 4 ranks")
     return read_work_options(parser, FULL, QUICK)
 
 

@@ -1,12 +1,11 @@
-"""bulksample and its peers in alternation: sampling, a loader with features, training steps.
+"""Run bulksample and its peers in alternation: sampling, a loader with features, training steps.
 
     python bench/peers/run.py [--graphs rmat18,rmat20,products] [--what sampling,loader,step] [--threads 1,2] [--rounds 5]
                               [--python PATH ...] [--json FILE] [--plot FILE]
 
-All contestants read the same graph from disk, take the same seeds and fanouts and run in processes of their own, one round of each in
-turn; the first, unmeasured round warms up. Each ``--python`` is a Python in which peers are installed (DGL 2.1.0 needs one of its own);
-what none of them can import is left out, and said. A peer must draw as many edges as bulksample does under the same rule, within 2 %.
-Quote ratios.
+All contestants read the same graph from disk and use the same seeds and fanouts, each in a process of its own, one round in turn. The
+first round is a warm-up. Each ``--python`` is a Python with peers installed (DGL 2.1.0 needs its own). The output names the peers that none
+of them can import. A peer must draw as many edges as bulksample under the same frontier rule, within 2 %. Quote ratios.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Worker:
 
 
 def features_of(path: Path, n: int) -> None:
-    """Random features beside the graph, made once."""
+    """Generate random features beside the graph, once."""
     if not (path / "features.npy").exists():
         x = np.lib.format.open_memmap(path / "features.part.npy", "w+", np.float32, (n, WIDTH))
         rng = np.random.default_rng(0)
@@ -78,7 +77,7 @@ def features_of(path: Path, n: int) -> None:
 
 
 def edges_by_rule(matrix: CSR, fanouts: list[int], batches: list[np.ndarray]) -> dict[str, list[int]]:
-    """The edges that each minibatch holds, under each frontier rule."""
+    """Count the edges of each mini-batch under each frontier rule."""
     adjacency, chosen = LocalAdjacency(matrix, backends.make()), Selection.of(batches, matrix.shape[0])
     drawn = {}
     for rule in ("all", "new"):
@@ -116,7 +115,7 @@ def contest(graph: str, what: str, threads: int, options: argparse.Namespace) ->
 
 
 def gather(task: Path, what: str, threads: int, options: argparse.Namespace) -> tuple[list[Worker], dict[str, str]]:
-    """Every contestant that some Python has, and why the others are missing."""
+    """Return every contestant that some Python has, and the reasons why others are missing."""
     inside = 1 if what == "sampling" else threads  # a peer samples a minibatch on each of its own threads
     workers, left_out = [Worker(sys.executable, "ours", task, threads)], {}
     for contestant in options.peers.split(","):
@@ -137,7 +136,7 @@ def gather(task: Path, what: str, threads: int, options: argparse.Namespace) -> 
 
 
 def play(workers: list[Worker], rounds: int, expected: dict[str, list[int]]) -> dict[str, list[dict[str, Any]]]:
-    """One warm-up of each, then the rounds; raises `SystemExit` where a contestant draws other numbers of edges."""
+    """Warm up each contestant, then run the rounds; raise `SystemExit` if a contestant draws another number of edges."""
     turns: dict[str, list[dict[str, Any]]] = {worker.name: [] for worker in workers}
     for number in range(rounds + 1):
         for worker in workers:
@@ -171,7 +170,7 @@ def line(graph: str, what: str, threads: int, results: dict[str, Any]) -> str:
 
 
 def plot(contests: list[dict[str, Any]], path: Path) -> None:
-    """A panel for each task: milliseconds a minibatch by graph and threads, a bar for each contestant, a line for the spread."""
+    """Draw a panel per task: milliseconds per mini-batch by graph and threads, a bar per contestant, a line for the spread."""
     tasks = list(dict.fromkeys(contest["what"] for contest in contests))
     names = list(dict.fromkeys(name for contest in contests for name in contest["results"]))
     with new_figure(len(tasks), (4.2, 3.2)) as (figure, axes):

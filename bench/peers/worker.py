@@ -1,9 +1,9 @@
-"""One contestant in a process of its own, in whatever Python has it: it answers every line on standard input with one timed round.
+"""Run one contestant in a process of its own: it answers every line on standard input with one timed round.
 
     python worker.py CONTESTANT TASK.json
 
-The first answer says whether it is ready; each other one is a JSON object with seconds, edges and minibatches, and the parts of the
-time that it knows. Needs numpy alone, besides what the contestant needs.
+The first answer is "ready" or a reason. Each further answer is a JSON object with seconds, edges and mini-batches, and the parts of the
+time that the contestant measures. Needs only numpy besides the contestant's own packages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 
 class Task:
-    """What all contestants are asked: the same files, seeds, fanouts and threads."""
+    """The task of all contestants: the same files, seeds, fanouts and threads."""
 
     def __init__(self, asked: dict[str, Any]) -> None:
         self.what, self.threads = asked["what"], asked["threads"]

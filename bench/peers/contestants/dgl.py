@@ -1,6 +1,6 @@
-"""DGL's NeighborSampler and DataLoader, int32 ids, and its SAGEConv.
+"""Run DGL's NeighborSampler and DataLoader with int32 ids, and its SAGEConv.
 
-Not fused: with int32 ids and more than one thread the fused sampler of 2.1.0 draws too few edges from the second minibatch on.
+Not fused: with int32 ids and more than one thread, the fused sampler of 2.1.0 draws too few edges from the second mini-batch on.
 """
 
 from __future__ import annotations

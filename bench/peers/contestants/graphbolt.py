@@ -1,4 +1,4 @@
-"""DGL's GraphBolt: its data pipe of an item sampler, a neighbour sampler and a feature fetcher; DGL's SAGEConv."""
+"""Run DGL's GraphBolt: a data pipe of item sampler, neighbor sampler and feature fetcher; and DGL's SAGEConv."""
 
 from __future__ import annotations
 

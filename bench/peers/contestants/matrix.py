@@ -1,4 +1,4 @@
-"""The matrix formulation as one writes it with scipy: P = Q A by a sparse product, then a draw of s of each row by numpy keys."""
+"""Run the matrix formulation in scipy: P = Q A as a sparse product, then s draws per row by numpy keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 NAME = "scipy, Q A and numpy draws"
-MOST = 1  # minibatches: all neighbours of a frontier are spelled out
+MOST = 1  # mini-batches: all neighbors of a frontier are written out
 
 
 def make(task):

@@ -1,4 +1,4 @@
-"""bulksample: bulks of minibatches, one a thread; features and training in turn, as `distributed.comm.thread_budget.divide` says for few threads."""
+"""Run bulksample: bulks of mini-batches, one per thread; fetching and training take turns, as with few threads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""torch_geometric's NeighborLoader, on pyg-lib or torch-sparse, and its SAGEConv with `trim_to_layer`, for which
-torch-sparse does not say enough. Draws under the rule ``new``."""
+"""Run torch_geometric's NeighborLoader on pyg-lib or torch-sparse, with the frontier rule ``new``, and its SAGEConv.
+
+Steps use `trim_to_layer` with pyg-lib only: torch-sparse does not report the vertices of each hop.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""torch_geometric's SAGEConv on minibatches that bulksample draws under the rule ``new``: what its layers cost, whoever samples.
+"""Run torch_geometric's SAGEConv on mini-batches of bulksample with the frontier rule ``new``: the cost of its layers, whoever samples.
 
-For a Python with torch_geometric in which bulksample can be imported, too; its NeighborLoader needs pyg-lib or torch-sparse.
+For a Python that has torch_geometric and bulksample; torch_geometric's own NeighborLoader needs pyg-lib or torch-sparse.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def make(task):
 
 
 def batch_of(minibatch, x):
-    """A minibatch as NeighborLoader would hand it over."""
+    """Return a mini-batch in the form of NeighborLoader."""
     whole, rows = minibatch.blocks[0], [block.num_destinations for block in reversed(minibatch.blocks)]
     held = [*rows, whole.num_sources]
     ends = np.repeat(np.arange(whole.num_destinations), np.diff(whole.indptr))
