@@ -1,19 +1,18 @@
-"""Devices that reach each other: features and samples of a partitioned graph are those of the host, in bits and in bytes sent."""
+"""Devices that exchange directly: features and samples of a partitioned graph have the bits and the sent bytes of CPU ranks."""
 
 import json
 
 import numpy as np
 import pytest
 import torch
-from communities import community_graph
 from emulation.card import Reaching, emulated_card, reaching_place
 from emulation.host import compiler
 from launch import run_ranks
-from test_device_training import SMALL, Told
+from recorder import Recorder
+from test_device_training import SMALL
 
 from bulksample import PeerLost, UsageError
 from bulksample.config.train import TrainConfig
-from bulksample.data import store
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.partition import random
@@ -32,7 +31,7 @@ def since(comm, before):
 
 
 class Rows:
-    """A matrix in block rows, dealt evenly or at random, and how it travels and is asked for."""
+    """A matrix in block rows, partitioned evenly or at random, with a codec, a cache and the rows that each rank requests."""
 
     def __init__(self, seed, p):
         rng = np.random.default_rng([seed, p])
@@ -51,7 +50,7 @@ class Rows:
 
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 @pytest.mark.parametrize("how", ["host", "gloo"])
-def test_rows_that_devices_fetch_are_those_of_the_host(p, how):
+def test_rows_fetched_by_devices_equal_those_of_the_host(p, how):
     def body(comm):
         over = HostTensorComm(comm) if how == "host" else GroupTensorComm(comm, how)
         for seed in range(12):
@@ -72,7 +71,7 @@ def test_rows_that_devices_fetch_are_those_of_the_host(p, how):
     on_threads(p, body)
 
 
-def test_two_fetches_are_under_way_at_once():
+def test_two_fetches_overlap():
     def body(comm):
         rows = Rows(2, 3)
         source = rows.source(comm)
@@ -86,7 +85,7 @@ def test_two_fetches_are_under_way_at_once():
     on_threads(3, body)
 
 
-def test_a_row_that_is_none_and_a_row_that_is_not_held_are_refused():
+def test_unknown_rows_and_rows_of_other_ranks_are_refused():
     def beyond(comm):
         there = DeviceRemoteFeatures(emulated_card(), Rows(1, 2).source(comm), HostTensorComm(comm), 1 << 30)
         with pytest.raises(UsageError, match="vertices must be rows of the matrix"):
@@ -96,7 +95,7 @@ def test_a_row_that_is_none_and_a_row_that_is_not_held_are_refused():
         there = DeviceRemoteFeatures(emulated_card(), Rows(1, 2).source(comm), HostTensorComm(comm), 1 << 30)
         last = int(there._bounds[-1]) - 1
         if comm.rank == 1:
-            there._bounds[1] = last + 1  # it has been changed behind its back
+            there._bounds[1] = last + 1  # rank 1 now believes that rank 0 holds every row
         there.fetch(np.array([last] * comm.rank, np.int32))
 
     on_threads(2, beyond)
@@ -105,7 +104,7 @@ def test_a_row_that_is_none_and_a_row_that_is_not_held_are_refused():
 
 
 @pytest.mark.parametrize(("width", "options"), [(8, {"codec": "int8"}), (8, {"codec": "int2"})])
-def test_rounded_rows_travel_over_the_host(width, options):
+def test_quantized_rows_travel_over_the_host(width, options):
     def body(comm):
         return can_fetch_on_devices(RemoteFeatures(comm, Layout.even(4, 1), np.zeros((4, width), np.float32), **options))
 
@@ -113,20 +112,12 @@ def test_rounded_rows_travel_over_the_host(width, options):
 
 
 def trained(source, comm, where, **options):
-    """The loss of every step, the report, and the digests of this rank's minibatches of the first epoch."""
-    told = Told()
-    trainer = make_trainer(TrainConfig.of(**{**SMALL, "graph": "partitioned", **options}), source, comm, [told], where)
+    """Return the loss of every step, the report, and the digests of this rank's mini-batches of the first epoch."""
+    recorder = Recorder()
+    trainer = make_trainer(TrainConfig.of(**{**SMALL, "graph": "partitioned", **options}), source, comm, [recorder], where)
     digests = [(m.id, m.digest()) for m in trainer.context.batches.loader if m is not None]
     trainer.context.batches.loader.epoch = 0
-    return told.losses, trainer.run(), digests
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("graphs")
-    for name, kind in {"plain": {}, "half": {"half": True}, "sparse": {"sparse": True}, "weighted": {"weighted": True}}.items():
-        store.save(community_graph(150, **kind), folder / name)
-    return folder
+    return recorder.losses, trainer.run(), digests
 
 
 @pytest.mark.parametrize(("name", "p", "options"), [
@@ -138,8 +129,8 @@ def stored(tmp_path_factory):
         ("plain", 2, {"backend": "native"}), ("plain", 2, {"sampler": "shadow", "bulk_size": "auto"}), ("half", 4, {"sampler": "full"}),
     )),
 ], ids=str)  # fmt: skip
-def test_devices_that_reach_each_other_train_as_hosts_do(stored, name, p, options):
-    """What is sampled, fetched and sent is alike, and losses to the bit, but for sums with weights and those of over two ranks by gloo."""
+def test_devices_that_exchange_directly_train_as_cpu_ranks_do(stored, name, p, options):
+    """Samples, features and sent bytes are the same; so are the bits of losses, but for weighted sums and gloo sums of three ranks."""
     alone = trained(stored / name, SerialComm(), ComputeContext(), **{**options, "replication": 1, "cache_bytes": 0, "epochs": 0})[2]
     expected = on_threads(p, lambda comm: trained(stored / name, comm, ComputeContext(), **options))
     got = on_threads(p, lambda comm: trained(stored / name, comm, reaching_place(), **options))
@@ -166,13 +157,13 @@ def test_devices_that_reach_each_other_train_as_hosts_do(stored, name, p, option
         ("plain", {"method": "adaqp", "bits": "4", "model": "gcn"}), ("plain", {"method": "adaqp", "bits": "16", "batch_norm": True}),
     )),
 ], ids=str)  # fmt: skip
-def test_methods_on_the_whole_graph_train_on_devices_as_on_hosts(stored, name, options):
-    """Sums with weights, and attention, agree within rounding; the others to the bit. Hidden rows travel over the host."""
+def test_full_graph_methods_train_on_devices_as_on_cpus(stored, name, options):
+    """Weighted sums and attention agree within rounding, the others bit for bit. Hidden rows travel over the host."""
 
     def run(comm, where):
-        told = Told()
+        recorder = Recorder()
         own = {"hidden": 8, "epochs": 4, "threads": 1, "seed": 4, "quiet": True, **options}
-        return told, make_trainer(TrainConfig.of(**own), stored / name, comm, [told], where).run()
+        return recorder, make_trainer(TrainConfig.of(**own), stored / name, comm, [recorder], where).run()
 
     expected, on_host = on_threads(2, lambda comm: run(comm, ComputeContext()))[0]
     got, report = on_threads(2, lambda comm: run(comm, reaching_place()))[0]
@@ -184,7 +175,7 @@ def test_methods_on_the_whole_graph_train_on_devices_as_on_hosts(stored, name, o
 
 
 class OneAtATime(Reaching):
-    """As NCCL, which two threads may not use at once."""
+    """A device whose communicator two threads may not use at once, as with NCCL."""
 
     def tensors(self, comm):
         over = super().tensors(comm)
@@ -193,7 +184,7 @@ class OneAtATime(Reaching):
 
 
 @pytest.mark.parametrize(("threads", "by"), [(None, "host"), (1, "host"), (0, "gloo")])
-def test_two_threads_do_not_use_what_one_may_use(stored, threads, by):
+def test_two_threads_do_not_share_a_communicator_for_one(stored, threads, by):
     options = {"sampling_threads": threads, "epochs": 1}
     losses, report, digests = on_threads(2, lambda comm: trained(stored / "plain", comm, OneAtATime(emulated_card()), **options))[0]
     expected = on_threads(2, lambda comm: trained(stored / "plain", comm, ComputeContext(), **options))[0]
@@ -201,7 +192,7 @@ def test_two_threads_do_not_use_what_one_may_use(stored, threads, by):
     assert (losses, digests) == (expected[0], expected[2])
 
 
-def test_what_would_not_be_computed_in_half_is_not_said_to_be(stored):
+def test_bf16_is_refused_by_methods_that_compute_in_float32(stored):
     for method in ("full", "bns", "adaqp", "retexo"):
         with pytest.raises(UsageError, match=r"float32.*: use fp32, or tf32 on a device"):
             make_trainer(TrainConfig.of(method=method, precision="bf16"), stored / "plain")
@@ -228,8 +219,8 @@ with world(120) as comm:
 
 
 @pytest.mark.parametrize(("p", "c"), [(2, 1), pytest.param(4, 1, marks=pytest.mark.long), pytest.param(4, 2, marks=pytest.mark.long)])
-def test_processes_that_share_a_device_sample_and_train_as_one_rank_does(stored, p, c):
-    """HostTensorComm, as on a card that ranks share, and as if each had one; the digests are those of a rank alone on its host."""
+def test_processes_on_devices_sample_as_one_rank_on_its_cpu_does(stored, p, c):
+    """Tensors travel over the host, as if ranks shared a GPU, and directly, as if each rank had its own."""
     alone = trained(stored / "plain", SerialComm(), ComputeContext(), epochs=0)[2]
     code = PROCESSES.format(folder=__file__.rsplit("/", 1)[0], source=str(stored / "plain"), c=c)
     ended = run_ranks(p, code, 150)
@@ -237,4 +228,4 @@ def test_processes_that_share_a_device_sample_and_train_as_one_rank_does(stored,
     reports, drawn, (grouped, staged) = json.loads(ended.out)
     assert reports == [["gloo", "gloo", "gloo", "device"], ["host", "host", "host", "host"]]
     assert drawn[0] == drawn[1] == [list(pair) for pair in sorted(alone)]
-    np.testing.assert_allclose(grouped, staged, rtol=0 if p == 2 else 2e-6)  # sums of two are the same in either order
+    np.testing.assert_allclose(grouped, staged, rtol=0 if p == 2 else 2e-6)  # a sum of two has the same bits in either order

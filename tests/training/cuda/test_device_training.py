@@ -1,4 +1,4 @@
-"""Training on an emulated device: the same kernels, orchestration and order as on a real one, with the losses of the host."""
+"""Training on an emulated device runs the kernels and streams of a real one, and gives the losses of the CPU."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import torch
 from communities import community_graph
 from emulation.card import emulated_card, emulated_place
 from emulation.host import compiler
+from recorder import Recorder
 
 from bulksample import BackendUnavailable, UsageError
 from bulksample.config.train import TrainConfig
@@ -25,26 +26,11 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 SMALL = {"fanouts": (3, 2), "hidden": 8, "batch_size": 32, "bulk_size": 2, "epochs": 2, "threads": 1, "seed": 4, "quiet": True}
 
 
-class Told:
-    """Keeps the loss of every step."""
-
-    def __init__(self):
-        self.losses = []
-
-    def begin(self, *numbers):
-        pass
-
-    end = epoch = begin
-
-    def step(self, epoch, step, loss):
-        self.losses.append(loss)
-
-
 def losses(source, comm=None, where=None, **options):
-    """Of every step, and the report."""
-    told = Told()
-    trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [told], where)
-    return told.losses, trainer.run()
+    """Return the loss of every step, and the report."""
+    recorder = Recorder()
+    trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [recorder], where)
+    return recorder.losses, trainer.run()
 
 
 @pytest.mark.parametrize("options", [
@@ -52,7 +38,7 @@ def losses(source, comm=None, where=None, **options):
     {"model": "gcn", "sampler": "labor", "input_dropout": 0.2}, {"model": "sage", "sampler": "shadow"},
     {"model": "sage", "feature_norm": "l2"}, {"model": "sage", "feature_storage": "bf16"}, {"backend": "native", "layer_norm": True},
 ], ids=str)  # fmt: skip
-def test_a_device_gives_the_losses_of_the_host_to_the_bit(options):
+def test_losses_on_a_device_have_the_bits_of_the_cpu(options):
     graph = community_graph(150)
     expected, on_host = losses(graph, device="cpu", **options)
     got, report = losses(graph, where=emulated_place(), **options)
@@ -67,7 +53,7 @@ def test_a_device_gives_the_losses_of_the_host_to_the_bit(options):
     {"precision": "bf16"}, {"model": "gat", "heads": 2}, {"model": "gat", "sampler": "ladies", "fanouts": (20, 20)}, {"model": "sage-pool"},
     {"model": "gat", "precision": "bf16"},
 ], ids=str)  # fmt: skip
-def test_weighted_sums_and_half_products_agree_within_rounding(options):
+def test_weighted_sums_and_half_precision_agree_within_rounding(options):
     graph = community_graph(150)
     expected, _ = losses(graph, device="cpu", **options)
     got, report = losses(graph, where=emulated_place(options.get("precision", "fp32")), **options)
@@ -85,7 +71,7 @@ def test_every_kind_of_graph_trains_on_a_device(kind):
     assert report["features_on"] == ("host" if kind == "sparse" else "device")
 
 
-def test_what_does_not_fit_is_read_from_the_host_but_for_hot_rows():
+def test_features_that_do_not_fit_stay_in_pinned_memory_except_frequent_rows():
     graph = community_graph(150, width=64)
     expected, _ = losses(graph, device="cpu", batch_size=8)
     free = int((graph.adjacency.nbytes() + 4 * 150 + 100 * 256) / 0.75)
@@ -95,27 +81,27 @@ def test_what_does_not_fit_is_read_from_the_host_but_for_hot_rows():
     assert 0 < report["features_device_bytes"] <= free
 
 
-def test_the_rows_that_are_kept_are_the_hottest():
+def test_the_cached_rows_are_the_most_frequent_ones():
     graph, rng = community_graph(60), np.random.default_rng(1)
     access_count = rng.permutation(60)
     card = emulated_card()
     features = DeviceFeatures(card, Features(graph), access_count, 4 * 60 + 32 * 10)
     assert str(features.held) == "pinned memory, 10 of 60 rows on the device"
     assert set(np.flatnonzero(features.rows._cache.slots >= 0)) == set(np.flatnonzero(access_count >= 50))
-    features.rows._x[: 60 * 8].reshape(60, 8)[access_count >= 50] = np.nan  # so a hot row that is read from the host would show
+    features.rows._x[: 60 * 8].reshape(60, 8)[access_count >= 50] = np.nan  # shows a cached row that is read from the host
     asked = rng.integers(0, 60, 200).astype(np.int32)
     assert (features.fetch(asked).numpy() == graph.features[asked]).all()
     assert features.fetch(np.empty(0, np.int32)).shape == (0, 8)
 
 
 @pytest.mark.parametrize(("free", "rows", "held"), [(1000, 10, 1000), (999, 9, 940), (140, 1, 140), (139, 0, 0), (0, 0, 0)])
-def test_rows_are_kept_as_far_as_there_is_room(free, rows, held):
-    """10 rows of 100 bytes; a cache takes 4 bytes for every vertex besides."""
+def test_rows_are_cached_up_to_the_free_memory(free, rows, held):
+    """10 rows of 100 bytes; a cache takes 4 more bytes for every vertex."""
     assert fit_rows(10, 100, free)[::2] == (rows, held)
 
 
 def test_a_step_waits_for_its_samples_and_leaves_an_event_behind():
-    """Events alone order the streams: what is used has been made, and what is written again has been used."""
+    """Events order the streams: a step waits for its inputs, and later writes wait for the step."""
     notes = []
     losses(community_graph(150), where=emulated_place(notes=notes), epochs=1)
     steps = [i for i, note in enumerate(notes) if note[:2] == ("train", "record")]
@@ -129,11 +115,11 @@ def test_a_step_waits_for_its_samples_and_leaves_an_event_behind():
     ends = [note for note in notes if note[:2] == ("sample", "wait")]
     assert ends == [("sample", "wait", "train 1"), ("sample", "wait", "train 2")]  # after the last minibatch of each bulk
     fetched = [i for i, note in enumerate(notes) if note[:2] == ("fetch", "record")]
-    assert [sum(i < at for at in steps) for i in fetched] == [3, 3, 2]  # rows of the next minibatch are sent for before a step
+    assert [sum(i < at for at in steps) for i in fetched] == [3, 3, 2]  # rows of the next mini-batch are fetched before a step
 
 
 @pytest.mark.parametrize("p", [2, 3])
-def test_ranks_with_a_device_each_make_the_steps_of_the_host(p):
+def test_ranks_with_emulated_devices_have_the_losses_of_cpu_ranks(p):
     graph = community_graph(150)
     expected = on_threads(p, lambda comm: losses(graph, comm, device="cpu", model="gcn"))[0]
     got = on_threads(p, lambda comm: losses(graph, comm, emulated_place(), model="gcn"))[0]
@@ -143,7 +129,7 @@ def test_ranks_with_a_device_each_make_the_steps_of_the_host(p):
     assert got[1]["test_accuracy"] == expected[1]["test_accuracy"]
 
 
-def test_rows_of_a_partitioned_graph_travel_over_the_host(tmp_path):
+def test_features_of_a_partitioned_graph_travel_over_the_host(tmp_path):
     store.save(community_graph(150), tmp_path / "g")
     options = {"graph": "partitioned", "fetch_together": 2, "bulk_size": 2}
     expected = on_threads(2, lambda comm: losses(tmp_path / "g", comm, device="cpu", **options))[0]
@@ -153,7 +139,7 @@ def test_rows_of_a_partitioned_graph_travel_over_the_host(tmp_path):
     assert got[1]["test_accuracy"] == expected[1]["test_accuracy"]
 
 
-def test_a_run_goes_on_from_its_checkpoint(tmp_path):
+def test_a_run_resumes_from_its_checkpoint(tmp_path):
     graph = community_graph(150)
     whole, _ = losses(graph, where=emulated_place(), epochs=3, checkpoint=str(tmp_path / "a"))
     first, _ = losses(graph, where=emulated_place(), epochs=1, checkpoint=str(tmp_path / "b"))
@@ -162,9 +148,9 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
     assert first + rest == whole
 
 
-def test_a_device_that_is_not_there_is_refused_and_auto_is_the_host():
+def test_a_missing_gpu_is_refused_and_auto_takes_the_cpu():
     if why_no_cuda() is None:
-        pytest.skip("there is a device here")
+        pytest.skip("this machine has a GPU")
     with pytest.raises(BackendUnavailable, match=r"device 'cuda' was asked for, but torch .* sees none; use --device cpu"):
         make_compute_context(TrainConfig.of(device="cuda"))
     assert not isinstance(make_compute_context(TrainConfig.of()), CudaComputeContext)
@@ -175,7 +161,7 @@ def test_a_device_that_is_not_there_is_refused_and_auto_is_the_host():
             make_compute_context(TrainConfig.of(device_comm=asked))
 
 
-def test_what_trains_on_the_host_alone_says_so(monkeypatch):
+def test_options_without_a_gpu_form_are_refused_there(monkeypatch):
     monkeypatch.setattr(choose_device, "why_no_cuda", lambda: None)
     monkeypatch.setattr(compute, "open_cuda", emulated_card)
     asked = {"task": "links", "exclude_targets": "self"}
@@ -190,7 +176,7 @@ def test_what_trains_on_the_host_alone_says_so(monkeypatch):
 @pytest.mark.parametrize(("sampler", "some", "enough"), [
     ("sage", 10**6, 10**7), ("ladies", 6 * 10**6, 10**8), ("fastgcn", 2 * 10**6, 10**8),
 ])  # fmt: skip
-def test_a_bulk_is_as_large_as_its_prediction_fits(sampler, some, enough):
+def test_auto_bulk_size_keeps_predicted_bytes_within_the_budget(sampler, some, enough):
     graph = community_graph(150)
     sizes = {}
     for free in (10**5, some, enough):

@@ -1,4 +1,4 @@
-"""What emulation cannot show, on a card: the same training within rounding, features read over the bus, streams that overlap."""
+"""On a real GPU: training agrees with the CPU within rounding, and kernels read features over the bus."""
 
 import numpy as np
 import pytest
@@ -18,14 +18,14 @@ SMALL = {"fanouts": (4, 3, 2), "hidden": 32, "batch_size": 64, "bulk_size": 2, "
 
 
 def losses(graph, comm=None, where=None, **options):
-    """The last loss, the test accuracy, and the report."""
+    """Return the last loss with the test accuracy, and the report."""
     report = make_trainer(TrainConfig.of(**{**SMALL, **options}), graph, comm, compute=where).run()
     return [report["train_loss"], report["test_accuracy"]], report
 
 
 @pytest.mark.parametrize(("precision", "near"), [("fp32", 2e-4), ("tf32", 1e-2), ("bf16", 3e-2)])
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat", "sage-pool"])
-def test_a_card_trains_as_the_host_does(model, precision, near):
+def test_a_gpu_trains_as_the_cpu_does(model, precision, near):
     graph = community_graph(2000)
     expected, _ = losses(graph, device="cpu", model=model)
     got, report = losses(graph, device="cuda", model=model, precision=precision)
@@ -36,7 +36,7 @@ def test_a_card_trains_as_the_host_does(model, precision, near):
 @pytest.mark.parametrize("options", [
     {"sampler": "ladies", "fanouts": (64, 64, 64)}, {"frontier": "new"}, {"sampler": "shadow"}, {"backend": "native"},
 ], ids=str)  # fmt: skip
-def test_minibatches_of_every_kind_are_used_there(options):
+def test_samplers_train_as_on_the_cpu(options):
     graph = community_graph(2000)
     expected, _ = losses(graph, device="cpu", **options)
     np.testing.assert_allclose(losses(graph, device="cuda", **options)[0], expected, rtol=2e-4, atol=2e-4)
@@ -60,7 +60,7 @@ def test_rows_are_read_over_the_bus(hot, half):
         assert (features.fetch(vertices).cpu().numpy() == graph.features[asked].astype(np.float32)).all()
 
 
-def test_arrays_change_hands_without_a_copy():
+def test_arrays_and_tensors_share_memory():
     card = open_cuda()
     array = card.kernels.full(1000, 7, np.int32)
     tensor = card.tensor(array)
@@ -70,7 +70,7 @@ def test_arrays_change_hands_without_a_copy():
     assert int(card.array(tensor).sum()) == 3000
 
 
-def test_ranks_share_a_card():
+def test_ranks_share_a_gpu():
     graph = community_graph(2000)
     expected = on_threads(2, lambda comm: losses(graph, comm, device="cpu"))[0][0]
     got, report = on_threads(2, lambda comm: losses(graph, comm, CudaComputeContext(open_cuda())))[0]

@@ -1,4 +1,4 @@
-"""Every method on a device that keeps its tensors to itself: the steps of the host, and nothing of the one read as the other's."""
+"""Every method on an emulated device with memory of its own: the losses of the CPU, and no tensor read on the wrong side."""
 
 import threading
 from contextlib import nullcontext
@@ -9,45 +9,37 @@ import torch
 from communities import community_graph
 from emulation.apart import WHERE, Apart, Apartness, ApartPlace
 from emulation.host import compiler
-from test_device_training import Told
+from recorder import Recorder
 from trainers import free_port, invited_once_it_listens
 
 from bulksample import UsageError
 from bulksample.config.train import TrainConfig
-from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.averaging.participant import vector_of
 from bulksample.methods.run import make_trainer
-from bulksample.training.cuda.compute import ComputeContext
+from bulksample.training.compute import ComputeContext
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 SMALL = {"fanouts": (3, 2), "hidden": 8, "batch_size": 16, "bulk_size": 2, "epochs": 3, "threads": 1, "seed": 4, "quiet": True}
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("graphs")
-    for name, kind in {"plain": {}, "sparse": {"sparse": True}}.items():
-        store.save(community_graph(150, **kind), folder / name)
-    return folder
-
-
 def on_host(source, comm, **options):
-    """The loss of every step, and the report."""
-    told = Told()
-    return told.losses, make_trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [told], ComputeContext()).run()
+    """Return the loss of every step, and the report."""
+    recorder = Recorder()
+    trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [recorder], ComputeContext())
+    return recorder.losses, trainer.run()
 
 
 def on_device(source, comm, **options):
-    told = Told()
+    recorder = Recorder()
     with Apartness():
-        trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [told], ApartPlace())
+        trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [recorder], ApartPlace())
         report = trainer.run()
         assert all(isinstance(parameter, Apart) for parameter in trainer.model.parameters())
-    return told.losses, report
+    return recorder.losses, report
 
 
-def test_a_tensor_of_the_device_is_none_of_the_host():
+def test_the_emulated_device_refuses_to_mix_its_tensors_with_host_tensors():
     there = Apart(torch.ones(3))
     assert there.device == WHERE
     assert (there + 1).cpu().tolist() == there.add(1.0).tolist() == [2, 2, 2]
@@ -71,12 +63,10 @@ def test_a_tensor_of_the_device_is_none_of_the_host():
 @pytest.mark.parametrize(("p", "name", "options"), [
     (2, "plain", {"method": "sync", "model": "gcn", "input_dropout": 0.2}),
     (2, "plain", {"method": "retexo", "model": "gcn", "refine": 1, "epochs": 2}),
-    (2, "plain", {"method": "retexo-federated", "epochs": 2}),
-    (2, "plain", {"method": "cofree", "drop_edge": 0.3}),
     (3, "plain", {"method": "grappa", "view_chunks": 2, "view": "halo", "chunking": "fresh", "seed_weights": "tree"}),
-    (3, "plain", {"method": "random-tma", "interval": "2"}),
-    (2, "plain", {"method": "llcg", "epochs": 2}),
     *(pytest.param(*case, marks=pytest.mark.long) for case in (
+        (2, "plain", {"method": "retexo-federated", "epochs": 2}), (2, "plain", {"method": "cofree", "drop_edge": 0.3}),
+        (3, "plain", {"method": "random-tma", "interval": "2"}), (2, "plain", {"method": "llcg", "epochs": 2}),
         (2, "plain", {"method": "full"}), (2, "plain", {"method": "bns"}), (2, "plain", {"method": "adaqp", "bits": "adaptive"}),
         (2, "plain", {"method": "sync", "graph": "partitioned", "sampler": "ladies", "fanouts": (20, 20)}),
         (2, "plain", {"method": "sync", "model": "gat"}), (1, "plain", {"method": "sync", "model": "sage-pool", "batch_norm": True}),
@@ -88,29 +78,28 @@ def test_a_tensor_of_the_device_is_none_of_the_host():
         (1, "plain", {"method": "llcg", "server_steps": 2}), (2, "sparse", {"method": "psgd-pa", "backend": "native"}),
     )),
 ], ids=str)  # fmt: skip
-def test_every_method_makes_the_steps_of_the_host_on_a_device(stored, p, name, options):
-    """To the bit, but for attention, pooling and sums with weights; and with the bytes of the host."""
-    expected, told = on_threads(p, lambda comm: on_host(stored / name, comm, **options))[0]
+def test_every_method_has_the_losses_of_the_cpu_on_a_device(stored, p, name, options):
+    """Losses have the same bits, except for attention, pooling and weighted sums; the same bytes are sent."""
+    expected, on_cpu = on_threads(p, lambda comm: on_host(stored / name, comm, **options))[0]
     got, report = on_threads(p, lambda comm: on_device(stored / name, comm, **options))[0]
     exact = name == "plain" and options.get("model", "sage") in ("sage", "gcn") and options.get("sampler") != "ladies"
     assert got == (expected if exact else pytest.approx(expected, rel=2e-5))
     assert len(got) > 1
-    assert {**report["bytes_sent"], "control": 0, "total": 0} == {**told["bytes_sent"], "control": 0, "total": 0}
-    assert report["test_accuracy"] == told["test_accuracy"]
+    assert {**report["bytes_sent"], "control": 0, "total": 0} == {**on_cpu["bytes_sent"], "control": 0, "total": 0}
+    assert report["test_accuracy"] == on_cpu["test_accuracy"]
     parts = options["method"] in ("cofree", "grappa", "random-tma", "super-tma", "psgd-pa", "llcg")
     assert not parts or report["features_on"] == ("device" if name == "plain" else "host")
 
 
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")  # torch takes "meta" for the one that holds no numbers
+@pytest.mark.long
 @pytest.mark.parametrize(("p", "options"), [
-    (2, {"method": "llcg", "interval": "3"}),
-    *(pytest.param(*case, marks=pytest.mark.long) for case in (
-        (2, {"method": "retexo"}), (2, {"method": "retexo-federated"}), (3, {"method": "psgd-pa", "interval": "5"}),
-        (2, {"method": "grappa", "chunking": "fresh"}), (2, {"method": "cofree"}), (1, {"method": "llcg"}),
-    )),
+    (2, {"method": "llcg", "interval": "3"}), (2, {"method": "retexo"}), (2, {"method": "retexo-federated"}),
+    (3, {"method": "psgd-pa", "interval": "5"}), (2, {"method": "grappa", "chunking": "fresh"}), (2, {"method": "cofree"}),
+    (1, {"method": "llcg"}),
 ], ids=str)  # fmt: skip
-def test_a_run_goes_on_where_it_was_stopped(stored, tmp_path, p, options):
-    """From the checkpoint before the last, which is in the middle of the second stage of those that have two."""
+def test_every_method_resumes_on_a_device(stored, tmp_path, p, options):
+    """Resume from an early checkpoint, which is in the middle of a stage."""
     options = {**options, "checkpoint": str(tmp_path), "checkpoint_every": 2, "epochs": 2}
     whole = on_threads(p, lambda comm: on_device(stored / "plain", comm, **options))[0]
     first = sorted(tmp_path.glob("step-*"))[0]
@@ -123,7 +112,7 @@ def test_a_run_goes_on_where_it_was_stopped(stored, tmp_path, p, options):
 
 
 def joined(address, graph, where, seen):
-    """A trainer, from the moment that the server listens; before its first epoch it is dealt other vertices."""
+    """Train for the server as soon as it listens, with other vertices from before the first epoch."""
     config = invited_once_it_listens(address)
     with Apartness() if where is ApartPlace else nullcontext():
         trainer = make_trainer(config, graph, compute=where())
@@ -133,7 +122,7 @@ def joined(address, graph, where, seen):
 
 
 def served(graph, where):
-    """The weights of a server of two trainers over TCP, its report, and what the trainers saw."""
+    """Return the weights of a TCP server with two trainers, its report, and the size and features of the trainers' parts."""
     seen = []
     address = f"127.0.0.1:{free_port()}"
     threads = [threading.Thread(target=joined, args=(address, graph, where, seen), daemon=True) for _ in range(2)]
@@ -148,24 +137,25 @@ def served(graph, where):
     return vector_of(server.model), report, seen
 
 
+@pytest.mark.long
 def test_a_server_and_its_trainers_over_tcp_compute_on_devices():
     graph = community_graph(150)
-    expected, told, on_hosts = served(graph, ComputeContext)
+    expected, on_cpu, on_hosts = served(graph, ComputeContext)
     got, report, on_devices = served(graph, ApartPlace)
     assert (on_hosts, on_devices) == ([(100, "Features")] * 2, [(100, "DeviceFeatures")] * 2)
     assert np.array_equal(got, expected)
     assert [one["responders"] for one in report["rounds"]] == [[0, 1]] * 3
-    assert (report["test_accuracy"], report["bytes_sent"]["model"]) == (told["test_accuracy"], told["bytes_sent"]["model"])
+    assert (report["test_accuracy"], report["bytes_sent"]["model"]) == (on_cpu["test_accuracy"], on_cpu["bytes_sent"]["model"])
     assert report["device_comm"] == "host"
 
 
-def test_weights_that_are_averaged_over_the_host_are_asked_for_by_no_other_way():
+def test_averaging_over_the_host_refuses_other_transports():
     for asked in ("nccl", "mpi"):
         with pytest.raises(UsageError, match=f"averaged on the host; got device_comm {asked}: use auto or host"):
             make_trainer(TrainConfig.of(method="psgd-pa", device_comm=asked), community_graph(20), compute=ComputeContext())
 
 
-def test_passes_over_a_part_are_in_single():
+def test_bf16_is_refused_for_full_graph_passes_over_a_part():
     for options in ({"method": "cofree"}, {"method": "grappa", "full_graph": True}):
         with pytest.raises(UsageError, match="use fp32, or tf32 on a device"):
             make_trainer(TrainConfig.of(precision="bf16", **options), community_graph(20), compute=ComputeContext())

@@ -1,4 +1,4 @@
-"""The seam between training and a card, with stand-ins for CuPy and for torch's streams: who is asked what, in which order."""
+"""How training calls CuPy and torch's streams, with fakes for both that record the calls."""
 
 from contextlib import contextmanager
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 
 
 class Stream:
-    """One of torch's."""
+    """A fake of a torch stream."""
 
     def __init__(self, seen, address):
         self.seen, self.cuda_stream = seen, address
@@ -36,7 +36,7 @@ class Stream:
 
 @pytest.fixture
 def cupy(monkeypatch):
-    """CuPy, and torch's view of one card, its tensors being those of the host."""
+    """Fakes of CuPy and of torch.cuda for two GPUs; tensors stay on the host."""
     monkeypatch.setenv("LOCAL_RANK", "3")
     with installed(monkeypatch, devices=2) as fake:
 
@@ -55,7 +55,7 @@ def cupy(monkeypatch):
         yield fake
 
 
-def test_a_rank_takes_its_card_for_torch_and_for_cupy(cupy):
+def test_a_rank_opens_the_same_gpu_for_torch_and_cupy(cupy):
     card = compute.open_cuda()
     assert card.where == torch.device("cuda", 1)
     assert "cuda:1" in cupy.seen
@@ -63,7 +63,7 @@ def test_a_rank_takes_its_card_for_torch_and_for_cupy(cupy):
     assert cupy.allocator[0].__name__ == "taken"  # torch's pool
 
 
-def test_a_stage_is_the_same_stream_for_both_inside_a_range(cupy):
+def test_a_stream_is_current_in_both_libraries_inside_a_profiler_range(cupy):
     sample, fetch, train_ = compute.open_cuda().streams
     for stage, torchs, cupys in ((sample, 55, "stream"), (fetch, 55, "stream"), (train_, 0, "stream at 0 of device 1")):
         cupy.seen.clear()
@@ -74,8 +74,8 @@ def test_a_stage_is_the_same_stream_for_both_inside_a_range(cupy):
         assert cupy.seen == [*around, *within, "pop", f"left {cupys}", "left device 1"]
 
 
-def test_the_command_finds_the_card_and_trains_on_it(cupy, monkeypatch):
-    """All of the way but for torch's device, which is the host: as a user starts it, `auto`."""
+def test_auto_finds_the_gpu_and_trains_on_it(cupy, monkeypatch):
+    """Run with device `auto`; only torch's device is the host."""
     engine = backends.make("cuda")
     context = CudaContext(engine, torch.device("cpu"), open_streams(engine.device.launch))
     monkeypatch.setattr(compute, "open_cuda", lambda: context)
@@ -88,7 +88,7 @@ def test_the_command_finds_the_card_and_trains_on_it(cupy, monkeypatch):
     assert {"sample", "fetch", "forward", "aggregate", "backward", "reduce", "step", "evaluate", "expand", "hop 1", "hand over"} <= ranges
 
 
-def test_arrays_change_hands_without_a_copy(cupy):
+def test_arrays_and_tensors_share_memory(cupy):
     card = CudaContext(backends.make("cuda"), torch.device("cpu"), None)
     array = card.kernels.full(5, 7, "int32")
     tensor = card.tensor(array)
@@ -97,7 +97,7 @@ def test_arrays_change_hands_without_a_copy(cupy):
     assert card.array(tensor).ctypes.data == array.ctypes.data
 
 
-def test_torchs_end_of_memory_is_a_memory_error():
+def test_torchs_out_of_memory_error_becomes_a_memory_error():
     from bulksample.training.cuda.device_adjacency import memory_errors
 
     with pytest.raises(MemoryError, match="40 GiB"), memory_errors():

@@ -1,4 +1,4 @@
-"""Tensors added over ranks: through torch.distributed as over the host, the same sums and the same counts. gloo stands for NCCL."""
+"""Tensor communicators have the results and byte counts of a host communicator. gloo stands for NCCL."""
 
 import json
 
@@ -19,7 +19,7 @@ DTYPES = {np.int32: torch.int32, np.int64: torch.int64, np.float32: torch.float3
 
 
 def exercise(comm, over, cases, seed=0):
-    """Ragged parts, some empty, as a communicator of tensors and that of their ranks send them: the same bits and the same counts."""
+    """Send ragged parts, some empty, by a tensor communicator and by the ranks' own; compare bits and byte counts."""
     for case in range(seed, seed + cases):
         rng = np.random.default_rng([case, comm.size])
         dtype = list(DTYPES)[case % len(DTYPES)]
@@ -47,7 +47,7 @@ def exercise(comm, over, cases, seed=0):
 RANKS = """
 import json, sys, torch
 sys.path.insert(0, {folder!r})
-from test_tensors import exercise
+from test_device_comms import exercise
 from bulksample.distributed.comm.world import world
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.training.cuda.device_comms import GroupTensorComm, MpiTensorComm
@@ -84,9 +84,10 @@ with world(60) as comm:
 """
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("torchrun", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 def test_rows_and_columns_of_the_grid_have_groups_of_their_own(launcher):
-    """Whole numbers, so the order of a sum does not matter."""
+    """The numbers are whole, so the order of a sum does not matter."""
     ended = run_ranks(4, RANKS.format(folder=__file__.rsplit("/", 1)[0]), 90, launcher=launcher)
     assert ended.code == 0, ended
     assert json.loads(ended.out) == [[10, 3, 4], [10, 3, 6], [10, 7, 4], [10, 7, 6]]
@@ -94,12 +95,12 @@ def test_rows_and_columns_of_the_grid_have_groups_of_their_own(launcher):
 
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 @pytest.mark.parametrize("how", ["host", "gloo"])
-def test_parts_are_those_of_the_ranks_in_bits_and_bytes(p, how):
+def test_all_to_all_equals_that_of_the_ranks_in_bits_and_bytes(p, how):
     on_threads(p, lambda comm: exercise(comm, HostTensorComm(comm) if how == "host" else GroupTensorComm(comm, how), 20))
 
 
 @pytest.mark.parametrize("how", ["host", "gloo"])
-def test_half_of_a_float_travels_as_it_is(how):
+def test_bfloat16_travels_unchanged(how):
     def sent(comm):
         over = HostTensorComm(comm) if how == "host" else GroupTensorComm(comm, how)
         return over.alltoall([torch.tensor([1.5 + comm.rank, -2.0], dtype=torch.bfloat16)] * 2, "features")
@@ -109,7 +110,7 @@ def test_half_of_a_float_travels_as_it_is(how):
         assert parts[0].dtype == torch.bfloat16
 
 
-def test_ranks_that_bring_different_things_are_all_told():
+def test_parts_of_different_dtypes_raise_on_all_ranks():
     def body(comm):
         over = GroupTensorComm(comm, "gloo")
         with pytest.raises(UsageError, match="one kind, dtype and shape of rows"):
@@ -120,7 +121,7 @@ def test_ranks_that_bring_different_things_are_all_told():
     on_threads(2, body)
 
 
-def test_a_group_that_fails_or_falls_silent_is_a_lost_peer():
+def test_a_group_that_fails_or_times_out_is_a_lost_peer():
     def fails():
         raise RuntimeError("connection closed by peer")
 
@@ -140,7 +141,7 @@ from bulksample.training.cuda.device_comms import GroupTensorComm
 
 with world(6) as comm:
     over = GroupTensorComm(comm, "gloo")
-    comm.announce = lambda rows, *what: __import__("numpy").array(rows)  # so that the group alone is waited for
+    comm.announce = lambda rows, *what: __import__("numpy").array(rows)  # so that only the group waits
     if comm.rank == 1:
         {what}
     over.alltoall([torch.zeros(3)] * 3, "features")
@@ -152,14 +153,14 @@ with world(6) as comm:
     ("raise SystemExit(0)", "rank 1 left early while this rank is in"), ("os.kill(os.getpid(), 9)", "was killed by signal 9"),
     ("import time; time.sleep(60)", "waited 6 s for alltoall features 36 bytes for 36 by gloo"),
 ])  # fmt: skip
-def test_a_rank_that_is_missed_by_a_group_ends_all(what, said):
+def test_a_rank_missing_from_a_group_ends_all_ranks(what, said):
     ended = run_ranks(3, LOST.format(what=what), 60)
     assert ended.code == 75, ended
     assert said in ended.err, ended
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
-def test_staging_adds_where_the_tensor_lies(p):
+def test_allreduce_over_the_host_is_in_place(p):
     def added(comm):
         tensor = torch.full((5,), float(comm.rank))
         HostTensorComm(comm).allreduce(tensor, "gradients")
@@ -168,8 +169,8 @@ def test_staging_adds_where_the_tensor_lies(p):
     assert on_threads(p, added) == [[p * (p - 1) / 2] * 5] * p
 
 
-def test_staging_brings_the_sum_back_to_a_device(monkeypatch):
-    """A tensor whose copy on the host is another one."""
+def test_allreduce_over_the_host_copies_the_sum_back(monkeypatch):
+    """Make `cpu` copy, as for a tensor on a device."""
     monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: tensor.clone())
 
     def added(comm):
@@ -180,7 +181,7 @@ def test_staging_brings_the_sum_back_to_a_device(monkeypatch):
     assert on_threads(2, added) == [[3.0] * 5] * 2
 
 
-def test_what_nccl_cannot_add_is_staged_or_refused_on_all_ranks(monkeypatch):
+def test_without_nccl_tensors_travel_over_the_host_or_all_ranks_refuse(monkeypatch):
     monkeypatch.setattr(process_groups, "device_name", str)
     here = torch.device("cpu")
     assert choose_tensor_comm(SerialComm(), here, "nccl").name == "host"
@@ -196,7 +197,7 @@ def test_what_nccl_cannot_add_is_staged_or_refused_on_all_ranks(monkeypatch):
     assert on_threads(2, refused) == [True, True]
 
 
-def test_mpi_is_handed_tensors_only_where_it_says_that_it_reads_them(monkeypatch):
+def test_mpi_gets_tensors_only_if_it_reads_their_memory(monkeypatch):
     here = torch.device("cpu")
 
     def reached(comm, answers, asked):
@@ -231,11 +232,11 @@ def test_ranks_that_share_a_device_do_not_use_nccl(monkeypatch):
     ([["a", ""], ["a", ""]], "127.0.0.1"), ([["a", "a.net"], ["a", "a.net"]], "127.0.0.1"), ([["a", ""], ["b", ""]], "a"),
     ([["a", "a.net"], ["b", "a.net"]], "a.net"),
 ])  # fmt: skip
-def test_ranks_of_one_machine_meet_on_it_and_others_where_they_are_told(ranks, found):
+def test_ranks_of_one_machine_meet_on_localhost_and_others_at_master_addr(ranks, found):
     assert store_host(ranks) == found
 
 
-def test_one_rank_makes_a_group_alone():
+def test_a_group_of_one_rank_works():
     tensor = torch.ones(3)
     GroupTensorComm(SerialComm(), "gloo").allreduce(tensor, "gradients")
     assert tensor.tolist() == [1, 1, 1]
@@ -265,11 +266,11 @@ with world(60) as comm:
 
 
 @pytest.mark.long
-def test_gradients_that_a_group_adds_train_the_same_model():
-    """Of two ranks, whose sums are the same in either order."""
+def test_gradients_summed_by_a_group_train_the_same_model():
+    """Two ranks, since a sum of two has the same bits in either order."""
     ended = run_ranks(2, TRAINED, 120)
     assert ended.code == 0, ended
     staged, grouped = json.loads(ended.out)
     assert (staged.pop(), grouped.pop()) == ("host", "gloo")
     assert staged[:2] == grouped[:2]
-    assert grouped[2] == 2 * staged[2]  # a communicator's tally goes on from run to run
+    assert grouped[2] == 2 * staged[2]  # a communicator keeps counting from run to run

@@ -1,4 +1,4 @@
-"""Attention and pooling on a device against those of the host: values, gradients, rows without edges, ties."""
+"""Attention and pooling on a device equal those of the host: values, gradients, rows without edges, ties."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 
 
 def blocks(weighted=False):
-    """A block with rows that have no entries, on the host and on the device."""
+    """Return a block with some empty rows, on the host and on the device."""
     matrix = random_matrix(60, 150, 3)
     weights = np.random.default_rng(1).random(matrix.nnz).astype(np.float32) if weighted else None
     block = Block(matrix.indptr[:41], matrix.indices[: matrix.indptr[40]], None if weights is None else weights[: matrix.indptr[40]], 60)
@@ -25,7 +25,7 @@ def blocks(weighted=False):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_every_destination_attends_to_itself_first(weighted):
+def test_self_edges_come_first_as_on_the_host(weighted):
     block, there = blocks(weighted)
     degrees = torch.arange(40) + 1.0
     (pattern, multiplicity), (own, own_multiplicity) = (attention_pattern(one, slice(3, 43), degrees) for one in (block, there))
@@ -35,7 +35,7 @@ def test_every_destination_attends_to_itself_first(weighted):
 
 
 @pytest.mark.parametrize("chunk", [1, 2**28])
-def test_the_first_of_the_largest_has_the_gradient(monkeypatch, chunk):
+def test_the_first_maximum_gets_the_gradient(monkeypatch, chunk):
     monkeypatch.setattr(device_edges, "_CHUNK_NUMBERS", chunk)
     block, there = blocks()
     x = torch.randint(-3, 3, (60, 7), generator=torch.Generator().manual_seed(1)).float()  # many ties, and maxima below 0

@@ -1,4 +1,4 @@
-"""Samples of block rows that stay on devices: on any grid the minibatches of one process, to the bit, for the bytes of the host."""
+"""Sampling of block rows on devices gives the mini-batches of one process on any grid, and sends the bytes of CPU ranks."""
 
 import numpy as np
 import pytest
@@ -19,8 +19,8 @@ from bulksample.training.tensor_comm import HostTensorComm
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 GRIDS = [(4, 2), (3, 1)]
 MORE = [(1, 1), (2, 1), (4, 1), (4, 4), (6, 2), (8, 2)]
-NODE_WISE = ("sage", "sage weighted", "labor", "full")
-SETTING = [pytest.param(name, marks=[] if name in NODE_WISE else pytest.mark.long) for name in SETTINGS]
+QUICK_SETTINGS = ("sage", "labor")
+SETTING = [pytest.param(name, marks=[] if name in QUICK_SETTINGS else pytest.mark.long) for name in SETTINGS]
 
 
 def on_devices(comm, c, matrix, how, layout=None):
@@ -35,7 +35,7 @@ def sent_since(comm, before):
 
 
 def drawn_both_ways(comm, c, matrix, how, layout, sampler, lists, bulk):
-    """Of the rows on devices and of those on hosts: minibatches, and what was sent."""
+    """Return mini-batches and sent bytes of block rows on devices, and of block rows on hosts."""
     found = []
     for there in (on_devices(comm, c, matrix, how, layout), distributed(comm, c, "owner", matrix, layout, backends.make("reference"))):
         before = dict(comm.tally)
@@ -45,7 +45,7 @@ def drawn_both_ways(comm, c, matrix, how, layout, sampler, lists, bulk):
 
 @pytest.mark.parametrize("grids", [pytest.param(GRIDS, id="some grids"), pytest.param(MORE, id="more grids", marks=pytest.mark.long)])
 @pytest.mark.parametrize("setting", SETTING)
-def test_the_grid_does_not_change_a_minibatch_on_devices(setting, grids):
+def test_mini_batches_on_devices_do_not_depend_on_the_grid(setting, grids):
     for name in ("weighted", "single", "random"):
         matrix = ZOO[name]
         if needs_weights(setting) and matrix.values is None:
@@ -85,11 +85,11 @@ def test_empty_blocks_and_ranks_without_minibatches_are_legal():
 
 
 def nothing(sampler, adjacency):
-    """A call of a rank that has no minibatch."""
+    """Sample on a rank without mini-batches."""
     return sampler.sample_bulk(adjacency, Selection.of([], adjacency.n), Stream(3), epoch=1)
 
 
-def test_arrays_stay_where_they_were_made():
+def test_mini_batches_are_tensors():
     def rank(comm):
         there = on_devices(comm, 1, ZOO["weighted"], "gloo")
         (minibatch,) = make("sage").sample_bulk(there, Selection.of([[1, 2, 3]], 200), Stream(3))
@@ -98,7 +98,7 @@ def test_arrays_stay_where_they_were_made():
     assert on_threads(2, rank) == [["Tensor"] * 3] * 2
 
 
-def test_picks_that_were_not_promised_are_noticed():
+def test_a_wrong_number_of_picks_is_an_error():
     class Short(GroupTensorComm):
         def start_alltoall(self, parts, kind):
             if parts[0].dim() == 1 and parts[0].dtype.itemsize == 4 and self.turn == 1:
