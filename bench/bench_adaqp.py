@@ -20,12 +20,12 @@ from typing import Any
 
 from harness import machine, report
 
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.data.blockmodel import BlockModel
 from bulksample.data.dcsbm import dcsbm
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 MODEL = BlockModel(

@@ -28,9 +28,9 @@ import torch
 from harness import machine, report
 
 from bulksample import CSR, Graph
-from bulksample.config.train import TrainConfig
 from bulksample.data import npz, store
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.grappa.method import Grappa
 from bulksample.methods.grappa.seed_weights import walk_coverage
 from bulksample.methods.run import make_trainer

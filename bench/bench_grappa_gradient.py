@@ -19,10 +19,10 @@ import torch
 from bench_grappa import Inverse, block_model
 from harness import machine, report
 
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.grappa.method import Grappa
 from bulksample.methods.run import make_trainer
 from bulksample.training.batches import EMPTY_BATCH

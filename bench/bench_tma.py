@@ -28,11 +28,11 @@ import torch
 from harness import machine, report
 
 from bulksample import CSR, Graph
-from bulksample.config.train import TrainConfig
 from bulksample.data import npz, store
 from bulksample.data.edge_split import split_edges
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 COMMON: dict[str, Any] = {

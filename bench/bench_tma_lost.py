@@ -26,13 +26,13 @@ from bench_tma import COMMON, EVERY, hard_sbm
 from harness import machine, report
 
 from bulksample import Graph
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix import partition as partitions
 from bulksample.distributed.matrix.partition import Partition
 from bulksample.evaluation.inference import infer
 from bulksample.methods import load
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 PARTS = 4

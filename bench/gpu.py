@@ -237,7 +237,7 @@ def training(bench: Bench) -> dict[str, Any]:
 
     A settled run waits at the end of each phase, for the seconds of phases. The first epoch is a warm-up; nothing is evaluated.
     """
-    from bulksample.config.train import TrainConfig
+    from bulksample.methods.config import TrainConfig
     from bulksample.methods.run import make_trainer
 
     sizes, rng, found = bench.sizes, np.random.default_rng(1), {}

@@ -105,7 +105,7 @@ def train(graph: Graph | str | os.PathLike[str], **options: Any) -> dict[str, An
     graph : Graph, or the path of a store
     **options
         Those of ``bulksample train`` in the command line, with ``_`` for ``-``: ``method="sync"``, ``model="sage"``,
-        ``fanouts=[10, 10]``, ``batch_size=1024``, ``epochs=10``, ``seed=0``, … `bulksample.config.train.TrainConfig` lists them.
+        ``fanouts=[10, 10]``, ``batch_size=1024``, ``epochs=10``, ``seed=0``, … `bulksample.methods.config.TrainConfig` lists them.
         Besides, `comm` takes a communicator and `observers` a list of `bulksample.training.observers.Observer`.
 
     Returns

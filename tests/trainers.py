@@ -4,9 +4,9 @@ import socket
 
 from waiting import until
 
-from bulksample.config.train import TrainConfig
 from bulksample.errors import PeerLost
 from bulksample.methods.averaging.remote_trainer import invited_config
+from bulksample.methods.config import TrainConfig
 
 
 def free_port():

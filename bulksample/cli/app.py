@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ..config.train import TrainConfig
+from ..methods.config import TrainConfig
 from . import compare, config, data, info, partition, plan, predict, report, sample, train
 from .usage import help_by_method
 

@@ -43,12 +43,13 @@ def compare(
 ) -> None:
     """Run methods on the same graph, partition, seeds and model, one after another; exit 1 if one failed, after the others."""
     from ..methods import METHODS
+    from ..methods.averaging.options import AVERAGING
     from ..report.compare import SharedSetup, compare, contestants
     from ..report.launch import Stopped, refuse_inside_a_launch, starter, stoppable
     from ..report.network import network_models
 
     refuse_inside_a_launch()
-    asked, networks, common = contestants(methods, METHODS), network_models(network or ["ethernet-10g"], ranks), tuple(options or ())
+    asked, networks, common = contestants(methods, METHODS, AVERAGING), network_models(network or ["ethernet-10g"], ranks), tuple(options or ())
     if config:
         asked = [replace(one, base=_of_file(config, one)) for one in asked]
     for one in asked:
@@ -73,11 +74,12 @@ def compare(
 def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:
     """The options in a configuration file, as flags of `train`; raises `UsageError`. Those of other methods are left out."""
     from ..config.file import Given, read
-    from ..config.train import TrainConfig
+    from ..config.sample import SampleConfig
+    from ..methods.config import TrainConfig
 
     groups = {name: group for name, (group, _) in TrainConfig.by_name().items()}
     given = {
-        name: value for name, value in read(file).items()
+        name: value for name, value in read(file, TrainConfig, SampleConfig).items()
         if name not in _OURS and (not groups[name].methods or one.method in groups[name].methods)
     }  # fmt: skip
     return words(Asked(given | {"method": Given(one.method, "")}).config(TrainConfig))
@@ -86,7 +88,7 @@ def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:
 def _check(one: Contestant, common: tuple[str, ...]) -> None:
     """Raise `UsageError` if `train` would not take the options of a contestant, or if one is not for the user to set."""
     from ..config.file import Given
-    from ..config.train import TrainConfig
+    from ..methods.config import TrainConfig
 
     try:
         asked, json_file = parsed(TrainConfig, [*one.base, *common, *one.options])

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..config.file import write
-from ..config.train import TrainConfig
+from ..methods.config import TrainConfig
 from .configured import Asked, configured
 
 app = typer.Typer(no_args_is_help=True, help="See what a configuration amounts to.")

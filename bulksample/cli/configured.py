@@ -17,7 +17,9 @@ from pydantic.fields import FieldInfo
 
 from ..config.file import Given, read, write
 from ..config.options import Options
+from ..config.sample import SampleConfig
 from ..errors import UsageError
+from ..methods.config import TrainConfig
 from .output import JsonOption
 from .published import IGNORED, PUBLISHED, SWITCHES
 from .usage import ParseError, explain
@@ -53,7 +55,7 @@ def configured(wanted: type[Options], from_file: bool = True) -> Callable[[Calla
         def command(context: typer.Context, config: Path | None = None, **values: Any) -> None:
             options = {name: values.pop(name) for name in made}
             named = {key: value for key, value in options.items() if _is_given(context, key)}
-            asked = Asked(read(config, wanted) if config else {})
+            asked = Asked(read(config, wanted, TrainConfig, SampleConfig) if config else {})
             asked.source = config
             flags = _flags(named)
             if "fanouts" in flags and "layers" not in flags:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..config.train import SampleConfig
+from ..config.sample import SampleConfig
 from ..version import __version__
 from .configured import Asked, beside, configured, keep
 from .output import JsonOption, emit, tell_launch

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ..config.train import TrainConfig
 from ..errors import EXIT_PEER_LOST
+from ..methods.config import TrainConfig
 from .configured import Asked, beside, configured, keep
 from .output import JsonOption, emit, tell_launch
 

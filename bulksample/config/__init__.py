@@ -1,1 +1,8 @@
-"""Options: declared once, read from flags and files."""
+"""Options: each is declared once, and read from keyword arguments, flags and files.
+
+options.py   how an option is declared, and the messages about values that do not fit
+groups.py    the groups that every method shares: model, sampling, optimizer, ...
+train.py     these groups together; `methods/config.py` adds the options of every method
+sample.py    one epoch of sampling
+file.py      YAML
+"""

@@ -1,4 +1,4 @@
-"""Configurations in YAML: read with the line of every value, so that what does not fit can be found, and written in groups.
+"""Configurations in YAML: read with the line of every value, for error messages, and written in groups.
 
     method: adaqp
     model:
@@ -8,8 +8,8 @@
     adaqp:
       bits: 4
 
-An option stands under its group, or at the top without one. Numbers and words are read as the text that they are, as on a command
-line, and become what their option is.
+An option stands under its group or at the top. Numbers and words are read as text, as on a command line; the option turns the text
+into a value.
 """
 
 from __future__ import annotations
@@ -19,40 +19,51 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import UsageError
-from .options import Options, unknown
-from .train import SampleConfig, TrainConfig
+from ..errors import UsageError, unknown
+from .options import Options
 
 if TYPE_CHECKING:
     import yaml
 
-_KNOWN = TrainConfig.by_name() | SampleConfig.by_name()
-_GROUPS = {group.group: [name for name, (own, _) in _KNOWN.items() if own.group == group.group] for group, _ in _KNOWN.values()}
-
 
 class Given(NamedTuple):
-    """A value that was asked for, and where: ``--hidden``, or ``run.yaml:7``."""
+    """A value, and its origin: ``--hidden``, or ``run.yaml:7``."""
 
     value: Any
     origin: str
 
 
-def read(path: str | os.PathLike[str], wanted: type[Options] = TrainConfig) -> dict[str, Given]:
-    """The options in a file. Those of other commands are passed over, so one file serves `train` and `sample`.
+class _Known:
+    """The options that a file may hold, of all commands, and the options of each group by its key."""
+
+    def __init__(self, commands: tuple[type[Options], ...]) -> None:
+        self.group = {name: group.group for command in commands for name, (group, _) in command.by_name().items()}
+        self.groups = {key: [name for name, own in self.group.items() if own == key] for key in self.group.values()}
+
+
+def read(path: str | os.PathLike[str], wanted: type[Options], *others: type[Options]) -> dict[str, Given]:
+    """Read the options of a command from a file.
+
+    Parameters
+    ----------
+    wanted : class of Options
+        The options to return.
+    others : classes of Options
+        The options of other commands, which are skipped. So one file serves `train` and `sample`.
 
     Raises
     ------
     UsageError
-        With the file and the line, if it is no YAML, a key is unknown, stands in another group than its own, or is given twice.
+        With the file and the line, if it is no YAML, or an option is unknown, stands in another group than its own, or appears twice.
     """
     try:
-        found = _options(str(path), Path(path).read_text(encoding="utf-8"))
+        found = _options(str(path), Path(path).read_text(encoding="utf-8"), _Known((wanted, *others)))
         return {key: given for key, given in found.items() if key in wanted.model_fields}
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
 
 
-def _options(name: str, text: str) -> dict[str, Given]:
+def _options(name: str, text: str, known: _Known) -> dict[str, Given]:
     import yaml
 
     loader = yaml.SafeLoader(text)
@@ -61,10 +72,10 @@ def _options(name: str, text: str) -> dict[str, Given]:
         if root is None:
             return {}
         found: dict[str, Given] = {}
-        for origin, key, node, group in _pairs(name, root):
+        for origin, key, node, group in _pairs(name, root, known):
             if key in found:
-                raise UsageError(f"{origin}: {key} was given before, at {found[key].origin}")
-            _check_place(origin, key, group)
+                raise UsageError(f"{origin}: {key} stands already at {found[key].origin}")
+            _check_group(origin, key, group, known)
             found[key] = Given(_value(loader, node), origin)
         return found
     except yaml.YAMLError as error:
@@ -73,10 +84,10 @@ def _options(name: str, text: str) -> dict[str, Given]:
         loader.dispose()
 
 
-def _pairs(name: str, root: yaml.Node) -> Iterator[tuple[str, str, yaml.Node, str | None]]:
-    """Of every option: its line, key and node, and the group that it stands in, None at the top."""
+def _pairs(name: str, root: yaml.Node, known: _Known) -> Iterator[tuple[str, str, yaml.Node, str | None]]:
+    """Yield the line, key and node of every option, and the group that it stands in; None at the top."""
     for line, key, node in _mapping(name, root):
-        if key in _GROUPS and (node.id == "mapping" or node.tag.endswith(":null")):
+        if key in known.groups and (node.id == "mapping" or node.tag.endswith(":null")):
             for inner, option, value in _mapping(name, node) if node.id == "mapping" else ():
                 yield inner, option.replace("-", "_"), value, key
         else:
@@ -85,22 +96,23 @@ def _pairs(name: str, root: yaml.Node) -> Iterator[tuple[str, str, yaml.Node, st
 
 def _mapping(name: str, node: yaml.Node) -> list[tuple[str, str, yaml.Node]]:
     if node.id != "mapping" or any(key.id != "scalar" for key, _ in node.value):
-        raise UsageError(f"{name}:{node.start_mark.line + 1}: KEY: VALUE would fit; got a {node.id}")
+        raise UsageError(f"{name}:{node.start_mark.line + 1}: each line must be KEY: VALUE; got a {node.id}")
     return [(f"{name}:{key.start_mark.line + 1}", key.value, value) for key, value in node.value]
 
 
-def _check_place(origin: str, key: str, group: str | None) -> None:
-    """Raise `UsageError` if there is no such option, or it is of another group."""
-    if key not in _KNOWN:
-        groups = [name for name in _GROUPS if name]
-        raise UsageError(f"{origin}: {unknown(key, _GROUPS[group]) if group else unknown(key, [*_KNOWN, *groups], groups)}")
-    own = _KNOWN[key][0].group
+def _check_group(origin: str, key: str, group: str | None, known: _Known) -> None:
+    """Raise `UsageError` if there is no such option, or it belongs to another group."""
+    if key not in known.group:
+        raise UsageError(
+            f"{origin}: {unknown('option', key, known.groups[group] if group else [*known.group, *filter(None, known.groups)])}"
+        )
+    own = known.group[key]
     if group is not None and group != own:
-        raise UsageError(f"{origin}: {key} is no option of {group}; it stands under {own or 'no group, at the top'}")
+        raise UsageError(f"{origin}: {key} is no option of {group}; write it {f'under {own}' if own else 'at the top'}")
 
 
 def _value(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
-    """The text of a scalar, a list of them, or a mapping with values as YAML has them; None is the default."""
+    """Return the text of a scalar, a list of texts, or a mapping of YAML values; None stands for the default."""
     if node.id == "scalar":
         return None if node.tag.endswith(":null") else node.value
     if node.id == "sequence":
@@ -109,14 +121,14 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
 
 
 def write(config: Options, method: str | None = None, changed: bool = False) -> str:
-    """The YAML of a configuration; `read` gives the same one back.
+    """Return the YAML of a configuration; `read` returns the same configuration.
 
     Parameters
     ----------
     method : str, optional
         Leave out the groups of other methods.
     changed : bool
-        Leave out what is as it would be unless given.
+        Leave out options that have their default.
     """
     groups: dict[str, list[str]] = {}
     for name, (group, field) in type(config).by_name().items():
@@ -129,7 +141,7 @@ def write(config: Options, method: str | None = None, changed: bool = False) -> 
 
 
 def _text(value: Any) -> str:
-    """One value on one line."""
+    """Return a value as YAML on one line."""
     import yaml
 
     plain = list(value) if isinstance(value, tuple) else value

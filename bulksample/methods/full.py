@@ -16,7 +16,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..config.train import TrainConfig
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.halo import MessageFormat, PlainFormat
 from ..errors import UsageError
@@ -27,6 +26,7 @@ from ..training.method import Method
 from ..views.full_graph import FullGraph
 from ..views.own_rows import OwnRows
 from ..views.partitioned import BlockView
+from .config import TrainConfig
 
 
 def require_single_precision(config: TrainConfig) -> None:
@@ -47,6 +47,8 @@ class Full(Method):
     name: ClassVar[str] = "full"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
     shares_features: ClassVar[bool] = True
+
+    config: TrainConfig
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 
-from ..config.train import TrainConfig
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
 from ..evaluation.evaluate import accuracies
@@ -22,6 +21,7 @@ from ..training.setup import estimates_weighted_means, make_sampler
 from ..training.source import Source, load_graph
 from ..views.features import Features
 from ..views.whole import WholeShare
+from .config import TrainConfig
 
 Floats = NDArray[Any]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..config.train import TrainConfig
 from ..distributed.comm.base import Comm
 from ..training.compute import ComputeContext
 from ..training.loop import Trainer
 from ..training.observers import Observer
 from ..training.source import Source
 from . import load
+from .config import TrainConfig
 
 
 def make_trainer(

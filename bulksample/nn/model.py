@@ -20,7 +20,7 @@ from ..minibatch import Block
 from .layers import GatLayer, GcnLayer, Input, Layer, PoolLayer, SageLayer
 
 if TYPE_CHECKING:
-    from ..config.train import TrainConfig
+    from ..config.train import TrainOptions
 
 MODELS = ("sage", "sage-pool", "gcn", "gat")
 
@@ -156,7 +156,7 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(input)
 
 
-def build(config: TrainConfig, num_features: int, num_classes: int, seed: int) -> Gnn:
+def build(config: TrainOptions, num_features: int, num_classes: int, seed: int) -> Gnn:
     """Make the model of a configuration, with initial weights drawn from `seed`."""
     widths = [num_features, *[config.hidden] * (config.layers - 1), num_classes]
     return Gnn(config.model, widths, config.dropout, config.input_dropout, config.batch_norm, config.heads, seed, config.layer_norm)

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from ..config.groups import DistributionOptions, ModelOptions, SamplingOptions, TrafficOptions
 from ..config.options import Options
-from ..config.train import Distribution, Model, Sampling, Traffic
 from ..distributed.matrix.codec import codec_named
 from ..errors import UsageError
 from ..samplers import make
@@ -61,7 +61,7 @@ class GraphSizes(Options):
     edges: int = Field(ge=0, lt=2**63, description="Number of directed edges, as stored.")
     features: int = Field(ge=0, le=MAX_VERTICES, description="Numbers in a feature row.")
     feature_bytes: Annotated[Literal[2, 4], BeforeValidator(_whole)] = Field(4, description="Bytes of each number in memory.")
-    feature_codec: Literal["fp32", "fp16", "bf16", "int8", "int4", "int2"] = _of_train(Traffic, "feature_codec")
+    feature_codec: Literal["fp32", "fp16", "bf16", "int8", "int4", "int2"] = _of_train(TrafficOptions, "feature_codec")
     weighted: bool = Field(False, description="Edges have weights.")
     classes: int = Field(2, ge=1, description="Classes of the labels.")
     seeds: _Positive | None = Field(None, description="Number of training vertices. Default: all vertices.")
@@ -72,11 +72,11 @@ class PlannedTraining(Options):
 
     title = "Training"
     sampler: Literal["sage", "ladies", "fastgcn"] = Field("sage", description="Sampler.")
-    fanouts: tuple[int, ...] = _of_train(Sampling, "fanouts")
-    frontier: Literal["all", "new"] = _of_train(Sampling, "frontier")
-    batch_size: int = _of_train(Sampling, "batch_size")
+    fanouts: tuple[int, ...] = _of_train(SamplingOptions, "fanouts")
+    frontier: Literal["all", "new"] = _of_train(SamplingOptions, "frontier")
+    batch_size: int = _of_train(SamplingOptions, "batch_size")
     model: Literal["sage", "gcn"] = Field("sage", description="Layer of the model.")
-    hidden: int = _of_train(Model, "hidden")
+    hidden: int = _of_train(ModelOptions, "hidden")
     evaluation: bool = Field(True, description="Room for the exact evaluation of train.")
 
 
@@ -89,7 +89,7 @@ class Machine(Options):
     graph: Literal["auto", "replicated", "partitioned", "published"] = Field(
         "auto", description="Placement of the graph. published: A on every rank, H in block rows.",
     )  # fmt: skip
-    exchange: Literal["owner", "rows", "rows-oblivious"] = _of_train(Distribution, "exchange")
+    exchange: Literal["owner", "rows", "rows-oblivious"] = _of_train(DistributionOptions, "exchange")
     device: str = Field("a100-80gb", description=f"Device of a rank: {', '.join(DEVICES)}.")
     device_memory: Annotated[_Positive, BeforeValidator(parse_bytes)] | None = Field(
         None, description="Memory of a device, such as 80GB or 74.5GiB. Default: that of --device.",

@@ -14,13 +14,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..config.train import AVERAGED
 from ..data.manifest import load_manifest
 from ..errors import UsageError, unknown
 from ..version import __version__
@@ -82,8 +81,12 @@ class ContestantRun:
     kept: bool
 
 
-def contestants(text: str, known: Iterable[str]) -> list[Contestant]:
+def contestants(text: str, known: Iterable[str], partitioners: Container[str] = ()) -> list[Contestant]:
     """Parse ``sync,full,adaqp:bits=4:overlap=false``; ``all`` stands for every known method.
+
+    Parameters
+    ----------
+    partitioners : the methods that partition vertices themselves, and so ignore a common --partition
 
     Raises
     ------
@@ -92,7 +95,7 @@ def contestants(text: str, known: Iterable[str]) -> list[Contestant]:
     """
     known = tuple(known)
     words = [label.strip() for label in text.split(",")]
-    found = [_contestant(label) for word in words for label in ((*known, *_EXTRA) if word == ALL else (word,))]
+    found = [_contestant(label, partitioners) for word in words for label in ((*known, *_EXTRA) if word == ALL else (word,))]
     if any(one.method == ALL for one in found):
         raise UsageError("all stands for every method and takes no options; give options of train for all methods after --")
     for one in found:
@@ -105,10 +108,10 @@ def contestants(text: str, known: Iterable[str]) -> list[Contestant]:
     return found
 
 
-def _contestant(label: str) -> Contestant:
-    """Parse one label. Methods that partition vertices themselves ignore the common --partition."""
+def _contestant(label: str, partitioners: Container[str]) -> Contestant:
+    """Parse one label."""
     method, given = name_and_options(label)
-    options = ["--partition", "block"] if method in AVERAGED else []
+    options = ["--partition", "block"] if method in partitioners else []
     for key, value in given.items():
         name = key.replace("_", "-")
         options += [_SWITCHES[value].format(name)] if value in _SWITCHES else [f"--{name}", value]

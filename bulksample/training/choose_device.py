@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from .. import backends
-from ..config.train import TrainConfig
+from ..config.train import TrainOptions
 from ..errors import BackendUnavailable, UsageError
 from .compute import ComputeContext
 
 
-def make_compute_context(config: TrainConfig) -> ComputeContext:
+def make_compute_context(config: TrainOptions) -> ComputeContext:
     """Make the compute context that a configuration names; ``auto`` takes a GPU if there is one that supports every option.
 
     Raises
@@ -34,7 +34,7 @@ def make_compute_context(config: TrainConfig) -> ComputeContext:
     return CudaComputeContext(open_cuda(), config.precision, config.device_comm)
 
 
-def unsupported_on_cuda(config: TrainConfig) -> str | None:
+def unsupported_on_cuda(config: TrainOptions) -> str | None:
     """Name the option of a configuration that does not work on a GPU, or return None."""
     if config.exclude_targets != "none":
         return "exclude_targets takes edges out of mini-batches on the host, and device 'cuda' was asked for"

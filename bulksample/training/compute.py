@@ -9,7 +9,7 @@ import torch
 
 from .. import backends
 from ..backends.base import Backend
-from ..config.train import TrainConfig
+from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
 from ..errors import UsageError
 from ..nn.model import Model
@@ -37,7 +37,7 @@ class ComputeContext:
             raise UsageError("precision tf32 needs a GPU, and this run computes on the CPU; use fp32 or bf16")
         self.precision = precision
 
-    def backend(self, config: TrainConfig, threads: int) -> Backend:
+    def backend(self, config: TrainOptions, threads: int) -> Backend:
         """Return the back end that samples."""
         return sampling_backend(config.backend, threads)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..config.train import TrainConfig
+from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger
 from ..distributed.comm.thread_budget import ThreadBudget
@@ -59,7 +59,7 @@ class TrainingContext:
 
     Attributes
     ----------
-    config : TrainConfig
+    config : TrainOptions
     comm : Comm
     compute : ComputeContext
         The host or the device that holds the model.
@@ -87,7 +87,7 @@ class TrainingContext:
     best_weights: dict[str, torch.Tensor]
 
     def __init__(
-        self, config: TrainConfig, comm: Comm, compute: ComputeContext, tensor_comm: TensorComm, sampler: Sampler, threads: ThreadBudget,
+        self, config: TrainOptions, comm: Comm, compute: ComputeContext, tensor_comm: TensorComm, sampler: Sampler, threads: ThreadBudget,
         ledger: Ledger, view: View,
     ) -> None:  # fmt: skip
         self.config, self.comm, self.compute, self.tensor_comm = config, comm, compute, tensor_comm

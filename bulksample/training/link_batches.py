@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config.train import TrainConfig
+from ..config.train import TrainOptions
 from ..data.random_words import scaled
 from ..errors import UsageError
 from ..loader import BulkLoader
@@ -106,7 +106,7 @@ def examples(task: str, view: View) -> int:
     return len(view.seeds)
 
 
-def loader_of(config: TrainConfig, view: View, sampler: Sampler, **options: Any) -> BulkLoader:
+def loader_of(config: TrainOptions, view: View, sampler: Sampler, **options: Any) -> BulkLoader:
     """A loader of the examples of the task of a run."""
     if config.task == "links":
         return EdgeLoader(view, sampler, config.exclude_targets, **options)

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ..config.train import TrainConfig
+from ..config.train import TrainOptions
 from ..distributed.comm.agree import agree
 from ..distributed.comm.base import Comm
 from ..distributed.comm.launchers import launched
@@ -49,7 +49,7 @@ class Trainer:
 
     Parameters
     ----------
-    config : TrainConfig
+    config : TrainOptions
     graph : Graph, or the directory of a store
         With features and labels; the same on every rank. A partitioned graph must be a store.
     comm : Comm, optional
@@ -73,7 +73,7 @@ class Trainer:
     """
 
     def __init__(
-        self, config: TrainConfig, graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (),
+        self, config: TrainOptions, graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (),
         compute: ComputeContext | None = None, *, method: type[Method],
     ) -> None:  # fmt: skip
         self.config, self.comm = config, comm or SerialComm()

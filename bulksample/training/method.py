@@ -23,7 +23,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..config.train import TrainConfig
+from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
 from ..evaluation.evaluate import evaluate
 from ..evaluation.links import evaluate_links
@@ -56,7 +56,7 @@ class Method:
     graphs: ClassVar[tuple[str, ...]] = ("replicated", "partitioned")
     equal_steps: ClassVar[bool] = False
 
-    def __init__(self, config: TrainConfig) -> None:
+    def __init__(self, config: TrainOptions) -> None:
         """Check the options; raises `UsageError` if they have no meaning for this method."""
         self.config = config
 

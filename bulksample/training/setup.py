@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import samplers
 from ..backends.base import Backend
-from ..config.train import TrainConfig
+from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.open_graph import OpenBlock, Placement, open_block
@@ -43,7 +43,7 @@ class ViewRequest(NamedTuple):
         return estimates_weighted_means(self.sampler)
 
 
-def make_sampler(config: TrainConfig) -> Sampler:
+def make_sampler(config: TrainOptions) -> Sampler:
     """Return the sampler that a configuration describes; raises `UsageError` if there is none."""
     options = dict(config.sampler_options)
     if config.sampler == "shadow":
@@ -51,7 +51,7 @@ def make_sampler(config: TrainConfig) -> Sampler:
     return samplers.make(config.sampler, config.fanouts, frontier=config.frontier, **options)
 
 
-def open_view(config: TrainConfig, request: ViewRequest) -> View:
+def open_view(config: TrainOptions, request: ViewRequest) -> View:
     """Open the graph as this rank sees it: whole, or in block rows over the ranks; collective.
 
     Raises
@@ -82,7 +82,7 @@ def open_view(config: TrainConfig, request: ViewRequest) -> View:
     )  # fmt: skip
 
 
-def _block_view(config: TrainConfig, request: ViewRequest, placement: Placement) -> BlockView:
+def _block_view(config: TrainOptions, request: ViewRequest, placement: Placement) -> BlockView:
     """Open this rank's block row."""
     source, comm, backend = request.source, request.comm, request.backend
     if isinstance(source, Graph):
@@ -98,7 +98,7 @@ def _block_view(config: TrainConfig, request: ViewRequest, placement: Placement)
     )  # fmt: skip
 
 
-def _access_count(config: TrainConfig, opened: OpenBlock, backend: Backend, sampler: Sampler, comm: Comm) -> np.ndarray:
+def _access_count(config: TrainOptions, opened: OpenBlock, backend: Backend, sampler: Sampler, comm: Comm) -> np.ndarray:
     """Estimate how often each own row of the features is fetched: its degree, or its count in the first mini-batches."""
     if config.cache_by == "degree":
         return opened.column_counts()

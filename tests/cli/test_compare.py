@@ -13,6 +13,7 @@ from waiting import until
 
 from bulksample.errors import UsageError
 from bulksample.methods import METHODS
+from bulksample.methods.averaging.options import AVERAGING
 from bulksample.report import compare as comparison
 from bulksample.report.compare import Contestant, contestants
 from bulksample.report.launch import Ended
@@ -259,7 +260,7 @@ def test_all_is_every_method_and_the_synchronous_baseline_that_fetches_neighbour
 
 
 def test_a_method_that_deals_vertices_itself_leaves_the_partition_of_the_others():
-    (one,), (given,) = (contestants(label, METHODS) for label in ("super-tma", "super-tma:partition=FILE"))
+    (one,), (given,) = (contestants(label, METHODS, AVERAGING) for label in ("super-tma", "super-tma:partition=FILE"))
     assert one.options == ("--partition", "block")
     assert given.options[-2:] == ("--partition", "FILE")
 

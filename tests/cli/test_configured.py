@@ -6,7 +6,8 @@ import pytest
 
 from bulksample.cli.configured import flag
 from bulksample.cli.published import IGNORED, PUBLISHED
-from bulksample.config.train import SampleConfig, TrainConfig
+from bulksample.config.sample import SampleConfig
+from bulksample.methods.config import TrainConfig
 from bulksample.plan import PlanRequest
 
 SMALL = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "1", "--threads", "1"]
@@ -92,7 +93,7 @@ def test_published_flags_that_decide_nothing_say_so(command):
         (["--graph", "partitioned", "--replicate-graph"], "--replicate-graph says graph as --graph does"),
         (["--batch-norm", "--no-batch-norm"], "--no-batch-norm says batch_norm as --batch-norm does"),
         (["--samp-num", "5-x"], "fanouts must be whole numbers"),
-        (["--view", "strict"], "view is of the method 'grappa'; got 'sync'"),
+        (["--view", "strict"], "view is an option of the method 'grappa'; got 'sync'"),
         (["--hidden", "many"], "--hidden: input should be a valid integer"),
         (["--config", "none.yaml"], "none.yaml: cannot be read"),
     ],

@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 
 from bulksample import UsageError
-from bulksample.config.file import read, write
-from bulksample.config.train import SampleConfig, TrainConfig
+from bulksample.config import file as yaml_file
+from bulksample.config.file import write
+from bulksample.config.sample import SampleConfig
+from bulksample.methods.config import TrainConfig
 
 GROUPS = [group.group for group in TrainConfig.groups() if group.group]
+
+
+def read(path, wanted=TrainConfig):
+    return yaml_file.read(path, wanted, TrainConfig, SampleConfig)
 
 
 def made(given, kind=TrainConfig):
@@ -70,12 +76,12 @@ def test_one_file_serves_sample_and_train(file):
         ("seed: 1\nhiden: 3", r"run.yaml:2: there is no option 'hiden'; did you mean 'hidden'"),
         ("model:\n  model: gat\n  hiden: 3", r"run.yaml:3: there is no option 'hiden'; did you mean 'hidden'"),
         ("modle:\n  hidden: 3", r"run.yaml:1: there is no option 'modle'; did you mean 'model'"),
-        ("xyzzy: 3", rf"run.yaml:1: there is no option 'xyzzy'; {GROUPS[0]}, {GROUPS[1]}, .* would fit"),
-        ("model:\n  epochs: 4", r"run.yaml:2: epochs is no option of model; it stands under optimiser"),
-        ("model:\n  seed: 4", r"run.yaml:2: seed is no option of model; it stands under no group, at the top"),
-        ("hidden: 3\nmodel: {hidden: 4}", r"run.yaml:2: hidden was given before, at .*run.yaml:1"),
-        ("hidden: 3\nhidden: 4", r"run.yaml:2: hidden was given before"),
-        ("- hidden", r"run.yaml:1: KEY: VALUE would fit; got a sequence"),
+        ("xyzzy: 3", rf"run.yaml:1: there is no option 'xyzzy'; use method, seed, .*{GROUPS[0]}, {GROUPS[1]}"),
+        ("model:\n  epochs: 4", r"run.yaml:2: epochs is no option of model; write it under optimiser"),
+        ("model:\n  seed: 4", r"run.yaml:2: seed is no option of model; write it at the top"),
+        ("hidden: 3\nmodel: {hidden: 4}", r"run.yaml:2: hidden stands already at .*run.yaml:1"),
+        ("hidden: 3\nhidden: 4", r"run.yaml:2: hidden stands already"),
+        ("- hidden", r"run.yaml:1: each line must be KEY: VALUE; got a sequence"),
         ("model: [", "run.yaml: is no YAML: .*line 1"),
         ("hidden: 3\n---\nhidden: 4", "run.yaml: is no YAML: expected a single document"),
         ("sampler_options: !!python/object:os.system {a: b}", "run.yaml: is no YAML: could not determine a constructor"),
@@ -90,9 +96,9 @@ def test_what_does_not_fit_is_found_by_its_line(file, text, said):
     ("text", "said"),
     [
         ("seed: 1\nmodel:\n  hidden: 1", r"run.yaml:3: hidden: input should be greater than or equal to 2; got '1'"),
-        ("seed: 1\nmodel: gin", r"run.yaml:2: model: input should be 'sage'"),
+        ("seed: 1\nmodel: gin", r"run.yaml:2: there is no model 'gin'; did you mean"),
         ("sampling:\n  fanouts: 5,x", r"run.yaml:2: fanouts must be whole numbers joined by commas; got '5,x'"),
-        ("grappa:\n  view: strict", r"view is of the method 'grappa'; got 'sync'"),
+        ("grappa:\n  view: strict", r"view is an option of the method 'grappa'; got 'sync'"),
         ("hidden: [3]", r"run.yaml:1: hidden: input should be a valid integer"),
         ("sampler_options: [3]", r"run.yaml:1: sampler_options: input should be a valid dict"),
     ],

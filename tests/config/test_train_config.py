@@ -1,9 +1,16 @@
 """Configurations: typed, bounded, and helpful about what does not fit."""
 
+import subprocess
+import sys
+from typing import get_args
+
 import pytest
 
 from bulksample import UsageError
-from bulksample.config.train import DEFAULT_FANOUTS, FREE, TrainConfig
+from bulksample.config.groups import DEFAULT_FANOUTS, SamplingOptions
+from bulksample.methods import METHODS
+from bulksample.methods.config import TrainConfig
+from bulksample.samplers import SAMPLERS
 
 
 def test_layers_follow_fanouts_and_fanouts_follow_layers():
@@ -19,11 +26,15 @@ def test_layers_follow_fanouts_and_fanouts_follow_layers():
     ("options", "message"),
     [
         ({"hiden": 3}, "did you mean 'hidden'"),
-        ({"xyzzy": 3}, "there is no option 'xyzzy'; method, seed, model"),
+        ({"xyzzy": 3}, "there is no option 'xyzzy'; use method, seed, model"),
         ({"hidden": 0}, r"hidden: input should be greater than or equal to 2; got 0"),
         ({"lr": 0.0}, "lr: input should be greater than 0"),
         ({"dropout": 1.0}, "dropout: input should be less than 1"),
-        ({"model": "gin"}, "model: input should be 'sage', 'sage-pool', 'gcn' or 'gat'; got 'gin'"),
+        ({"model": "gin"}, "there is no model 'gin'; did you mean 'gcn'"),
+        ({"model": "mlp"}, "there is no model 'mlp'; use sage, sage-pool, gcn, gat"),
+        ({"method": "adapq"}, "there is no method 'adapq'; did you mean 'adaqp'"),
+        ({"sampler": "lady"}, "there is no sampler 'lady'; did you mean 'ladies'"),
+        ({"method": "grappa", "view": "strict", "halo_rows": 3}, "got 3 with view 'strict': use view halo"),
         ({"epochs": "many"}, "epochs: input should be a valid integer"),
         ({"bulk_size": 0}, "bulk_size"),
         ({"layers": 2, "fanouts": (5,)}, "2 layers need as many fanouts; got 5"),
@@ -37,6 +48,23 @@ def test_what_does_not_fit_is_said_in_one_sentence(options, message):
 
 
 def test_free_fields_are_fields_and_do_not_decide_what_is_computed():
-    assert TrainConfig.model_fields.keys() >= FREE
+    free = [name for group in TrainConfig.groups() for name in group.free]
+    assert TrainConfig.model_fields.keys() >= set(free)
+    assert not TrainConfig.of().computed().keys() & set(free)
     assert TrainConfig.of(epochs=3, bulk_size=2, threads=1).computed() == TrainConfig.of(epochs=9).computed()
     assert TrainConfig.of(lr=0.1).computed() != TrainConfig.of().computed()
+
+
+def test_samplers_are_those_of_the_table():
+    """`config` lies below `samplers`, so it names them again."""
+    assert get_args(SamplingOptions.model_fields["sampler"].annotation) == tuple(SAMPLERS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_options_of_a_method_are_those_that_the_table_names(name):
+    assert {group for group in TrainConfig.groups() if name in group.methods} == set(METHODS[name].options)
+
+
+def test_options_and_methods_are_read_without_torch():
+    code = "import sys; from bulksample.methods.config import TrainConfig; TrainConfig.of(method='llcg'); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,9 +11,9 @@ from sweeps import sweep
 from watched import weights_of
 
 from bulksample import UsageError
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 BNS = {"method": "bns", "layers": 3, "hidden": 12, "epochs": 5, "lr": 0.01, "threads": 1, "partition": "random", "eval_every": 5}
@@ -163,7 +163,7 @@ def test_a_resumed_run_goes_on_to_the_bit(stored, tmp_path):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"model": "gat"}, "use sage or gcn"), ({"boundary_share": 0.0}, "boundary_share"),
-    ({"method": "full", "boundary_share": 0.5}, "boundary_share is of the method 'bns'"),
+    ({"method": "full", "boundary_share": 0.5}, "boundary_share is an option of the method 'bns'"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
     with pytest.raises(UsageError, match=message):

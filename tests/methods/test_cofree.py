@@ -10,10 +10,10 @@ from launch import run_ranks
 from watched import weights_of
 
 from bulksample import UsageError
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.methods.cofree import CoFree, part_of_edges, thinned
+from bulksample.methods.cofree.method import CoFree, part_of_edges, thinned
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 SMALL = {"layers": 2, "hidden": 6, "epochs": 5, "lr": 0.01, "threads": 1, "eval_every": 5, "partition": "random"}
@@ -226,7 +226,7 @@ def test_ranks_without_seeds_edges_or_vertices_take_part(tmp_path):
     ({"graph": "replicated"}, "needs a partitioned graph"),
     ({"replication": 2}, "use 1"),
     ({"sampler_options": {"weighted": True}}, "plain means"), ({"sampler": "ladies", "fanouts": (9, 9)}, "plain means"),
-    ({"method": "full", "drop_edge": 0.5}, "drop_edge is of the method 'cofree'"),
+    ({"method": "full", "drop_edge": 0.5}, "drop_edge is an option of the method 'cofree'"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
     def rank(comm):

@@ -12,12 +12,12 @@ from launch import run_ranks
 from watched import Losses
 
 from bulksample import UsageError, backends
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.open_graph import Placement, open_block
 from bulksample.methods import load
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
 from bulksample.views.full_graph import FullGraph

@@ -5,7 +5,7 @@ import torch
 from communities import community_graph
 from sweeps import sweep
 
-from bulksample.config.train import TrainConfig
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training.batches import MiniBatchSource
 

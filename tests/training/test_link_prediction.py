@@ -13,11 +13,11 @@ from sweeps import sweep
 from test_averaging import trained, weights
 
 from bulksample import UsageError, backends, samplers
-from bulksample.config.train import AVERAGED
 from bulksample.data import store
 from bulksample.data.edge_split import HELD_OUT, HeldOutEdges, joined, split_edges
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.evaluation.links import evaluate_links, ranks
+from bulksample.methods.averaging.options import AVERAGING
 from bulksample.nn.decoders import LinkModel
 from bulksample.nn.model import Gnn
 from bulksample.training.link_batches import EdgeLoader
@@ -101,7 +101,7 @@ def test_the_targets_of_a_minibatch_are_not_among_its_messages(graph, exclude, w
     assert (lost > 0) == bool(ways)
 
 
-@pytest.mark.parametrize("method", ["sync", *AVERAGED])
+@pytest.mark.parametrize("method", ["sync", *AVERAGING])
 def test_every_method_of_links_leaves_targets_out_where_asked(stored, method):
     asked = {**LINKS, "method": method, "epochs": 1, "sampler": "full"}
     with_targets, without = (weights(trained(stored, **asked, exclude_targets=what)[2]) for what in ("none", "both"))
@@ -197,7 +197,7 @@ def test_it_learns(stored, options, p):
     assert {"val_hits@3", "val_hits@10", "test_hits@3"} <= report.keys()
 
 
-@pytest.mark.parametrize("method", AVERAGED)
+@pytest.mark.parametrize("method", AVERAGING)
 def test_averaging_alone_and_with_one_trainer_is_plain_training_to_the_bit(stored, method):
     more = {"server_steps": 0} if method == "llcg" else {}
     expected = trained(stored, **LINKS)[2]
@@ -212,9 +212,9 @@ def test_llcg_corrects_on_all_edges(stored):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"method": "full"}, "of the methods sync"), ({"metric": "accuracy"}, "mrr or hits@10 would fit"),
-    ({"graph": "partitioned"}, "replicated"), ({"task": "nodes", "exclude_targets": "self"}, "of the task 'links'"),
-    ({"task": "nodes", "metric": "mrr"}, "accuracy, f1"), ({"task": "nodes", "decoder": "mlp"}, "of the task 'links'"),
+    ({"method": "full"}, "with the methods sync"), ({"metric": "accuracy"}, "use mrr or hits@10"),
+    ({"graph": "partitioned"}, "replicated"), ({"task": "nodes", "exclude_targets": "self"}, "options of link prediction"),
+    ({"task": "nodes", "metric": "mrr"}, "accuracy, f1"), ({"task": "nodes", "decoder": "mlp"}, "options of link prediction"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
     with pytest.raises(UsageError, match=message):

@@ -11,7 +11,7 @@ import torch
 from communities import community_graph
 
 from bulksample import UsageError
-from bulksample.config.train import TrainConfig
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer, train
 from bulksample.training.observers import JsonLines
 

@@ -10,7 +10,6 @@ from launch import run_ranks
 from test_loop import Recorder
 
 from bulksample import DataError, UsageError
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.distributed.costs.feature_fetch import predict_fetch
@@ -18,6 +17,7 @@ from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.open_graph import Placement, open_block
 from bulksample.evaluation.inference import infer
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
 from bulksample.views.features import Features

@@ -13,9 +13,9 @@ from sweeps import sweep
 from test_loop import run, weights
 
 from bulksample import UsageError
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 STILL = {"dropout": 0.0, "epochs": 20, "batch_size": 16, "lr": 0.005}

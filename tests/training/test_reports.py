@@ -8,9 +8,9 @@ import pytest
 from communities import community_graph
 from test_loop import SMALL
 
-from bulksample.config.train import TrainConfig
 from bulksample.distributed.comm.ledger import PHASES, Ledger, combine
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training.observers import ProgressBar
 

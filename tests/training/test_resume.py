@@ -9,8 +9,8 @@ from sweeps import sweep
 from test_loop import SMALL, Recorder, run, weights
 
 from bulksample import UsageError
-from bulksample.config.train import TrainConfig
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training import checkpoint
 from bulksample.training.observers import JsonLines

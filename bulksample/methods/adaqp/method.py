@@ -19,13 +19,13 @@ import numpy as np
 import torch
 
 from ... import backends
-from ...config.train import TrainConfig
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.codec import codec_named
 from ...distributed.matrix.halo import MessageFormat, PlainFormat
 from ...errors import UsageError
 from ...rng import Purpose, Stream
 from ...training.context import TrainingContext
+from ..config import TrainConfig
 from ..full import Full
 from .assignment import Assignment, coefficients
 from .link_speeds import links_of

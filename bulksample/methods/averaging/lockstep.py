@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...config.train import TrainConfig
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...training.batches import BatchSource, MiniBatchSource
@@ -19,6 +18,7 @@ from ...training.context import TrainingContext
 from ...training.isolated_batches import IsolatedBatches, shared_steps
 from ...training.link_batches import examples
 from ...training.loaders import part_loader
+from ..config import TrainConfig
 from .participant import SCALARS, AveragingRule, Participant, Partitioning, fill, load_vector, vector_of, weights_of
 
 _KIND = "model"

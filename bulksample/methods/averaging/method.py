@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from ...config.train import TrainConfig
 from ...distributed.comm.base import Comm
 from ...distributed.comm.threads import SerialComm
 from ...distributed.costs.partition_quality import tradeoff
@@ -39,6 +38,7 @@ from ...training.tensor_comm import HostTensorComm, TensorComm
 from ...views.induced import local_graph, part_of
 from ...views.view import View
 from ...views.whole import WholeView
+from ..config import TrainConfig
 from .lockstep import Lockstep
 from .participant import SCALARS, Participant, Partitioning, load_vector, vector_of
 from .remote_trainer import RemoteTrainer
@@ -59,6 +59,8 @@ class Averaging(Method):
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
     equal_steps: ClassVar[bool] = True
     partition_kind: ClassVar[str]
+
+    config: TrainConfig
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

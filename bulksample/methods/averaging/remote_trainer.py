@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...config.train import TrainConfig
 from ...errors import PeerLost, UsageError
 from ...training.batches import BatchSource, MiniBatchSource
 from ...training.context import TrainingContext
 from ...training.isolated_batches import IsolatedBatches
 from ...training.loaders import part_loader
 from ...version import __version__
+from ..config import TrainConfig
 from .frames import BadFrame, Connection, Frame, Kind, connect
 from .participant import SCALARS, AveragingRule, Participant, Partitioning, load_vector, vector_of
 from .roster import vector_frame

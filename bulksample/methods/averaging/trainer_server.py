@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...config.train import TrainConfig
 from ...distributed.comm.base import Comm
 from ...distributed.comm.launchers import PREFIXES
 from ...distributed.comm.primitives import SentCount
@@ -29,6 +28,7 @@ from ...errors import PeerLost, UsageError
 from ...training.batches import BatchSource, WholeGraphSource
 from ...training.context import TrainingContext
 from ...version import __version__
+from ..config import TrainConfig
 from .frames import Frame, Kind, listen
 from .part_table import PartTable
 from .participant import SCALARS, AveragingRule, Participant, Partitioning, vector_of

@@ -35,7 +35,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ...config.train import TrainConfig
 from ...errors import UsageError
 from ...nn.model import Gnn
 from ...training.batches import BatchSource, MiniBatchSource, StepBatch
@@ -46,6 +45,7 @@ from ...training.method import Method, labelled_logits
 from ...views.full_graph import FullGraph
 from ...views.local import LocalRows, LocalView, PendingLocalView, VisibleParts, allgather_degrees
 from ...views.partitioned import BlockView
+from ..config import TrainConfig
 from ..full import require_single_precision
 from .chunks import fresh_chunks, seen_chunks
 from .seed_weights import batch_scalar, capped, effective_share, shrunk, walk_coverage
@@ -58,6 +58,8 @@ class Grappa(Method):
     name: ClassVar[str] = "grappa"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
     equal_steps: ClassVar[bool] = True
+
+    config: TrainConfig
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

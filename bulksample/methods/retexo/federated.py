@@ -27,12 +27,12 @@ import torch
 import torch.nn.functional as F
 from torch.nn import Linear
 
-from ...config.train import TrainConfig
 from ...errors import UsageError
 from ...nn.layers import GatLayer, Layer, PoolLayer, SageLayer, VertexLayer
 from ...training.context import TrainingContext
 from ...views.own_rows import OwnRows
 from ...views.view import View
+from ..config import TrainConfig
 from .method import RETEXO
 from .single_layer import SingleLayerModel, head
 

@@ -29,7 +29,6 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import nn
 
-from ...config.train import TrainConfig
 from ...distributed.matrix.codec import codec_named
 from ...distributed.matrix.halo import PlainFormat
 from ...errors import UsageError
@@ -42,6 +41,7 @@ from ...training.weights import weights_of_rank_0
 from ...views.full_graph import FrozenInput
 from ...views.own_rows import OwnRows
 from ...views.view import View
+from ..config import TrainConfig
 from ..full import Full
 from .single_layer import SingleLayerModel, head
 

@@ -13,7 +13,7 @@ from ...adjacency import Adjacency, LocalAdjacency
 from ...backends.base import Backend
 from ...backends.cuda.backend import Cuda
 from ...backends.cuda.nvrtc import DeviceLauncher, local_rank
-from ...config.train import TrainConfig
+from ...config.train import TrainOptions
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...nn.model import Model
@@ -63,7 +63,7 @@ class CudaComputeContext(ComputeContext):
         self._placement: dict[str, Any] = {}
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
 
-    def backend(self, config: TrainConfig, threads: int) -> Backend:
+    def backend(self, config: TrainOptions, threads: int) -> Backend:
         return self.cuda.engine if config.backend in ("auto", "cuda") else sampling_backend(config.backend, threads)
 
     def move_view(self, view: View, over: TensorComm, sampler: Sampler, ahead: bool) -> View:

@@ -12,11 +12,11 @@ from sweeps import sweep
 from watched import Losses, weights_of
 
 from bulksample import CSR, Graph, UsageError, backends
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.adaqp.assignment import Assignment
 from bulksample.methods.adaqp.link_speeds import links_of
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 STILL = {"method": "adaqp", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, "dropout": 0.0, "threads": 1, "reassign_every": 3}
@@ -120,7 +120,7 @@ def test_options_train(stored, options):
     ({"message_coding": "difference", "checkpoint": "c"}, "does not hold"),
     ({"message_coding": "difference", "bits": "32"}, "bits below 16 and no checkpoint"),
     ({"bits": "3"}, "bits"), ({"reassign_every": 1}, "greater"),
-    ({"method": "full"}, "is of the method 'adaqp'"), ({"links": "nowhere.json"}, "links must be even, measured, or a JSON file"),
+    ({"method": "full"}, "is an option of the method 'adaqp'"), ({"links": "nowhere.json"}, "links must be even, measured, or a JSON file"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
     def rank(comm):

@@ -7,8 +7,8 @@ from test_adaqp import STILL
 from test_adaqp_noise import rounded_rows
 
 from bulksample import PeerLost
-from bulksample.config.train import TrainConfig
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 

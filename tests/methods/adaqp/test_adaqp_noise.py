@@ -12,7 +12,6 @@ from test_adaqp import STILL
 from watched import weights_of
 
 from bulksample import backends
-from bulksample.config.train import TrainConfig
 from bulksample.data import npz, store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
@@ -21,6 +20,7 @@ from bulksample.distributed.matrix.open_graph import Placement, open_block
 from bulksample.methods.adaqp.assignment import coefficients
 from bulksample.methods.adaqp.rounded_messages import Names, RoundedMessages
 from bulksample.methods.adaqp.widths import Links, Problem
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
 from bulksample.views.full_graph import FullGraph

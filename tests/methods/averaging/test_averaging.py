@@ -11,12 +11,13 @@ from launch import run_ranks
 from sweeps import sweep
 
 from bulksample import UsageError, methods
-from bulksample.config.train import AVERAGED, TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.costs.partition_quality import tradeoff
 from bulksample.distributed.matrix.partition import Partition, make
+from bulksample.methods.averaging.options import AVERAGING
 from bulksample.methods.averaging.participant import vector_of
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.views.induced import part_of
 
@@ -51,7 +52,7 @@ def weights(trainer):
     return torch.cat([parameter.detach().reshape(-1) for parameter in trainer.model.parameters()])
 
 
-@pytest.mark.parametrize("method", AVERAGED)
+@pytest.mark.parametrize("method", AVERAGING)
 @sweep("options", [{"dropout": 0.5}, {"interval": "3", "batch_norm": True, "model": "gcn"}, {"batch_size": 1000}])
 def test_alone_it_is_plain_training_to_the_bit(method, options):
     graph, more = community_graph(), {"server_steps": 0} if method == "llcg" else {}
@@ -64,7 +65,7 @@ def test_alone_it_is_plain_training_to_the_bit(method, options):
     assert report["bytes_sent"]["total"] == 0
 
 
-@pytest.mark.parametrize("method", AVERAGED)
+@pytest.mark.parametrize("method", AVERAGING)
 @sweep("average_by", ["responders", "steps", "vertices"])
 def test_one_trainer_beside_the_server_is_plain_training_to_the_bit(method, average_by):
     graph, more = community_graph(), {"server_steps": 0} if method == "llcg" else {}
@@ -137,7 +138,7 @@ def test_an_average_is_the_mean_of_the_answers_by_their_shares():
         assert np.array_equal(vector_of(trainer.model), result[:size])
 
 
-@pytest.mark.parametrize("method", AVERAGED)
+@pytest.mark.parametrize("method", AVERAGING)
 @sweep(("interval", "growth"), [("epoch", 1.0), ("2", 1.0), ("2", 1.5), ("1000", 1.0)], quick=2)
 def test_bytes_are_those_of_the_formula(method, interval, growth):
     graph, p = community_graph(), 4

@@ -9,9 +9,9 @@ from test_serving import SMALL, WHOLE, joining
 from trainers import free_port
 from waiting import until
 
-from bulksample.config.train import TrainConfig
 from bulksample.methods.averaging.part_table import PartTable
 from bulksample.methods.averaging.remote_trainer import invited_config
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 

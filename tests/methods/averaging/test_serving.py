@@ -18,13 +18,13 @@ from trainers import free_port, invited_once_it_listens
 from waiting import until
 
 from bulksample import UsageError
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import PeerLost
 from bulksample.methods.averaging.participant import vector_of
 from bulksample.methods.averaging.remote_trainer import invited_config
 from bulksample.methods.averaging.tma import RandomTMA
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0.01, "dropout": 0.0, "threads": 1, "quiet": True}
@@ -169,7 +169,7 @@ def test_nobody_comes():
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"listen": "127.0.0.1:0"}, "got a graph in memory"), ({"listen": "nowhere"}, "must be HOST:PORT"),
-    ({"interval_growth": 1.5}, "1 would fit"), ({"method": "sync"}, "tolerate_failures is of the method"),
+    ({"interval_growth": 1.5}, "use 1"), ({"method": "sync"}, "tolerate_failures is an option of the method"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(options, message):
     with pytest.raises(UsageError, match=message):

@@ -11,9 +11,9 @@ from sweeps import sweep
 from watched import Losses, weights_of
 
 from bulksample import CSR, Graph, UsageError
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.grappa.method import Grappa
 from bulksample.methods.grappa.seed_weights import batch_scalar
 from bulksample.methods.run import make_trainer
@@ -234,7 +234,7 @@ def test_other_chunks_are_not_resumed(stored, tmp_path):
     ({"seed_weights": "tree", "chunking": "fresh", "halo_rows": 3}, "halo_rows 3"),
     ({"view": "strict", "halo_rows": 3}, "halo_rows are of a view with a halo"),
     ({"shrink": 1.5}, "shrink"),
-    ({"method": "sync", "swap_every": 3}, "swap_every is of the method 'grappa'"),
+    ({"method": "sync", "swap_every": 3}, "swap_every is an option of the method 'grappa'"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
     def rank(comm):

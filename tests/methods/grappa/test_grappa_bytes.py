@@ -7,9 +7,9 @@ from sweeps import sweep
 from test_grappa import GRAPPA, trained
 from watched import weights_of
 
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.grappa.method import Grappa
 from bulksample.methods.run import make_trainer
 

@@ -12,10 +12,10 @@ from sweeps import sweep
 from watched import Losses, weights_of
 
 from bulksample import UsageError
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.evaluation.inference import infer
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.retexo.method import RETEXO
 from bulksample.methods.run import make_trainer
 from bulksample.nn import layers
@@ -306,9 +306,9 @@ def test_ranks_without_rows_or_training_vertices_take_part(tmp_path, method):
 @pytest.mark.parametrize(("options", "message"), [
     ({"batch_norm": True}, "no place for batch_norm"), ({"form": "naive"}, "use form strong"),
     ({"graph": "replicated"}, "needs a partitioned graph"), ({"model": "gat", "hidden": 10}, "multiple of the number of heads"),
-    ({"client_vertices": 2}, "client_vertices is of the method 'retexo-federated'"),
-    ({"method": "full", "refine": 2}, "refine is of the method 'retexo'"),
-    ({"method": "retexo-federated", "refine": 2}, "refine is of the method 'retexo'"),
+    ({"client_vertices": 2}, "client_vertices is an option of the method 'retexo-federated'"),
+    ({"method": "full", "refine": 2}, "refine is an option of the method 'retexo'"),
+    ({"method": "retexo-federated", "refine": 2}, "refine is an option of the method 'retexo'"),
     ({"method": "retexo-federated", "layer_norm": True}, "no use for layer_norm"),
     ({"method": "retexo-federated", "cache_bytes": 100}, "features stay with their clients"),
     ({"method": "retexo-federated", "gradient_codec": "bf16"}, "use fp32"),

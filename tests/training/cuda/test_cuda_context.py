@@ -9,7 +9,7 @@ from emulation.fake_cupy import installed
 from emulation.host import compiler
 
 from bulksample import backends
-from bulksample.config.train import TrainConfig
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import train
 from bulksample.training.choose_device import make_compute_context
 from bulksample.training.cuda import compute

@@ -249,7 +249,7 @@ from communities import community_graph
 from bulksample.distributed.comm.world import world
 from bulksample.training.compute import ComputeContext
 from bulksample.training.cuda.device_comms import GroupTensorComm
-from bulksample.config.train import TrainConfig
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 class Gloo(ComputeContext):

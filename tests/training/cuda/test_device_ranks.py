@@ -12,10 +12,10 @@ from recorder import Recorder
 from test_device_training import SMALL
 
 from bulksample import PeerLost, UsageError
-from bulksample.config.train import TrainConfig
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.partition import random
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training.cuda.compute import ComputeContext
 from bulksample.training.cuda.device_comms import GroupTensorComm

@@ -9,11 +9,11 @@ from emulation.host import compiler
 from recorder import Recorder
 
 from bulksample import BackendUnavailable, UsageError
-from bulksample.config.train import TrainConfig
 from bulksample.data import store
 from bulksample.data.edge_split import split_edges
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods import METHODS
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training import choose_device
 from bulksample.training.choose_device import make_compute_context, why_no_cuda

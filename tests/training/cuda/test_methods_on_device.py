@@ -13,9 +13,9 @@ from recorder import Recorder
 from trainers import free_port, invited_once_it_listens
 
 from bulksample import UsageError
-from bulksample.config.train import TrainConfig
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.averaging.participant import vector_of
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training.compute import ComputeContext
 

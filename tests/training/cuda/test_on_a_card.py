@@ -5,8 +5,8 @@ import pytest
 import torch
 from communities import community_graph
 
-from bulksample.config.train import TrainConfig
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training.choose_device import why_no_cuda
 from bulksample.training.cuda.compute import CudaComputeContext, open_cuda

@@ -30,19 +30,19 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..config.train import TrainConfig
-from ..distributed.comm.base import Comm
-from ..errors import UsageError
-from ..nn.model import Gnn
-from ..rng import Purpose, counters, philox, tag
-from ..sparse import CSR
-from ..training.batches import BatchSource, StepBatch, WholeGraphSource
-from ..training.context import TrainingContext
-from ..training.method import Method
-from ..views.full_graph import FullGraph
-from ..views.local import LocalRows, LocalView, allgather_degrees
-from ..views.partitioned import BlockView
-from .full import require_single_precision
+from ...distributed.comm.base import Comm
+from ...errors import UsageError
+from ...nn.model import Gnn
+from ...rng import Purpose, counters, philox, tag
+from ...sparse import CSR
+from ...training.batches import BatchSource, StepBatch, WholeGraphSource
+from ...training.context import TrainingContext
+from ...training.method import Method
+from ...views.full_graph import FullGraph
+from ...views.local import LocalRows, LocalView, allgather_degrees
+from ...views.partitioned import BlockView
+from ..config import TrainConfig
+from ..full import require_single_precision
 
 _CUT, _DROP = 103, 104  # stages of Purpose.GENERATE that nothing else uses
 
@@ -53,6 +53,8 @@ class CoFree(Method):
     name: ClassVar[str] = "cofree"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
     equal_steps: ClassVar[bool] = True
+
+    config: TrainConfig
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

@@ -21,14 +21,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..config.train import TrainConfig
-from ..distributed.comm.base import Comm
-from ..distributed.matrix.halo import MessageFormat
-from ..errors import PeerLost, UsageError
-from ..rng import Purpose, counters, philox, tag
-from ..training.context import TrainingContext
-from ..views.own_rows import OwnRows
-from .full import Full
+from ...distributed.comm.base import Comm
+from ...distributed.matrix.halo import MessageFormat
+from ...errors import PeerLost, UsageError
+from ...rng import Purpose, counters, philox, tag
+from ...training.context import TrainingContext
+from ...views.own_rows import OwnRows
+from ..config import TrainConfig
+from ..full import Full
 
 _BOUNDARY = 105  # a stage of Purpose.GENERATE that nothing else uses
 

@@ -1,0 +1,162 @@
+"""Groups of options that every method of training shares. Each option is declared here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from .options import BulkSize, Fanouts, Options, SamplerOptions, Words
+
+DEFAULT_FANOUTS = (15, 10, 5)
+
+
+class SeedOptions(Options):
+    """The seed of everything random."""
+
+    title = "Common"
+    seed: int = Field(0, ge=0, lt=2**64, description="Seed of everything random.")
+
+
+class ModelOptions(Options):
+    """The network."""
+
+    group, title = "model", "Model"
+    model: Literal["sage", "sage-pool", "gcn", "gat"] = Field("sage", description="Type of the layers.")
+    layers: int = Field(3, ge=1, le=64, description="Number of layers; by default the number of fanouts.")
+    hidden: int = Field(256, ge=2, description="Width of the hidden layers.")
+    heads: int = Field(4, ge=1, description="Attention heads of the hidden layers (gat).")
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout of hidden rows.")
+    input_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout of the input; of sparse features, of the stored values.")
+    batch_norm: bool = Field(False, description="Batch norm after every hidden layer.")
+    layer_norm: bool = Field(False, description="Layer norm, over each row, after every hidden layer.")
+
+
+class SamplingOptions(Options):
+    """The sampler, and the size of its bulks."""
+
+    group, title = "sampling", "Sampling"
+    free: ClassVar[tuple[str, ...]] = ("bulk_size", "memory_budget")
+    sampler: Literal["sage", "ladies", "fastgcn", "labor", "full", "shadow", "saint"] = Field("sage", description="The sampler.")
+    fanouts: Fanouts = Field(DEFAULT_FANOUTS, description="Fanout of each hop, from the seeds outwards; -1 takes all neighbors.")
+    sampler_options: SamplerOptions = Field({}, description="Options of the sampler, such as replace=true or importance=squared_sum.")
+    frontier: Literal["all", "new"] = Field("all", description="all: expand every vertex again in each layer; new: only new vertices.")
+    batch_size: int = Field(1024, ge=1, description="Seeds of one mini-batch on one rank.")
+    bulk_size: BulkSize = Field("auto", description="Mini-batches sampled in one call, or auto.")
+    memory_budget: int | None = Field(None, ge=1, description="Bytes for sampled mini-batches, for --bulk-size auto.")
+    seeds: Literal["train", "val", "test", "all"] | None = Field(
+        None, description="Split of the seeds; by default train if the graph has such a mask, else all.",
+    )  # fmt: skip
+
+
+class DataOptions(Options):
+    """The task, the labels and the features."""
+
+    group, title = "data", "Data"
+    task: Literal["nodes", "links"] = Field("nodes", description="Node classification, or link prediction.")
+    decoder: Literal["dot", "mlp"] = Field("dot", description="Score of a pair of vertices (links).")
+    exclude_targets: Literal["none", "self", "both"] = Field(
+        "none", description="Edges left out of a mini-batch: its own examples (self), or also their reverse (both) (links).",
+    )  # fmt: skip
+    label: str | None = Field(None, description="Another column of the graph as the label.")
+    feature_norm: Literal["none", "l1", "l2"] = Field("none", description="Norm by which each row of the features is divided.")
+    feature_storage: Literal["given", "fp16", "bf16"] = Field(
+        "given", description="Storage type of replicated features: that of the graph (given), fp16 or bf16.",
+    )  # fmt: skip
+
+
+class OptimizerOptions(Options):
+    """The optimizer, Adam."""
+
+    group, title = "optimiser", "Optimizer"
+    free: ClassVar[tuple[str, ...]] = ("epochs",)
+    epochs: int = Field(10, ge=0, lt=2**20, description="Number of epochs.")
+    lr: float = Field(0.003, gt=0, description="Learning rate of Adam.")
+    weight_decay: float = Field(0.0, ge=0, description="Weight decay of Adam.")
+
+
+class EvaluationOptions(Options):
+    """The score that picks the best weights."""
+
+    group, title = "evaluation", "Evaluation"
+    free: ClassVar[tuple[str, ...]] = ("patience",)
+    metric: str = Field(
+        "accuracy", pattern=r"^(accuracy|f1|f1_macro|f1_micro|rocauc|mrr|hits@[1-9][0-9]*)$",
+        description="Score that picks the best weights: accuracy, f1 (macro), f1_micro or rocauc; for links mrr or hits@10.",
+    )  # fmt: skip
+    eval_every: int = Field(1, ge=1, description="Epochs between evaluations; the last epoch is always evaluated.")
+    patience: int = Field(0, ge=0, description="Evaluations without a better score before training stops; 0 never stops.")
+
+
+class DistributionOptions(Options):
+    """The placement of the graph on the ranks."""
+
+    group, title = "distribution", "Distribution"
+    free: ClassVar[tuple[str, ...]] = ("graph", "replication", "exchange", "partition")
+    graph: Literal["replicated", "partitioned"] | None = Field(
+        None, description="Whole on every rank (replicated), or in block rows (partitioned); by default what the method prefers.",
+    )  # fmt: skip
+    replication: int = Field(1, ge=1, description="c of the p/c x c process grid of a partitioned graph.")
+    exchange: Literal["owner", "rows", "rows-oblivious"] = Field("owner", description="Exchange of rows of a partitioned graph.")
+    partition: str = Field("block", description="block, random, metis, super, or a file that `bulksample partition` wrote.")
+
+
+class TrafficOptions(Options):
+    """The data that travels between ranks, and its form."""
+
+    group, title = "traffic", "Traffic"
+    free: ClassVar[tuple[str, ...]] = ("overlap", "cache_bytes", "cache_by", "fetch_together")
+    form: Literal["strong", "naive"] = Field("strong", description="naive: full-graph methods send the constant input in every epoch.")
+    overlap: bool = Field(True, description="Full-graph methods compute rows without remote neighbors while messages travel.")
+    feature_codec: Literal["fp32", "fp16", "bf16", "int8", "int4", "int2"] = Field("fp32", description="Type of features that travel.")
+    cache_bytes: int = Field(0, ge=0, description="Bytes of each rank for a cache of often fetched features (partitioned).")
+    cache_by: Literal["degree", "frequency"] = Field(
+        "degree", description="Order of features in the cache: by degree, or by frequency in the first mini-batches.",
+    )  # fmt: skip
+    fetch_together: int = Field(1, ge=1, description="Mini-batches that fetch features at once, each row once (partitioned).")
+    gradient_codec: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="Type of gradients that travel.")
+
+
+class RunningOptions(Options):
+    """Back end, threads and deadline."""
+
+    group, title = "running", "Running"
+    free: ClassVar[tuple[str, ...]] = ("backend", "threads", "timeout")
+    backend: str = Field("auto", description="Back end that samples: auto, native, reference or cuda.")
+    threads: int | None = Field(None, ge=1, description="Threads of each rank; by default a fair share of the processors.")
+    timeout: float = Field(300.0, gt=0, description="Seconds that a rank waits for the others.")
+
+
+class ThreadOptions(Options):
+    """The division of the threads of a rank."""
+
+    group, title = "running", "Running"
+    free: ClassVar[tuple[str, ...]] = ("sampling_threads",)
+    sampling_threads: int | None = Field(
+        None, ge=0, description="Threads of --threads that sample ahead; 0: none. The default depends on their number.",
+    )  # fmt: skip
+
+
+class ComputingOptions(Options):
+    """The device of the model, and its arithmetic."""
+
+    group, title = "computing", "Computing"
+    free: ClassVar[tuple[str, ...]] = ("device", "device_comm")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Device of the model; auto: a GPU that supports all options.")
+    precision: Literal["fp32", "tf32", "bf16"] = Field("fp32", description="Precision of products with weights; sums over edges are fp32.")
+    device_comm: Literal["auto", "host", "nccl", "mpi"] = Field(
+        "auto", description="Communication between devices; auto: NCCL if it is possible.",
+    )  # fmt: skip
+
+
+class OutputOptions(Options):
+    """Checkpoints, metrics and trackers."""
+
+    group, title = "output", "Output"
+    free: ClassVar[tuple[str, ...]] = ("checkpoint", "checkpoint_every", "resume", "metrics", "track", "quiet")
+    checkpoint: str | None = Field(None, description="Directory for checkpoints, written after every epoch.")
+    checkpoint_every: int = Field(0, ge=0, description="Steps between further checkpoints; 0: none.")
+    resume: str | None = Field(None, description="auto: the newest checkpoint of --checkpoint, if any; or the path of one.")
+    metrics: str | None = Field(None, description="File of JSON lines, one an epoch; by default beside --checkpoint or --json.")
+    track: Words = Field((), description="tensorboard:DIR, wandb:PROJECT or mlflow:URI; may be repeated.")
+    quiet: bool = Field(False, description="No progress bar, no table.")

@@ -1,0 +1,29 @@
+"""Options of `bulksample sample`: one epoch of sampling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from .groups import DistributionOptions, RunningOptions, SamplingOptions, SeedOptions
+from .options import Options
+
+
+class EpochOptions(Options):
+    """The mini-batches of an epoch, and their digest."""
+
+    group, title = "epoch", "Epoch"
+    epoch: int = Field(0, ge=0, description="Number of the epoch; the draws depend on it.")
+    minibatches: int | None = Field(None, ge=1, description="Number of mini-batches, from the first; by default all of the epoch.")
+    drop_last: bool = Field(False, description="Leave out a last mini-batch that is not full.")
+    digest: bool = Field(True, description="Compute the SHA-256 of the mini-batches (not timed).")
+
+
+class SampleConfig(SeedOptions, SamplingOptions, EpochOptions, DistributionOptions, RunningOptions):
+    """One epoch of sampling: the options of training that affect sampling, and those of the epoch."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_none(cls, values: Any) -> Any:
+        return {key: value for key, value in values.items() if value is not None} if isinstance(values, dict) else values

@@ -1,0 +1,1 @@
+"""BNS: full-graph training on a sample of the halo."""

@@ -1,0 +1,1 @@
+"""CoFree-GNN: edges are divided among ranks, and only gradients travel."""
