@@ -54,6 +54,7 @@ def test_an_epoch_of_training_gives_its_seconds(bench):
     assert found["fp32, settled"]["phases_per_epoch"]["forward"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.skipif(MPIRUN is None, reason="no mpirun: pip install mpich would bring one")
 def test_the_script_runs_to_its_end_without_a_card(tmp_path):
     script = Path(gpu.__file__)

@@ -20,6 +20,7 @@ def tiny(tmp_path, monkeypatch):
         pytest.skip("no native back end")
 
 
+@pytest.mark.long
 def test_contestants_draw_the_same_edges_in_turn(tiny):
     result = run.contest("tiny", "sampling", 1, OPTIONS)
     ours, scipy = result["results"]["bulksample"], result["results"]["scipy, Q A and numpy draws"]

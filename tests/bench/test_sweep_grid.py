@@ -23,7 +23,8 @@ def foresight(tmp_path_factory):
     return Foresight(Work(graph_in(tmp_path_factory.mktemp("graph"), 600, 20, 8), "sage", (4, 3), 8, 2, 16))
 
 
-@pytest.mark.parametrize("command", ["sample", pytest.param("train", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("command", ["sample", "train"])
 def test_ranks_send_what_was_foreseen(command):
     if MPIRUN is None:
         pytest.skip("no mpirun")

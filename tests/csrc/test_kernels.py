@@ -4,16 +4,17 @@ import re
 import subprocess
 
 import pytest
+from sweeps import sweep
 from test_headers import compiled, nvrtc  # noqa: F401  # skips where the wheel is missing
 
 from bulksample.backends.cuda.kernels import THREADS, kernels
 from bulksample.backends.sources import kernel_directory
 
 FILES = sorted(kernel_directory().glob("*.cu"))
-ARCHITECTURES = (80, 90, 100)
+ARCHITECTURES = (90, 80, 100)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@sweep("arch", ARCHITECTURES)
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
 def test_kernels_compile_for_the_device(file, arch):
     assert compiled(file.read_text(), arch).startswith(b"\x7fELF")
