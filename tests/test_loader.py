@@ -1,6 +1,7 @@
 """The loader: which minibatches an epoch holds, in which order, and going on from a state."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -232,6 +233,6 @@ def test_memory_that_runs_out_twice_is_an_error():
 
 def test_ranks_that_sample_together_do_not_halve_alone():
     given = tight(4)
-    given._adjacency = object()
+    given._adjacency = SimpleNamespace(collective=True)
     with pytest.raises(MemoryError, match="8 of 4 fit"):
         given._sample_bulk(Selection.of([[j] for j in range(8)], N), 0)

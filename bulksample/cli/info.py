@@ -7,9 +7,9 @@ import platform
 import subprocess
 import sys
 
-from .. import __version__
 from ..backends import available, why_not
 from ..backends.native import processors
+from ..version import __version__
 from .output import JsonOption, emit
 
 EXTRAS = {

@@ -128,6 +128,15 @@ class DeviceLauncher:
                 self._functions[sibling.name] = module.get_function(sibling.name)
         self._functions[name]((blocks,), (THREADS,), tuple(kernel.arguments(values, _pointer)))
 
+    def new_stream(self) -> Any:
+        """Return another stream of this device, which waits for no other."""
+        with self._cupy.cuda.Device(self.number):
+            return self._cupy.cuda.Stream(non_blocking=True)
+
+    def external_stream(self, pointer: int) -> Any:
+        """Return the stream of another library as one of CuPy."""
+        return self._cupy.cuda.ExternalStream(pointer, self.number)
+
     @contextmanager
     def phase(self, name: str, stream: Any = None) -> Iterator[None]:
         nvtx = self._cupy.cuda.nvtx

@@ -96,13 +96,11 @@ class CudaStream:
     """
 
     def __init__(self, launcher: Any, stream: Any = None) -> None:
-        import cupy
-
         self._launcher = launcher
         device = launcher.number
         external: Any = torch.cuda.ExternalStream
         self._torch = torch.cuda.current_stream(device) if stream is None else external(stream.ptr, device)
-        self._cupy = stream or cupy.cuda.ExternalStream(self._torch.cuda_stream, device)
+        self._cupy = stream or launcher.external_stream(self._torch.cuda_stream)
 
     def on(self, name: str) -> AbstractContextManager[Any]:
         both = ExitStack()
@@ -119,8 +117,5 @@ class CudaStream:
 
 def open_streams(launcher: Any) -> DeviceStreams:
     """Return the stream on which the back end samples, a new one to fetch features, and torch's current one to train."""
-    import cupy
-
-    with cupy.cuda.Device(launcher.number):
-        fetch = CudaStream(launcher, cupy.cuda.Stream(non_blocking=True))
-        return DeviceStreams(CudaStream(launcher, launcher.stream), fetch, CudaStream(launcher))
+    fetch = CudaStream(launcher, launcher.new_stream())
+    return DeviceStreams(CudaStream(launcher, launcher.stream), fetch, CudaStream(launcher))
