@@ -1,4 +1,4 @@
-"""All-to-all and split: what arrives, what is counted, what is refused, on threads and on MPI processes."""
+"""All-to-all and split on threads and on MPI processes: received parts, counted bytes, refused arguments."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ SIZES = (1, 2, 3, 4, 8)
 
 
 def random_case(seed, p):
-    """What each rank sends to each: parts[from][to], some of them empty."""
+    """Return random parts, parts[from][to], some of them empty."""
     rng = np.random.default_rng([seed, p])
     dtype, shape = DTYPES[seed % len(DTYPES)], [(), (3,), (2, 2), (0,)][seed % 4]
     lengths = rng.integers(0, 7, (p, p)) * (rng.random((p, p)) < 0.7)
@@ -26,7 +26,7 @@ def random_case(seed, p):
 
 
 def exercise(comm, cases=8):
-    """Random cases, checked by each rank; also run by the MPI tests below."""
+    """Check random all-to-alls on each rank. The MPI tests below run this, too."""
     p, r = comm.size, comm.rank
     for seed in range(cases):
         parts = random_case(seed, p)
@@ -45,7 +45,7 @@ def exercise(comm, cases=8):
 
 
 def overlap(comm):
-    """Two exchanges and a sum under way at once, waited for in the other order."""
+    """Start two all-to-alls, sum in between, and wait in reverse order."""
     p, r = comm.size, comm.rank
     first = comm.start_alltoall([np.full((q + 1, 2), r, np.int32) for q in range(p)], "topology")
     second = comm.start_alltoall([np.full(50_000 * q, r, np.float32) for q in range(p)], "features")
@@ -57,7 +57,7 @@ def overlap(comm):
 
 
 def exercise_split(comm):
-    """Columns, reversed columns, and a split of a split."""
+    """Split into columns, into reversed columns, and split a split."""
     p, r = comm.size, comm.rank
     column = comm.split(r % 2, r)
     mine = list(range(r % 2, p, 2))
@@ -96,7 +96,7 @@ def test_alone():
     assert sum(traffic.bytes for traffic in comm.tally.values()) == 0
 
 
-@pytest.mark.parametrize("p", [2, 3, 4])
+@pytest.mark.parametrize("p", [2, *(pytest.param(p, marks=pytest.mark.long) for p in (3, 4))])
 def test_over_mpi(p):
     code = """
 from test_alltoall import exercise, exercise_split, overlap
@@ -125,7 +125,7 @@ print("done")
         lambda comm: comm.alltoall([np.zeros(2, np.int32)] * comm.size, "features"),
     ],
 )
-def test_ranks_that_bring_different_things_are_all_told_before_anything_moves(odd):
+def test_ranks_that_pass_different_arguments_all_raise_before_any_part_moves(odd):
     def body(comm):
         with pytest.raises(UsageError, match=r"rank \d passes topology <i4 \(\)|one kind, dtype and shape"):
             odd(comm) if comm.rank == 2 else comm.alltoall([np.zeros(2, np.int32)] * comm.size, "topology")
@@ -169,7 +169,7 @@ def test_an_error_frees_the_ranks_of_every_split():
         on_threads(4, body, timeout=5)
 
 
-def test_a_rank_that_lies_about_its_counts_is_found():
+def test_parts_of_another_length_than_agreed_raise():
     def body(comm):
         if comm.rank == 1:
             comm._agree_on_counts = lambda counts, made_of: type(comm)._agree_on_counts(comm, [9, 4], made_of)
@@ -191,8 +191,8 @@ comm.barrier()
 """
 
 
-@pytest.mark.parametrize("said", [3, 9])
-def test_a_process_that_sends_what_was_not_agreed_ends_the_job(said):
+@pytest.mark.parametrize("said", [3, pytest.param(9, marks=pytest.mark.long)])
+def test_a_process_that_sends_another_length_than_agreed_ends_the_job(said):
     ended = run_ranks(2, LIE.format(said=said), timeout=40)
     assert ended.code in (75, 9), ended
     assert "sent 32 bytes where 72 were agreed" in ended.err or "failed" in ended.err, ended
@@ -211,6 +211,7 @@ if comm.rank == 2:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("then", "where"),
     [
@@ -228,7 +229,7 @@ def test_a_rank_that_stops_is_named_in_a_split_too(then, where):
 
 
 @pytest.mark.long
-def test_a_rank_that_leaves_is_missed_by_its_own_column_only():
+def test_a_rank_that_leaves_ends_the_wait_of_its_own_column_only():
     then = "import time\nif part.rank == 0 and comm.rank == 1: time.sleep(7)\npart.barrier()\n"
     ended = run_ranks(4, STOP.format(what="pass", then=then).replace("world(2)", "world(20)"), timeout=30)
     assert ended.code == 0, ended  # ranks 0 and 2 are leaving while 3 waits for 1 longer than the grace
@@ -237,7 +238,7 @@ def test_a_rank_that_leaves_is_missed_by_its_own_column_only():
     assert "rank 2 left early" in ended.err, ended
 
 
-def test_what_cannot_be_polled_has_a_deadline_too():
+def test_a_block_that_cannot_be_polled_has_a_deadline_too():
     code = "import time; from bulksample.distributed.comm.watch import deadline\nwith deadline(0.2, 'the others'): time.sleep(30)"
     command = [sys.executable, "-c", code]
     ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=20, check=False)

@@ -1,4 +1,4 @@
-"""A rank that raises, leaves, dies or stops ends the job within the deadline, and is named."""
+"""A rank that raises, leaves, dies or stops ends the job within the deadline and is named."""
 
 import os
 import re
@@ -23,6 +23,11 @@ def others_wait():
     comm.allreduce(np.ones(3), "gradients")
 """
 
+IN_TURN = """
+while len(comm._channel.gone()) < comm.rank:  # the ranks before this one have not all left
+    comm._channel.read()
+"""
+
 SHARED = """
 for line in open("/proc/self/maps"):
     if "mpich_shm_" in line:
@@ -37,7 +42,11 @@ def fault(what, timeout=60, after="others_wait()"):
 
 
 @pytest.mark.parametrize(
-    ("what", "shown"), [("raise KeyError('boom on one rank')", "boom on one rank"), ("import nothing_there", "ModuleNotFoundError")]
+    ("what", "shown"),
+    [
+        ("raise KeyError('boom on one rank')", "boom on one rank"),
+        pytest.param("import nothing_there", "ModuleNotFoundError", marks=pytest.mark.long),
+    ],
 )
 def test_an_exception_ends_all_ranks_with_its_traceback(what, shown):
     ended = run_ranks(3, fault(what), timeout=40)
@@ -46,6 +55,7 @@ def test_an_exception_ends_all_ranks_with_its_traceback(what, shown):
     assert shown in ended.err, ended
 
 
+@pytest.mark.long
 def test_an_early_exit_is_noticed():
     ended = run_ranks(3, fault("sys.exit(0)"), timeout=40)
     assert ended.code == LOST, ended
@@ -55,20 +65,22 @@ def test_an_early_exit_is_noticed():
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("os._exit(3)", "ended with exit code 3 in the middle of the work"),
-        ("os._exit(0)", "ended with exit code 0 in the middle of the work"),  # MPICH's mpirun alone may end with code 0 here
         ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by signal 9"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "was ended by signal 11"),
+        pytest.param("os.kill(os.getpid(), signal.SIGSEGV)", "was ended by signal 11", marks=pytest.mark.long),
+        pytest.param("os._exit(3)", "ended with exit code 3 in the middle of the work", marks=pytest.mark.long),
+        # MPICH's mpirun alone may end with code 0 here
+        pytest.param("os._exit(0)", "ended with exit code 0 in the middle of the work", marks=pytest.mark.long),
     ],
 )
-def test_a_rank_that_dies_without_a_word_is_named(what, said):
+def test_a_rank_whose_process_ends_unexpectedly_is_named(what, said):
     ended = run_ranks(3, fault(what), timeout=40)
     assert ended.code == LOST, ended
     assert re.findall(r"bulksample: rank (\d) of 3 \(process", ended.err) == ["1"], ended
     assert said in ended.err, ended
 
 
-def test_a_killed_rank_is_named_while_a_child_of_it_lives_on():
+@pytest.mark.long
+def test_a_killed_rank_is_named_while_its_child_is_still_running():
     ended = run_ranks(3, fault("os.fork() or (time.sleep(30), os._exit(0))\n    os.kill(os.getpid(), signal.SIGKILL)"), timeout=40)
     assert ended.code == LOST, ended
     assert "rank 1 of 3 (process" in ended.err, ended
@@ -79,29 +91,33 @@ STOP = "os.kill(os.getpid(), signal.SIGSTOP)"
 AT_ONCE = "import bulksample.distributed.comm.world as own\nown.OUTSIDE_SECONDS = 0\n"
 
 
-def test_a_rank_that_never_starts_strikes_the_deadline():
+@pytest.mark.long
+def test_a_rank_that_never_starts_ends_the_job_at_the_deadline():
     late = f"import os, signal\nif os.environ['PMI_RANK'] == '1':\n    {STOP}\n"
     ended = run_ranks(3, late + AT_ONCE + OPEN.format(timeout=2), timeout=40)
     assert ended.code != 0, ended  # 15 at times: mpirun ends what has not started by SIGTERM
     assert "waited 2 s for the other ranks to start" in ended.err, ended
 
 
-def test_a_rank_that_stops_on_its_way_out_strikes_the_deadline():
-    """After all have left MPI waits once more, where nothing can be polled and nobody asked."""
+@pytest.mark.long
+def test_a_rank_that_stops_while_leaving_ends_the_job_at_the_deadline():
+    """After all ranks have left, MPI_Finalize waits once more; it can be neither polled nor asked."""
     ended = run_ranks(3, AT_ONCE + OPEN.format(timeout=2) + f"comm.close()\nif comm.rank == 1:\n    {STOP}\n", timeout=40)
     assert ended.code != 0, ended
     assert "waited 2 s for the other ranks to end" in ended.err, ended
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("missing", ["os.environ.pop('HYDI_CONTROL_FD')", "shutil.which = lambda *_, **__: None"])
-@pytest.mark.parametrize("what", ["comm.abort(75)", pytest.param("raise KeyError('boom')", marks=pytest.mark.long)])
-def test_without_a_wire_to_the_launcher_or_a_sentinel_mpi_ends_the_job(what, missing):
+@pytest.mark.parametrize("what", ["comm.abort(75)", "raise KeyError('boom')"])
+def test_without_a_socket_to_the_launcher_or_a_sentinel_mpi_ends_the_job(what, missing):
     ended = run_ranks(3, f"import os, shutil\n{missing}\n{fault(what)}", timeout=40)
     assert ended.code != 0, ended
     assert "MPI_Abort" in ended.err, ended
 
 
-def test_a_stopped_rank_strikes_the_deadline_and_is_named():
+@pytest.mark.long
+def test_a_stopped_rank_is_named_at_the_deadline():
     ended = run_ranks(3, fault("os.kill(os.getpid(), signal.SIGSTOP)", timeout=2), timeout=40)
     assert ended.code == LOST, ended
     assert "no sign of life from rank 1" in ended.err, ended
@@ -109,41 +125,44 @@ def test_a_stopped_rank_strikes_the_deadline_and_is_named():
     assert "last collectives of rank" in ended.err, ended
 
 
+@pytest.mark.long
 def test_ranks_in_different_collectives_do_not_hang():
     ended = run_ranks(2, fault("comm.gather_control('lost')", timeout=2), timeout=40)
     assert ended.code == LOST, ended  # at the deadline, or at once where the difference is noticed
     assert "same collectives" in ended.err or "allgather control" in ended.err, ended
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("code", [0, 2])
 def test_leaving_together_needs_no_close(code):
-    ended = run_ranks(3, OPEN.format(timeout=20) + f"time.sleep(0.3 * comm.rank)\nsys.exit({code})\n", timeout=40)
+    ended = run_ranks(3, OPEN.format(timeout=20) + IN_TURN + f"sys.exit({code})\n", timeout=40)
     assert ended.code == code, ended
     assert not ended.err, ended
 
 
+@pytest.mark.long
 def test_a_world_may_be_closed_and_opened_again():
     again = "assert world() is comm\ncomm.close()\nnew = world(10)\nassert new is not comm\nnew.barrier()\nnew.close()\n"
     ended = run_ranks(2, OPEN.format(timeout=20) + again, timeout=40)
     assert ended.code == 0, ended
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
 def test_signals_to_the_launcher_leave_nothing_behind(number):
     ranks = Ranks(2, OPEN.format(timeout=60) + "print('up', flush=True)\ntime.sleep(60)\n")
     ranks.process.stdout.readline()
     ranks.process.send_signal(number)
-    ranks.wait(40)  # which looks for what is left
+    ranks.wait(40)  # fails if a process is left
 
 
 def test_a_killed_job_leaves_no_shared_memory():
     ended = run_ranks(2, OPEN.format(timeout=20) + SHARED + "os.kill(os.getpid(), signal.SIGKILL)\n", timeout=40)
     names = set(re.findall(r"name=(\S+)", ended.out))
-    assert names, "MPICH keeps its memory elsewhere; what is tested here has no object"
+    assert names, "MPICH keeps its shared memory elsewhere: there is nothing to test"
     assert not [name for name in names if os.path.exists(name)], ended
 
 
-def test_memory_that_nobody_holds_is_swept_away(tmp_path, monkeypatch):
+def test_shared_memory_that_no_process_maps_is_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(sharedmemory, "FOLDER", tmp_path)
     names = [tmp_path / f"mpich_shm_{name}" for name in ("lost", "held", "young")]
     for name in names:

@@ -1,6 +1,4 @@
-"""Messages beside bytes, training apart from evaluation, and the processor's seconds apart from waiting."""
-
-import time
+"""The ledger separates messages from bytes, training from evaluation, and computing from waiting."""
 
 import numpy as np
 import pytest
@@ -10,11 +8,19 @@ from bulksample.distributed.comm.threads import SerialComm, on_threads
 
 
 def both(body):
-    """What each of two ranks has counted, as one."""
+    """Combine the ledgers of two ranks that are threads."""
     return combine(on_threads(2, body))
 
 
-def test_messages_are_counted_as_the_contract_of_comm_says():
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that a test sets itself, [wall clock, processor], instead of those of the machine."""
+    seconds = [100.0, 10.0]
+    monkeypatch.setattr("bulksample.distributed.comm.ledger._now", lambda: tuple(seconds))
+    return seconds
+
+
+def test_messages_follow_the_table_of_comm():
     def body(comm):
         ledger = Ledger(comm)
         comm.broadcast(np.zeros(4, np.float32), "model")
@@ -36,21 +42,31 @@ def test_messages_are_counted_as_the_contract_of_comm_says():
 
 
 @pytest.mark.parametrize("aside", ["evaluate", "checkpoint"])
-def test_what_is_not_training_is_not_counted_as_training(aside):
+def test_bytes_beside_training_are_not_training_bytes(aside):
     def body(comm):
         ledger = Ledger(comm)
         with ledger.phase("forward"):
             comm.allreduce(np.zeros(2, np.int64), "activations")
         with ledger.phase(aside):
             comm.allgather(np.zeros(3, np.int64), "activations")
-            time.sleep(0.05)
         return ledger.total()
 
     found = both(body)
     assert found["bytes_sent"]["activations"] == 2 * 16 + 2 * 24
     assert found["training_bytes"]["activations"] == found["training_bytes"]["total"] == 2 * 16
     assert found["messages_sent"]["total"] == found["training_messages"]["total"] + 2
-    assert found["compute_seconds"] < found["phases"][aside]
+
+
+@pytest.mark.parametrize("aside", ["evaluate", "checkpoint"])
+def test_seconds_beside_training_are_not_computing(clock, aside):
+    ledger = Ledger(SerialComm())
+    for name, wall, processor in (("forward", 2, 1), (aside, 5, 4)):
+        with ledger.phase(name):
+            clock[:] = clock[0] + wall, clock[1] + processor
+    found = combine([ledger.take()])
+    assert found["phases"]["forward"] == 2
+    assert found["phases"][aside] == 5
+    assert found["compute_seconds"] == 1
 
 
 def test_the_busiest_rank_is_the_one_that_sends_most():
@@ -77,41 +93,35 @@ def test_bytes_of_the_sampling_thread_are_training():
     assert found["training_messages"]["topology"] == 4
 
 
-def test_waiting_is_not_computing():
+def test_waiting_is_not_computing(clock):
     ledger = Ledger(SerialComm())
     with ledger.phase("forward"):
-        time.sleep(0.2)
+        clock[:] = clock[0] + 2, clock[1] + 0.5
     found = combine([ledger.take()])
-    assert found["phases"]["forward"] >= 0.2
-    assert 0 <= found["compute_seconds"] < found["phases"]["forward"]
+    assert found["phases"]["forward"] == 2
+    assert found["compute_seconds"] == 0.5
 
 
-def test_the_share_spent_waiting_for_samples():
+def test_the_share_of_training_spent_waiting_for_samples(clock):
     ledger = Ledger(SerialComm())
-    with ledger.phase("sample"):
-        time.sleep(0.06)
-    with ledger.phase("forward"):
-        time.sleep(0.14)
-    with ledger.phase("evaluate"):
-        time.sleep(0.2)
-    share = combine([ledger.take()])["waiting_share"]
-    assert 0 < share["sample"] < 1
-    assert share["fetch"] == 0
+    for name, wall in (("sample", 3), ("forward", 7), ("evaluate", 10)):
+        with ledger.phase(name):
+            clock[0] += wall
+    assert combine([ledger.take()])["waiting_share"] == {"sample": pytest.approx(0.3), "fetch": 0}
 
 
-def test_computing_counts_from_the_first_phase_on_and_not_twice():
+def test_computing_counts_from_the_first_phase_on_and_each_second_once(clock):
     ledger = Ledger(SerialComm())
-    sum(i * i for i in range(300_000))
+    clock[:] = clock[0] + 4, clock[1] + 4  # set-up
     assert combine([ledger.take()])["compute_seconds"] == 0
     with ledger.phase("forward"):
         pass
-    sum(i * i for i in range(300_000))
-    parts = [combine([ledger.take()])["compute_seconds"] for _ in range(2)]
-    assert parts[0] > 10 * parts[1]
-    assert combine([ledger.total()])["compute_seconds"] >= sum(parts)
+    clock[:] = clock[0] + 2, clock[1] + 1
+    assert [combine([ledger.take()])["compute_seconds"] for _ in range(2)] == [1, 0]
+    assert combine([ledger.total()])["compute_seconds"] == 1
 
 
-def test_balance_names_the_least_the_middle_and_the_most_of_ranks():
+def test_balance_gives_minimum_median_and_maximum_over_ranks():
     def body(comm):
         ledger = Ledger(comm)
         with ledger.phase("fetch"):

@@ -1,4 +1,4 @@
-"""The contract of a communicator under torchrun, and what becomes of a rank that fails there."""
+"""The contract of a communicator under torchrun, and the end of a job in which a rank fails."""
 
 import re
 
@@ -6,21 +6,21 @@ import pytest
 import torch.distributed
 from launch import run_ranks
 from test_comm import sums
-from test_failures import OPEN, fault
+from test_failures import IN_TURN, OPEN, fault
 from test_two_threads import OPEN as THREADS
 
 from bulksample.distributed.comm.threads import on_threads
 
 LONG = pytest.mark.long  # a launch imports torch in every process
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch was built without gloo")
-FAILED = 1  # what torchrun ends with, whatever its ranks said
+FAILED = 1  # exit code of torchrun, whatever the codes of its ranks
 
 
 def run(n, what, timeout=90.0):
     return run_ranks(n, what, timeout, launcher="torchrun")
 
 
-@pytest.mark.parametrize("p", [3, *(pytest.param(p, marks=LONG) for p in (2, 5))])
+@pytest.mark.parametrize("p", [2, *(pytest.param(p, marks=LONG) for p in (3, 5))])
 def test_the_battery_of_collectives(p):
     code = f"""
 import sys, test_alltoall, test_comm
@@ -33,14 +33,16 @@ with world(30) as comm:
         test_alltoall.exercise(comm)
         test_alltoall.overlap(comm)
         test_alltoall.exercise_split(comm)
-    print("sum", test_comm.sums(comm))
+    bits = comm.gather_control(test_comm.sums(comm))
+    if comm.rank == 0:  # two ranks that print may cut each other short
+        print("sums", *bits)
 assert "mpi4py" not in sys.modules
 print("done")
 """
     ended = run(p, code)
     assert ended.code == 0, ended
     assert ended.out.count("done") == p, ended
-    assert set(re.findall(r"sum (\w+)", ended.out)) == set(on_threads(p, sums)), ended
+    assert re.search(r"sums ((\w{64} ?)+)", ended.out)[1].split() == on_threads(p, sums), ended
 
 
 @LONG
@@ -55,12 +57,13 @@ print("done")
     assert ended.out.count("done") == 3, ended
 
 
+@LONG
 @pytest.mark.parametrize(
     ("what", "code", "said"),
     [
         ("raise KeyError('boom on one rank')", 1, "boom on one rank"),
-        pytest.param("sys.exit(0)", 75, "rank 1 left early", marks=LONG),
-        pytest.param("os.kill(os.getpid(), signal.SIGSTOP)", 75, "no sign of life from rank 1", marks=LONG),
+        ("sys.exit(0)", 75, "rank 1 left early"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", 75, "no sign of life from rank 1"),
     ],
 )
 def test_a_rank_that_fails_ends_all(what, code, said):
@@ -70,6 +73,7 @@ def test_a_rank_that_fails_ends_all(what, code, said):
     assert re.search(rf"exitcode +: {code}\b", ended.err), ended  # torchrun's own account of a rank
 
 
+@LONG
 def test_a_killed_rank_is_named():
     ended = run(3, fault("os.kill(os.getpid(), signal.SIGKILL)", timeout=8))
     assert ended.code == FAILED, ended
@@ -85,7 +89,7 @@ def test_ranks_in_different_collectives_do_not_hang():
 
 @LONG
 def test_leaving_together_needs_no_close():
-    ended = run(3, OPEN.format(timeout=20) + "time.sleep(0.3 * comm.rank)\nsys.exit(0)\n")
+    ended = run(3, OPEN.format(timeout=20) + IN_TURN + "sys.exit(0)\n")
     assert ended.code == 0, ended
 
 

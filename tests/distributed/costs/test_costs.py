@@ -1,4 +1,4 @@
-"""Predicted messages and bytes are those that were sent: equal, for every policy, sampler, grid and layout."""
+"""Predicted messages and bytes equal those sent, for every policy, sampler, grid and layout."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ BACKEND = backends.make("auto", 1)
 
 
 def foreseen(sampler, policy, matrix, lists, p, c, layout=None, bulk=MINIBATCHES):
-    """What `epoch` sends on every rank, the making of the grid included."""
+    """Predict what `epoch` sends on every rank, including the creation of the grid."""
     recorders = [CallRecorder(LocalAdjacency(matrix, BACKEND)) for _ in range(p)]
     for r, recorder in enumerate(recorders):
         epoch(sampler, recorder, lists, r, p, bulk)
@@ -53,18 +53,21 @@ def assert_foreseen(setting, policy, matrix, p, c, layout=None, bulk=MINIBATCHES
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_what_is_sent_is_what_was_foreseen(setting, policy):
+@pytest.mark.parametrize(("setting", "grids"), [
+    *(pytest.param(name, GRIDS[1::3], id=name, marks=[pytest.mark.long] * (" " in name)) for name in SETTINGS),
+    *(pytest.param(name, GRIDS, id=f"{name}, more grids", marks=pytest.mark.long) for name in SETTINGS),
+])  # fmt: skip
+def test_sent_bytes_equal_the_prediction(setting, grids, policy):
     for name in ("weighted", "random"):
         if needs_weights(setting) and name != "weighted":
             continue
-        for p, c in GRIDS if name == "weighted" else GRIDS[3:]:
+        for p, c in grids if name == "weighted" else grids[len(grids) // 2 :]:
             layout = Layout.of(partition.random(ZOO[name].shape[0], p // c, seed=p)) if p % 4 == 0 else None
             assert_foreseen(setting, policy, ZOO[name], p, c, layout, bulk=1 + p % 3)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize(("p", "c"), [pytest.param(p, c, marks=[pytest.mark.long] * (p > 8)) for p, c in ALL_GRIDS])
+@pytest.mark.parametrize(("p", "c"), [pytest.param(p, c, marks=[pytest.mark.long] * (p > 4)) for p, c in ALL_GRIDS])
 def test_on_every_grid_and_with_more_ranks_than_vertices(policy, p, c):
     for matrix in (ZOO["skewed"], random_matrix(5, 12, seed=p, weighted=p % 2 == 0), ZOO["single"]):
         for setting in ("sage", "ladies"):
@@ -234,6 +237,7 @@ def test_features_on_a_grid(p, c, cache_bytes):
     assert list(moved) == [NOTHING | sent for sent in predict_fetch(c, asked, bounds, 5, "bf16", cached)]
 
 
+@pytest.mark.long
 def test_processes_send_what_was_foreseen():
     program = """
 from test_costs import POLICIES, ZOO, foreseen, make, seeds_of, sent_by

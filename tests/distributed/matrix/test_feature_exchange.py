@@ -1,4 +1,4 @@
-"""Rows fetched from block rows are the rows themselves, and the bytes are those predicted, exactly."""
+"""Fetched rows equal the rows of the matrix, and the bytes sent equal the predicted bytes."""
 
 import numpy as np
 import pytest
@@ -91,6 +91,7 @@ def test_alone():
     prefetch(SerialComm())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("p", [2, 4])
 def test_over_mpi(p):
     code = """
