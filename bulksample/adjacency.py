@@ -62,12 +62,12 @@ class Adjacency(ABC):
 
     @property
     def whole_matrix(self) -> CSR | None:
-        """A, if all of it lies in this process; None otherwise."""
+        """Return A if all of it lies in this process, None otherwise."""
         return None
 
     @abstractmethod
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
-        """Q A with one row of Q per minibatch: int64, shape (k, n).
+        """Compute Q A with one row of Q per minibatch: int64, shape (k, n).
 
         `entries` names what stands at (u, v): 1; the fixed-point weight; or the square of the row-normalised weight,
         (w_uv / sum_j w_uj)**2, in fixed point.
@@ -75,15 +75,15 @@ class Adjacency(ABC):
 
     @abstractmethod
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
-        """SAMPLE(NORM(Q A), s) with one row of Q per (minibatch, vertex), fused; see `Backend.sample_rows`."""
+        """Draw SAMPLE(NORM(Q A), s) with one row of Q per (minibatch, vertex), in one step; see `Backend.sample_rows`."""
 
     @abstractmethod
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
-        """SAMPLE(NORM(Q A), s) with one row of Q per minibatch, NORM raising the sums to a power; see `Backend.smallest_keys`."""
+        """Draw SAMPLE(NORM(Q A), s) with one row of Q per minibatch; NORM raises sums to a power. See `Backend.smallest_keys`."""
 
     @abstractmethod
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
-        """Q_R A Q_C per minibatch, A row-normalised; without the shares if `shares` is false."""
+        """Compute Q_R A Q_C per minibatch, A row-normalised; leave out the shares if `shares` is false."""
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
         """Take k minibatches through all hops of node-wise sampling: `sample_rows` hop by hop, numbered; see `Backend.expand`."""
@@ -112,7 +112,7 @@ class Adjacency(ABC):
         return hop_by_hop(self.backend.relabel, seeds, draw_hop, len(fanouts), only_new)
 
     def _edges_to(self, drawn: LayerPicks, frontier: Selection, debias: bool, renormalise: bool) -> Hop:
-        """EXTRACT: the edges from a frontier to the vertices that its minibatches drew, and their weights."""
+        """Extract the edges from a frontier to the vertices that its minibatches drew, and weigh them."""
         columns = Selection(frontier.minibatches, drawn.pointers, drawn.columns, frontier.n)
         kept = self.restrict(frontier, columns)  # Q_R A Q_C
         assert kept.shares is not None
@@ -127,40 +127,46 @@ class Adjacency(ABC):
         return Hop(kept.pointers, columns.vertices[source], weights.astype(np.float32))
 
     def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int | None:
-        """Peak bytes while k minibatches of `seeds` seeds together are sampled node-wise and k others are in use; None if unknown."""
+        """Predict the peak bytes of sampling k minibatches node-wise, `seeds` seeds together, while k others are in use.
+
+        Returns None if unknown.
+        """
         return None
 
     def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int | None:
-        """Peak bytes while k minibatches are sampled layer-wise, their result included; None if unknown.
+        """Predict the peak bytes of sampling k minibatches layer-wise, their result included; None if unknown.
 
         `from_frontier` is false where the vertices that a hop draws do not depend on its frontier.
         """
         return None
 
     def expand_tables(self, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
-        """Bytes that `expand` takes beside its result; 0 if unknown. See `Backend.expand_tables`."""
+        """Predict the bytes that `expand` takes beside its result; 0 if unknown. See `Backend.expand_tables`."""
         return 0
 
     def layer_tables(self, k: int, b: int, rows: np.ndarray) -> int:
-        """Bytes that `expand_layers` takes beside its result, where each minibatch draws among the neighbours of `rows`; 0 if unknown."""
+        """Predict the bytes that `expand_layers` takes beside its result; 0 if unknown.
+
+        Each minibatch draws among the neighbours of `rows`.
+        """
         return 0
 
 
 def race_weights(sums: np.ndarray, power: Literal[1, 2]) -> np.ndarray:
-    """NORM of layer-wise draws: the sums (power 1) or their squares (power 2) as float64, each one IEEE operation."""
+    """Compute NORM of layer-wise draws: the sums (power 1) or their squares (power 2) as float64, each one IEEE operation."""
     weights = sums.astype(np.float64)
     return np.square(weights) if power == 2 else weights
 
 
 class LocalAdjacency(Adjacency):
-    """A that lies in this process.
+    """An adjacency matrix that lies in this process.
 
     Parameters
     ----------
     matrix : CSR, shape (n, n), canonical; int64 fixed-point weights or ones
     backend : Backend
     longest_column : int, optional
-        Entries of the longest column of the whole matrix, where this one is a block of its rows.
+        Entries of the longest column of the whole matrix, if this matrix is a block of its rows.
     entries : bool
         Return the position of each edge in the matrix with an expansion, if the back end knows it.
     """
@@ -210,7 +216,7 @@ class LocalAdjacency(Adjacency):
     def _expanded_layers(
         self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
-        """All hops in one call of the back end; None if it has none for that."""
+        """Call the back end once for all hops; None if it has no such call."""
         return self.backend.expand_layers(self.matrix, seeds, drawn, weights, only_new)
 
     def expand_tables(self, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
@@ -222,7 +228,7 @@ class LocalAdjacency(Adjacency):
         return self.backend.layer_tables(self.matrix, k, b, candidates)
 
     def _summed(self, entries: Entries) -> tuple[CSR, np.ndarray | None]:
-        """The matrix whose rows `left_multiply` adds, and the factor of each row; None stands for ones."""
+        """Return the matrix whose rows `left_multiply` adds, and the factor of each row; None stands for ones."""
         if entries == "ones":
             return self._pattern, None
         if entries == "weights":

@@ -1,4 +1,4 @@
-"""The errors a user may meet, each with the exit code the command line gives it.
+"""The errors that a user may meet, each with its exit code on the command line.
 
 Every message says what was asked, what was found, and what to use instead.
 """
@@ -16,7 +16,7 @@ class DataError(ValueError):
 
 
 class UsageError(ValueError):
-    """The request itself cannot be met: an option out of range, a combination that has no meaning (exit code 2)."""
+    """The request cannot be met: an option is out of range, or a combination has no meaning (exit code 2)."""
 
 
 class BackendUnavailable(RuntimeError):

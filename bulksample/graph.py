@@ -1,6 +1,6 @@
 """A graph with everything that training needs: structure, features, labels, splits.
 
-The structure is separable from the rest, so a graph can be sampled whose features were never loaded.
+Features are optional, so a graph can be sampled without loading them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Graph:
         The real weight that the integer 1 stands for.
     features : float32 or float16 of shape (n, f), or a float32 CSR of that shape, optional
     labels : int64, shape (n,), optional
-        Classes 0 .. num_classes - 1; -1 where there is none.
+        Classes 0 .. num_classes - 1; -1 for a vertex without a label.
     num_classes : int
     masks : dict of bool arrays of shape (n,)
         Any of ``train``, ``val``, ``test``; disjoint, and only on labelled vertices.
@@ -58,7 +58,7 @@ class Graph:
         return 0 if self.features is None else int(self.features.shape[1])
 
     def seeds(self, split: str) -> np.ndarray:
-        """The vertices of a split, ascending: int32. ``all`` is every vertex.
+        """Return the vertices of a split, ascending: int32. ``all`` is every vertex.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class Graph:
         return np.flatnonzero(self.masks[split]).astype(np.int32)
 
     def default_seeds(self) -> np.ndarray:
-        """The training vertices, or every vertex where there is no training mask (or an empty one)."""
+        """Return the training vertices, or every vertex if there is no training mask or it is empty."""
         train = self.masks.get("train")
         return self.seeds("train" if train is not None and train.any() else "all")
 
@@ -82,7 +82,7 @@ class Graph:
         _writer(self, path, overwrite)
 
     def with_label(self, name: str) -> Graph:
-        """The same graph with another of its columns as the label; the splits keep their labelled vertices.
+        """Return the graph with another of its columns as the label; splits keep only labelled vertices.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class Graph:
         column = self.extra.get(name)
         if column is None or column.ndim != 1 or column.dtype.kind not in "iu":
             fit = [k for k, v in self.extra.items() if v.ndim == 1 and v.dtype.kind in "iu"]
-            raise UsageError(f"graph {self.name!r} has no label {name!r}; {', '.join(fit) or 'none'} would fit")
+            raise UsageError(f"graph {self.name!r} has no label {name!r}; use {', '.join(fit) or 'a graph with one'}")
         labels = column.astype(np.int64)
         masks = {split: mask & (labels >= 0) for split, mask in self.masks.items()}
         return replace(self, labels=labels, num_classes=int(labels.max(initial=-1)) + 1, masks=masks)
@@ -121,11 +121,11 @@ class Graph:
         negative = np.flatnonzero(weights < 0)
         if len(negative):
             raise DataError(f"weights: row {self.adjacency.row_at(negative[0])} holds {weights[negative[0]]}; weights must not be negative")
-        if weights.sum(dtype=np.float64) > 2.0**62:  # samplers add up rows and columns in int64
+        if weights.sum(dtype=np.float64) > 2.0**62:  # samplers sum rows and columns in int64
             for name, place in (("row", self.adjacency.row_of_entry()), ("column", self.adjacency.indices)):
                 sums = np.bincount(place, weights, minlength=self.n)
                 if len(high := np.flatnonzero(sums > 2.0**62)):
-                    raise DataError(f"weights: those of {name} {high[0]} add up to {sums[high[0]]:.4g}; at most 2**62 would fit")
+                    raise DataError(f"weights: those of {name} {high[0]} add up to {sums[high[0]]:.4g}; use sums of at most 2**62")
 
     def _check_features(self) -> None:
         x = self.features
@@ -157,7 +157,7 @@ class Graph:
         unlabelled = taken if y is None else y < 0
         for name, mask in self.masks.items():
             if name not in SPLITS:
-                raise DataError(f"mask {name!r} is not a split; {', '.join(SPLITS)} would fit")
+                raise DataError(f"mask {name!r} is not a split; use {', '.join(SPLITS)}")
             if mask.shape != (self.n,) or mask.dtype != np.bool_:
                 raise DataError(f"{name} mask must be bool of shape ({self.n},); got {mask.dtype} of shape {mask.shape}")
             wrong = np.flatnonzero(mask & (taken | unlabelled))

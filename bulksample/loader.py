@@ -1,7 +1,7 @@
-"""The loader: seeds in an order that the stream decides, cut into minibatches, sampled k at a time ahead of use.
+"""The loader: shuffles the seeds, cuts them into minibatches, and samples k of these at a time ahead of use.
 
-Which vertices a minibatch holds depends on its id and the epoch, never on k, on the rank that samples it or on
-how far the loader has run, so a run can stop after any minibatch and go on elsewhere with the same ones.
+The vertices of a minibatch depend on its id and the epoch alone: not on k, the rank that samples it or how far the loader has run.
+So a run can stop after any minibatch and resume elsewhere with the same ones.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from .samplers import NodeWise, Sampler
 from .selection import Selection
 
 AUTO_LIMIT = 32  # minibatches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
-COPIES = 2.5  # bulks alive: one in use, one in the making, and what lies ready to be used again or was asked for in vain
-ORDER = 24  # bytes a seed while an epoch is shuffled: its key, its place, what the sort and the allocator keep
+COPIES = 2.5  # bulks in memory: one in use, one being sampled, and buffers kept for reuse or allocated too large
+ORDER = 24  # bytes a seed while an epoch is shuffled: its key, its place, and scratch of the sort
 
 
 class BulkLoader:
-    """Iterates over the minibatches of one epoch after another.
+    """A loader that iterates over the minibatches of one epoch after another.
 
     Parameters
     ----------
     adjacency : Adjacency
     sampler : Sampler
     seeds : integer, shape (m,)
-        Vertices to make minibatches of; repetitions are legal.
+        The seeds; repetitions are legal.
     batch_size : int
         b; the last minibatch of an epoch may hold fewer.
     bulk_size : int or "auto"
-        k minibatches are sampled in one call. ``auto`` samples one, and takes as many as fit `memory_budget`, at most 32; an epoch
-        that is sampled ahead then begins with bulks of 1, 2, 4, ... minibatches, so that its first one waits for no other.
+        k, the number of minibatches sampled in one call. ``auto`` samples one minibatch and takes as many as fit `memory_budget`, at
+        most 32. With `prefetch` an epoch then begins with bulks of 1, 2, 4, ... minibatches, so that the first is ready soon.
     seed : int
     shuffle : bool
         Permute the seeds anew in each epoch.
     drop_last : bool
         Leave out a last minibatch of fewer than b seeds.
     rank, ranks : int
-        At step t this loader yields minibatch ``t * ranks + rank``; None where the epoch has no such minibatch, so that all
-        ranks make the same number of steps.
+        At step t this loader yields minibatch ``t * ranks + rank``, or None if the epoch has no such minibatch: all ranks make the same
+        number of steps.
     memory_budget : int, optional
-        Bytes for sampled minibatches; a quarter of the free memory unless given. Where a bulk of a graph of this process takes more
-        than there is, later ones are sampled in halves, and a warning says so.
+        Bytes for sampled minibatches; by default a quarter of the free memory. If memory runs out while the graph lies in this process,
+        the loader warns, and samples this and later bulks in halves.
     prefetch : bool
-        Sample the next bulk on a thread while the present one is consumed.
+        Sample the next bulk on a thread while the current one is consumed.
     handed : callable
-        What becomes of the minibatches of a bulk before they are handed over, on the thread that sampled them.
+        Transforms the minibatches of a bulk before they are yielded, on the thread that sampled them.
 
     Raises
     ------
@@ -104,26 +104,29 @@ class BulkLoader:
         self.bulk_size = bulk_size if bulk_size != "auto" else self._fitting(memory_budget)
 
     def __len__(self) -> int:
-        """Minibatches of an epoch, over all ranks."""
+        """Return the number of minibatches in an epoch, over all ranks."""
         return self._minibatches
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch, alike on every rank."""
+        """Number of steps in an epoch, the same on every rank."""
         return -(-self._minibatches // self._ranks)
 
     @property
     def predicted_bytes(self) -> int:
-        """Memory that sampling is expected to take at the most; 0 where it is measured and `bulk_size` was given."""
+        """Predicted peak bytes of sampling; 0 if `bulk_size` was given and the adjacency predicts nothing."""
         return self._expected_bytes(self.bulk_size)
 
     @property
     def bytes_per_minibatch(self) -> int:
-        """Memory of the arrays of the minibatch by which `bulk_size` was chosen; 0 where there was none."""
+        """Bytes of the minibatch that was sampled to choose `bulk_size`; 0 if none was."""
         return self._like.nbytes() if self._like is not None else 0
 
     def _expected_bytes(self, k: int) -> int:
-        """Peak bytes of bulks of k minibatches: the adjacency's own prediction if it has one; else bulks, tables and the epoch's order."""
+        """Predict the peak bytes of bulks of k minibatches.
+
+        The adjacency's own prediction is used if it has one; else the sum of the bulks, their tables and the order of the epoch.
+        """
         if isinstance(self._sampler, NodeWise):
             sampler = self._sampler
             known = self._adjacency.bulk_bytes(k, k * self._batch_size, sampler.fanouts, sampler.frontier == "new")
@@ -135,7 +138,7 @@ class BulkLoader:
         return int(COPIES * k * self.bytes_per_minibatch) + tables + (ORDER * len(self._seeds) if self._shuffle else 0)
 
     def __iter__(self) -> Iterator[MiniBatch | None]:
-        """The remaining steps of the present epoch; afterwards the loader stands at the start of the next."""
+        """Iterate over the remaining steps of the current epoch; afterwards the loader stands at the start of the next."""
         epoch = self.epoch
         bulks = self._bulks(self._order())
         while True:
@@ -150,7 +153,7 @@ class BulkLoader:
         self.epoch, self._step = epoch + 1, 0
 
     def _bulks(self, order: np.ndarray) -> Iterator[tuple[int, list[MiniBatch | None]]]:
-        """The first step of each remaining bulk, and its minibatches."""
+        """Yield the first step and the minibatches of each remaining bulk."""
         spans = self._spans()
         if not self._prefetch:
             for span in spans:
@@ -164,7 +167,7 @@ class BulkLoader:
                 yield span.start, bulk
 
     def _spans(self) -> list[range]:
-        """The steps of each remaining bulk."""
+        """List the steps of each remaining bulk."""
         sizes = growing(self.bulk_size) if self._grows else repeat(self.bulk_size)
         starts = [self._step]
         while starts[-1] < self.steps:
@@ -172,16 +175,16 @@ class BulkLoader:
         return [range(start, stop) for start, stop in pairwise(starts)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands: the minibatch that was yielded last counts as consumed. JSON-able."""
+        """Return the position of the loader, ready for JSON; the minibatch yielded last counts as consumed."""
         return {"epoch": self.epoch, "step": self._step, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state.
+        """Continue from a state.
 
         Raises
         ------
         UsageError
-            If the state is of other seeds, another batch size, random seed or number of ranks: the minibatches would differ.
+            If the state was saved with other seeds, batch size, random seed or number of ranks: the minibatches would differ.
         """
         for key, own in self._identity().items():
             if state.get(key) != own:
@@ -204,7 +207,7 @@ class BulkLoader:
         return self._seeds[self._stream.permutation(len(self._seeds), self.epoch)] if self._shuffle else self._seeds
 
     def _sample(self, order: np.ndarray, epoch: int, steps: range) -> list[MiniBatch | None]:
-        """This rank's minibatches of some steps."""
+        """Sample this rank's minibatches of some steps."""
         ids = [t * self._ranks + self._rank for t in steps]
         own = [i for i in ids if i < self._minibatches]
         lists = [self._seeds_of(order[i * self._batch_size : (i + 1) * self._batch_size], epoch) for i in own]
@@ -212,11 +215,11 @@ class BulkLoader:
         return [*self._sample_bulk(seeds, epoch), *[None] * (len(ids) - len(own))]
 
     def _seeds_of(self, examples: np.ndarray, epoch: int) -> np.ndarray:
-        """The seeds that some examples need: of seeds themselves."""
+        """Return the seeds that some examples need; here the examples are the seeds."""
         return examples
 
     def _sample_bulk(self, seeds: Selection, epoch: int) -> list[MiniBatch]:
-        """The minibatches of a bulk, in one call; in calls of half as many from when memory has run out once."""
+        """Sample the minibatches of a bulk in one call; once memory has run out, in calls of half as many."""
         if self._most is None:
             try:
                 return self._handed(self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch))
@@ -224,13 +227,13 @@ class BulkLoader:
                 if len(seeds) < 2 or self._adjacency.collective:  # ranks that sample together keep their bulks alike
                     raise
                 self._most = -(-len(seeds) // 2)
-                told = f"out of memory with {len(seeds)} minibatches in a bulk ({error}): going on with {self._most}"
-                warnings.warn(f"{told}; a lower bulk_size would fit", stacklevel=2)
+                failure = f"out of memory with {len(seeds)} minibatches in a bulk ({error})"
+                warnings.warn(f"{failure}: going on with {self._most}; use a lower bulk_size", stacklevel=2)
         pieces = [seeds.parts(first, first + self._most) for first in range(0, len(seeds), self._most)]
         return [m for piece in pieces for m in self._handed(self._sampler.sample_bulk(self._adjacency, piece, self._stream, epoch))]
 
     def _probe(self) -> MiniBatch | None:
-        """This rank's first minibatch, if it has one."""
+        """Sample this rank's first minibatch; None if it has none."""
         return self._sample(self._order(), 0, range(1))[0] if self.steps else None
 
     def _fitting(self, budget: int | None) -> int:
@@ -240,7 +243,7 @@ class BulkLoader:
 
 
 def growing(k: int) -> Iterator[int]:
-    """1, 2, 4, ... and then k for ever: sizes of bulks of which each is made while one of half as many is used."""
+    """Yield 1, 2, 4, ... and then k for ever: sizes of bulks, each sampled while one of half its size is consumed."""
     size = 1
     while size < k:
         yield size
@@ -249,5 +252,5 @@ def growing(k: int) -> Iterator[int]:
 
 
 def free_memory() -> int:
-    """Bytes of memory that are free now."""
+    """Return the bytes of free memory."""
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

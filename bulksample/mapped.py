@@ -1,4 +1,4 @@
-"""Files mapped into memory, read once from end to end: what has been read is given back, so that it does not count as used."""
+"""Read files that are mapped into memory once from end to end, and release pages after reading, so that they do not count as used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def pieces(array: np.ndarray, step: int) -> Iterator[tuple[int, np.ndarray]]:
-    """(start, rows from there on), `step` rows at a time; those of a mapped file are forgotten when the next are asked for."""
+    """Yield (start, rows) in steps of `step` rows; the pages of a mapped file are released before the next step."""
     for start in range(0, len(array), step):
         part = array[start : start + step]
         yield start, part
@@ -17,7 +17,7 @@ def pieces(array: np.ndarray, step: int) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def forget(part: np.ndarray) -> None:
-    """Give back the pages of rows of a file that is mapped for reading; they come again from the file if they are asked for again."""
+    """Release the pages of rows of a file that is mapped for reading; a later access reads them from the file again."""
     file = getattr(part, "_mmap", None)
     if file is None or not part.flags.c_contiguous or not hasattr(mmap, "MADV_DONTNEED"):
         return

@@ -1,6 +1,6 @@
-"""What a sampler returns: a minibatch of nested blocks, and its digest.
+"""The result of a sampler: a minibatch of nested blocks, and its digest.
 
-The vertices of a minibatch are one list. The seeds come first, and each layer appends what it found, so
+The vertices of a minibatch are one list. The seeds come first, and each layer appends the vertices it found. So
 the destinations of every block are a prefix of its sources, and the self term needs no look-up.
 """
 
@@ -20,7 +20,7 @@ from .sparse import frozen
 class Block:
     """The sampled adjacency of one layer of one minibatch: destinations x sources.
 
-    Its arrays are numpy's, read-only; or they lie on a device, as tensors of the same types.
+    Its arrays are read-only numpy arrays, or tensors of the same types on a device.
 
     Parameters
     ----------
@@ -64,18 +64,18 @@ class MiniBatch:
     Parameters
     ----------
     id, epoch : int
-        Together with the seed of the stream they determine everything below.
+        Together with the seed of the stream they determine all arrays.
     seeds : int32, shape (b,)
-        As they were asked for, repetitions included.
+        The seeds in the order asked for, repetitions included.
     seed_rows : int32, shape (b,)
-        Where each seed stands in `vertices`; 0 .. b - 1 when no seed repeats.
+        The position of each seed in `vertices`; 0 .. b - 1 if no seed repeats.
     vertices : int32, shape (N,)
-        Global ids. The distinct seeds come first, then what each layer found, in the order it was found.
+        Global ids. The distinct seeds come first, then the vertices that each layer found, in the order of discovery.
     blocks : tuple of Block
         From the input layer to the output layer: ``blocks[0]`` has N sources, ``blocks[-1]`` the seeds as destinations.
     nested : bool
-        Whether each block is contained in the one before it (the frontier rule ``new``, induced subgraphs), rather
-        than drawn afresh.
+        True if each block is contained in the one before it (the frontier rule ``new``, induced subgraphs); false if every
+        layer is drawn anew.
     """
 
     id: int
@@ -92,18 +92,18 @@ class MiniBatch:
 
     @property
     def num_edges(self) -> int:
-        """Sampled edges, each draw once."""
+        """Number of sampled edges; nested blocks count once."""
         return sum(block.num_edges for block in self._distinct_blocks())
 
     def nbytes(self) -> int:
-        """Memory of the arrays."""
+        """Return the bytes of the arrays."""
         return self.seeds.nbytes + self.seed_rows.nbytes + self.vertices.nbytes + sum(block.nbytes() for block in self._distinct_blocks())
 
     def _distinct_blocks(self) -> tuple[Block, ...]:
         return self.blocks[:1] if self.nested else self.blocks
 
     def on_host(self) -> MiniBatch:
-        """The same, with arrays on the host: itself where they are."""
+        """Return the minibatch with its arrays on the host; itself if they are there."""
         if isinstance(self.blocks[0].indptr, np.ndarray):
             return self
         blocks = [(_on_host(b.indptr), _on_host(b.indices), None if b.weights is None else _on_host(b.weights)) for b in self.blocks]
@@ -111,7 +111,7 @@ class MiniBatch:
         return MiniBatch(self.id, self.epoch, self.seeds, *map(_on_host, (self.seed_rows, self.vertices)), tuple(there), self.nested)
 
     def digest(self) -> str:
-        """SHA-256 over every array with its name, dtype and shape: equal minibatches, equal digest, on any machine."""
+        """Compute the SHA-256 of every array with its name, dtype and shape: equal minibatches have equal digests on any machine."""
         sha = hashlib.sha256(f"minibatch {self.id} of epoch {self.epoch}".encode())
         parts = [("seeds", self.seeds), ("seed_rows", self.seed_rows), ("vertices", self.vertices)]
         for layer, block in enumerate(self.blocks):
@@ -127,7 +127,7 @@ class MiniBatch:
 
 
 def _held(array: Any, dtype: Any) -> Any:
-    """An array of numpy's frozen; a tensor as it is."""
+    """Freeze a numpy array; return a tensor unchanged."""
     return array if hasattr(array, "data_ptr") else frozen(array, dtype)
 
 
@@ -136,9 +136,9 @@ def _on_host(array: Any) -> Any:
 
 
 def digest(minibatches: Iterable[MiniBatch] | Iterable[tuple[int, int, str]]) -> str:
-    """One SHA-256 for many minibatches, whatever order they come in.
+    """Compute one SHA-256 of many minibatches, independent of their order.
 
-    Takes minibatches, or triples (epoch, id, digest) where the minibatches themselves are gone.
+    Takes minibatches, or triples (epoch, id, digest) of minibatches that are no longer in memory.
     """
     named = [(m.epoch, m.id, m.digest()) if isinstance(m, MiniBatch) else m for m in minibatches]
     return hashlib.sha256("\n".join(f"{epoch} {id} {text}" for epoch, id, text in sorted(named)).encode()).hexdigest()

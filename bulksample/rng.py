@@ -1,11 +1,11 @@
-"""Counter-based randomness: what is drawn names its own random number.
+"""Counter-based random numbers: every draw names its own.
 
 Philox4x32-10 turns a 128-bit counter and a 64-bit key into four 32-bit words. The key is the user's seed;
-the counter spells out the thing that is drawn, so no two draws ever share a word and no word depends on a
-rank, a thread, a launch shape or a position within a bulk::
+the counter names the draw. So no two draws share a word, and no word depends on a rank, a thread, a launch shape
+or a position within a bulk::
 
     word 0   index      the block of four draws of a row, or the id of a neighbour
-    word 1   vertex     the row; 0 where the law leaves it out (LABOR, layer-wise)
+    word 1   vertex     the row; 0 for laws that leave it out (LABOR, layer-wise)
     word 2   minibatch  the id of the minibatch within its epoch
     word 3   tag        purpose (4 bits) | layer (8 bits) | epoch (20 bits)
 
@@ -32,7 +32,7 @@ MAX_EPOCHS, MAX_LAYERS, MAX_MINIBATCHES = 2**20, 2**8, 2**32
 
 
 class Purpose(IntEnum):
-    """What a random word is for; part of the counter, so that no two uses meet."""
+    """The use of a random word; part of the counter, so that no two uses share a word."""
 
     SEEDS = 0  # the order of the seeds in an epoch
     UNIFORM = 1  # node-wise draws: positions in a row
@@ -43,11 +43,11 @@ class Purpose(IntEnum):
     TRAIN = 6  # initial weights and dropout of a step
     ROUNDING = 7  # stochastic rounding of rows that travel: a word per (row, receiver, column)
     WIDTH = 8  # random bit widths of messages
-    NEGATIVE = 9  # link prediction: a vertex that an edge of the training graph is told apart from
+    NEGATIVE = 9  # link prediction: the other destination of an edge of the training graph
 
 
 class Law(IntEnum):
-    """How s of a row's neighbours are drawn."""
+    """The law by which a row draws s of its neighbours."""
 
     UNIFORM = 0  # s distinct ones, every subset equally likely (Floyd)
     REPLACEMENT = 1  # s independent ones
@@ -56,7 +56,7 @@ class Law(IntEnum):
 
 
 def philox(counter: np.ndarray, key: int) -> np.ndarray:
-    """Philox4x32-10 of many counters.
+    """Apply Philox4x32-10 to many counters.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ def philox(counter: np.ndarray, key: int) -> np.ndarray:
 
 
 def counters(index: np.ndarray | int, vertex: np.ndarray | int, minibatch: np.ndarray | int, tag: int) -> np.ndarray:
-    """The counters of many draws, broadcast together: uint32, shape (..., 4)."""
+    """Build the counters of many draws, broadcast together: uint32, shape (..., 4)."""
     parts = np.broadcast_arrays(index, vertex, minibatch, tag)
     return np.stack([np.asarray(part).astype(np.uint32) for part in parts], axis=-1)
 
 
 @dataclass(frozen=True)
 class Stream:
-    """All randomness of a run: a function of the seed and of the name of what is drawn.
+    """The source of all random numbers of a run: functions of the seed and of the name of the draw.
 
     Parameters
     ----------
@@ -97,15 +97,15 @@ class Stream:
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**64:
-            raise UsageError(f"seed must be a 64-bit number: got {self.seed}; 0 to {2**64 - 1} would fit")
+            raise UsageError(f"seed must be a 64-bit number: got {self.seed}; use 0 to {2**64 - 1}")
 
     def draw(self, law: Law, *, epoch: int = 0, layer: int = 0) -> Draw:
-        """The law and the counter prefix of one layer's node-wise draws."""
+        """Return the law and the counter prefix of the node-wise draws of one layer."""
         purpose = {Law.RACE: Purpose.RACE, Law.LABOR: Purpose.LABOR}.get(law, Purpose.UNIFORM)
         return Draw(law, self.seed, tag(purpose, layer, epoch))
 
     def layer_draw(self, *, epoch: int = 0, layer: int = 0) -> Draw:
-        """The counter prefix of one layer's layer-wise draws: a race in which a key names (minibatch, vertex)."""
+        """Return the counter prefix of the layer-wise draws of one layer: a race whose keys name (minibatch, vertex)."""
         return Draw(Law.LABOR, self.seed, tag(Purpose.LAYER, layer, epoch))
 
     def words(
@@ -118,11 +118,11 @@ class Stream:
         layer: int = 0,
         epoch: int = 0,
     ) -> np.ndarray:
-        """Four 32-bit words for every index: uint32, shape (..., 4)."""
+        """Return four 32-bit words for every index: uint32, shape (..., 4)."""
         return philox(counters(np.asarray(index), vertex, minibatch, tag(purpose, layer, epoch)), self.seed)
 
     def permutation(self, n: int, epoch: int = 0) -> np.ndarray:
-        """A permutation of 0 .. n - 1 for one epoch: int64, shape (n,).
+        """Permute 0 .. n - 1 for one epoch: int64, shape (n,).
 
         Positions are sorted by 64-bit random keys; equal keys keep their order.
         """
@@ -131,7 +131,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Draw:
-    """A sampling law together with the part of the counter that one call holds fixed.
+    """A sampling law with the part of the counter that is fixed in one call.
 
     ``law`` decides which counter words vary: UNIFORM and REPLACEMENT name (minibatch, row, draw), RACE names
     (minibatch, row, neighbour), LABOR names (minibatch, neighbour).
@@ -143,7 +143,7 @@ class Draw:
 
 
 def tag(purpose: Purpose, layer: int, epoch: int) -> int:
-    """Word 3 of the counter; raises `UsageError` where a part does not fit its bits."""
+    """Pack word 3 of the counter; raises `UsageError` if a part does not fit its bits."""
     if not 0 <= layer < MAX_LAYERS:
         raise UsageError(f"layer {layer} is out of range: at most {MAX_LAYERS} layers")
     if not 0 <= epoch < MAX_EPOCHS:
@@ -152,10 +152,10 @@ def tag(purpose: Purpose, layer: int, epoch: int) -> int:
 
 
 def as_u64(words: np.ndarray) -> np.ndarray:
-    """Words 0 and 1 of each block as one 64-bit integer: uint64, shape (...)."""
+    """Join words 0 and 1 of each block into one 64-bit integer: uint64, shape (...)."""
     return words[..., 0].astype(np.uint64) | (words[..., 1].astype(np.uint64) << _32)
 
 
 def as_unit(words: np.ndarray) -> np.ndarray:
-    """The upper 53 of words 0 and 1 as a float64 in [0, 1)."""
+    """Convert the upper 53 bits of words 0 and 1 to a float64 in [0, 1)."""
     return (as_u64(words) >> np.uint64(11)).astype(np.float64) * 2.0**-53

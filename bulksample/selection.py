@@ -1,4 +1,4 @@
-"""Q, the selection matrix: which vertices each of k minibatches holds.
+"""The selection matrix Q, which lists the vertices of each of k minibatches.
 
 Node-wise samplers read Q with one row per (minibatch, vertex), layer-wise samplers with one row per
 minibatch. Both are the same list of vertices, so both are views of one object.
@@ -32,8 +32,8 @@ class Selection:
     n : int
         Number of vertices of the graph.
     own_names : int32, shape (R,), optional
-        What a row is called in the counter of its random numbers: the vertex itself, unless several rows of a
-        minibatch stand at one vertex and must draw apart (random walks name the walker).
+        The name of each row in the counter of its random numbers. By default it is the vertex itself. Rows of a minibatch that share a
+        vertex and must draw independently need names of their own (random walks name the walker).
     """
 
     minibatches: np.ndarray
@@ -75,7 +75,7 @@ class Selection:
 
     @staticmethod
     def everything(n: int) -> Selection:
-        """One minibatch that holds every vertex: the row of ones."""
+        """Select every vertex in one minibatch: a row of ones."""
         return Selection(np.zeros(1), np.array([0, n]), np.arange(n), n)
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class Selection:
 
     @property
     def names(self) -> np.ndarray:
-        """What each row is called in the counter of its random numbers: int32, shape (R,)."""
+        """The name of each row in the counter of its random numbers: int32, shape (R,)."""
         return self.vertices if self.own_names is None else self.own_names
 
     @property
@@ -92,26 +92,26 @@ class Selection:
         return np.diff(self.pointers)
 
     def minibatch_of_row(self) -> np.ndarray:
-        """The position in the bulk, 0 .. k - 1, of the minibatch that each vertex belongs to: int64, shape (R,)."""
+        """Return for each vertex the position of its minibatch in the bulk, 0 .. k - 1: int64, shape (R,)."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def none_of(self) -> Selection:
-        """The same minibatches, holding nothing."""
+        """Return the same minibatches without any vertex."""
         return Selection(self.minibatches, np.zeros_like(self.pointers), self.vertices[:0], self.n)
 
     def part(self, j: int) -> np.ndarray:
-        """The vertices of the j-th minibatch."""
+        """Return the vertices of the j-th minibatch."""
         return self.vertices[self.pointers[j] : self.pointers[j + 1]]
 
     def parts(self, first: int, last: int) -> Selection:
-        """Minibatches first .. last - 1, as far as there are so many."""
+        """Return minibatches first .. last - 1; fewer if there are not so many."""
         pointers = self.pointers[first : last + 1]
         rows = slice(pointers[0], pointers[-1])
         names = None if self.own_names is None else self.own_names[rows]
         return Selection(self.minibatches[first:last], pointers - pointers[0], self.vertices[rows], self.n, names)
 
     def added_since(self, earlier: Selection) -> Selection:
-        """The vertices that each minibatch holds beyond those of `earlier`, which are a prefix of its own."""
+        """Return the vertices that each minibatch holds beyond those of `earlier`, which are a prefix of its own."""
         keep = np.ones(len(self.vertices), bool)
         starts = np.repeat(self.pointers[:-1] - earlier.pointers[:-1], earlier.sizes)
         keep[starts + np.arange(len(earlier.vertices))] = False
@@ -119,11 +119,11 @@ class Selection:
         return Selection(self.minibatches, np.concatenate([[0], np.cumsum(sizes)]), self.vertices[keep], self.n)
 
     def per_vertex(self) -> CSR:
-        """Q with one row per (minibatch, vertex): shape (R, n), one 1 in each row."""
+        """Return Q with one row per (minibatch, vertex): shape (R, n), one 1 in each row."""
         return CSR(np.arange(len(self.vertices) + 1, dtype=np.int64), self.vertices, None, (len(self.vertices), self.n))
 
     def per_minibatch(self, values: np.ndarray | None = None) -> CSR:
-        """Q with one row per minibatch: shape (k, n), its entries ones or the given int64 of shape (R,)."""
+        """Return Q with one row per minibatch: shape (k, n). Entries are ones, or the given int64 of shape (R,)."""
         order = np.lexsort((self.vertices, self.minibatch_of_row()))
         entries = None if values is None else np.asarray(values, np.int64)[order]
         return CSR(self.pointers, self.vertices[order], entries, (len(self), self.n))

@@ -1,8 +1,7 @@
 """Sparse matrices in compressed rows: the one matrix format of the package.
 
-A `CSR` is frozen and canonical, so two equal matrices are equal arrays and a digest of the arrays is a
-digest of the matrix. `fixed_point` makes the integers that stand for real weights, so that every sum of
-products is exact and may be taken in any order, on any device, by any number of ranks.
+A `CSR` is frozen and canonical, so equal matrices have equal arrays, and a digest of the arrays is a digest of the matrix.
+`fixed_point` turns real weights into integers. Every sum of products is then exact, so any device or rank may add in any order.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _VALUE_TYPES = (np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.float64))
 
 
 def frozen(array: Any, dtype: Any = None) -> np.ndarray:
-    """A read-only C-contiguous view of `array`, converted to `dtype` only where it differs."""
+    """Return a read-only C-contiguous view of `array`, converted to `dtype` if it has another one."""
     view = np.ascontiguousarray(array, dtype=dtype).view()
     view.flags.writeable = False
     return view
@@ -46,7 +45,7 @@ class CSR:
     Raises
     ------
     DataError
-        If lengths or dtypes do not fit. The O(nnz) part of the promise is checked by `validate`.
+        If lengths or dtypes do not fit. `validate` checks what needs O(nnz) work.
     """
 
     indptr: np.ndarray
@@ -57,7 +56,7 @@ class CSR:
     def __post_init__(self) -> None:
         m, n = (int(side) for side in self.shape)
         if not (0 <= m <= MAX_VERTICES and 0 <= n <= MAX_VERTICES):
-            raise DataError(f"a side of the matrix does not fit int32: shape is ({m}, {n}), at most {MAX_VERTICES} would fit")
+            raise DataError(f"a side of the matrix does not fit int32: shape is ({m}, {n}), use at most {MAX_VERTICES}")
         object.__setattr__(self, "shape", (m, n))
         for name, expected in (("indptr", np.int64), ("indices", np.int32)):
             array = np.asarray(getattr(self, name))
@@ -90,7 +89,7 @@ class CSR:
 
     @cached_property
     def value_bound(self) -> int:
-        """The largest absolute value of an integer matrix, 1 where values are ones, 0 where there is none."""
+        """The largest absolute value of an integer matrix: 1 if entries are ones, 0 if there are no entries."""
         if self.values is None or not len(self.values):
             return int(self.nnz > 0)
         return max(abs(int(self.values.min())), abs(int(self.values.max())))
@@ -101,19 +100,19 @@ class CSR:
         return int(np.bincount(self.indices, minlength=1).max(initial=0))
 
     def entries(self) -> np.ndarray:
-        """The values, ones spelled out as int64: shape (nnz,)."""
+        """Return the values, or int64 ones where there are none: shape (nnz,)."""
         return np.ones(self.nnz, np.int64) if self.values is None else self.values
 
     def nbytes(self) -> int:
-        """Memory of the arrays."""
+        """Return the bytes of the arrays."""
         return self.indptr.nbytes + self.indices.nbytes + (0 if self.values is None else self.values.nbytes)
 
     def row_of_entry(self) -> np.ndarray:
-        """The row of each entry, int64 of shape (nnz,)."""
+        """Return the row of each entry: int64, shape (nnz,)."""
         return np.repeat(np.arange(self.shape[0], dtype=np.int64), self.degrees)
 
     def with_values(self, values: np.ndarray | None) -> CSR:
-        """The same pattern with other entries."""
+        """Return the same pattern with other values."""
         return CSR(self.indptr, self.indices, values, self.shape)
 
     def validate(self, what: str = "matrix") -> CSR:
@@ -150,18 +149,18 @@ class CSR:
         return self
 
     def take(self, rows: np.ndarray) -> CSR:
-        """The named rows in the order named; they may repeat."""
+        """Return the given rows in the given order; they may repeat."""
         counts = self.degrees[rows]
         entry = runs(self.indptr[rows], counts)
         values = None if self.values is None else self.values[entry]
         return CSR(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), self.indices[entry], values, (len(counts), self.shape[1]))
 
     def row_at(self, entry: int) -> int:
-        """The row that holds an entry."""
+        """Return the row that holds an entry."""
         return int(np.searchsorted(self.indptr, entry, side="right")) - 1
 
     def transpose(self) -> CSR:
-        """The transposed matrix, canonical."""
+        """Return the transposed matrix, canonical."""
         order = np.argsort(self.indices, kind="stable")  # rows ascend already, so a stable sort keeps them ascending
         counts = np.bincount(self.indices, minlength=self.shape[1])
         indptr = np.zeros(self.shape[1] + 1, np.int64)
@@ -170,14 +169,14 @@ class CSR:
         return CSR(indptr, self.row_of_entry()[order].astype(np.int32), values, self.shape[::-1])
 
     def to_scipy(self) -> scipy.sparse.csr_array:
-        """The same matrix as a `scipy.sparse.csr_array`; ones become int64."""
+        """Return the matrix as a `scipy.sparse.csr_array`; ones become int64."""
         import scipy.sparse
 
         return scipy.sparse.csr_array((self.entries(), self.indices, self.indptr), shape=self.shape)
 
     @staticmethod
     def from_scipy(matrix: Any) -> CSR:
-        """Canonical copy of a scipy sparse matrix: sorted, duplicates summed, zeros dropped."""
+        """Copy a scipy sparse matrix into canonical form: sorted, duplicates summed, zeros dropped."""
         import scipy.sparse
 
         matrix = scipy.sparse.csr_array(matrix)
@@ -187,13 +186,13 @@ class CSR:
 
     @staticmethod
     def from_edges(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int], values: np.ndarray | None = None) -> CSR:
-        """Canonical matrix from entries in any order.
+        """Build a canonical matrix from entries in any order.
 
         Parameters
         ----------
         rows, columns : integer, shape (e,)
         values : shape (e,), optional
-            Entries that name one place twice are summed; without values they are kept once.
+            Entries at the same place are summed; without values one is kept.
 
         Raises
         ------
@@ -220,29 +219,29 @@ class CSR:
 
 
 def runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... for each run, one after the other: int64, shape (sum of counts,)."""
+    """Return start, start + 1, ... for each run, one run after the other: int64, shape (sum of counts,)."""
     ends = np.cumsum(counts, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(np.asarray(starts, np.int64) - (ends - counts), counts)
+    shifts: np.ndarray = np.repeat(np.asarray(starts, np.int64) - (ends - counts), counts)
+    return shifts + np.arange(total)
 
 
 def fixed_point(weights: np.ndarray, most_summed: int) -> tuple[np.ndarray, float]:
-    """Integers that stand for real weights: w is close to ``integer * unit``.
+    """Convert real weights to fixed point: w is close to ``integer * unit``.
 
     Parameters
     ----------
     weights : float, shape (m,)
         Finite and not negative.
     most_summed : int
-        The largest number of them that is ever added up (the longest row or column of the matrix).
+        The largest number of weights in one sum (the longest row or column of the matrix).
 
     Returns
     -------
     integers : int64, shape (m,)
-        Zero exactly where the weight is zero. Any `most_summed` of them add up to at most 2**62, so no sum overflows.
+        Zero exactly where the weight is zero. Any `most_summed` of them sum to at most 2**62, so no sum overflows.
     unit : float
-        A power of two times the largest weight; the step is at most 2**-40 of the largest weight
-        where `most_summed` is at most 2**22.
+        A power of two times the largest weight; at most 2**-40 of the largest weight if `most_summed` is at most 2**22.
 
     Raises
     ------

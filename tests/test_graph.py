@@ -110,5 +110,5 @@ def test_another_column_can_be_the_label():
     other = graph(extra={"area": np.where(np.arange(N) == 2, -1, np.arange(N) % 3)}).with_label("area").validate()
     assert other.num_classes == 3
     assert other.seeds("train").tolist() == [1]
-    with pytest.raises(UsageError, match="no label 'venue'; year would fit"):
+    with pytest.raises(UsageError, match="no label 'venue'; use year"):
         graph().with_label("venue")

@@ -1,4 +1,4 @@
-"""Back ends: where the primitives of `base.Backend` run."""
+"""Back ends run the primitives of `base.Backend`: the reference in numpy, native code on CPUs, CUDA on GPUs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ NAMES = ("reference", "native", "cuda")
 
 
 def make(name: str = "auto", threads: int | None = None) -> Backend:
-    """The back end of that name; ``auto`` takes the fastest CPU back end that runs here.
+    """Make the back end of that name; ``auto`` takes the fastest CPU back end that runs here.
 
     Parameters
     ----------
     name : {"auto", "reference", "native", "cuda"}
     threads : int, optional
-        Threads of the native back end; the processors this process may use unless given.
+        Threads of the native back end; by default one for each processor that this process may use.
 
     Raises
     ------
     BackendUnavailable
-        If the name is unknown, or it cannot run here; the message says why and what can.
+        If the name is unknown or cannot run here; the message says why, and names those that can.
     """
     if name == "auto":
         name = "reference" if why_not("native") else "native"
@@ -44,17 +44,17 @@ def make(name: str = "auto", threads: int | None = None) -> Backend:
 
 @cache
 def on_host(threads: int) -> Backend:
-    """The fastest back end on this machine's processors, which aggregates and gathers for models; one object for each `threads`."""
+    """Return the fastest CPU back end; models aggregate and gather with it. One object for each number of threads."""
     return make("auto", threads)
 
 
 def available() -> list[str]:
-    """The back ends that run here."""
+    """List the back ends that run here."""
     return [name for name in NAMES if not why_not(name)]
 
 
 def why_not(name: str) -> str | None:
-    """Why the back end of that name cannot run here, or None where it can."""
+    """Say why the back end of that name cannot run here; None if it can."""
     if name == "native":
         from .native import unavailable_because
 

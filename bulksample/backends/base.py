@@ -1,4 +1,4 @@
-"""The contract of a back end: what each primitive means, once.
+"""The contract of a back end: the meaning of each primitive, written once.
 
 `reference` is this page in numpy; `native` and `cuda` are the same thing made fast. Every primitive is a
 function of its arguments alone, and every back end returns the same bits. Arguments are canonical and in
@@ -22,18 +22,18 @@ from ..sparse import CSR
 from .hops import Expansion
 
 MAX_FANOUT = 2**20 - 1
-LARGEST = np.float32(2.0**126)  # what a row that is rounded to codes must stay below
+LARGEST = np.float32(2.0**126)  # numbers of a row that is rounded to codes must be smaller
 
 
 class Picks(NamedTuple):
-    """What was drawn from each row: row r drew ``columns[pointers[r]:pointers[r + 1]]``, in ascending order."""
+    """The columns drawn from each row: row r drew ``columns[pointers[r]:pointers[r + 1]]``, in ascending order."""
 
     pointers: np.ndarray  # int64, shape (rows + 1,)
     columns: np.ndarray  # int32, shape (E,): global vertices
 
 
 class LayerPicks(NamedTuple):
-    """What was drawn from each weighted row, and how likely that was."""
+    """The columns drawn from each weighted row, and their inclusion probabilities."""
 
     pointers: np.ndarray  # int64, shape (rows + 1,)
     columns: np.ndarray  # int32, shape (E,), ascending within a row
@@ -41,7 +41,7 @@ class LayerPicks(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Names the random words of stochastic rounding, but for the row and the column."""
+    """The names of the random words of stochastic rounding; the row and the column complete them."""
 
     seed: int
     tag: int
@@ -57,17 +57,17 @@ class Restriction(NamedTuple):
 
 
 class LayerRace(NamedTuple):
-    """How the hops of a layer-wise sampler draw: by the column sums of a matrix over the rows of the frontier."""
+    """The law of layer-wise hops: they draw by the column sums of a matrix over the rows of the frontier."""
 
-    entries: CSR  # of A's pattern: what is summed
-    factors: np.ndarray | None  # int64, shape (n,): what each row is multiplied by
+    entries: CSR  # of A's pattern: the entries to sum
+    factors: np.ndarray | None  # int64, shape (n,): the factor of each row
     power: int  # 1, or 2 for a race by the squares of the sums
     fanouts: Sequence[int]
     draws: Sequence[Draw]
 
 
 class LayerWeights(NamedTuple):
-    """How the edges that a layer-wise sampler keeps are weighted; see `samplers.base.LayerWise`."""
+    """The weighting of edges that a layer-wise sampler keeps; see `samplers.base.LayerWise`."""
 
     row_sums: np.ndarray  # float64, shape (n,)
     debias: bool
@@ -82,7 +82,7 @@ class Backend(ABC):
 
     @abstractmethod
     def random_words(self, seed: int, tag: int, first: int, count: int, vertex: int = 0, minibatch: int = 0) -> np.ndarray:
-        """Philox words of the counters ``index = first .. first + count - 1``: uint32, shape (count, 4).
+        """Return the Philox words of the counters ``index = first .. first + count - 1``: uint32, shape (count, 4).
 
         All other counter words are held fixed; see `bulksample.rng`. ``first + count`` is at most 2**32.
         """
@@ -119,17 +119,17 @@ class Backend(ABC):
 
     @abstractmethod
     def extract_rows(self, a: CSR, rows: np.ndarray) -> CSR:
-        """Q A for a Q with one 1 in each row: row r of the result is row ``rows[r]`` of A.
+        """Compute Q A for a Q with one 1 in each row: row r of the result is row ``rows[r]`` of A.
 
-        `rows` is int32 of shape (R,) and may repeat. Work is what is copied; no product is formed.
+        `rows` is int32 of shape (R,) and may repeat. Rows are copied; no product is formed.
         """
 
     @abstractmethod
     def sample_rows(self, a: CSR, q: Selection, fanout: int, draw: Draw) -> Picks:
-        """SAMPLE(NORM(Q A), s) with one row of Q per (minibatch, vertex); Q A is never stored.
+        """Draw SAMPLE(NORM(Q A), s) with one row of Q per (minibatch, vertex); Q A is never stored.
 
-        Row r draws from row v = ``q.vertices[r]`` of A, of degree d, and is called ``q.names[r]`` (v itself, as a rule)
-        in the counters. ``fanout = -1`` takes all d neighbours.
+        Row r draws from row v = ``q.vertices[r]`` of A, of degree d. Its name in the counters is ``q.names[r]`` (v itself, as a
+        rule). ``fanout = -1`` takes all d neighbours.
 
         =========== ========================================================================================
         law         the picks
@@ -188,24 +188,24 @@ class Backend(ABC):
 
     @abstractmethod
     def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
-        """Q_R A Q_C for each minibatch: the entries of A whose row and column it both selected.
+        """Compute Q_R A Q_C for each minibatch: the entries of A whose row and column it selected.
 
-        Work is the degrees of the rows, or less where few columns are selected; memory is per minibatch, never n words.
+        Work is the sum of the degrees of the rows, or less if few columns are selected; memory is per minibatch, never n words.
         """
 
     @abstractmethod
     def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Where drawn edges stand in A: int64, shape (E,), positions in ``a.indices``.
+        """Find drawn edges in A: int64, shape (E,), positions in ``a.indices``.
 
         Parameters
         ----------
         rows : int32, shape (R,)
         pointers, columns : int64 (R + 1,), int32 (E,)
-            Of each row some of its columns, ascending; one may repeat. All of them are in A, which is not checked.
+            Some columns of each row, ascending; one may repeat. All of them must be in A, which is not checked.
 
         Notes
         -----
-        A binary search in each row, which goes on from what it found last: O(log d) reads an edge.
+        A binary search in each row, which continues from the entry it found last: O(log d) reads an edge.
         """
 
     @abstractmethod
@@ -215,9 +215,9 @@ class Backend(ABC):
         Parameters
         ----------
         known : Selection
-            Vertices that each minibatch holds already, distinct; they keep their positions.
+            Distinct vertices that each minibatch holds already; they keep their positions.
         pointers, columns : int64 (k + 1,), int32 (E,)
-            What each minibatch found, in order.
+            The vertices that each minibatch found, in order.
 
         Returns
         -------
@@ -231,43 +231,43 @@ class Backend(ABC):
     def expand(
         self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
     ) -> list[Expansion]:
-        """All hops of node-wise sampling in one call.
+        """Take minibatches through all hops of node-wise sampling in one call.
 
-        Hop h draws ``sample_rows(a, frontier, fanouts[h], draws[h])`` and numbers what it found by `relabel`; `hop_by_hop`
-        says which rows the next frontier has. The draws are of one stream: their seeds agree. `entries` asks where the edges stand
-        in A, which a back end may know from drawing by position; where it does not, `Hop.entries` is None and `locate` finds them.
+        Hop h draws ``sample_rows(a, frontier, fanouts[h], draws[h])`` and numbers the vertices it found by `relabel`; `hop_by_hop`
+        says which rows the next frontier has. All draws have one seed. `entries` asks for the positions of the edges in A, which a
+        back end may know from drawing by position. If it does not, `Hop.entries` is None and `locate` finds them.
 
         Notes
         -----
-        Reads three random places of memory for an edge at the most: a row pointer for each row, a column, and what is known of
-        the vertex there. Memory beyond the result is one table of vertices per thread.
+        An edge costs at most three random reads: a row pointer for each row, a column, and the entry of its vertex in a table.
+        Memory beyond the result is one table of vertices per thread.
         """
 
     def expand_layers(
         self, a: CSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
-        """All hops of layer-wise sampling in one call, or None: this back end goes hop by hop.
+        """Take minibatches through all hops of layer-wise sampling in one call; None if this back end cannot.
 
         Parameters
         ----------
         drawn : LayerRace, or a LayerPicks for each hop
-            How the hops draw from their frontiers, or what they drew where that needs no frontier.
+            The law by which hops draw from their frontiers, or the picks of hops that need no frontier.
 
         Notes
         -----
-        A frontier that grows has its rows summed once, not once a hop. Memory beyond the result is a table of the sums for each
-        thread, and one bit for each of the n vertices.
+        The rows of a growing frontier are summed once, not once a hop. Memory beyond the result is, for each thread, a table of
+        sums and one bit for each of the n vertices.
         """
         return None
 
     def expand_tables(self, n: int, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
-        """Bytes of the tables of `expand` for k > 0 minibatches of b seeds that hold so many vertices each; 0: it does not say."""
+        """Predict the bytes of the tables of `expand` for k > 0 minibatches of b seeds and `vertices` vertices each; 0 if unknown."""
         return 0
 
     def layer_tables(self, a: CSR, k: int, b: int, candidates: int) -> int:
-        """Bytes of the tables of `expand_layers` for k > 0 minibatches of b seeds, each of which draws among so many candidates.
+        """Predict the bytes of the tables of `expand_layers` for k > 0 minibatches of b seeds; 0 if unknown.
 
-        No candidates: what is drawn needs no frontier. 0: it does not say.
+        Each minibatch draws among `candidates` vertices; 0 if the draws need no frontier.
         """
         return 0
 
@@ -281,26 +281,26 @@ class Backend(ABC):
         bits : {2, 4, 8}
             b.
         names : int32, shape (m,)
-            What the random words call each row.
+            The name of each row in its random words.
         noise : Noise, optional
-            Without it codes are the nearest, ties down: no randomness, and a bias.
+            Rounds to the nearest code by default, ties down: no randomness, and a bias.
         wide : bool
-            Whether the header is two float32, or two bfloat16.
+            True if the header is two float32, false if it is two bfloat16.
 
         Returns
         -------
         uint8, shape (m, ceil(f b / 8) + h), h = 8 or 4
-            Of each row its codes, the lowest bits first, then the header z, S.
+            The codes of each row, the lowest bits first, then the header z, S.
 
         Raises
         ------
         DataError
-            If a number is not below 2**126 in size, infinity and what is no number included.
+            If a number is infinite, not a number, or not below 2**126 in size.
 
         Notes
         -----
-        With y_k = (h_k - z) / S a code is the whole part of y_k, and one more with the probability of the rest, decided by word
-        k mod 4 of block (k div 4, name, receiver, tag); at most 2**b - 1. So E h^ = h, up to the rounding of h^ to
+        With y_k = (h_k - z) / S a code is the whole part of y_k, plus one with probability of the fractional part, decided by word
+        k mod 4 of block (k div 4, name, receiver, tag); it is at most 2**b - 1. So E h^ = h, up to the rounding of h^ to
         float32, and ``E |h^ - h|^2 <= f S^2 / 4``. Wide: z is min h, S = (max h - min h) / (2**b - 1) rounded up. Narrow: z is
         min h rounded down to bfloat16, and S follows from it, rounded up; codes are made on that grid, the receiver's. A
         constant row comes back to the bit.
@@ -313,7 +313,7 @@ class Backend(ABC):
 
     @abstractmethod
     def dequantise(self, records: np.ndarray, width: int, bits: int, wide: bool = False) -> np.ndarray:
-        """What records stand for, z + q S: float32, shape (m, width)."""
+        """Decode records to z + q S: float32, shape (m, width)."""
 
     @abstractmethod
     def gather(self, x: np.ndarray, rows: np.ndarray, scale: np.ndarray | None, out: np.ndarray) -> None:
@@ -361,7 +361,7 @@ class Backend(ABC):
         """
 
     def check_product(self, a: CSR, b: CSR) -> None:
-        """Raise what `spgemm` promises to raise; nothing is computed before."""
+        """Raise the errors that `spgemm` promises, before anything is computed."""
         if a.shape[1] != b.shape[0]:
             raise UsageError(f"A B needs as many columns in A as rows in B: got {a.shape} and {b.shape}")
         for name, matrix in (("A", a), ("B", b)):
@@ -369,22 +369,22 @@ class Backend(ABC):
                 raise UsageError(f"spgemm multiplies integers: {name} holds {matrix.values.dtype}; fixed_point makes int64 of real weights")
         summed, largest = int(a.degrees.max(initial=0)), a.value_bound * b.value_bound
         if summed * largest > 2**63 - 1:
-            summed = min(summed, b.longest_column)  # a sum meets each entry of a column of B once at the most
+            summed = min(summed, b.longest_column)  # a sum has at most one product for each entry of a column of B
         if summed * largest > 2**63 - 1:
             raise OverflowError(
                 f"a row sum of products could exceed int64: {summed} products of up to {a.value_bound} * {b.value_bound}; "
-                "weights of a coarser fixed point would fit"
+                "use weights of a coarser fixed point"
             )
 
 
 def refuse_row(rows: np.ndarray, name: int, row: int) -> DataError:
-    """The error of a row that cannot be rounded."""
+    """Return the error for a row that cannot be rounded."""
     worst = rows[row][np.argmax(~(np.abs(rows[row]) < LARGEST))]
     return DataError(f"row {name} holds {worst}: rows are rounded to codes where all numbers are below 2**126 in size")
 
 
 def check_fanout(fanout: int) -> int:
-    """The fanout, if it is -1 (all neighbours) or 0 .. 2**20 - 1; raises `UsageError` otherwise."""
+    """Return the fanout if it is -1 (all neighbours) or 0 .. 2**20 - 1; raise `UsageError` otherwise."""
     if fanout != -1 and not 0 <= fanout <= MAX_FANOUT:
         raise UsageError(f"fanout must be -1 (all neighbours) or in 0 .. {MAX_FANOUT}; got {fanout}")
     return fanout

@@ -1,7 +1,6 @@
-"""Minibatches hop by hop: the loop that every sampler shares, written once.
+"""Take minibatches through their hops: the loop that every sampler shares, written once.
 
-It is the definition of `Backend.expand`, and the way of every sampler and adjacency that has something of its own
-to say about a hop: layer-wise draws, or a graph that lies on many ranks.
+It defines `Backend.expand`. Adjacencies use it wherever a back end cannot take all hops in one call, as for a graph on many ranks.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ from ..selection import Selection
 
 
 class Hop(NamedTuple):
-    """What the rows of a frontier drew."""
+    """The edges that the rows of a frontier drew in one hop."""
 
     pointers: np.ndarray  # int64, shape (rows + 1,)
     columns: np.ndarray  # int32, shape (E,): global vertices, or positions in the vertices of the minibatch
     weights: np.ndarray | None  # float32, shape (E,); None stands for the mean
-    entries: np.ndarray | None = None  # int64, shape (E,): positions in A, where they were asked for and are known
+    entries: np.ndarray | None = None  # int64, shape (E,): positions in A, if asked for and known
 
 
 class Expansion(NamedTuple):
     """One minibatch after all its hops, in local numbers.
 
-    `held` counts the vertices before the first hop and after each, so hop h draws for rows ``0 .. held[h] - 1`` and finds
-    the vertices ``held[h] .. held[h + 1] - 1``. There is one `Hop` for each, or, where only new vertices are expanded,
-    a single one whose first ``held[h]`` rows are those of hop h.
+    `held` counts the vertices before the first hop and after each. So hop h draws for rows ``0 .. held[h] - 1`` and finds
+    the vertices ``held[h] .. held[h + 1] - 1``. There is one `Hop` for each of them; but if only new vertices are expanded,
+    there is a single one whose first ``held[h]`` rows belong to hop h.
     """
 
-    seed_rows: np.ndarray  # int32, shape (b,): where each seed stands in `vertices`
-    vertices: np.ndarray  # int32, shape (N,): the distinct seeds, then what each hop found, in the order it was found
+    seed_rows: np.ndarray  # int32, shape (b,): the position of each seed in `vertices`
+    vertices: np.ndarray  # int32, shape (N,): the distinct seeds, then what each hop found, in order of discovery
     held: list[int]  # L + 1 numbers
     hops: list[Hop]
 
@@ -47,10 +46,10 @@ def hop_by_hop(relabel: Relabel, seeds: Selection, draw_hop: Callable[[Selection
     ----------
     relabel : see `Backend.relabel`
     draw_hop : callable
-        The draws of hop h for the rows of a frontier, ``draw_hop(frontier, h)``, in global vertices.
+        ``draw_hop(frontier, h)`` returns the draws of hop h for the rows of a frontier, in global vertices.
     hops : int
     only_new : bool
-        Whether a hop expands only the vertices that the one before it found, rather than all that are held.
+        True if a hop expands only the vertices that the previous one found, rather than all that are held.
     """
     held, seed_rows = relabel(seeds.none_of(), seeds.pointers, seeds.vertices)
     frontier, drawn, sizes = held, [], [held.sizes]
@@ -73,17 +72,17 @@ def cut(
     sizes: list[np.ndarray],
     only_new: bool,
 ) -> list[Expansion]:
-    """The minibatches of a bulk, one by one; views where they can be.
+    """Cut a bulk into its minibatches, as views where possible.
 
     Parameters
     ----------
     seeds, ends : int64, shape (k + 1,)
-        Pointers of the seeds, and of the vertices that are held in the end.
+        Pointers of the seeds, and of the vertices held at the end.
     vertices, seed_rows : int32
     hops : list of (int64 of shape (k + 1,), Hop)
-        Pointers of the frontier, and what its rows drew.
+        Pointers of the frontier, and the draws of its rows.
     sizes : list of int64, shape (k,)
-        Vertices that each minibatch held before the first hop and after each.
+        Number of vertices that each minibatch held before the first hop and after each.
     """
     counts = np.stack(sizes, axis=1).tolist()
     expansions = []
@@ -95,14 +94,14 @@ def cut(
 
 
 def _part(hop: Hop, first: int, last: int) -> Hop:
-    """Rows first .. last - 1; views where they can be."""
+    """Return rows first .. last - 1, as views where possible."""
     pointers = hop.pointers[first : last + 1]
     edges = slice(pointers[0], pointers[-1])
     return Hop(pointers - pointers[0], hop.columns[edges], None if hop.weights is None else hop.weights[edges])
 
 
 def _joined(hops: list[Hop]) -> Hop:
-    """The rows of all hops, one after the other."""
+    """Join the rows of all hops, one after the other."""
     starts = np.cumsum([0] + [len(hop.columns) for hop in hops])
     pointers = np.concatenate([[0]] + [hop.pointers[1:] + start for hop, start in zip(hops, starts, strict=False)])
     weights = [hop.weights for hop in hops if hop.weights is not None]

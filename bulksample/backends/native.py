@@ -26,7 +26,7 @@ _STORED = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16)
 
 @cache
 def unavailable_because() -> str | None:
-    """Why the extension cannot be used here, or None where it can."""
+    """Say why the extension cannot be used here; None if it can."""
     try:
         importlib.import_module("bulksample._native")
     except ImportError as error:
@@ -36,7 +36,7 @@ def unavailable_because() -> str | None:
 
 
 def processors() -> int:
-    """Processors that this process may run on."""
+    """Count the processors that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -46,7 +46,7 @@ class Native(Backend):
     Parameters
     ----------
     threads : int, optional
-        ``OMP_NUM_THREADS`` where it is set, else the processors this process may run on.
+        By default ``OMP_NUM_THREADS`` if it is set, else one for each processor that this process may run on.
     """
 
     name = "native"
@@ -60,7 +60,8 @@ class Native(Backend):
         self._kernels: Any = importlib.import_module("bulksample._native")
 
     def random_words(self, seed: int, tag: int, first: int, count: int, vertex: int = 0, minibatch: int = 0) -> np.ndarray:
-        return self._kernels.random_words(seed, tag, first, count, vertex, minibatch, self.threads)
+        made: np.ndarray = self._kernels.random_words(seed, tag, first, count, vertex, minibatch, self.threads)
+        return made
 
     def spgemm(self, a: CSR, b: CSR) -> CSR:
         self.check_product(a, b)
@@ -91,25 +92,29 @@ class Native(Backend):
 
     def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:
         seed, tag, receiver = noise or (0, 0, 0)
+        records: np.ndarray
         records, refused = self._kernels.quantise(rows, bits, wide, names, noise is None, seed, tag, receiver, self.threads)
         if refused >= 0:
             raise refuse_row(rows, int(names[refused]), refused)
         return records
 
     def dequantise(self, records: np.ndarray, width: int, bits: int, wide: bool = False) -> np.ndarray:
-        return self._kernels.dequantise(records, width, bits, wide, self.threads)
+        made: np.ndarray = self._kernels.dequantise(records, width, bits, wide, self.threads)
+        return made
 
     def gather(self, x: np.ndarray, rows: np.ndarray, scale: np.ndarray | None, out: np.ndarray) -> None:
         stored = x if x.dtype == np.float32 else x.view(np.uint16)
         self._kernels.gather(stored, _STORED[x.dtype], rows, scale, out, self.threads)
 
     def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
-        return self._kernels.spmm(indptr, indices, weights, x, self.threads)
+        made: np.ndarray = self._kernels.spmm(indptr, indices, weights, x, self.threads)
+        return made
 
     def transpose(
         self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, columns: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        return self._kernels.transpose(indptr, indices, weights, columns)
+        made: tuple[np.ndarray, np.ndarray, np.ndarray | None] = self._kernels.transpose(indptr, indices, weights, columns)
+        return made
 
     def smallest_keys(
         self, pointers: np.ndarray, columns: np.ndarray, weights: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw
@@ -122,7 +127,8 @@ class Native(Backend):
         )
 
     def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        return self._kernels.locate(a.indptr, a.indices, rows, pointers, columns, self.threads)
+        made: np.ndarray = self._kernels.locate(a.indptr, a.indices, rows, pointers, columns, self.threads)
+        return made
 
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
         ends, vertices, local = self._kernels.relabel(known.pointers, known.vertices, pointers, columns, self.threads)
@@ -155,10 +161,12 @@ class Native(Backend):
         ]
 
     def expand_tables(self, n: int, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
-        return self._kernels.expand_tables(n, k, b, list(fanouts), vertices, self.threads)
+        made: int = self._kernels.expand_tables(n, k, b, list(fanouts), vertices, self.threads)
+        return made
 
     def layer_tables(self, a: CSR, k: int, b: int, candidates: int) -> int:
-        return self._kernels.layer_tables(a.shape[0], a.nnz, k, b, candidates, self.threads)
+        made: int = self._kernels.layer_tables(a.shape[0], a.nnz, k, b, candidates, self.threads)
+        return made
 
     def expand_layers(
         self, a: CSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool

@@ -1,9 +1,9 @@
-"""The definition of the quantiser in numpy: rows as b-bit codes, each row on a grid of its own.
+"""The definition of the quantiser in numpy: it encodes rows as b-bit codes, each row on a grid of its own.
 
     q_k = whole(y_k) + [w_k < frac(y_k) 2^32],   y_k = (h_k - z) / S,   h^_k = z + q_k S
 
-with w_k uniform over 32 bits. Sender and receiver speak of one grid: a narrow header holds z and S as bfloat16, and z is
-rounded down, S up, before anything is coded. csrc/quantise_row.h is the same for one row.
+with w_k uniform over 32 bits. Sender and receiver use the same grid: a narrow header holds z and S as bfloat16, and z is
+rounded down, S up, before any number is encoded. csrc/quantise_row.h is the same for one row.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..rng import counters, philox
 if TYPE_CHECKING:
     from .base import Noise
 
-NEAREST = np.uint32(1 << 31)  # the word that rounds to the nearest code, ties down
-_CONSTANT = np.uint32(0x8000)  # the sign of the step, which has none
+NEAREST = np.uint32(1 << 31)  # this word rounds to the nearest code, ties down
+_CONSTANT = np.uint32(0x8000)  # the sign bit of the step, which is never negative
 _LOW, _16 = np.uint32(0xFFFF), np.uint32(16)
 
 
@@ -43,7 +43,7 @@ def dequantise(records: np.ndarray, width: int, bits: int, wide: bool) -> np.nda
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = (records[:, :packed, None] >> shifts & np.uint8(2**bits - 1)).reshape(len(records), packed * len(shifts))[:, :width]
     low, apart = grid(zero, step, wide)
-    rows = (low[:, None] + codes * apart[:, None]).astype(np.float32)
+    rows: np.ndarray = (low[:, None] + codes * apart[:, None]).astype(np.float32)
     constant = _constant(step, wide)
     if width:
         value = zero << _16 | (step & np.uint32(0x7FFF)) << np.uint32(1) | (codes[:, 0] & np.uint8(1))
@@ -52,9 +52,9 @@ def dequantise(records: np.ndarray, width: int, bits: int, wide: bool) -> np.nda
 
 
 def header(lo: np.ndarray, hi: np.ndarray, bits: int, wide: bool) -> tuple[np.ndarray, np.ndarray]:
-    """What travels beside the codes, z and S: uint32 words of float32, or their upper halves.
+    """Compute the header that travels beside the codes, z and S: uint32 words of float32, or their upper halves.
 
-    Narrow, a constant row is held whole in 31 bits of the header and the first code.
+    A constant row fits a narrow header whole: 31 bits of it and the first code.
     """
     low, top = lo.view(np.uint32), 2**bits - 1
     if wide:
@@ -67,32 +67,33 @@ def header(lo: np.ndarray, hi: np.ndarray, bits: int, wide: bool) -> tuple[np.nd
 
 
 def grid(zero: np.ndarray, step: np.ndarray, wide: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of a header: float64; a constant row has step 0."""
+    """Read the numbers z and S of a header: float64; a constant row has step 0."""
     shift, moves = np.uint32(0 if wide else 16), np.where(_constant(step, wide), np.uint32(0), step)
     return (zero << shift).view(np.float32).astype(np.float64), (moves << shift).view(np.float32).astype(np.float64)
 
 
 def _constant(step: np.ndarray, wide: bool) -> np.ndarray:
-    """Which narrow headers hold a whole row."""
+    """Mark the narrow headers that hold a whole row."""
     return np.zeros(step.shape, bool) if wide else (step & _CONSTANT) > 0
 
 
 def _float_up(x: np.ndarray) -> np.ndarray:
-    """The smallest float32 that is not below x >= 0."""
+    """Round x >= 0 up to float32."""
     near = x.astype(np.float32)
     return np.where(near < x, (near.view(np.uint32) + np.uint32(1)).view(np.float32), near)
 
 
 def _codes(rows: np.ndarray, zero: np.ndarray, step: np.ndarray, top: int, words: np.ndarray) -> np.ndarray:
-    """uint8, shape of the rows. Quotients that rounding lifted above the highest code are cut there."""
+    """Encode rows: uint8, of their shape. A quotient that rounding lifted above the highest code becomes that code."""
     moves = step > 0
     place = np.where(moves[:, None], rows - zero[:, None], 0.0) / np.where(moves, step, 1.0)[:, None]
     whole = np.floor(place)
-    return np.minimum(whole + (words < (place - whole) * 2.0**32), top).astype(np.uint8)
+    codes: np.ndarray = np.minimum(whole + (words < (place - whole) * 2.0**32), top)
+    return codes.astype(np.uint8)
 
 
 def _words(shape: tuple[int, ...], names: np.ndarray, noise: Noise | None) -> np.ndarray:
-    """The random word of every entry, named by (row, receiver, column): uint32."""
+    """Return the random word of every entry, named by (row, receiver, column): uint32."""
     if noise is None:
         return np.full(shape, NEAREST)
     blocks = -(-shape[1] // 4)
@@ -101,10 +102,11 @@ def _words(shape: tuple[int, ...], names: np.ndarray, noise: Noise | None) -> np
 
 
 def _packed(codes: np.ndarray, bits: int) -> np.ndarray:
-    """Code k of a row lies in its bits k b .. k b + b - 1, the lowest first."""
+    """Pack codes: code k of a row takes its bits k b .. k b + b - 1, the lowest first."""
     (m, f), together = codes.shape, 8 // bits
     packed = -(-f // together)
     padded = np.zeros((m, packed * together), np.uint8)
     padded[:, :f] = codes
     parts = padded.reshape(m, packed, together) << np.arange(0, 8, bits, dtype=np.uint8)
-    return np.bitwise_or.reduce(parts, axis=2)
+    joined: np.ndarray = np.bitwise_or.reduce(parts, axis=2)
+    return joined

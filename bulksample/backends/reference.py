@@ -1,4 +1,4 @@
-"""The definition of every primitive in numpy and scipy: always there, and the oracle of the others."""
+"""The definition of every primitive in numpy and scipy: always available, and the oracle of the other back ends."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Reference(Backend):
         degree = a.degrees[q.vertices]
         drawn = np.minimum(degree, fanout) if draw.law is Law.UNIFORM else np.where(degree > 0, fanout, 0)
         pointers = _pointers(drawn)
-        position = np.arange(pointers[-1]) - np.repeat(pointers[:-1], drawn)  # where all are taken
+        position = np.arange(pointers[-1]) - np.repeat(pointers[:-1], drawn)  # for rows that take all
         choose = np.flatnonzero((degree > fanout) if draw.law is Law.UNIFORM else drawn > 0)
         law = _floyd if draw.law is Law.UNIFORM else _independent
         chosen = law(degree[choose], fanout, minibatch[choose], q.names[choose], draw)
@@ -124,7 +124,7 @@ class Reference(Backend):
             out *= scale[rows][:, None]
 
     def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
-        """See `Backend.spmm`; float64 is summed in float64."""
+        """Multiply as `Backend.spmm` says; float64 is summed in float64."""
         from scipy.sparse import csr_array
 
         own = slice(indptr[0], indptr[-1])
@@ -141,7 +141,7 @@ class Reference(Backend):
 
 
 def located(a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """The position in A of each of some entries, by bisection of all rows at once: int64, shape (E,)."""
+    """Find the position in A of each entry, by bisection of all rows at once: int64, shape (E,)."""
     first, last = (np.repeat(a.indptr[rows + end], np.diff(pointers)) for end in (0, 1))
     while len(open_ := np.flatnonzero(first < last)):
         middle = (first[open_] + last[open_]) // 2
@@ -151,13 +151,13 @@ def located(a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray)
 
 
 def keys(column: np.ndarray, vertex: np.ndarray | int, minibatch: np.ndarray | int, weight: np.ndarray | float, draw: Draw) -> np.ndarray:
-    """E / w of each candidate: float64."""
+    """Compute the key E / w of each candidate: float64."""
     u = as_u64(philox(counters(column, vertex, minibatch, draw.tag), draw.seed))
     return neg_log2(u).astype(np.float64) / weight
 
 
 def neg_log2(u: np.ndarray) -> np.ndarray:
-    """-log2(u / 2**64) with 57 fractional bits: uint64. u = 0 counts as 1; csrc/race_row.h derives the series."""
+    """Compute -log2(u / 2**64) with 57 fractional bits: uint64. u = 0 counts as 1; csrc/race_row.h derives the series."""
     u = np.maximum(np.asarray(u, np.uint64), np.uint64(1))
     reciprocal, table, series = _log_tables()
     e = np.uint64(63) - _log2_floor(u)
@@ -167,11 +167,12 @@ def neg_log2(u: np.ndarray) -> np.ndarray:
     total = np.full_like(z, series[7])
     for k in range(6, -1, -1):
         total = series[k] + mulhi(z, total)
-    return (e << np.uint64(57)) + ((table[i] + mulhi(z, total)) >> np.uint64(5))
+    fixed: np.ndarray = (e << np.uint64(57)) + ((table[i] + mulhi(z, total)) >> np.uint64(5))
+    return fixed
 
 
 def inclusion_probability(weight: np.ndarray, tau: float | np.ndarray) -> np.ndarray:
-    """P(key < tau) = 1 - 2**-(w tau), keys in 57 fractional bits: float64; csrc/race_row.h derives the series."""
+    """Compute P(key < tau) = 1 - 2**-(w tau), keys in 57 fractional bits: float64; csrc/race_row.h derives the series."""
     product = np.asarray(weight, np.float64) * tau
     sure = ~(product < 2.0**63)
     x = np.maximum(np.where(sure, 1.0, product), 1.0).astype(np.uint64)
@@ -188,7 +189,7 @@ def inclusion_probability(weight: np.ndarray, tau: float | np.ndarray) -> np.nda
 
 @cache
 def _log_tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """r_i, log2(r_i / 2**15) and 1 / (k ln 2), as csrc/race_row.h holds them."""
+    """Compute r_i, log2(r_i / 2**15) and 1 / (k ln 2), the tables of csrc/race_row.h."""
     reciprocal = [2**15 * 256 // (129 + i) for i in range(128)]
     with localcontext() as context:
         context.prec = 40
@@ -199,14 +200,15 @@ def _log_tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def mulhi(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The upper half of the 128-bit products of two uint64 arrays."""
+    """Return the upper half of the 128-bit products of two uint64 arrays."""
     a0, a1, b0, b1 = a & _LOW, a >> _32, b & _LOW, b >> _32
     middle = a1 * b0 + (a0 * b0 >> _32)
-    return a1 * b1 + (middle >> _32) + ((a0 * b1 + (middle & _LOW)) >> _32)
+    upper: np.ndarray = a1 * b1 + (middle >> _32) + ((a0 * b1 + (middle & _LOW)) >> _32)
+    return upper
 
 
 def _log2_floor(u: np.ndarray) -> np.ndarray:
-    """The position of the highest bit set: uint64."""
+    """Return the position of the highest bit set: uint64."""
     position, rest = np.zeros_like(u), u.copy()
     for step in (32, 16, 8, 4, 2, 1):
         high = (rest >> np.uint64(step)) > 0
@@ -216,14 +218,14 @@ def _log2_floor(u: np.ndarray) -> np.ndarray:
 
 
 def _draw_below(ranges: np.ndarray, t: int, minibatch: np.ndarray, name: np.ndarray, draw: Draw) -> np.ndarray:
-    """Draw t of each row, uniform in 0 .. range - 1: multiply-shift, with rejection of the uneven words."""
+    """Make draw t of each row, uniform in 0 .. range - 1: multiply-shift, with rejection of the uneven words."""
 
     def word(index: np.ndarray | int, position: int, rows: np.ndarray) -> np.ndarray:
         return philox(counters(index, name[rows], minibatch[rows], draw.tag), draw.seed)[:, position].astype(np.uint64)
 
     ranges = ranges.astype(np.uint64)
     uneven = (np.uint64(1 << 32) - ranges) % ranges
-    product = word(t >> 2, t & 3, np.arange(len(ranges))) * ranges
+    product: np.ndarray = word(t >> 2, t & 3, np.arange(len(ranges))) * ranges
     retry = 0
     while len(rejected := np.flatnonzero((product & _LOW) < uneven)):
         product[rejected] = word(2**31 + (retry << 20) + t, 0, rejected) * ranges[rejected]
@@ -232,7 +234,7 @@ def _draw_below(ranges: np.ndarray, t: int, minibatch: np.ndarray, name: np.ndar
 
 
 def _floyd(degree: np.ndarray, s: int, minibatch: np.ndarray, name: np.ndarray, draw: Draw) -> np.ndarray:
-    """Floyd's s distinct positions of each row: int64, shape (rows, s)."""
+    """Draw s distinct positions of each row by Floyd's algorithm: int64, shape (rows, s)."""
     picks = np.empty((len(degree), s), np.int64)
     for t in range(s):
         j = degree - s + t
@@ -243,13 +245,13 @@ def _floyd(degree: np.ndarray, s: int, minibatch: np.ndarray, name: np.ndarray, 
 
 
 def _independent(degree: np.ndarray, s: int, minibatch: np.ndarray, name: np.ndarray, draw: Draw) -> np.ndarray:
-    """s independent positions of each row: int64, shape (rows, s)."""
+    """Draw s independent positions of each row: int64, shape (rows, s)."""
     picks = [_draw_below(degree, t, minibatch, name, draw) for t in range(s)]
     return np.stack(picks, axis=1) if s else np.empty((len(degree), 0), np.int64)
 
 
 def _race_rows(neighbours: CSR, names: np.ndarray, minibatch: np.ndarray, s: int, draw: Draw) -> Picks:
-    """The s smallest keys of each row, in ascending column order."""
+    """Draw the s smallest keys of each row, in ascending column order."""
     row = neighbours.row_of_entry()
     weight = np.ones(neighbours.nnz) if neighbours.values is None else neighbours.values.astype(np.float64)
     row, column, weight = row[weight > 0], neighbours.indices[weight > 0], weight[weight > 0]
@@ -262,7 +264,7 @@ def _race_rows(neighbours: CSR, names: np.ndarray, minibatch: np.ndarray, s: int
 
 
 def _row_entries(a: CSR, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Row pointers of Q A and the positions in A of its entries."""
+    """Return the row pointers of Q A, and the positions in A of its entries."""
     degree = a.degrees[rows]
     indptr = _pointers(degree)
     return indptr, np.arange(indptr[-1]) + np.repeat(a.indptr[rows] - indptr[:-1], degree)

@@ -1,4 +1,4 @@
-"""Where the CUDA sources and the headers that they share with the CPU back end lie."""
+"""Find the CUDA sources, and the headers that they share with the CPU back end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def kernel_directory() -> Path:
-    """The folder of csrc/'s headers and kernels: inside an installed package, or beside it in a checkout.
+    """Return the folder of csrc/'s headers and kernels: inside an installed package, or beside it in a checkout.
 
     Raises
     ------

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, unknown
 from .base import LayerWise, NodeWise, Sampler
 from .fastgcn import FastGcn
 from .full import Full
@@ -23,19 +23,19 @@ __all__ = ["SAMPLERS", "FastGcn", "Full", "Labor", "Ladies", "LayerWise", "NodeW
 
 
 def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
-    """The sampler of that name.
+    """Make the sampler of that name.
 
     Raises
     ------
     UsageError
-        If the name or an option is unknown, with the nearest that exists; or if a value is out of range.
+        If the name or an option is unknown, or a value is out of range; the message suggests the nearest that exists.
     """
     if name not in SAMPLERS:
-        raise UsageError(f"there is no sampler {name!r}; {', '.join(SAMPLERS)} would fit")
+        raise UsageError(unknown("sampler", name, SAMPLERS))
     known = {field.name for field in dataclasses.fields(SAMPLERS[name])} - {"fanouts"}
     for option in options:
         if option not in known:
             near = difflib.get_close_matches(option, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"{', '.join(sorted(known))} would fit"
+            hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(sorted(known))}"
             raise UsageError(f"sampler {name!r} has no option {option!r}; {hint}")
     return SAMPLERS[name](tuple(fanouts), **options)

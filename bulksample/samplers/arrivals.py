@@ -1,11 +1,11 @@
-"""Draws by weight from one row that all minibatches share, in time that does not grow with the row.
+"""Draw by weight from one row that all minibatches share, in time independent of the length of the row.
 
     t_i = sum over j <= i of -log2(u_j);   c_i = v with probability w_v / W;   key of v = the first t_i with c_i = v
 
 Column v arrives as a Poisson process of rate w_v / W, so its first arrival is an exponential time of that rate, independent of the
-others': the keys of the race of `Backend.smallest_keys`, which gives every column of the row a random word of its own. Here words name
-arrivals instead, and only as many are read as it takes to meet s + 1 columns. No algorithm can do so with a word for each column: any
-of them may be the smallest, and a word is not known before it is made.
+others. These are the keys of the race of `Backend.smallest_keys`, which gives every column of the row a random word of its own. Here
+words name arrivals instead, and reading stops once s + 1 columns have arrived. With a word for each column, all of them would have to
+be read, since any may be the smallest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..backends.reference import inclusion_probability, mulhi, neg_log2
 from ..rng import Draw, as_u64
 from ..sparse import CSR
 
-_SHARE = 16  # the s + 1 heaviest columns hold at most 15 / 16 of all weight, so 16 (s + 1) arrivals are expected at the most
+_SHARE = 16  # the s + 1 heaviest columns hold at most 15 / 16 of the weight, so at most 16 (s + 1) arrivals are expected
 _TOTAL_BITS = 62
 
 
@@ -33,11 +33,11 @@ class SharedRow:
     Attributes
     ----------
     columns : int32, shape (C,)
-        Those of positive weight, ascending.
+        The columns of positive weight, ascending.
     given : float64, shape (C,)
         Their weights.
     weights : int64, shape (C,)
-        The same with fewer bits where their sum would not fit 62; at least 1.
+        The same, shortened if their sum would exceed 62 bits; at least 1.
     """
 
     def __init__(self, row: CSR) -> None:
@@ -51,7 +51,7 @@ class SharedRow:
         self._by_arrivals = lru_cache(maxsize=64)(self._few_arrivals_do)
 
     def draw(self, backend: Backend, fanout: int, minibatches: np.ndarray, draw: Draw) -> LayerPicks:
-        """s columns for each minibatch, and how likely they were; see `Backend.smallest_keys`, whose law this is."""
+        """Draw s columns for each minibatch, with their inclusion probabilities, by the law of `Backend.smallest_keys`."""
         if fanout != -1 and self._by_arrivals(fanout):
             drawn = [self._first(backend, fanout, int(minibatch), draw) for minibatch in minibatches]
             pointers = np.arange(len(minibatches) + 1, dtype=np.int64) * fanout
@@ -62,14 +62,14 @@ class SharedRow:
         return backend.smallest_keys(one, self.columns, self.given, fanout, minibatches, draw)
 
     def _few_arrivals_do(self, s: int) -> bool:
-        """A property of the row and s alone, in integers: it must not depend on what is drawn, nor on the machine."""
+        """Decide by the row and s alone, in integers: the choice must not depend on the draw or on the machine."""
         if _SHARE * (s + 1) > len(self.columns):
             return False
         heaviest = np.partition(self.weights, len(self.weights) - s - 1)[len(self.weights) - s - 1 :]
         return _SHARE * int(heaviest.sum()) <= (_SHARE - 1) * int(self.ends[-1])
 
     def _first(self, backend: Backend, s: int, minibatch: int, draw: Draw) -> tuple[np.ndarray, float]:
-        """The positions of the s columns that arrive first, ascending, and the time of the next, over W."""
+        """Find the positions of the s columns that arrive first, ascending, and the time of the next, divided by W."""
         count = 2 * (s + 1) + 64
         while True:
             words = backend.random_words(draw.seed, draw.tag, 0, count, 0, minibatch)

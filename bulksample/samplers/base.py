@@ -24,16 +24,16 @@ Frontier = Literal["all", "new"]
 
 @dataclass(frozen=True)
 class Sampler(ABC):
-    """Draws minibatches of nested blocks.
+    """A sampler of minibatches of nested blocks.
 
     Parameters
     ----------
     fanouts : tuple of int
-        What each hop draws, starting at the seeds: neighbours of a vertex (node-wise) or vertices of a layer
+        The number that each hop draws, starting at the seeds: neighbours of a vertex (node-wise) or vertices of a layer
         (layer-wise). -1 takes all.
     frontier : {"all", "new"}
-        Which vertices a hop expands: every vertex of the minibatch so far, drawn afresh in each layer (the matrix
-        form, DGL's blocks), or only those not expanded yet, whose draws all lower layers share (torch_geometric).
+        ``all`` expands every vertex of the minibatch so far, with new draws in each layer (the matrix form, DGL's blocks). ``new``
+        expands only the vertices not expanded yet, and all lower layers share their draws (torch_geometric).
     """
 
     name: ClassVar[str]
@@ -49,7 +49,7 @@ class Sampler(ABC):
             check_fanout(fanout)
 
     def check(self, adjacency: Adjacency) -> None:  # noqa: B027  # most samplers have a meaning everywhere
-        """Raise `UsageError` where this sampler has no meaning on this graph."""
+        """Raise `UsageError` if this sampler has no meaning on this graph."""
 
     def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
         """Sample k minibatches in one call.
@@ -64,7 +64,7 @@ class Sampler(ABC):
         Returns
         -------
         list of k MiniBatch
-            Each a function of (graph, sampler, seed, epoch, minibatch id, its seeds) alone: not of its bulk, the
+            Each depends on (graph, sampler, seed, epoch, minibatch id, its seeds) alone, not on its bulk, the
             back end, the threads or the ranks.
         """
         self.check(adjacency)
@@ -76,10 +76,10 @@ class Sampler(ABC):
 
     @abstractmethod
     def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
-        """Bytes that sampling a bulk of k > 0 minibatches like this one takes beside the minibatches; 0 if unknown."""
+        """Predict the bytes that sampling k > 0 minibatches like this one takes beside the minibatches; 0 if unknown."""
 
     def _minibatch(self, seeds: Selection, j: int, epoch: int, part: Expansion) -> MiniBatch:
-        """Hop h as a block: the rows of all that was held before it, the sources that are held after it."""
+        """Cut the hops into blocks: rows are the vertices held before a hop, sources those held after it."""
         nested = self.frontier == "new"
         hops = part.hops * (len(self.fanouts) // len(part.hops))  # nested ones may be one that holds all others
         blocks = []
@@ -92,11 +92,11 @@ class Sampler(ABC):
 
 
 class NodeWise(Sampler):
-    """One row of Q per (minibatch, vertex): every vertex of the frontier draws among its own neighbours."""
+    """A sampler with one row of Q per (minibatch, vertex): every vertex of the frontier draws among its own neighbours."""
 
     @abstractmethod
     def draw(self, stream: Stream, hop: int, epoch: int) -> Draw:
-        """The law by which every row of a hop draws."""
+        """Return the law by which every row of a hop draws."""
 
     def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
         draws = [self.draw(stream, hop, epoch) for hop in range(len(self.fanouts))]
@@ -108,17 +108,17 @@ class NodeWise(Sampler):
 
 @dataclass(frozen=True)
 class LayerWise(Sampler):
-    """One row of Q per minibatch: the frontier draws one set of vertices together, and keeps all edges to it.
+    """A sampler with one row of Q per minibatch: the frontier draws one set of vertices, and keeps all edges to it.
 
     Parameters
     ----------
     debias : bool
         Divide the row-normalised weight of each kept edge by the probability that its source was drawn, so that a
         sum over the draws estimates the full aggregation without bias. For draws without replacement this is the
-        exact form of the published 1 / (s p), which it approaches where s p is small; where every candidate is
-        drawn it is 1, and the layer is the full aggregation.
+        exact form of the published 1 / (s p), which it approaches for small s p. If every candidate is drawn the factor is 1,
+        and the layer is the full aggregation.
     renormalise : bool
-        Let the weights of each row add up to one afterwards (LADIES, section 3.3). Lower variance, at the price of
+        Scale the weights of each row to sum to one afterwards (LADIES, section 3.3). This lowers the variance and adds
         a bias that vanishes as s grows; ``False`` is the unbiased estimator.
     """
 
@@ -128,7 +128,7 @@ class LayerWise(Sampler):
 
     @abstractmethod
     def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> LayerLaw | list[LayerPicks]:
-        """The law by which a hop draws from its frontier; or the picks of every hop, where they need no frontier."""
+        """Return the law by which hops draw from their frontiers; or the picks of every hop, if they need no frontier."""
 
     def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
         draws = [stream.layer_draw(layer=hop, epoch=epoch) for hop in range(len(self.fanouts))]

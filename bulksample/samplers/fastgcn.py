@@ -2,8 +2,8 @@
 
     P = 1 (A o A),  the row of all ones, A row-normalised: q(v) ~ ||A(:, v)||^2;   EXTRACT: Q_R A Q_C
 
-P is one row for all minibatches, made once; drawing needs no graph, and time by s alone where P is long (`arrivals`). A vertex
-that no edge joins to the frontier is drawn in vain, which is what sets FastGCN apart from LADIES.
+P is one row for all minibatches, computed once. Drawing then needs no graph, and for a long P its time depends on s alone
+(`arrivals`). Unlike LADIES, FastGCN may draw vertices without an edge to the frontier.
 
 Chen, Ma, Xiao, "FastGCN: fast learning with graph convolutional networks via importance sampling", ICLR 2018, eq. 10.
 """
@@ -22,7 +22,7 @@ from ..selection import Selection
 from .arrivals import SharedRow
 from .base import LayerWise
 
-_IMPORTANCE: WeakKeyDictionary[Adjacency, SharedRow] = WeakKeyDictionary()  # a property of the graph, kept as long as it lives
+_IMPORTANCE: WeakKeyDictionary[Adjacency, SharedRow] = WeakKeyDictionary()  # depends on the graph alone, and lives as long as it
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class FastGcn(LayerWise):
 
 
 def importance(adjacency: Adjacency) -> SharedRow:
-    """P: the sum over all rows of the squared row-normalised weight, shape (1, n), fixed point."""
+    """Return P, the sum over all rows of the squared row-normalised weights: shape (1, n), fixed point."""
     if adjacency not in _IMPORTANCE:
         _IMPORTANCE[adjacency] = SharedRow(adjacency.left_multiply(Selection.everything(adjacency.n), "squares"))
     return _IMPORTANCE[adjacency]

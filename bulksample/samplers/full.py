@@ -2,7 +2,7 @@
 
     A_l = Q A with its empty columns dropped
 
-The limit of every sampler as its fanout grows, and the way to evaluate a minibatch exactly.
+Every sampler becomes this one as its fanout grows; it evaluates a minibatch exactly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .base import NodeWise
 
 @dataclass(frozen=True)
 class Full(NodeWise):
-    """All neighbours of every hop; the fanouts only say how many hops there are."""
+    """Sampler of all neighbours in every hop; only the number of fanouts matters."""
 
     name: ClassVar[str] = "full"
 

@@ -2,8 +2,8 @@
 
     SAMPLE: the s smallest keys -log(u_t) / w_vt of row v, where u_t names (minibatch, layer, t) but not v
 
-Each row on its own draws as GraphSAGE does; together the rows agree on what they like, so a minibatch touches
-fewer vertices. Leaving the layer out as well makes the layers agree with each other.
+Each row on its own draws as GraphSAGE does. Rows that share a neighbour tend to draw it together, so a minibatch touches
+fewer vertices. If the layer is left out as well, layers tend to draw the same vertices.
 
 Balin and Catalyurek, "Layer-neighbor sampling: defusing neighborhood explosion in GNNs", NeurIPS 2023: LABOR-0 with
 an exact fanout (section 3.2, sequential Poisson sampling), and the layer-dependent variant of its appendix A.8.
@@ -20,7 +20,7 @@ from .base import NodeWise
 
 @dataclass(frozen=True)
 class Labor(NodeWise):
-    """LABOR-0.
+    """Node-wise sampling by shared random numbers (LABOR-0).
 
     Parameters
     ----------

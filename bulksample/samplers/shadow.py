@@ -34,7 +34,7 @@ class Shadow(Sage):
     Parameters
     ----------
     layers : int, optional
-        Layers of the model that will run on the subgraphs; as many as there are fanouts unless given.
+        Layers of the model that runs on the subgraphs; by default one for each fanout.
     """
 
     name: ClassVar[str] = "shadow"
@@ -72,7 +72,7 @@ class Shadow(Sage):
 
     @staticmethod
     def _roots_first(seeds: Selection, held: Selection) -> tuple[np.ndarray, np.ndarray]:
-        """The place of each held vertex within its minibatch when all roots come first, and the order that puts them there."""
+        """Order the held vertices so that the roots of a minibatch come first; return each vertex's place, and the order."""
         minibatch = seeds.minibatch_of_row()[held.minibatch_of_row()]
         other = np.ones(len(held.vertices), bool)
         other[held.pointers[:-1]] = False

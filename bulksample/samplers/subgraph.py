@@ -1,4 +1,4 @@
-"""What subgraph samplers share: find vertices first, then keep every edge among them.
+"""Shared steps of subgraph samplers: they find vertices first, then keep every edge among them.
 
     B = Q_V A Q_V
 
@@ -15,11 +15,11 @@ from ..selection import Selection
 
 
 def induced(adjacency: Adjacency, vertices: Selection) -> tuple[np.ndarray, np.ndarray]:
-    """Row pointers (R + 1) and local columns (E) of the induced subgraphs, stacked."""
+    """Return row pointers (R + 1) and local columns (E) of the induced subgraphs, stacked."""
     kept = adjacency.restrict(vertices, vertices, shares=False)
     return kept.pointers, kept.columns
 
 
 def square(pointers: np.ndarray, columns: np.ndarray) -> Block:
-    """One subgraph as a block whose destinations are its sources."""
+    """Make one subgraph a block whose destinations are its sources."""
     return Block(pointers - pointers[0], columns, None, len(pointers) - 1)

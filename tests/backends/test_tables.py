@@ -9,7 +9,7 @@ from zoo import ZOO, random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, samplers
 from bulksample.backends.cuda import tables
-from bulksample.backends.cuda.numbers import Numbering
+from bulksample.backends.cuda.numbering import Numbering
 from bulksample.backends.cuda.tables import STRUCTURES, chosen
 from bulksample.rng import Law
 
@@ -84,5 +84,5 @@ def test_a_numbering_takes_what_was_chosen():
 
 def test_a_table_that_would_be_too_large_is_refused():
     device = emulated(free_bytes=0).device
-    with pytest.raises(OverflowError, match="a smaller bulk would fit"):
+    with pytest.raises(OverflowError, match="use a smaller bulk"):
         tables._tables(device, 1, device.put(np.array([0, 2**30])), 2**30, 2**31 - 1)

@@ -60,7 +60,7 @@ def test_every_option_is_taken(command, graph, tmp_path):
         (["--fanouts", "5,x"], "fanouts must be whole numbers"),
         (["--layers", "3", "--fanouts", "5"], "3 layers need as many fanouts"),
         (["--bulk-size", "some"], "bulk_size must be"),
-        (["--label", "none"], "no label 'none'; other would fit"),
+        (["--label", "none"], "no label 'none'; use other"),
         (["--metric", "rocauc"], "compares two classes"),
         (["--options", "replace"], "NAME=VALUE"),
         (["--resume", "auto"], "--checkpoint DIR"),

@@ -105,7 +105,7 @@ def test_saint_walkers_at_one_vertex_walk_apart():
 @pytest.mark.parametrize(
     ("name", "fanouts", "options", "message"),
     [
-        ("sgae", (5,), {}, "there is no sampler 'sgae'; sage, "),
+        ("sgae", (5,), {}, "there is no sampler 'sgae'; did you mean 'sage'"),
         ("sage", (), {}, "1 to 255 hops"),
         ("sage", (-2,), {}, "fanout must be -1"),
         ("sage", (5,), {"frontier": "old"}, "'all' or 'new'"),

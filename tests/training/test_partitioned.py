@@ -222,7 +222,7 @@ def test_inference_in_block_rows_is_that_of_the_whole(stored, monkeypatch, model
         ("plain", {"graph": "replicated", "exchange": "rows"}, "got c = 1 and rows with the graph replicated"),
         ("plain", {"replication": 3}, r"c = 3 with p = 4; c in \{1, 2, 4\} would fit"),
         ("plain", {"partition": "nowhere.npz"}, "block, random, metis, super or a file"),
-        ("plain", {"label": "none"}, "no label 'none'; other would fit"),
+        ("plain", {"label": "none"}, "no label 'none'; use other"),
     ],
 )
 def test_what_has_no_meaning_is_refused_on_every_rank(stored, name, options, message):

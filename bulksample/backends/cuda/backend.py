@@ -1,7 +1,7 @@
 """The GPU back end: csrc/*.cu on a device, compiled at first use; results come back to the host.
 
-A graph is uploaded once and stays as long as it lives here. Within `expand` all is left on the device until the end, but for the
-counts of one hop after the other, which size the next.
+A graph is uploaded once and stays on the device as long as it lives on the host. During `expand` all arrays stay on the device
+until the end; only the counts of each hop come back, to size the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...sparse import CSR
 from ..base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
 from ..hops import Expansion, cut
 from ..reference import located
-from . import draws, features, layers, numbers, products, tables
+from . import draws, features, layers, numbering, products, tables
 from .bulk import expand
 from .device import CudaDevice
 from .kernels import Launcher
@@ -28,7 +28,7 @@ _STORED = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16", np.
 
 
 def _phase(primitive: Callable[..., T]) -> Callable[..., T]:
-    """A primitive on its device and stream, and as a range of the profiler's timeline."""
+    """Run a primitive on its device and stream, inside a range of the profiler's timeline."""
 
     @wraps(primitive)
     def inside(self: Cuda, *arguments: Any, **named: Any) -> T:
@@ -44,11 +44,11 @@ class Cuda(Backend):
     Parameters
     ----------
     arrays : module
-        CuPy; see `gpu.device.CudaDevice`.
+        CuPy; see `device.CudaDevice`.
     launcher : Launcher
-        What runs the kernels: NVRTC's on a device.
+        Runs the kernels; NVRTC's on a device.
     free_bytes : int
-        Memory to plan with.
+        Memory available for matrices and bulks.
     """
 
     name = "cuda"
@@ -100,13 +100,13 @@ class Cuda(Backend):
         return Restriction(*(self.device.get(part) for part in parts))
 
     def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        return located(a, rows, pointers, columns)  # A's columns are on the host as well, and so are picks
+        return located(a, rows, pointers, columns)  # A and the picks are on the host as well
 
     @_phase
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
-        numbering = numbers.Numbering(self.device, len(known), known.n, len(known.vertices) + len(columns))
+        fresh = numbering.Numbering(self.device, len(known), known.n, len(known.vertices) + len(columns))
         held = tables.HeldVertices(self.device.put(known.pointers), self.device.put(known.vertices), len(known.vertices))
-        grown, local, ends, _ = numbering.number(held, tables.FoundVertices(self.device.put(pointers), self.device.put(columns)))
+        grown, local, ends, _ = fresh.number(held, tables.FoundVertices(self.device.put(pointers), self.device.put(columns)))
         return Selection(known.minibatches, ends, self.device.get(grown.vertices), known.n), self.device.get(local)
 
     @_phase

@@ -1,4 +1,4 @@
-"""All hops of k minibatches on a device, which they leave only when they are done; and what node-wise ones draw in a hop."""
+"""Take k minibatches through all their hops on a device; they leave it only when they are done."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...selection import Selection
 from ..hops import Hop
 from .device import CudaDevice, DeviceCSR
 from .draws import DrawnEdges, FrontierRows, draw_rows
-from .numbers import Numbering, beyond, nothing_held
+from .numbering import Numbering, beyond, nothing_held
 from .tables import FoundVertices, HeldVertices
 
 
 class DeviceHop(NamedTuple):
-    """What the rows of a frontier drew, in local numbers."""
+    """The edges that the rows of a frontier drew in one hop, in local numbers, on the device."""
 
     frontier: Any  # int64, shape (k + 1,): rows of each minibatch
     pointers: Any  # int64, shape (R + 1,)
@@ -32,10 +32,10 @@ class DeviceBulk(NamedTuple):
     seed_rows: Any  # int32, shape (seeds,)
     held: HeldVertices
     hops: list[DeviceHop]
-    ends: list[np.ndarray]  # pointers of what was held before the first hop and after each, on the host
+    ends: list[np.ndarray]  # pointers of the vertices held before the first hop and after each, on the host
 
     def to_host(self, device: CudaDevice) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[np.ndarray, Hop]], list[np.ndarray]]:
-        """What `hops.cut` takes."""
+        """Copy to the host; returns arguments of `hops.cut`."""
         with device.phase("copy to host"):
             hops = []
             for hop in self.hops:
@@ -51,16 +51,19 @@ class DeviceSeeds(NamedTuple):
     minibatches: Any  # int64, shape (k,): see `draws.FrontierRows`
 
 
-DrawHop = Callable[[HeldVertices, int], DrawnEdges]  # what the rows of a frontier draw in a hop, wherever they lie
+DrawHop = Callable[[HeldVertices, int], DrawnEdges]  # draws hop h for the rows of a frontier
 
 
 def put_seeds(device: CudaDevice, seeds: Selection) -> DeviceSeeds:
-    """The seeds of k minibatches, brought to the device."""
+    """Copy the seeds of k minibatches to the device."""
     return DeviceSeeds(FoundVertices(device.put(seeds.pointers), device.put(seeds.vertices)), device.put(seeds.minibatches))
 
 
 def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> DeviceBulk:
-    """See `Backend.expand`. Waits once a hop, for its counts; and once more where a hop takes all neighbours."""
+    """Take k minibatches through node-wise hops; see `Backend.expand`.
+
+    Waits once a hop for its counts, and once more if a hop takes all neighbours.
+    """
     k, asked = len(seeds), put_seeds(device, seeds)
     numbering = Numbering(device, k, a.shape[1], most_found(len(asked.seeds.columns), fanouts, len(a.indices), k))
 
@@ -72,7 +75,10 @@ def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence
 
 
 def hop_after_hop(device: CudaDevice, numbering: Numbering, asked: DeviceSeeds, draw: DrawHop, count: int, only_new: bool) -> DeviceBulk:
-    """So many hops of a bulk: what a frontier draws is numbered, and is the next frontier. Waits once a hop, and where `draw` does."""
+    """Take a bulk through `count` hops: draw for the frontier, number the vertices found, make them the next frontier.
+
+    Waits once a hop, and whenever `draw` does.
+    """
     k = len(asked.minibatches)
     with device.phase("seeds"):
         held, seed_rows, counts, _ = numbering.number(nothing_held(device, k), asked.seeds)
@@ -92,7 +98,7 @@ def hop_after_hop(device: CudaDevice, numbering: Numbering, asked: DeviceSeeds, 
 
 
 def most_found(seeds: int, fanouts: Sequence[int], entries: int, k: int) -> int:
-    """Vertices that are found at the most, repetitions and all."""
+    """Bound the number of vertices found, repetitions included."""
     found = rows = seeds
     for fanout in fanouts:
         drawn = k * entries if fanout < 0 else min(rows * fanout, k * entries) if entries else 0

@@ -1,7 +1,7 @@
-"""Memory and launches: all that the primitives ask of a device.
+"""Memory and launches of a device.
 
-Arrays live where the array module puts them; `put` and `get` are the only ways across. Launches return at once, and
-only `get` waits, so each use of it in the other parts is a deliberate one.
+Arrays live where the array module puts them; only `put` and `get` copy between host and device. Launches return at once. Only `get`
+waits, so every use of it is deliberate.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .kernels import THREADS, Launcher
 
 TILE = 512  # entries that a warp walks over: BS_TILE of csrc/device.h
 SCANNED = 16 * THREADS  # counts of a tile of csrc/scan.cu
-TABLE_SHARE = 8  # the tables of a bulk may take this share of the memory that is free
+TABLE_SHARE = 8  # the tables of a bulk take at most one part in so many of the free memory
 
 
 class DeviceCSR(NamedTuple):
-    """A on the device."""
+    """A sparse integer matrix on the device."""
 
     indptr: Any  # int64, shape (rows + 1,)
     indices: Any  # int32, shape (nnz,)
@@ -31,7 +31,7 @@ class DeviceCSR(NamedTuple):
 
 
 class CudaDevice:
-    """An array module and a launcher.
+    """A device: an array module that holds memory, and a launcher that runs kernels.
 
     Parameters
     ----------
@@ -40,30 +40,31 @@ class CudaDevice:
         memory of the host that kernels can read.
     launcher : Launcher
     free_bytes : int
-        Memory to plan with: half of it for matrices, the rest for what is sampled.
+        Memory to plan with: half of it for matrices, the rest for samples.
     """
 
     def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int) -> None:
         self.arrays, self.launch, self.free_bytes = arrays, launcher, free_bytes
-        self.numbering: Any = None  # a name of `tables.STRUCTURES`; chosen by size unless it is set
+        self.numbering: Any = None  # a name of `tables.STRUCTURES`; None chooses by size
         self._constants: dict[int, Any] = {}
         self._matrix_bytes = 0
         self._matrices: WeakKeyDictionary[CSR, tuple[CSR, DeviceCSR]] = WeakKeyDictionary()
 
     def put(self, array: np.ndarray) -> Any:
-        """A copy on the device."""
+        """Copy an array to the device."""
         return self.arrays.asarray(np.ascontiguousarray(array))
 
     def get(self, array: Any) -> np.ndarray:
-        """A copy on the host; waits until it is there."""
-        return self.arrays.asnumpy(array)
+        """Copy an array to the host, and wait for it."""
+        copy: np.ndarray = self.arrays.asnumpy(array)
+        return copy
 
     def empty(self, count: int, dtype: Any) -> Any:
-        """Memory that a kernel is going to write."""
+        """Allocate memory that a kernel will write."""
         return self.arrays.empty(int(count), dtype)
 
     def full(self, count: int, value: int, dtype: Any) -> Any:
-        """An array of one value."""
+        """Allocate an array of one value."""
         return self.arrays.full(int(count), np.dtype(dtype).type(value), dtype)
 
     def start(self, name: str, work: int, *values: Any) -> None:
@@ -82,11 +83,11 @@ class CudaDevice:
         self.launch(name, int(min(max(blocks, 1), self.launch.most_blocks)), *values)
 
     def phase(self, name: str) -> AbstractContextManager[Any]:
-        """A range in the profiler's timeline."""
+        """Open a range in the profiler's timeline."""
         return self.launch.phase(name)
 
     def pointers(self, counts: Any) -> Any:
-        """Prefix sums of int32 counts: int64, one longer."""
+        """Compute the prefix sums of int32 counts: int64, one element more."""
         n = len(counts)
         tiles = n // SCANNED + 1
         sums, pointers = self.empty(tiles, np.int64), self.empty(n + 1, np.int64)
@@ -96,14 +97,14 @@ class CudaDevice:
         return pointers
 
     def matrix(self, a: CSR) -> DeviceCSR:
-        """A where kernels can read it, placed once; matrices that share arrays on the host share them there."""
+        """Place a matrix once where kernels can read it; matrices that share arrays on the host share them on the device."""
         if a not in self._matrices:
             values = None if a.values is None else self._shared(a.values)
             self._matrices[a] = a.with_values(a.values), DeviceCSR(self._shared(a.indptr), self._shared(a.indices), values, a.shape)
         return self._matrices[a][1]
 
     def constant(self, array: np.ndarray) -> Any:
-        """An array that does not change, on the device, as long as it lives on the host."""
+        """Copy an unchanging array to the device once; the copy lives as long as the array on the host."""
         if id(array) not in self._constants:
             self._constants[id(array)] = self.put(array)
             finalize(array, self._constants.pop, id(array), None)
@@ -117,7 +118,7 @@ class CudaDevice:
         return self._placed(array)
 
     def _placed(self, array: np.ndarray) -> Any:
-        """On the device while matrices fit into half of its memory; then in pinned memory of the host, read through the bus."""
+        """Place an array on the device while matrices fit half of its memory; else in pinned host memory, read over the bus."""
         if self._matrix_bytes + array.nbytes <= self.free_bytes // 2:
             self._matrix_bytes += array.nbytes
             finalize(array, self._forget, array.nbytes)
@@ -134,5 +135,5 @@ class CudaDevice:
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two living arrays are the same memory."""
+    """True if two living arrays are the same memory."""
     return (a.ctypes.data, a.shape, a.dtype) == (b.ctypes.data, b.shape, b.dtype)

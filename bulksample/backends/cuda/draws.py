@@ -1,4 +1,4 @@
-"""Draws on a device: SAMPLE(NORM(Q A), s), and the s smallest keys of whole layers."""
+"""Draw on a device: SAMPLE(NORM(Q A), s), and the s smallest keys of whole layers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...selection import Selection
 from .device import CudaDevice, DeviceCSR
 
 FEW = 32  # picks of a row that a thread draws in registers, or a warp keeps in its lanes
-DRAWING_BLOCKS = 256  # rows of more picks that are drawn at once; each has scratch of its own
+DRAWING_BLOCKS = 256  # rows of more picks drawn at the same time; each has scratch of its own
 
 
 class FrontierRows(NamedTuple):
-    """Rows of A that are to be drawn from, and what their counters name."""
+    """Rows of A to draw from, and their names in the counters."""
 
     vertices: Any  # int32, shape (R,)
     names: Any  # int32, shape (R,)
@@ -26,7 +26,7 @@ class FrontierRows(NamedTuple):
 
 
 class DrawnEdges(NamedTuple):
-    """What each row drew. `columns` and `weights` may be longer than what the pointers name."""
+    """The edges that each row drew. `columns` and `weights` may be longer than the last pointer."""
 
     pointers: Any  # int64, shape (R + 1,)
     columns: Any  # int32
@@ -34,14 +34,14 @@ class DrawnEdges(NamedTuple):
 
 
 def rows_of(device: CudaDevice, q: Selection) -> FrontierRows:
-    """A selection's rows on the device."""
+    """Copy the rows of a selection to the device."""
     vertices = device.put(q.vertices)
     names = vertices if q.own_names is None else device.put(q.own_names)
     return FrontierRows(vertices, names, device.put(q.pointers), device.put(q.minibatches), len(q.vertices), len(q))
 
 
 def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int, draw: Draw) -> DrawnEdges:
-    """See `Backend.sample_rows`. Waits for one number where all neighbours, or more than 32 by key, are asked for."""
+    """Draw as `Backend.sample_rows` says. Waits for one number if a row takes all neighbours, or more than 32 by key."""
     if fanout == -1:
         return copied(device, a, rows)[0]
     keyed = draw.law in (Law.RACE, Law.LABOR)
@@ -97,7 +97,7 @@ def _race(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Dr
 
 
 def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[Any, int]:
-    """Pointers of Q A and its number of entries, for which this waits."""
+    """Return the pointers of Q A and its number of entries, for which this waits."""
     degrees = device.empty(rows.size, np.int32)
     device.start("row_degrees", rows.size, a.indptr, rows.vertices, rows.size, degrees)
     pointers = device.pointers(degrees)
@@ -105,7 +105,7 @@ def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[Any, 
 
 
 def copied(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[DrawnEdges, Any]:
-    """Q A: all entries of the rows, and their values."""
+    """Copy Q A: all entries of the rows, and their values."""
     pointers, entries = extents(device, a, rows)
     columns = device.empty(entries, np.int32)
     values = None if a.values is None else device.empty(entries, np.int64)
@@ -116,7 +116,7 @@ def copied(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[DrawnE
 def smallest(
     device: CudaDevice, pointers: Any, columns: Any, weights: Any, entries: int, s: int, minibatches: Any, draw: Draw, once: bool
 ) -> tuple[Any, Any, Any]:
-    """See `Backend.smallest_keys`; picks may be longer than the pointers name. Waits for their number where all are taken."""
+    """Draw as `Backend.smallest_keys` says; picks may be longer than the last pointer. Waits for their number if all are taken."""
     k = len(minibatches)
     keys = device.empty(entries * (k if once else 1), np.uint64)
     width = entries if once else -1

@@ -1,4 +1,4 @@
-"""Dense rows on a device: gathering them, in another width if asked, and summing them over a block."""
+"""Dense rows on a device: gather them, convert their type, and sum them over a block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HELD = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 
 
 class FloatCSR(NamedTuple):
-    """A sparse matrix of D rows and S columns on the device."""
+    """A sparse float32 matrix of D rows and S columns on the device."""
 
     indptr: Any  # int64, shape (D + 1,)
     indices: Any  # int32, shape (E,)
@@ -23,10 +23,10 @@ class FloatCSR(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Rows that are read often, on the device; the others may lie in memory of the host."""
+    """A cache of frequently read rows on the device; all rows may lie in host memory."""
 
     hot: Any  # rows of the same type and width
-    slots: Any  # int32, shape (n,): which of them row v is, or -1
+    slots: Any  # int32, shape (n,): the place of row v among them, or -1
 
 
 NO_CACHE = Cache(None, None)
@@ -35,14 +35,14 @@ NO_CACHE = Cache(None, None)
 def gather(
     device: CudaDevice, features: Any, width: int, rows: Any, held: str = "float32", wanted: str = "float32", cache: Cache = NO_CACHE
 ) -> Any:
-    """H[rows], shape (len(rows), width), laid out flat.
+    """Gather H[rows], shape (len(rows), width), laid out flat.
 
     Parameters
     ----------
     features : array of n * width numbers
     rows : int32
     held, wanted : {"float32", "float16", "bfloat16"}
-        Widths of the numbers before and after; rounding is to nearest, ties to even.
+        Types before and after; rounding is to nearest, ties to even.
     cache : Cache
     """
     out, count = device.empty(len(rows) * width, _HELD[wanted]), len(rows)
@@ -58,7 +58,7 @@ def gather(
 
 
 def aggregate(device: CudaDevice, block: FloatCSR, x: Any, width: int, mean: bool) -> Any:
-    """A X, or the means: float32, D * width numbers."""
+    """Compute A X, or the means over rows: float32, D * width numbers."""
     y = device.empty(block.rows * width, np.float32)
     work = 32 * block.rows * -(-width // 128)
     device.start("sum_rows", work, block.indptr, block.indices, block.weights, x, block.rows, width, int(mean), y)
@@ -66,7 +66,7 @@ def aggregate(device: CudaDevice, block: FloatCSR, x: Any, width: int, mean: boo
 
 
 def transposed(device: CudaDevice, block: FloatCSR, mean: bool) -> FloatCSR:
-    """A^T, entries of a row ascending: aggregating with it gives the gradient of `aggregate`."""
+    """Compute A^T, entries of a row ascending; aggregating with it gives the gradient of `aggregate`."""
     entries = len(block.indices)
     keys, counts = device.empty(entries, np.uint64), device.full(block.columns, 0, np.int32)
     device.walk("entry_keys", entries, block.indptr, block.indices, block.rows, keys, counts)
@@ -77,5 +77,5 @@ def transposed(device: CudaDevice, block: FloatCSR, mean: bool) -> FloatCSR:
 
 
 def _lanes(units: int) -> int:
-    """Lanes that share a row: the power of two that covers it, at most a warp."""
+    """Choose how many lanes share a row: the power of two that covers it, at most a warp."""
     return min(32, 1 << max(units - 1, 0).bit_length())

@@ -1,6 +1,6 @@
-"""The CUDA kernels of csrc/*.cu as Python sees them: their names and the types of their arguments, read off the sources.
+"""Read the names and argument types of the CUDA kernels off csrc/*.cu.
 
-Whoever launches them, NVRTC on a device or a host library in tests, takes the same names and the same Python values.
+Every launcher, NVRTC on a device or a host library in tests, takes the same names and the same Python values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kernel(NamedTuple):
     parameters: tuple[type | None, ...]  # the numpy scalar of each; None is a pointer
 
     def arguments(self, values: tuple[Any, ...], pointer: Callable[[Any], Any]) -> list[Any]:
-        """Python's values as the kernel takes them; `pointer` says what an array, or None, becomes."""
+        """Convert Python values to kernel arguments; `pointer` converts an array or None."""
         if len(values) != len(self.parameters):
             raise TypeError(f"kernel {self.name} takes {len(self.parameters)} arguments; got {len(values)}")
         return [pointer(value) if scalar is None else scalar(value) for value, scalar in zip(values, self.parameters, strict=True)]
@@ -38,18 +38,18 @@ class Kernel(NamedTuple):
 class Launcher(Protocol):
     """Runs kernels by name."""
 
-    most_blocks: int  # a grid that fills the device; kernels loop where there is more to do
+    most_blocks: int  # a grid that fills the device; kernels loop over the rest
 
     def __call__(self, name: str, blocks: int, *values: Any) -> None:
-        """Start kernel `name` on that many blocks of `THREADS` threads; arrays are the array module's, or None."""
+        """Start kernel `name` on `blocks` blocks of `THREADS` threads. Arrays belong to the array module; None is a null pointer."""
 
     def phase(self, name: str, stream: Any = None) -> AbstractContextManager[Any]:
-        """What is started inside belongs to that phase, a range in the profiler's timeline, on a stream: the launcher's unless given."""
+        """Open a range in the profiler's timeline; launches inside run on `stream`, by default the launcher's."""
 
 
 @cache
 def kernels(directory: Path | None = None) -> dict[str, Kernel]:
-    """All kernels by name: ours, or those of another folder."""
+    """List all kernels by name: ours, or those of another folder."""
     found = {}
     for file in sorted((directory or kernel_directory()).glob("*.cu")):
         for name, parameters in _SIGNATURE.findall(file.read_text()):

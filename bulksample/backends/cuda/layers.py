@@ -1,7 +1,7 @@
-"""All hops of layer-wise sampling on a device: product, race, restriction and numbering, hop after hop.
+"""Take minibatches through layer-wise hops on a device: product, race, restriction and numbering, hop after hop.
 
-It waits twice a hop for a size: neighbours of the frontier, and what is held then; twice more where a hop takes all. Sums over neighbours
-have room for as many as there are neighbours.
+A hop waits for two sizes, the neighbours of the frontier and the vertices held after it; for two more if it takes all. Sums over
+neighbours have room for one per neighbour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..base import LayerPicks, LayerRace, LayerWeights
 from .bulk import DeviceBulk, hop_after_hop, put_seeds
 from .device import CudaDevice, DeviceCSR
 from .draws import DrawnEdges, FrontierRows, extents, smallest
-from .numbers import Numbering
+from .numbering import Numbering
 from .products import restrict, spgemm
 from .tables import HeldVertices
 
@@ -32,7 +32,7 @@ class DevicePicks(NamedTuple):
 def expand_layers(
     device: CudaDevice, a: DeviceCSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
 ) -> DeviceBulk:
-    """See `Backend.expand_layers`."""
+    """Take k minibatches through all hops; see `Backend.expand_layers`."""
     k, asked, row_sums = len(seeds), put_seeds(device, seeds), device.constant(weights.row_sums)
     given = [] if isinstance(drawn, LayerRace) else [int(np.diff(picks.pointers).max(initial=0)) for picks in drawn]
     fanouts = drawn.fanouts if isinstance(drawn, LayerRace) else given
@@ -53,7 +53,7 @@ def expand_layers(
 def _race(
     device: CudaDevice, race: LayerRace, hop: int, rows: FrontierRows, counted: tuple[Any, int], shape: tuple[int, int]
 ) -> DevicePicks:
-    """SAMPLE(NORM(Q A), s) of one hop."""
+    """Draw SAMPLE(NORM(Q A), s) of one hop."""
     factors = None
     if race.factors is not None:
         factors = device.empty(rows.size, np.int64)
@@ -77,7 +77,7 @@ def _edges(
     weights: LayerWeights,
     row_sums: Any,
 ) -> DrawnEdges:
-    """EXTRACT of one hop: the vertices that were found, and the weight of each edge."""
+    """Extract the edges of one hop: the vertices found, and the weight of each edge."""
     ends, columns, entries = restrict(device, a, rows, picked.pointers, picked.columns, most, counted)
     found, own, scratch = (device.empty(len(columns), dtype) for dtype in (np.int32, np.float32, np.float64))
     device.start(

@@ -1,7 +1,7 @@
-"""Kernels on a device: NVRTC compiles csrc/*.cu at first use and keeps what it made. No toolkit is needed.
+"""Compile and launch kernels on a device: NVRTC compiles csrc/*.cu at first use, and the result is cached. No toolkit is needed.
 
-CuPy finds NVRTC, launches, and holds memory. It does not compile: its own way to NVRTC flushes small float32 to zero, which would
-change what the quantiser rounds, and its cache does not look at headers.
+CuPy finds NVRTC, launches kernels and holds memory. It does not compile: its own call of NVRTC flushes small float32 to zero, which
+would change the rounding of the quantiser, and its cache ignores headers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BLOCKS_PER_PROCESSOR = 16  # of 128 threads: as many as a multiprocessor holds a
 
 @cache
 def unavailable_because() -> str | None:
-    """Why there is no device to run on, or None where there is one."""
+    """Say why there is no device to run on; None if there is one."""
     try:
         import cupy
     except ImportError as error:
@@ -39,17 +39,17 @@ def unavailable_because() -> str | None:
 
 
 def options(architecture: str) -> list[str]:
-    """What NVRTC is told. Products and sums are not contracted and small numbers stay, so a device rounds as the host does."""
+    """Return the options of NVRTC. Products and sums are not fused and small numbers stay, so a device rounds as the host does."""
     return ["-std=c++17", "--fmad=false", "--ftz=false", f"-I{kernel_directory()}", f"-arch=sm_{architecture}"]
 
 
 def compiled(file: Path, architecture: str) -> Path:
-    """The machine code of a .cu file, made where the cache of this user does not hold it yet.
+    """Return the machine code of a .cu file; compile it if the cache of this user does not hold it.
 
     Raises
     ------
     RuntimeError
-        With NVRTC's log, if it refuses the file.
+        If NVRTC refuses the file; the message holds its log.
     """
     from cupy.cuda import nvrtc
 
@@ -75,7 +75,7 @@ def compiled(file: Path, architecture: str) -> Path:
 
 
 def on_device() -> Cuda:
-    """The CUDA back end on this rank's device, which plans with the memory that is free now."""
+    """Make the CUDA back end on this rank's device; it plans with the memory that is free now."""
     import cupy
 
     device = local_rank() % cupy.cuda.runtime.getDeviceCount()
@@ -84,7 +84,10 @@ def on_device() -> Cuda:
 
 
 def local_rank() -> int:
-    """Which process of this machine this is, as launchers say it: ranks take devices in turn, and share them where they are more."""
+    """Return the number of this process on its machine, as the launcher says it.
+
+    Ranks take devices in turn, and share them if there are more ranks.
+    """
     for name in ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
@@ -92,12 +95,12 @@ def local_rank() -> int:
 
 
 def device_arrays() -> SimpleNamespace:
-    """CuPy as `device.CudaDevice` asks for it."""
+    """Return the parts of CuPy that `device.CudaDevice` uses."""
     import cupy
     import cupyx
 
     def pinned(array: np.ndarray) -> np.ndarray:
-        copy = cupyx.empty_pinned(array.shape, array.dtype)
+        copy: np.ndarray = cupyx.empty_pinned(array.shape, array.dtype)
         copy[...] = array
         return copy
 
@@ -106,10 +109,10 @@ def device_arrays() -> SimpleNamespace:
 
 
 class DeviceLauncher:
-    """Launches kernels on one device and a stream of its own; see `kernels.Launcher`.
+    """A launcher of kernels on one device and a stream of its own; see `kernels.Launcher`.
 
-    The stream does not wait for others, so a bulk is sampled while the default stream trains. Whoever uses arrays of it elsewhere
-    waits for `stream` first.
+    The stream does not wait for others, so a bulk is sampled while the default stream trains. Before its arrays are used on another
+    stream, that stream must wait for `stream`.
     """
 
     def __init__(self, device: int = 0) -> None:
@@ -140,7 +143,7 @@ class DeviceLauncher:
     @contextmanager
     def phase(self, name: str, stream: Any = None) -> Iterator[None]:
         nvtx = self._cupy.cuda.nvtx
-        here = self._cupy.cuda.Device(self.number)  # a new one: each keeps what its thread was on before
+        here = self._cupy.cuda.Device(self.number)  # a new object each time: it remembers the device that its thread used before
         with here, self.stream if stream is None else stream:
             nvtx.RangePush(name)
             try:
@@ -150,18 +153,18 @@ class DeviceLauncher:
 
 
 def _pointer(array: Any) -> Any:
-    """CuPy's arrays as they are; numpy's, which then lie in pinned memory, by their address, which is the same on the device."""
+    """Convert an array to a kernel argument: CuPy's as they are, numpy's in pinned memory by their address, valid on the device too."""
     if array is None:
         return np.uintp(0)
     return np.uintp(array.ctypes.data) if isinstance(array, np.ndarray) else array
 
 
 def share_pool(take: Callable[[int, int, int], int], give: Callable[[int], None]) -> None:
-    """Let CuPy allocate from another library's pool, so that neither holds memory which the other lacks.
+    """Let CuPy allocate from another library's pool, so that both share the free memory.
 
-    ``take(size, device, stream)`` gives an address and ``give(address)`` returns it: torch's are
-    ``torch.cuda.caching_allocator_alloc`` and ``torch.cuda.caching_allocator_delete``. Where the pool is at its end, `MemoryError`
-    is raised as CuPy would.
+    ``take(size, device, stream)`` allocates and returns an address; ``give(address)`` frees it. Torch's are
+    ``torch.cuda.caching_allocator_alloc`` and ``torch.cuda.caching_allocator_delete``. If the pool is exhausted, `MemoryError`
+    is raised, as by CuPy.
     """
     import cupy
 

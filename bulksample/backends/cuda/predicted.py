@@ -1,9 +1,9 @@
-"""Memory that node-wise sampling of a bulk takes on a device, before it is taken: the largest that each allocation can be.
+"""Predict the memory that node-wise sampling of a bulk takes on a device, from the largest that each allocation can be.
 
     rows_0 = seeds,   drawn_h = min(rows_h s_h, k nnz),   rows_(h+1) = min(rows_h + drawn_h, k n)
 
-With the frontier rule `new` a hop draws for at most drawn_(h-1) rows. Bounds are met where all that is drawn is new; how much less it
-is depends on the graph.
+With the frontier rule `new` a hop draws for at most drawn_(h-1) rows. The bounds are reached if every draw finds a new vertex; how
+much less is needed depends on the graph.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ SLACK = 1.02  # small arrays, and what an allocator rounds up
 
 
 class BulkBytes(NamedTuple):
-    """Of k minibatches."""
+    """Memory of a bulk of k minibatches."""
 
-    peak: int  # while they are made
-    kept: int  # afterwards, as long as they are used
+    peak: int  # while they are sampled
+    kept: int  # afterwards, while they are used
 
 
 def bulk_bytes(
     n: int, entries: int, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, free: int, numbering: Name | None = None
 ) -> BulkBytes:
-    """Bytes of `backends.gpu.bulk.expand` at the most.
+    """Predict the peak bytes of `bulk.expand`.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ def bulk_bytes(
         Minibatches, and seeds of all of them together.
     fanouts : sequence of int
     free : int
-        What the device plans with.
+        Bytes that the device plans with.
     numbering : str, optional
-        The structure that numbers vertices; chosen by size unless given (`tables.chosen`).
+        The structure that numbers vertices; by default chosen by size (`tables.chosen`).
     """
     places, frontier, drawn = [seeds], seeds, []
     held = min(seeds, k * n)
@@ -57,7 +57,7 @@ def bulk_bytes(
     kept, peak, before = 4 * seeds + 8 * (k + 1), 0, 0
     for hop, found in enumerate(places):
         rows, own = (drawn[hop - 1][0], holds[hop - 1]) if hop else (0, 0)
-        room = rows * fanouts[hop - 1] if hop and fanouts[hop - 1] >= 0 else found  # what is asked for, though rows may have less
+        room = rows * fanouts[hop - 1] if hop and fanouts[hop - 1] >= 0 else found  # room for the fanout of every row
         tables, vertices = structure.bytes(n, k, own, room), 4 * own + 4 * room
         numbered = tables.left + (NUMBERING + 4) * room + vertices + (4 * holds[hop] if only_new else 0)
         kept += 8 * (rows + 1) if hop else 0
@@ -68,5 +68,5 @@ def bulk_bytes(
 
 
 def _scratch(rows: int, s: int) -> int:
-    """Of rows that are drawn by blocks, more than `draws.FEW` picks of each."""
+    """Return the scratch bytes of rows that are drawn by blocks, which have more than `draws.FEW` picks each."""
     return 4 * min(rows, DRAWING_BLOCKS) * ((2 << (2 * s - 1).bit_length()) + s) if s > FEW else 0

@@ -1,4 +1,4 @@
-"""Memory that layer-wise sampling of a bulk takes on a device, before it is taken: the largest that each allocation can be.
+"""Predict the memory that layer-wise sampling of a bulk takes on a device, from the largest that each allocation can be.
 
     rows_0 = seeds,   entries_h = k top(rows_h / k),   drawn_h = k s_h,   edges_h = min(entries_h, rows_h s_h)
 
@@ -17,14 +17,14 @@ import numpy as np
 from .predicted import NUMBERING, SLACK, BulkBytes
 from .tables import HASHED, STRUCTURES, Name, TableBytes, chosen
 
-_SUM = 4 * 24  # bytes of a sum in a product's tables: four slots of a vertex, a sum, a mark and a rank
-_SORTED = 28 + 32  # and while it is sorted: key, sum, both in order; the order, and what CuPy's argsort copies and sorts with
-_ENTRY = 16  # of a neighbour while it is looked up: what it met, a mark and a rank
-_DRAWN = 12  # of a vertex that was drawn, and how likely that was
+_SUM = 4 * 24  # bytes of a sum in the tables of a product: four slots, each a vertex, a sum, a mark and a rank
+_SORTED = 28 + 32  # bytes of a sum while sorted: key, sum, both in order, the order; and the copies of CuPy's argsort
+_ENTRY = 16  # bytes of a neighbour while it is looked up: its column number, a mark and a rank
+_DRAWN = 12  # bytes of a drawn vertex and its inclusion probability
 
 
 class _Hop(NamedTuple):
-    """What a hop can have at the most."""
+    """Upper bounds of the sizes of a hop."""
 
     rows: int
     entries: int  # neighbours of the rows
@@ -38,18 +38,18 @@ def layer_bytes(
     n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool, free: int,
     numbering: Name | None = None,
 ) -> BulkBytes:  # fmt: skip
-    """Bytes of `backends.gpu.layers.expand_layers` at the most.
+    """Predict the peak bytes of layer-wise `expand_layers`.
 
     Parameters
     ----------
     n : int
     top : int64, shape (n + 1,)
-        Sums of the largest degrees: of none, of one, ..
+        Sums of the largest degrees: of none, of one, of two, ...
     k, seeds : int
         Minibatches, and seeds of all of them together.
     fanouts : sequence of int
     from_frontier : bool
-        Whether hops draw from the neighbours of their frontiers; else what they draw is given.
+        True if hops draw from the neighbours of their frontiers; false if their picks are given.
     free, numbering
         See `predicted.bulk_bytes`.
     """
@@ -80,7 +80,7 @@ def _hops(n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], o
 
 
 def _making(hop: _Hop, tables: TableBytes, only_new: bool, from_frontier: bool) -> int:
-    """Beside what is kept of the hops before: the product, the restriction, the weights of the edges, or the numbering."""
+    """Bound the scratch of a hop: the largest of the product, the restriction, the weights of the edges, and the numbering."""
     numbered = tables.left + (NUMBERING + 4) * hop.edges + 4 * (hop.held + hop.edges) + (4 * hop.drawn if only_new else 0)
     product = 12 * hop.rows + (_SUM + _SORTED) * hop.sums if from_frontier else 0
     restriction = HASHED * hop.drawn + _ENTRY * hop.entries + 12 * hop.edges

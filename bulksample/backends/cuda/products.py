@@ -11,13 +11,15 @@ from .draws import FrontierRows, extents
 from .tables import LARGEST_TABLE, table_of
 
 _FREE = 0xFFFFFFFF
-_LAST = 2**64 - 1  # a key behind all others
+_LAST = 2**64 - 1  # a key larger than all others
 
 
 def spgemm(
     device: CudaDevice, a: DeviceCSR, b: DeviceCSR, counted: tuple[Any, int] | None = None, loose: bool = False
 ) -> tuple[Any, Any, Any]:
-    """Row pointers, columns and sums of A B; waits for the number of sums, unless `loose` arrays may be longer than the pointers name.
+    """Compute row pointers, columns and sums of A B.
+
+    Waits for the number of sums, unless `loose` is set: then columns and sums may be longer than the last pointer.
 
     `counted` are pointers into the rows of B that the entries of A name, and the number of products; this waits for them where they
     are not given.
@@ -26,12 +28,12 @@ def spgemm(
     row_of = device.empty(entries, np.int32)
     products, all_products = counted or extents(device, b, FrontierRows(a.indices, a.indices, None, None, entries, 0))
     if min(all_products, b.shape[1]) > LARGEST_TABLE:
-        raise OverflowError(f"a row of the product could hold over {LARGEST_TABLE} sums, of {all_products} products; fewer would fit")
+        raise OverflowError(f"a row of the product could hold over {LARGEST_TABLE} sums, of {all_products} products; use a smaller bulk")
     device.walk("rows_of_entries", entries, a.indptr, m, row_of)
     sizes = device.empty(m, np.int32)
     device.start("table_sizes", m, a.indptr, products, m, b.shape[1], sizes)
     starts = device.pointers(sizes)
-    slots = 4 * min(all_products, m * b.shape[1])  # a power of two is below twice what it covers, and that is twice what is held
+    slots = 4 * min(all_products, m * b.shape[1])  # a power of two is below twice what it covers, and it covers twice the entries
     table, sums = device.full(slots, _FREE, np.uint32), device.full(slots, 0, np.uint64)
     device.walk(
         "add_products", all_products, row_of, a.indices, a.values, entries, b.indptr, b.indices, b.values, products, table, starts, sums
@@ -51,7 +53,7 @@ def spgemm(
 def restrict(
     device: CudaDevice, a: DeviceCSR, rows: FrontierRows, parts: Any, columns: Any, most: int = -1, counted: tuple[Any, int] | None = None
 ) -> tuple[Any, Any, Any]:
-    """Pointers, columns and entries of Q_R A Q_C, the last two as long as needed or longer.
+    """Compute pointers, columns and entries of Q_R A Q_C; the last two may be longer than the last pointer.
 
     Waits for the pointers into A and the number of neighbours where `counted` does not give them, and for the number of edges
     where `most` does not say how many columns a minibatch selects at the most.

@@ -1,18 +1,18 @@
-"""Where the vertices of k minibatches have their slots on a device: two structures that number alike, one chosen by size.
+"""Find the slots of the vertices of k minibatches on a device, with one of two structures that give the same numbers.
 
-A slot is a place in an array of numbers; two vertices share one if and only if they are the same vertex of the same minibatch. What
-follows (`numbers`) is the same for all. With E vertices found over the life of a numbering, h of them held, and random reads of
-32 bytes at once (a write of what is not there reads first):
+A slot is a place in an array of numbers. Two vertices share a slot if and only if they are the same vertex of the same minibatch. The
+steps that follow (`numbering`) are the same for both. With E vertices found over the life of a numbering, h of them held, and random
+reads of 32 bytes (a write reads first):
 
 ========= ===================================== ============================================ =======================================
-structure memory                                moved for a vertex that is entered           and besides
+structure memory                                moved for a vertex that is entered           moved besides
 ========= ===================================== ============================================ =======================================
 direct    4 n k, once; 8 a slot kept            76: its number is read and written           4 n k written once
 hash      32 a vertex, 8 a slot                 140: the vertex's word, its number           32 a vertex and h vertices in each hop
 ========= ===================================== ============================================ =======================================
 
-So a direct table wins where it is smaller than hash tables would be (many minibatches' worth of edges from a small graph), and hash
-tables where few vertices of a large graph are met. These are predictions; bench/gpu.py measures the two side by side.
+So a direct table wins if it is smaller than hash tables would be (many minibatches of a small graph), and hash tables win if a bulk
+meets few vertices of a large graph. These are predictions; bench/gpu.py measures both.
 """
 
 from __future__ import annotations
@@ -25,57 +25,57 @@ from .device import TABLE_SHARE, CudaDevice
 
 _FREE = 0xFFFFFFFF
 LARGEST_TABLE = 2**29  # entries of a hash table, which then has 2**30 slots
-HASHED = 32  # bytes of a vertex in hash tables: up to four slots, of two words each
+HASHED = 32  # bytes of a vertex in hash tables: up to four slots of two words each
 
 
 class HeldVertices(NamedTuple):
-    """The vertices that k minibatches hold, on the device. `vertices` may be longer than what the pointers name."""
+    """The vertices that k minibatches hold, on the device. `vertices` may be longer than the last pointer."""
 
     pointers: Any  # int64, shape (k + 1,)
     vertices: Any  # int32
-    size: int  # of all vertices
+    size: int  # number of vertices
 
 
 class FoundVertices(NamedTuple):
-    """What each minibatch found, in order. `columns` may be longer than what the pointers name."""
+    """The vertices that each minibatch found, in order. `columns` may be longer than the last pointer."""
 
     pointers: Any  # int64, shape (k + 1,)
     columns: Any  # int32
 
 
 class Slots(NamedTuple):
-    """Numbers by slot, and the slot of each place at which something was found."""
+    """The number in each slot, and the slot of each vertex found."""
 
-    numbers: Any  # uint32: what csrc/numbers.cu says
+    numbers: Any  # uint32, coded as csrc/numbers.cu says
     found: Any  # int64
 
 
 class TableBytes(NamedTuple):
-    """Memory of a structure."""
+    """Memory of a structure, in bytes."""
 
-    standing: int  # as long as the numbering
-    entering: int  # while a hop is entered
-    left: int  # until it is numbered
+    standing: int  # for the life of the numbering
+    entering: int  # while the vertices of a hop are entered
+    left: int  # from then until they are numbered
 
 
 class Structure(Protocol):
-    """One way to find slots."""
+    """A structure that finds slots."""
 
     def __init__(self, device: CudaDevice, k: int, n: int) -> None: ...
 
     def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
-        """Slots whose numbers know what is held, and the first place of what was found. Nothing is waited for.
+        """Enter vertices: numbers of the held ones, and the first place of each one found. Waits for nothing.
 
-        `known`: what is held is what was held and found when this was called last.
+        `known` is true if the held vertices are those held and found in the last call.
         """
 
     @staticmethod
     def bytes(n: int, k: int, held: int, room: int) -> TableBytes:
-        """What `enter` takes at the most, beside its arguments."""
+        """Bound the memory that `enter` takes beside its arguments."""
 
 
 class Direct:
-    """A word for every vertex and minibatch; what is held stays entered from hop to hop."""
+    """A table with a word for every vertex of every minibatch; held vertices stay entered from hop to hop."""
 
     def __init__(self, device: CudaDevice, k: int, n: int) -> None:
         self._device, self._k = device, k
@@ -91,7 +91,7 @@ class Direct:
 
 
 class Hash:
-    """Hash tables for all that is held or found, at most half of their slots taken; made anew for each hop."""
+    """Hash tables of the vertices held or found, at most half full; built anew for each hop."""
 
     def __init__(self, device: CudaDevice, k: int, n: int) -> None:
         self._device, self._k, self._n = device, k, n
@@ -113,13 +113,13 @@ STRUCTURES: dict[Name, type[Structure]] = {"direct": Direct, "hash": Hash}
 
 
 def chosen(n: int, k: int, expected: int, free: int) -> Name:
-    """A direct table where it is smaller than hash tables and takes at most an eighth of the free memory; else hash tables.
+    """Choose a direct table if it is smaller than hash tables and takes at most an eighth of the free memory; else hash tables.
 
     Parameters
     ----------
     n, k : int
     expected : int
-        Vertices that are going to be found, repetitions and all, over the life of the numbering.
+        Bound of the vertices found over the life of the numbering, repetitions included.
     free : int
         Bytes that the device plans with.
     """
@@ -127,25 +127,25 @@ def chosen(n: int, k: int, expected: int, free: int) -> Name:
 
 
 def table_of(device: CudaDevice, k: int, pointers: Any, vertices: Any, count: int, n: int) -> tuple[Any, Any, Any]:
-    """Hash tables of the distinct vertices of each minibatch: vertices, starts and numbers."""
+    """Build hash tables of the distinct vertices of each minibatch: vertices, starts and numbers."""
     table, starts, numbers = _tables(device, k, pointers, count, n)
     device.start("enter_known", count, pointers, vertices, k, table, starts, numbers)
     return table, starts, numbers
 
 
 def _tables(device: CudaDevice, k: int, pointers: Any, count: int, n: int) -> tuple[Any, Any, Any]:
-    """Empty hash tables, vertices, starts and numbers, each for pointers[j + 1] - pointers[j] vertices of n; `count` for all."""
+    """Allocate hash tables: vertices, starts and numbers. Table j is for pointers[j + 1] - pointers[j] of n vertices, all for `count`."""
     if min(count, n) > LARGEST_TABLE:
-        raise OverflowError(f"a table could hold over {LARGEST_TABLE} vertices: {count} are found in all; a smaller bulk would fit")
+        raise OverflowError(f"a table could hold over {LARGEST_TABLE} vertices: {count} are found in all; use a smaller bulk")
     sizes = device.empty(k, np.int32)
     device.start("table_sizes", k, pointers, None, k, n, sizes)
-    slots = 4 * min(count, k * n)  # a power of two is below twice what it covers, and that is twice what is held
+    slots = 4 * min(count, k * n)  # a power of two is below twice what it covers, and it covers twice the vertices
     table, numbers = (device.full(slots, _FREE, np.uint32) for _ in range(2))
     return table, device.pointers(sizes), numbers
 
 
 def _entered(device: CudaDevice, k: int, held: HeldVertices, found: FoundVertices, table: tuple[Any, Any, Any], known: bool) -> Slots:
-    """Slots in a table of vertices, starts and numbers."""
+    """Enter vertices into a table of vertices, starts and numbers; return their slots."""
     room = len(found.columns)
     slots = device.empty(room, np.int64)
     if held.size and not known:

@@ -16,7 +16,7 @@ import torch
 from ...backends.base import check_fanout
 from ...backends.cuda.bulk import DeviceBulk, hop_after_hop, most_found, put_seeds
 from ...backends.cuda.draws import DrawnEdges, FrontierRows, draw_rows
-from ...backends.cuda.numbers import Numbering
+from ...backends.cuda.numbering import Numbering
 from ...backends.cuda.tables import HeldVertices
 from ...backends.hops import Expansion
 from ...distributed.matrix.owner import OwnerAdjacency

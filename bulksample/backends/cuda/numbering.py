@@ -1,4 +1,4 @@
-"""Numbering vertices on a device in the order in which they are found first, by one of two structures (`tables`)."""
+"""Number vertices on a device in the order of first discovery, with one of two structures (`tables`)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .tables import STRUCTURES, FoundVertices, HeldVertices, chosen
 
 
 class Numbering:
-    """The numbers of k minibatches of a graph of n vertices.
+    """The numbering of the vertices of k minibatches of a graph of n vertices.
 
     Parameters
     ----------
     device : CudaDevice
-        Whose `numbering`, where it is set, is the structure.
+        Its `numbering` names the structure; None chooses by size.
     k, n : int
     expected : int
-        Vertices that are going to be found, repetitions and all, over the life of the numbering.
+        Bound of the vertices found over the life of the numbering, repetitions included.
     """
 
     def __init__(self, device: CudaDevice, k: int, n: int, expected: int) -> None:
@@ -28,9 +28,10 @@ class Numbering:
         self._held: HeldVertices | None = None  # whose numbers the structure knows
 
     def number(self, held: HeldVertices, found: FoundVertices) -> tuple[HeldVertices, Any, np.ndarray, np.ndarray]:
-        """Number what was found: the extended vertices, local numbers, and on the host the extended pointers and those of what was found.
+        """Number the vertices found; see `Backend.relabel`.
 
-        Waits for the last two; see `Backend.relabel`.
+        Returns the extended vertices and the local numbers on the device; on the host, and waited for, the pointers of the extended
+        vertices and of those found.
         """
         device, k, room = self._device, self._k, len(found.columns)
         ends = device.empty(2 * k + 2, np.int64)
@@ -49,12 +50,12 @@ class Numbering:
 
 
 def nothing_held(device: CudaDevice, k: int) -> HeldVertices:
-    """k minibatches that hold no vertex yet."""
+    """Make k minibatches that hold no vertex yet."""
     return HeldVertices(device.put(np.zeros(k + 1, np.int64)), device.empty(0, np.int32), 0)
 
 
 def beyond(device: CudaDevice, grown: HeldVertices, held: HeldVertices, k: int) -> HeldVertices:
-    """The vertices that each minibatch holds beyond those it held."""
+    """Return the vertices that each minibatch of `grown` holds beyond those of `held`."""
     pointers, vertices = device.empty(k + 1, np.int64), device.empty(grown.size - held.size, np.int32)
     device.start("drop_known", grown.size, held.pointers, grown.pointers, k, grown.vertices, pointers, vertices)
     return HeldVertices(pointers, vertices, grown.size - held.size)
