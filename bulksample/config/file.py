@@ -145,4 +145,5 @@ def _text(value: Any) -> str:
     import yaml
 
     plain = list(value) if isinstance(value, tuple) else value
-    return yaml.safe_dump(plain, default_flow_style=True, width=2**20, allow_unicode=True).removesuffix("...\n").strip()
+    text: str = yaml.safe_dump(plain, default_flow_style=True, width=2**20, allow_unicode=True)
+    return text.removesuffix("...\n").strip()

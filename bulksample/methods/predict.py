@@ -1,4 +1,4 @@
-"""Class scores and embeddings of all vertices, by the model of a checkpoint: what `bulksample predict` writes."""
+"""Class scores and embeddings of all vertices, by the model of a checkpoint; `bulksample predict` writes them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Floats = NDArray[Any]
 
 
 class Prediction(NamedTuple):
-    """What a model says of every vertex of a graph."""
+    """The output of a model for every vertex of a graph."""
 
     logits: Floats | None  # float32, shape (n, classes): softmax of a row gives probabilities; None for link prediction
     embeddings: Floats | None  # float32, shape (n, hidden): the rows that enter the last layer; None for a model of one layer
-    accuracies: dict[str, float]  # of the splits that the graph has labels for, by name: "test_accuracy"
-    config: TrainConfig  # of the run that wrote the checkpoint
-    step: int  # steps of the optimizer that the run had made
+    accuracies: dict[str, float]  # of each labelled split, by name such as "test_accuracy"
+    config: TrainConfig  # configuration of the run that wrote the checkpoint
+    step: int  # optimizer steps of the run so far
     path: Path  # the folder that was read
 
 
@@ -47,7 +47,7 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
     path : path
         A folder ``step-...`` that training wrote, or the folder of ``--checkpoint``, whose newest one is taken.
     threads : int, optional
-        Threads of torch, from now on; those that it has unless given.
+        Threads of torch from now on; unchanged by default.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def _config(folder: Path, state: dict[str, Any]) -> TrainConfig:
         config = TrainConfig.of(**state["config"])
         state["progress"]["steps"]
     except (UsageError, KeyError, TypeError) as error:
-        raise DataError(f"checkpoint {folder} does not say how its model was made, or was written by another version: {error}") from error
+        raise DataError(f"checkpoint {folder} lacks the configuration of its model, or was written by another version: {error}") from error
     if config.method.startswith("retexo"):
         raise UsageError(f"a checkpoint of {config.method} holds one layer at a time, and {folder} cannot predict; use another method")
     return config

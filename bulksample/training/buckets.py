@@ -1,4 +1,4 @@
-"""Many small tensors as few large messages."""
+"""All-reduce of many small tensors as a few large messages."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ BUCKET = 2**22  # numbers: 16 MiB of float32
 def add_over_ranks(tensors: list[torch.Tensor], comm: Comm, kind: str, codec: str = "fp32", over: TensorComm | None = None) -> None:
     """Sum float32 tensors over ranks, in place, flattened into buckets of at most 2**22 numbers.
 
-    All ranks bring the same shapes in the same order. Sent over all ranks: 2 (p - 1) times the bytes of one rank's tensors,
-    as the codec holds them. With another than fp32, what a rank brings is rounded, then the sum; the sum itself is float32. They are
-    added where the first of them lies, `over` a communicator of tensors, over the host unless given.
+    All ranks pass the same shapes in the same order, and together send 2 (p - 1) times the encoded bytes of one rank's tensors. With
+    a codec other than fp32, each rank's tensors are rounded, added in float32, and the sum is rounded again.
+
+    Parameters
+    ----------
+    over : TensorComm, optional
+        Adds fp32 tensors on the device of the first tensor; by default they are added in host memory.
     """
     if comm.size == 1:
         return
     flat = torch.cat([tensor.detach().reshape(-1).to(tensors[0].device) for tensor in tensors])
-    for bucket in flat.split(BUCKET):
+    for bucket in torch.split(flat, BUCKET):
         if codec == "fp32":
             (over or HostTensorComm(comm)).allreduce(bucket, kind)
         else:
-            there = bucket.cpu()
-            _add_rounded(there.numpy(), comm, kind, codec_named(codec))
-            bucket.copy_(there)
+            on_host = bucket.cpu()
+            _add_rounded(on_host.numpy(), comm, kind, codec_named(codec))
+            bucket.copy_(on_host)
     at = 0
     for tensor in tensors:
         tensor.detach().copy_(flat[at : at + tensor.numel()].view_as(tensor))
@@ -37,8 +41,8 @@ def add_over_ranks(tensors: list[torch.Tensor], comm: Comm, kind: str, codec: st
 
 
 def _add_rounded(bucket: np.ndarray, comm: Comm, kind: str, codec: Codec) -> None:
-    """Each rank adds its share of the numbers in rank order, then all gather the sums."""
+    """Add a share of the numbers on each rank, in rank order, and gather the sums on all ranks."""
     bounds = block_bounds(len(bucket), comm.size)
-    brought = comm.alltoall(np.split(codec.encode(bucket), bounds[1:-1]), kind)
-    share = np.stack([codec.decode(part) for part in brought]).sum(0, np.float32)
+    received = comm.alltoall(np.split(codec.encode(bucket), bounds[1:-1]), kind)
+    share = np.stack([codec.decode(part) for part in received]).sum(0, np.float32)
     bucket[:] = codec.decode(comm.allgather_rows(codec.encode(share), np.diff(bounds), kind))

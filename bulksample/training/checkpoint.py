@@ -1,7 +1,7 @@
-"""Checkpoints that are there whole or not at all: tensors as safetensors, the rest as JSON, never a pickle.
+"""Checkpoints that are written completely or not at all: tensors as safetensors, the rest as JSON, never a pickle.
 
 A checkpoint is a folder ``step-<number>`` with two files. It is written under a temporary name, synced and renamed;
-the JSON carries the SHA-256 of the tensors, so a damaged one is noticed and the one before it is used.
+the JSON holds the SHA-256 of the tensors, so a damaged checkpoint is detected and the one before it is used.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def save(directory: str | os.PathLike[str], number: int, tensors: dict[str, torc
     Parameters
     ----------
     number : int
-        Steps made so far; names the folder.
+        Steps of the run so far; names the folder.
     tensors : dict of tensors
-    state : dict of what JSON can say
+    state : dict, a JSON object
 
     Raises
     ------
     OSError
-        If it cannot be written; what was there before is still there.
+        If the checkpoint cannot be written; earlier checkpoints stay as they are.
     """
     from safetensors.torch import save as as_bytes
 
@@ -54,7 +54,7 @@ def save(directory: str | os.PathLike[str], number: int, tensors: dict[str, torc
         _write(new / _TENSORS, data)
         _write(new / _STATE, text)
         sync_folder(new)
-        if target.exists():  # a resumed run comes by the same step with the same content
+        if target.exists():  # a resumed run writes the same step with the same content
             shutil.rmtree(target)
         new.rename(target)
         sync_folder(root)
@@ -66,7 +66,7 @@ def save(directory: str | os.PathLike[str], number: int, tensors: dict[str, torc
 
 
 def newest(directory: str | os.PathLike[str]) -> tuple[Path, Snapshot] | None:
-    """The newest complete checkpoint below a directory; None where there is none. Damaged ones are named and passed over."""
+    """Return the newest complete checkpoint below a directory, or None. Damaged checkpoints are named on standard error and skipped."""
     for path in _found(Path(directory)):
         try:
             return path, load(path)
@@ -106,7 +106,7 @@ def load(path: str | os.PathLike[str]) -> Snapshot:
 
 
 def _found(root: Path) -> list[Path]:
-    """Checkpoints below a directory, the newest first."""
+    """Return the checkpoints below a directory, the newest first."""
     return sorted((path for path in root.glob("step-*") if path.name[5:].isdigit()), key=lambda path: int(path.name[5:]), reverse=True)
 
 

@@ -1,4 +1,4 @@
-"""What a run stood on: versions, and the kind of machine, without names of hosts or users."""
+"""The environment of a run: versions, and the kind of machine, without names of hosts or users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PACKAGES = ("numpy", "scipy", "torch", "mpi4py", "mpich", "openmpi", "cupy-cuda
 
 
 def environment() -> dict[str, Any]:
-    """Version of this package, of Python, of what it calls and is installed; the processor and how many of them may be used."""
+    """Return the versions of this package, of Python and of the libraries it uses, the processor, and the number of usable processors."""
     return {
         "version": __version__,
         "python": platform.python_version(),
@@ -27,7 +27,7 @@ def environment() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The model of the processor in words; empty where the system does not say."""
+    """Return the name of the processor; empty if the system does not name it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,13 +1,14 @@
-"""Minibatches of edges for link prediction: b edges of the training graph, and for each another destination that it is told from.
+"""Mini-batches of edges for link prediction: b edges of the training graph, and a negative destination for each of them.
 
     seeds   u_1 .. u_b,  v_1 .. v_b,  w_1 .. w_b        edges u -> v;  w uniform among the vertices that u has no edge to, w != u
 
-Every stored edge but a loop is an example once an epoch, an undirected one in both directions. The draw of w names (seed, epoch, edge,
-attempt), so it depends on no rank, batch size or bulk; held-out edges are unknown here and may be drawn.
+Every stored edge except loops is an example once an epoch; an undirected edge is one in both directions. The draw of w names (seed,
+epoch, edge, attempt), so it depends on no rank, batch size or bulk. Held-out edges are unknown here and may be drawn as negatives.
 
-An edge that a minibatch is asked about may also be among the edges that it sampled, and gives its answer away. `exclude` takes such edges
-out of its blocks: ``self`` those of its examples, ``both`` also their reverse ones. None are, unless asked, as in DGL and PyG. They are
-taken out after the draws (as GraphBolt's `exclude_seed_edges` does): other edges keep their weights, and a row may have fewer than fanout.
+An example of a mini-batch may also be among its sampled edges, which gives the answer away. `exclude` removes such edges from the
+blocks: ``self`` the examples of the mini-batch, ``both`` also their reverse edges. The default removes none, as DGL and PyG do. Edges
+are removed after the draws (as GraphBolt's `exclude_seed_edges` does): the others keep their weights, and a row may have fewer edges
+than the fanout.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from ..selection import Selection
 from ..sparse import CSR
 from ..views.view import View
 
-_ATTEMPTS = 100  # beyond them a vertex that is joined to nearly all others keeps what was drawn last
+_ATTEMPTS = 100  # after these, a vertex with edges to nearly all others keeps the last draw
 
 
 class EdgeLoader(BulkLoader):
-    """A loader whose examples are the edges of a graph that lies in this process.
+    """A loader whose examples are the edges of a replicated graph.
 
     Parameters
     ----------
     exclude : {"none", "self", "both"}
-        Which edges of its examples a minibatch does not pass messages along.
+        The edges removed from the blocks of a mini-batch; see above.
     """
 
     def __init__(self, view: View, sampler: Sampler, exclude: str = "none", **options: Any) -> None:
         a = view.adjacency.whole_matrix
         if a is None:
-            raise UsageError("link prediction needs the edges beside it; a replicated graph would fit")
+            raise UsageError("link prediction reads the edges on every rank; got a partitioned graph: use graph replicated")
         self._source, self._destination, self._size = a.indices, a.row_of_entry(), a.shape[0]
         self._keys = self._destination * self._size + self._source  # ascending, as A is canonical
         self._edges, self._exclude = edges_of(a), exclude
@@ -60,12 +61,12 @@ class EdgeLoader(BulkLoader):
         return self.ends(examples, epoch)
 
     def ends(self, edges: np.ndarray, epoch: int) -> np.ndarray:
-        """Sources, destinations and other destinations of some edges: int32, shape (3 b,)."""
+        """Return the sources, destinations and negative destinations of some edges: int32, shape (3 b,)."""
         source, destination = self._source[edges], self._destination[edges]
-        return np.concatenate([source, destination, self._others(edges, epoch)]).astype(np.int32)
+        return np.concatenate([source, destination, self._negatives(edges, epoch)]).astype(np.int32)
 
-    def _others(self, edges: np.ndarray, epoch: int) -> np.ndarray:
-        """A destination for each edge that its source has no edge to: int64, shape (b,)."""
+    def _negatives(self, edges: np.ndarray, epoch: int) -> np.ndarray:
+        """Draw for each edge a destination that its source has no edge to: int64, shape (b,)."""
         source, drawn, open_ = self._source[edges].astype(np.int64), np.zeros(len(edges), np.int64), np.arange(len(edges))
         for attempt in range(_ATTEMPTS):
             words = self._stream.words(Purpose.NEGATIVE, attempt, vertex=edges[open_], epoch=epoch)
@@ -79,7 +80,7 @@ class EdgeLoader(BulkLoader):
 
 
 def without_targets(minibatch: MiniBatch, reverse: bool, n: int) -> MiniBatch:
-    """A minibatch of edges without those of its sampled edges that it is asked about, and without their reverse; all vertices stay."""
+    """Return a mini-batch without the sampled edges that are its examples, or their reverse; all vertices stay."""
     source, destination, _ = minibatch.seeds.astype(np.int64).reshape(3, -1)
     targets = [destination * n + source, *([source * n + destination] if reverse else [])]
     left_out = np.concatenate(targets)
@@ -94,12 +95,12 @@ def _without(block: Block, vertices: np.ndarray, keys: np.ndarray, n: int) -> Bl
 
 
 def edges_of(a: CSR) -> np.ndarray:
-    """The entries of A that are no loops: int64."""
+    """Return the positions of the entries of A that are no loops: int64."""
     return np.flatnonzero(a.indices != a.row_of_entry())
 
 
 def examples(task: str, view: View) -> int:
-    """How many examples a rank has: seeds, or edges."""
+    """Return the number of examples of a rank: its seeds, or its edges."""
     if task == "links":
         assert view.adjacency.whole_matrix is not None
         return len(edges_of(view.adjacency.whole_matrix))
@@ -107,7 +108,7 @@ def examples(task: str, view: View) -> int:
 
 
 def loader_of(config: TrainOptions, view: View, sampler: Sampler, **options: Any) -> BulkLoader:
-    """A loader of the examples of the task of a run."""
+    """Return a loader of the examples of the task: seeds, or edges."""
     if config.task == "links":
         return EdgeLoader(view, sampler, config.exclude_targets, **options)
     return BulkLoader(view.adjacency, sampler, view.seeds, **options)

@@ -1,4 +1,4 @@
-"""Who is told how a run goes: JSON lines in a file, a progress bar on a terminal. Trackers can join by the same protocol."""
+"""Observers of a run: JSON lines in a file, and a progress bar on a terminal. Trackers follow the same protocol."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any, Protocol
 
 
 class Observer(Protocol):
-    """Told on rank 0 what happens; must not raise and must not block."""
+    """The protocol of an observer. The trainer calls it on rank 0; it must not raise and must not block."""
 
     def begin(self, epoch: int, epochs: int, steps: int) -> None:
-        """Training starts or goes on at an epoch, of so many, of so many steps each."""
+        """Training starts or resumes at `epoch` of `epochs`, each of so many steps."""
 
     def step(self, epoch: int, step: int, loss: float) -> None:
-        """A step was made; `loss` is the mean over its seeds on all ranks."""
+        """A step is complete; `loss` is the mean over its seeds on all ranks."""
 
     def epoch(self, line: dict[str, Any]) -> None:
-        """An epoch ended."""
+        """An epoch is complete; `line` holds its number, loss, scores, seconds and bytes."""
 
     def end(self) -> None:
-        """No more follows."""
+        """The run has ended."""
 
 
 class JsonLines:
-    """One JSON object per epoch. A resumed run keeps the lines of the epochs that it does not repeat.
+    """An observer that writes one JSON object per epoch. A resumed run keeps the lines of the epochs that it does not repeat.
 
     Parameters
     ----------
     path : path
-        Parents are made where they are missing.
+        The file; missing folders above it are made.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -58,20 +58,20 @@ class JsonLines:
 
 
 def lines_beside(json_file: Path | None) -> Path | None:
-    """Where the lines of a run go whose object goes to a file: NAME.jsonl beside NAME.json."""
+    """Return the path NAME.jsonl beside the report NAME.json; None if the report goes to standard output or nowhere."""
     return None if json_file is None or str(json_file) == "-" else json_file.with_suffix(".jsonl")
 
 
 def _epoch_of(line: str) -> float:
-    """The epoch of a line; infinity for a line cut short by a crash."""
+    """Return the epoch of a line; infinity if a crash cut the line short."""
     try:
-        return json.loads(line)["epoch"]
+        return float(json.loads(line)["epoch"])
     except (ValueError, KeyError, TypeError):
         return float("inf")
 
 
 class ProgressBar:
-    """Epochs, loss and scores on standard error; shows nothing where that is no terminal."""
+    """An observer that shows epochs, loss and scores on standard error, if that is a terminal."""
 
     def begin(self, epoch: int, epochs: int, steps: int) -> None:
         from rich.console import Console

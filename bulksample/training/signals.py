@@ -1,4 +1,4 @@
-"""Being asked to stop: SIGTERM and SIGUSR1, as schedulers send them some time before the end."""
+"""Requests to stop: SIGTERM and SIGUSR1, which schedulers send some time before they end a job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class StopSignals:
-    """Notes SIGTERM and SIGUSR1 while it is entered; the loop finishes its step, writes a checkpoint and leaves."""
+    """A context that records SIGTERM and SIGUSR1, so that the loop can finish its step, write a checkpoint and return."""
 
     def __init__(self) -> None:
         self.received = False

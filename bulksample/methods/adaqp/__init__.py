@@ -1,1 +1,8 @@
-"""What `adaqp` decides and sends: widths of rows, their assignment to rows, links, rounded messages."""
+"""AdaQP: full-graph training with messages of few bits.
+
+method.py             the hooks                       options.py       bits, and how they are chosen
+rounded_messages.py   rows as messages of 2, 4 and 8 bits
+assignment.py         bits for all messages, every few epochs
+widths.py             bits for one layer and direction: less noise against less time
+link_speeds.py        seconds per byte between two ranks
+"""

@@ -1,14 +1,14 @@
-"""Widths for all messages, every c epochs: from what was traced on every rank to the tables that both sides hold.
+"""Widths for all messages, every c epochs: from traced ranges on every rank to the tables that both ranks hold.
 
     beta_u = a_u f / 6 (max h_u - min h_u)^2,     a_u = sum over receiving rows v of P_vu^2
 
 P is the matrix that a layer aggregates by, so beta_u / (2^b - 1)^2 is the noise that message u adds to the rows of its receiver;
-`squared_sum` takes (sum over v of P_vu)^2, as published. Backwards a message is a gradient that is summed already, and a_u the
-square of the one factor that follows, for GCN 1 / (d_u + 1).
+`squared_sum` takes (sum over v of P_vu)^2, as published. A backward message is a gradient that is summed already, and a_u is the
+square of the one factor that follows, 1 / (d_u + 1) for GCN.
 
-Epoch e, (e + 1) mod c = 0, is traced, and its betas go to rank 0, 4 bytes a message. A thread there solves them while epoch
-e + 1 trains on; in front of epoch e + 2 rank 0 tells each rank 2 bits for every message that it sends or receives. All of this
-is of kind "control". Which widths an epoch uses depends on its number alone, not on how long the thread took.
+Epoch e with (e + 1) mod c = 0 is traced, and its betas go to rank 0, 4 bytes a message. A thread of rank 0 solves the problem while
+epoch e + 1 trains. Before epoch e + 2 rank 0 sends each rank 2 bits for every message that it sends or receives. All of this
+is of kind "control". The widths of an epoch depend on its number alone, not on how long the thread took.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ...distributed.comm.base import Comm
 from ...distributed.matrix.halo import Halo
 from ...views.own_rows import OwnRows
 from .rounded_messages import Key, RoundedMessages, is_backward
-from .widths import CLASSES, Links, Pair, Problem, Widths
+from .widths import CLASSES, LinkSpeeds, Pair, Problem, Widths
 
 Tables = dict[str, Widths]  # by layer and direction
 Weights = tuple[list[np.ndarray], list[np.ndarray]]  # a_u of the rows sent to each peer, forward and backward
 
-_LAG = 2  # epochs from a trace to the widths that follow from it
+_LAG = 2  # epochs from a trace to the use of its widths
 _NOTHING = np.empty(0, np.uint8)
 
 
@@ -38,19 +38,19 @@ class Assignment:
     ----------
     comm : Comm
     rounded : RoundedMessages
-        Traces are taken from it, and tables put into it.
+        The source of traces, and the holder of the tables.
     halo : Halo
     weights : lists of float64 arrays
-    links : Links
+    links : LinkSpeeds
     trade : float
         lambda of `widths.Problem`.
     uniform : bool
-        One width for all messages of a layer and direction, the best of three.
+        True for one width for all messages of a layer and direction, the best of three.
 
     Attributes
     ----------
-    made : int
-        Assignments so far.
+    count : int
+        Number of assignments so far.
 
     Notes
     -----
@@ -58,47 +58,48 @@ class Assignment:
     """
 
     def __init__(
-        self, comm: Comm, rounded: RoundedMessages, halo: Halo, weights: Weights, links: Links, trade: float = 0.5, uniform: bool = False
+        self, comm: Comm, rounded: RoundedMessages, halo: Halo, weights: Weights, links: LinkSpeeds, trade: float = 0.5,
+        uniform: bool = False,
     ) -> None:  # fmt: skip
         self._comm, self._rounded, self._weights, self._links, self._trade, self._uniform = comm, rounded, weights, links, trade, uniform
-        self._counts = comm.allgather(np.array([len(asked) for asked in halo.requested]), "control")
+        self._counts = comm.allgather(np.array([len(requested) for requested in halo.requested]), "control")
         self._keys, self._now, self._next, self._due = list[str](), Tables(), Future[Tables](), -1
-        self.made = 0
+        self.count = 0
 
     def begin(self, epoch: int) -> None:
-        """Before an epoch: use what was solved for it. Collective where something was."""
+        """Install the widths that were solved for an epoch, before it begins. Collective if there are any."""
         if 0 <= self._due <= epoch:
             self._now = self._next.result() if self._comm.rank == 0 else {}
-            self._install(self._told())
-            self._due, self.made = -1, self.made + 1
+            self._install(self._scatter())
+            self._due, self.count = -1, self.count + 1
 
     def note(self, epoch: int) -> None:
-        """After an epoch: bring what was traced, if anything, to rank 0, which begins to solve. Collective."""
+        """Send the traces of an epoch, if any, to rank 0, which starts to solve. Collective."""
         traced, self._rounded.traced = self._rounded.traced, None
         if traced is None:
             return
         self._keys, self._due = sorted(self._rounded.widths), epoch + _LAG
         own = np.concatenate([self._beta(traced, (key, peer)) for key in self._keys for peer in range(self._comm.size)])
-        brought = self._comm.alltoall([own[: len(own) * (r == 0)] for r in range(self._comm.size)], "control")
+        received = self._comm.alltoall([own[: len(own) * (r == 0)] for r in range(self._comm.size)], "control")
         if self._comm.rank == 0:
             solver = ThreadPoolExecutor(1)
-            self._next = solver.submit(self._solve, brought)
+            self._next = solver.submit(self._solve, received)
             solver.shutdown(wait=False)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """What rank 0 knows: the widths of all messages, and those that come next, once they are solved."""
-        if self._comm.rank or not (self.made or self._due >= 0):
+        """Return the widths of all messages, on rank 0, and the next widths once they are solved."""
+        if self._comm.rank or not (self.count or self._due >= 0):
             return {}
-        state = {"made": torch.tensor(self.made), "links": torch.from_numpy(np.stack(self._links)), **_flat("now", self._now)}
+        state = {"made": torch.tensor(self.count), "links": torch.from_numpy(np.stack(self._links)), **_flat("now", self._now)}
         return state if self._due < 0 else {**state, "due": torch.tensor(self._due), **_flat("next", self._next.result())}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Go on with these widths; on other ranks or another partition they mean nothing, and all begins with 8 bits again."""
+        """Install saved widths. With another number of ranks or another partition they are ignored, and messages have 8 bits again."""
         sizes = {key: sum(count for _, count in self._channels(key)) for key in (name.partition(".")[2] for name in tensors) if key}
         fits = all(len(tensor) == sizes[name.partition(".")[2]] for name, tensor in tensors.items() if "." in name)
         if tensors["links"].shape[1] != self._comm.size or not fits:
             return
-        self.made, self._links = int(tensors["made"]), Links(*tensors["links"].numpy())
+        self.count, self._links = int(tensors["made"]), LinkSpeeds(*tensors["links"].numpy())
         self._now, following = self._nested("now", tensors), self._nested("next", tensors)
         self._install(self._now)
         if "due" in tensors:
@@ -108,13 +109,13 @@ class Assignment:
     def _beta(self, traced: dict[Key, np.ndarray], at: Key) -> np.ndarray:
         return (traced[at] * self._weights[is_backward(at[0])][at[1]]).astype(np.float32)
 
-    def _solve(self, brought: list[np.ndarray]) -> Tables:
-        """One problem for each layer and direction; what each rank brought lies in the order of `_channels`."""
-        found, first = Tables(), [0] * len(brought)
+    def _solve(self, received: list[np.ndarray]) -> Tables:
+        """Solve one problem for each layer and direction; the betas of each rank stand in the order of `_channels`."""
+        found, first = Tables(), [0] * len(received)
         for key in self._keys:
             betas = dict[Pair, np.ndarray]()
             for pair, count in self._channels(key):
-                betas[pair] = brought[pair[0]][first[pair[0]] : first[pair[0]] + count].astype(np.float64)
+                betas[pair] = received[pair[0]][first[pair[0]] : first[pair[0]] + count].astype(np.float64)
                 first[pair[0]] += count
             two, four, eight = (self._rounded.record_bytes(self._rounded.widths[key], bits) for bits in CLASSES)
             problem = Problem(betas, (two, four, eight), self._links, self._trade)
@@ -122,12 +123,12 @@ class Assignment:
         return found
 
     def _channels(self, key: str) -> list[tuple[Pair, int]]:
-        """(sender, receiver) and how many rows, of all pairs that have some, by sender."""
+        """Return (sender, receiver) and the number of rows of all pairs that have some, by sender."""
         counts = self._counts.T if is_backward(key) else self._counts
         return [((int(i), int(j)), int(counts[i, j])) for i, j in np.argwhere(counts)]
 
-    def _told(self) -> Tables:
-        """What rank 0 says of the messages that this rank sends and receives."""
+    def _scatter(self) -> Tables:
+        """Send from rank 0 to every rank the widths of the messages that it sends and receives."""
         comm, tables, first = self._comm, Tables(), 0
         parts = [_packed(self._of_rank(r)) if comm.rank == 0 else _NOTHING for r in range(comm.size)]
         widths = _unpacked(comm.alltoall(parts, "control")[0])
@@ -139,11 +140,11 @@ class Assignment:
         return tables
 
     def _of_rank(self, rank: int) -> np.ndarray:
-        """Classes of what a rank sends and receives, in the order of `_channels`."""
+        """Return the widths of the messages that a rank sends and receives, in the order of `_channels`."""
         return np.concatenate([_NOTHING, *[self._now[key][pair] for key in self._keys for pair, _ in self._channels(key) if rank in pair]])
 
     def _install(self, tables: Tables) -> None:
-        """From now on messages have these widths."""
+        """Use these widths for messages from now on."""
         for key, widths in tables.items():
             for (i, j), bits in widths.items():
                 if i == self._comm.rank:
@@ -152,7 +153,7 @@ class Assignment:
                     self._rounded.received[key, i] = bits
 
     def _nested(self, prefix: str, tensors: dict[str, torch.Tensor]) -> Tables:
-        """`_flat` undone."""
+        """Return the tables that `_flat` flattened."""
         tables = Tables()
         for name, tensor in tensors.items():
             kind, _, key = name.partition(".")
@@ -164,10 +165,10 @@ class Assignment:
 
 
 def coefficients(rows: OwnRows, normalised: bool, weights: str, comm: Comm) -> Weights:
-    """a_u of the rows that this rank sends to each peer, forward and backward; collective.
+    """Return a_u of the rows that this rank sends to each peer, forward and backward; collective.
 
-    Forward the receiver knows its entries P_vu, and tells the owner of u once: 8 bytes for each halo row (kind "topology").
-    Layers that do not average (attention, pooling) are taken for means.
+    The receiver knows its entries P_vu and sends a_u to the owner of u once: 8 bytes for each halo row (kind "topology").
+    Layers of attention and pooling are treated as means.
     """
     block, halo, m = rows.structure, rows.halo, rows.rows
     counts, degrees = np.diff(block.indptr), rows.degrees.cpu().numpy().astype(np.float64)
@@ -181,17 +182,19 @@ def coefficients(rows: OwnRows, normalised: bool, weights: str, comm: Comm) -> W
 
 
 def _packed(bits: np.ndarray) -> np.ndarray:
-    """Widths as classes of 2 bits, four to a byte: uint8, shape (ceil(m / 4),)."""
+    """Pack widths as classes of 2 bits, four to a byte: uint8, shape (ceil(m / 4),)."""
     classes = np.zeros(-(-len(bits) // 4) * 4, np.uint8)
     classes[: len(bits)] = np.searchsorted(CLASSES, bits)
-    return np.bitwise_or.reduce(classes.reshape(-1, 4) << np.arange(0, 8, 2, dtype=np.uint8), axis=1)
+    packed: np.ndarray = np.bitwise_or.reduce(classes.reshape(-1, 4) << np.arange(0, 8, 2, dtype=np.uint8), axis=1)
+    return packed
 
 
 def _unpacked(packed: np.ndarray) -> np.ndarray:
-    """Widths, up to three more than there were."""
-    return np.array(CLASSES, np.uint8)[(packed[:, None] >> np.arange(0, 8, 2, dtype=np.uint8) & np.uint8(3)).reshape(-1)]
+    """Unpack widths; up to three more follow the packed ones."""
+    widths: np.ndarray = np.array(CLASSES, np.uint8)[(packed[:, None] >> np.arange(0, 8, 2, dtype=np.uint8) & np.uint8(3)).reshape(-1)]
+    return widths
 
 
 def _flat(prefix: str, tables: Tables) -> dict[str, torch.Tensor]:
-    """The widths of a layer and direction as one tensor, in the order of `_channels`."""
+    """Return the widths of each layer and direction as one tensor, in the order of `_channels`."""
     return {f"{prefix}.{key}": torch.from_numpy(np.concatenate(list(widths.values()))) for key, widths in tables.items() if widths}

@@ -1,14 +1,14 @@
-"""AdaQP: full-graph training whose messages are rounded at random, each in the width that it deserves.
+"""AdaQP: full-graph training whose messages are rounded at random, each to a number of bits chosen for it.
 
-Hidden rows and the gradients of halo rows travel as codes of 2, 4 or 8 bits (`rounded`). Every c epochs their widths are chosen
-anew (`assignment`), from the noise that each message adds and the time that it takes. All are 8 bits wide before.
+Hidden rows and the gradients of halo rows travel as codes of 2, 4 or 8 bits (`rounded_messages`). Every c epochs their widths are
+chosen anew (`assignment`), from the noise that each message adds and the time that it takes. Before the first choice all have 8 bits.
 Limit: 32 bits is `full`. The published ablation: `--bits 32 --no-overlap` (vanilla), `--no-overlap` (quantised only),
 `--bits 32` (overlapped only), and neither.
 
 References
 ----------
 Wan, Zhao, Wu, "Adaptive message quantization and parallelization for distributed full-graph GNN training", MLSys 2023.
-Not taken over from its code: noise and header on different grids, codes that spill, traces of evaluations.
+Left out of the published code: noise and header on different grids, codes that overflow, traces of evaluations.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..config import TrainConfig
 from ..full import Full
 from .assignment import Assignment, coefficients
 from .link_speeds import links_of
-from .rounded_messages import CodedMessages, Names, RoundedMessages, number
+from .rounded_messages import CodedMessages, RoundedMessages, RowNames, number
 from .widths import CLASSES
 
 
@@ -58,7 +58,7 @@ class AdaQP(Full):
             return CodedMessages(codec_named("bf16"))
         self._rounded = RoundedMessages(
             backends.make(config.backend, torch.get_num_threads()), config.seed, comm.rank, config.message_header == "fp32",
-            config.message_rounding == "nearest", config.message_coding, self._given,
+            config.message_rounding == "nearest", config.message_coding, self._default_widths,
         )  # fmt: skip
         return self._rounded
 
@@ -68,7 +68,9 @@ class AdaQP(Full):
         if self._rounded is None:
             return
         halo, own = self.rows.halo, self.rows.vertices
-        self._rounded.names = Names([own[asked] for asked in halo.requested], np.split(halo.vertices, np.cumsum(halo.counts)[:-1]))
+        self._rounded.names = RowNames(
+            [own[requested] for requested in halo.requested], np.split(halo.vertices, np.cumsum(halo.counts)[:-1])
+        )
         if config.bits in ("uniform", "adaptive"):
             weights = coefficients(self.rows, config.model == "gcn", config.noise_weights, comm)
             links, uniform = links_of(config.links, comm), config.bits == "uniform"
@@ -96,8 +98,8 @@ class AdaQP(Full):
         tables = [] if self._rounded is None else list(self._rounded.sent.values())
         rows = sum(len(bits) for bits in tables)
         mean = sum(int(bits.sum()) for bits in tables) / rows if rows else None
-        made = 0 if self._assignment is None else self._assignment.made
-        return {**super().describe(), "bits": self.config.bits, "mean_bits": mean, "assignments": made}
+        assignments = 0 if self._assignment is None else self._assignment.count
+        return {**super().describe(), "bits": self.config.bits, "mean_bits": mean, "assignments": assignments}
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         return {} if self._assignment is None else self._assignment.state_dict()
@@ -106,12 +108,13 @@ class AdaQP(Full):
         if self._assignment is not None and tensors:
             self._assignment.load_state_dict(tensors)
 
-    def _given(self, key: str, names: np.ndarray, receiver: int) -> np.ndarray:
-        """Widths where none have been assigned: fixed, 8, or drawn anew every c epochs, by both sides alike."""
+    def _default_widths(self, key: str, names: np.ndarray, receiver: int) -> np.ndarray:
+        """Return widths before any assignment: fixed, 8, or drawn anew every c epochs, alike on both ranks."""
         bits = self.config.bits
         if bits != "random":
             return np.full(len(names), int(bits) if bits.isdigit() else 8, np.uint8)
         assert self._rounded is not None
         period = self._rounded.epoch // self.config.reassign_every
         words = Stream(self.config.seed).words(Purpose.WIDTH, 0, vertex=names, minibatch=receiver, layer=number(key), epoch=period)
-        return np.array(CLASSES, np.uint8)[(words[:, 0].astype(np.uint64) * np.uint64(3)) >> np.uint64(32)]
+        widths: np.ndarray = np.array(CLASSES, np.uint8)[(words[:, 0].astype(np.uint64) * np.uint64(3)) >> np.uint64(32)]
+        return widths

@@ -1,9 +1,9 @@
-"""Hidden rows as b-bit messages: one message from rank to rank, layer and direction, each row in its own width.
+"""Hidden rows as b-bit messages: one message for each pair of ranks, layer and direction; each row has its own width.
 
     [records of 2 bits | of 4 | of 8]        a record: ceil(f b / 8) bytes of codes, then its header
 
-Within a class rows keep their order, so both sides know where each lies from the table of widths alone, and with n_b rows
-of width b a message has sum over b of n_b (ceil(f b / 8) + h) bytes, h = 4 or 8. Random words name (epoch, layer, direction,
+Rows of one width keep their order, so both ranks find each row from the table of widths alone. With n_b rows of width b a
+message has sum over b of n_b (ceil(f b / 8) + h) bytes, with headers of h = 4 or 8 bytes. Random words name (epoch, layer, direction,
 sender's vertex, receiver, column).
 """
 
@@ -23,32 +23,33 @@ from .widths import CLASSES
 Key = tuple[str, int]  # layer and direction, peer
 
 
-class Names(NamedTuple):
-    """The vertices of the halo, and of the own rows that each rank asks for: what random words call the rows."""
+class RowNames(NamedTuple):
+    """The vertices by which random words name rows: the halo, and the own rows that each rank requests."""
 
-    asked: list[np.ndarray]
+    requested: list[np.ndarray]
     halo: list[np.ndarray]
 
     def sent(self, peer: int, key: str) -> np.ndarray:
-        """Of the rows that this rank sends to another."""
-        return (self.halo if is_backward(key) else self.asked)[peer]
+        """Return the vertices of the rows that this rank sends to another."""
+        return (self.halo if is_backward(key) else self.requested)[peer]
 
     def received(self, peer: int, key: str) -> np.ndarray:
-        return (self.asked if is_backward(key) else self.halo)[peer]
+        """Return the vertices of the rows that this rank receives from another."""
+        return (self.requested if is_backward(key) else self.halo)[peer]
 
 
 def is_backward(key: str) -> bool:
-    """Whether the key of an exchange names the way back, that of gradients."""
+    """Return True if the key of an exchange names the backward direction, that of gradients."""
     return key.endswith("backward")
 
 
 def number(key: str) -> int:
-    """Twice the layer, and one more backward."""
+    """Return the number of an exchange in random words: twice the layer, plus one backward."""
     return 2 * int(key.split()[0]) + is_backward(key)
 
 
 class CodedMessages:
-    """Rows through a codec that takes number by number."""
+    """Messages of rows encoded by a codec that encodes each number alone."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -61,7 +62,7 @@ class CodedMessages:
 
 
 class RoundedMessages:
-    """Rows as codes of 2, 4 or 8 bits.
+    """Messages of rows as codes of 2, 4 or 8 bits.
 
     Parameters
     ----------
@@ -69,28 +70,28 @@ class RoundedMessages:
     seed : int
     rank : int
     wide : bool
-        Whether headers are float32.
+        True for float32 headers.
     nearest : bool
-        Round to nearest instead of at random.
+        True to round to nearest instead of at random.
     coding : {"plain", "difference", "feedback"}
-        What is rounded: rows; their difference from what the peer has of them already; or rows and the error that was made
-        the last time. The latter two remember a float32 row for each that is sent, the difference one for each that comes, too.
+        The numbers that are rounded: rows; their difference from the rows that the peer holds; or rows plus the last rounding error.
+        The latter two keep a float32 copy of each row that is sent, and the difference also of each row that is received.
     default : callable of (key, names, receiver) to uint8 widths
-        Where there is no table.
+        Returns widths for messages without a table.
 
     Attributes
     ----------
     epoch : int
-    names : Names
+    names : RowNames
     sent, received : dict of (key, peer) to uint8, shape (rows,)
-        The tables: widths of the rows sent to a peer, and of those that come from it.
+        The tables: widths of the rows sent to a peer, and of the rows received from it.
     traced : dict of (key, peer) to float64, shape (rows,), or None
-        Where it is a dictionary, f / 6 (max - min)^2 of every row that is sent, the noise it gets times (2^b - 1)^2, is kept in it.
+        A dictionary to record f / 6 (max - min)^2 of every row that is sent: its rounding noise times (2^b - 1)^2. None records nothing.
     widths : dict of key to int
-        f of what was sent.
+        f of the rows that were sent.
     """
 
-    names: Names
+    names: RowNames
 
     def __init__(
         self, backend: Backend, seed: int, rank: int, wide: bool, nearest: bool, coding: str,
@@ -102,16 +103,17 @@ class RoundedMessages:
         self.sent, self.received = dict[Key, np.ndarray](), dict[Key, np.ndarray]()
         self.traced: dict[Key, np.ndarray] | None = None
         self.widths = dict[str, int]()
-        self._told, self._heard = dict[Key, np.ndarray](), dict[Key, np.ndarray]()
+        self._last_sent, self._last_received = dict[Key, np.ndarray](), dict[Key, np.ndarray]()
 
     def record_bytes(self, width: int, bits: int) -> int:
+        """Return the bytes of one row in a message."""
         return -(-width * bits // 8) + (8 if self.wide else 4)
 
     def pack(self, rows: np.ndarray, peer: int, key: str) -> np.ndarray:
         at, names, width = (key, peer), self.names.sent(peer, key), rows.shape[1]
         self.widths[key] = width
         bits = self._of(self.sent, at, names, peer)
-        before = self._told.get(at, np.float32(0)) if self._coding != "plain" else np.float32(0)
+        before = self._last_sent.get(at, np.float32(0)) if self._coding != "plain" else np.float32(0)
         rows = rows - before if self._coding == "difference" else rows + before if self._coding == "feedback" else rows
         if self.traced is not None:
             self.traced[at] = width / 6 * np.square(np.ptp(rows, axis=1).astype(np.float64))
@@ -121,7 +123,7 @@ class RoundedMessages:
         message = np.concatenate(records)
         if self._coding != "plain":
             decoded = self._rows(message, bits, width)
-            self._told[at] = before + decoded if self._coding == "difference" else rows - decoded
+            self._last_sent[at] = before + decoded if self._coding == "difference" else rows - decoded
         return message
 
     def unpack(self, message: np.ndarray, count: int, width: int, peer: int, key: str) -> np.ndarray:
@@ -132,7 +134,7 @@ class RoundedMessages:
             raise PeerLost(f"rank {self._rank} expected {expected} bytes for {len(bits)} rows from rank {peer}, {key}; {len(message)} came")
         rows = self._rows(message, bits, width)
         if self._coding == "difference":
-            rows = self._heard[at] = self._heard.get(at, np.float32(0)) + rows
+            rows = self._last_received[at] = self._last_received.get(at, np.float32(0)) + rows
         return rows
 
     def _of(self, tables: dict[Key, np.ndarray], at: Key, names: np.ndarray, receiver: int) -> np.ndarray:
@@ -141,7 +143,7 @@ class RoundedMessages:
         return tables[at]
 
     def _rows(self, message: np.ndarray, bits: np.ndarray, width: int) -> np.ndarray:
-        """What a message stands for, in the order of the rows."""
+        """Decode a message: its rows in their order."""
         rows, first = np.empty((len(bits), width), np.float32), 0
         for b in CLASSES:
             some, size = np.flatnonzero(bits == b), self.record_bytes(width, b)

@@ -1,12 +1,12 @@
-"""How many bits each message gets: less noise against less time, solved without a solver.
+"""Choice of bits for each message: less noise against less time, without a solver.
 
     minimise   lambda (Var - Var_8) / (Var_2 - Var_8) + (1 - lambda) (Time - Time_2) / (Time_8 - Time_2)   over b in {2, 4, 8}
     Var  = sum over messages of beta / (2^b - 1)^2
     Time = sum over rounds r = 1 .. p - 1 of the longest theta_ij bytes_ij + gamma_ij,  j = i + r mod p
 
-Var_2 and Time_2 are those of 2 bits everywhere, and so on. A round that may take Z leaves its pairs independent of each other,
-and the second upgrade of a message, 4 -> 8 bits, gains less per byte than the first. So every pair buys upgrades in order of
-gain per byte, and the best Z is one of the times at which a pair has bought one more.
+Var_2 and Time_2 belong to 2 bits everywhere, Var_8 and Time_8 to 8 bits. If a round may take the time Z, its pairs are independent
+of each other. The second upgrade of a message, 4 -> 8 bits, gains less per byte than the first. So every pair buys upgrades in
+order of gain per byte, and the best Z is one of the times at which a pair has bought one more.
 """
 
 from __future__ import annotations
@@ -25,53 +25,54 @@ Pair = tuple[int, int]  # sender, receiver
 Widths = dict[Pair, np.ndarray]  # uint8 of {2, 4, 8} for each message of a pair
 
 
-class Links(NamedTuple):
-    """What it takes to send from i to j: theta_ij ms per MiB and gamma_ij ms, both float64 of shape (p, p)."""
+class LinkSpeeds(NamedTuple):
+    """The time to send from i to j: theta_ij ms per MiB plus gamma_ij ms, both float64 of shape (p, p)."""
 
     theta: np.ndarray
     gamma: np.ndarray
 
     @staticmethod
-    def even(p: int) -> Links:
-        """All pairs alike; how fast they are does not change what is best."""
-        return Links(np.ones((p, p)), np.zeros((p, p)))
+    def even(p: int) -> LinkSpeeds:
+        """Return equal links; their speed does not change the best widths."""
+        return LinkSpeeds(np.ones((p, p)), np.zeros((p, p)))
 
 
 class _Upgrades(NamedTuple):
-    """What a pair may buy, in the order in which it does."""
+    """The upgrades of a pair, in the order in which it buys them."""
 
     pair: Pair
     message: np.ndarray  # int64, shape (2 n,)
-    gain: np.ndarray  # of variance
+    gain: np.ndarray  # reduction of variance
     cost: np.ndarray  # bytes
-    time: np.ndarray  # of the pair once it has bought so far
-    start: float  # its time with 2 bits everywhere
+    time: np.ndarray  # time of the pair after this and all earlier upgrades
+    start: float  # time of the pair with 2 bits everywhere
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The messages of one layer and direction.
+    """The choice of widths for the messages of one layer and direction.
 
     Parameters
     ----------
     betas : mapping of (sender, receiver) to float64, shape (n,)
-        The noise that each message adds, times (2^b - 1)^2. Pairs without messages may be left out.
-    sizes : bytes of a message of 2, of 4 and of 8 bits, its header included
-    links : Links
+        Noise of each message, times (2^b - 1)^2. Pairs without messages may be left out.
+    sizes : bytes of a message of 2, of 4 and of 8 bits, with its header
+    links : LinkSpeeds
     trade : float
         lambda, from 0 (time alone) to 1 (noise alone).
     """
 
     betas: Mapping[Pair, np.ndarray]
     sizes: tuple[int, int, int]
-    links: Links
+    links: LinkSpeeds
     trade: float = 0.5
 
     def variance(self, widths: Widths) -> float:
+        """Return the noise of all messages."""
         return sum(float(self.betas[pair] @ _ERRORS[np.searchsorted(CLASSES, bits)]) for pair, bits in widths.items())
 
     def time(self, widths: Widths) -> float:
-        """Milliseconds."""
+        """Return the milliseconds of all rounds."""
         rounds: dict[int, float] = {}
         for pair, bits in widths.items():
             r = self._round(pair)
@@ -79,20 +80,21 @@ class Problem:
         return sum(rounds.values())
 
     def objective(self, widths: Widths) -> float:
+        """Return the weighted sum of noise and time that `solve` minimises."""
         least, most = self.uniform(2), self.uniform(8)
         noise, wait = self._scales
         return noise * (self.variance(widths) - self.variance(most)) + wait * (self.time(widths) - self.time(least))
 
     def uniform(self, bits: int) -> Widths:
-        """That width for every message."""
+        """Return one width for every message."""
         return {pair: np.full(len(beta), bits, np.uint8) for pair, beta in self.betas.items() if len(beta)}
 
     def best_uniform(self) -> Widths:
-        """The best of the three."""
+        """Return the best of the three uniform choices."""
         return min((self.uniform(bits) for bits in CLASSES), key=self.objective)
 
     def solve(self) -> Widths:
-        """Widths within about 1e-3 of the optimum, in O(messages log messages)."""
+        """Return widths within about 1e-3 of the optimum, in O(messages log messages)."""
         widths = self.uniform(2)
         if self.trade > 0:
             for r in sorted({self._round(pair) for pair in widths}):
@@ -114,7 +116,7 @@ class Problem:
             self._buy(offer, float(times[best]), widths[offer.pair])
 
     def _buy(self, offer: _Upgrades, until: float, bits: np.ndarray) -> None:
-        """Upgrades in their order while time lasts; then the best single one for what is left, where a dearer one did not fit."""
+        """Buy upgrades in order while time lasts; then one cheaper upgrade for the remaining time, if the next one is too expensive."""
         bought = int(np.searchsorted(offer.time, until, side="right"))
         np.multiply.at(bits, offer.message[:bought], np.uint8(2))
         at = offer.time[bought - 1] if bought else offer.start
@@ -136,7 +138,7 @@ class Problem:
 
     @cached_property
     def _scales(self) -> tuple[float, float]:
-        """What a unit of variance and a millisecond weigh in the objective."""
+        """Return the weights of a unit of variance and of a millisecond in the objective."""
         least, most = self.uniform(2), self.uniform(8)
         variance, time = self.variance(least) - self.variance(most), self.time(most) - self.time(least)
         return self.trade / variance if variance > 0 else 0.0, (1 - self.trade) / time if time > 0 else 0.0
@@ -148,7 +150,7 @@ class Problem:
         return int(np.bincount(np.searchsorted(CLASSES, bits), minlength=3) @ np.array(self.sizes))
 
     def _slope(self, pair: Pair) -> float:
-        """Milliseconds per byte."""
+        """Return the milliseconds per byte of a pair."""
         return float(self.links.theta[pair]) / 2**20
 
     def _milliseconds(self, pair: Pair, sent: int) -> float:

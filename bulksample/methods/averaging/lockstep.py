@@ -98,7 +98,8 @@ class Lockstep(Participant):
         return self._comm.alltoall([first, *[nothing] * (self._comm.size - 1)], _KIND)[1:]
 
     def share_scores(self, scores: dict[str, float]) -> dict[str, float]:
-        return self._comm.gather_control(scores)[0]
+        shared: dict[str, float] = self._comm.gather_control(scores)[0]
+        return shared
 
     # ---- checkpoints: weights between two averages, moments of Adam, sums since the last average
 

@@ -14,6 +14,7 @@ processes take part and how vectors travel between them.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,6 +60,7 @@ class Averaging(Method):
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
     equal_steps: ClassVar[bool] = True
     partition_kind: ClassVar[str]
+    _part_view: Callable[[np.ndarray], WholeView]
 
     config: TrainConfig
 

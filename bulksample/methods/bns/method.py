@@ -82,10 +82,12 @@ class SampledMessages:
 
     def _drawn(self, vertices: np.ndarray, receiver: int, epoch: int) -> np.ndarray:
         words = philox(counters(vertices, receiver, 0, tag(Purpose.GENERATE, _BOUNDARY, epoch)), self._seed)[..., 0]
-        return words < self._share * 2**32
+        drawn: np.ndarray = words < self._share * 2**32
+        return drawn
 
     def pack(self, rows: np.ndarray, peer: int, key: str) -> np.ndarray:
-        return rows[(self.outgoing if key.endswith("forward") else self.incoming)[peer]]
+        drawn: np.ndarray = rows[(self.outgoing if key.endswith("forward") else self.incoming)[peer]]
+        return drawn
 
     def unpack(self, message: np.ndarray, count: int, width: int, peer: int, key: str) -> np.ndarray:
         drawn = (self.incoming if key.endswith("forward") else self.outgoing)[peer]

@@ -1,10 +1,10 @@
-"""Which chunks of the vertices a rank sees, super-epoch by super-epoch; a function of the seed, so nobody need be told.
+"""The chunks of the vertices that each rank sees in each super-epoch: a function of the seed, so no message is needed.
 
-With p ranks there are p chunks, and rank r trains on the seeds of chunk r. In super-epoch t it sees c of them: its own and
+With p ranks there are p chunks, and rank r trains on the seeds of chunk r. In super-epoch t it sees c chunks: its own and
 
     (r + 1 + (t (c - 1) + j) mod (p - 1)) mod p      for j = 0 .. c - 2
 
-a cyclic shift, so that each chunk is seen by as many ranks as any other, and every pair of chunks meets once in a sweep.
+This is a cyclic shift: the same number of ranks sees each chunk, and every pair of chunks meets once in a sweep.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _CHUNKS = 102  # a stage of Purpose.GENERATE that nothing else uses
 
 
 def seen_chunks(ranks: int, count: int, turn: int) -> np.ndarray:
-    """Which chunks each rank sees in a super-epoch: bool, shape (ranks, ranks).
+    """Return the chunks that each rank sees in a super-epoch: bool, shape (ranks, ranks).
 
     Parameters
     ----------
     count : int
-        c; all of them where there are no more than that.
+        c; at most all of them.
     turn : int
         t.
     """
@@ -35,9 +35,10 @@ def seen_chunks(ranks: int, count: int, turn: int) -> np.ndarray:
 
 
 def fresh_chunks(seed: int, turn: int, n: int, chunks: int, backend: Backend | None = None) -> np.ndarray:
-    """The chunk of every vertex in a super-epoch, uniform and independent: int32, shape (n,).
+    """Draw the chunk of every vertex in a super-epoch, uniform and independent: int32, shape (n,).
 
-    floor(w m / 2**32) of a 32-bit Philox word that names (vertex, t); each of the m chunks has probability 1 / m up to 2**-32.
+    The chunk is floor(w m / 2**32), w a 32-bit Philox word that names (vertex, t). Each of the m chunks has probability 1 / m up to
+    2**-32.
     """
     words = Words(seed, backend).of(_CHUNKS, 0, n, column=turn)[:, 0]
     return ((words.astype(np.uint64) * np.uint64(chunks)) >> np.uint64(32)).astype(np.int32)

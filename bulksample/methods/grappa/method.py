@@ -1,26 +1,26 @@
 """Grappa: every rank trains on its own part of the graph, and nothing but gradients travels.
 
     offline            p chunks of the vertices; rank r trains on the seeds of chunk r
-    super-epoch t      rank r sees S = chunk r and c - 1 others, another choice in each (see `methods.grappa.chunks`)
+    super-epoch t      rank r sees S = chunk r and c - 1 others, chosen anew in each (see `chunks`)
     step               g = sum over ranks, seeds of w_v grad loss_v / sum of w_v     one all-reduce, the only traffic of an epoch
 
-over p ranks 2 (p - 1) 4 (|theta| + 7) bytes a step (kind "gradients"): the gradient, sum of w, of w loss, the wish to stop, n,
-sum of w**2, and the mass of the weights before and beyond a cap. Neither the cut, nor the features, nor fanouts are in it.
+A step sends 2 (p - 1) 4 (|theta| + 7) bytes over p ranks (kind "gradients"): the gradient, sum of w, sum of w loss, stop requests,
+n, sum of w**2, and the sum of the weights before and beyond a cap. The amount depends neither on the cut nor on features or fanouts.
 
 Views
     strict   the induced subgraph of S          halo   and the features of all sources from outside          base   c = 1, strict
 Chunks
-    static   block rows, as --partition makes them       fresh   dealt anew in every super-epoch by a counter
-Weights, normalised over the step (see `methods.grappa.seed_weights` and `methods.grappa.tree_weights`)
+    static   block rows, as --partition makes them       fresh   drawn anew in every super-epoch
+Weights, normalised over the step (see `seed_weights` and `tree_weights`)
     node     coverage over all hops of each seed        batch   one for each rank and step: the mean of those
     tree     Horvitz-Thompson; exact                    none    uniform
 shrunk to (1 - lambda) + lambda w, with lambda given or the effective share of the seeds.
 
-What may be claimed: with `tree` and `fresh` the gradient tends to that of neighbour-sampled training on the whole graph, with a bias of
-O(1 / seeds of a step). The other weights are of first order; with static chunks a tree that touches two chunks beyond the own
-one is in no strict view, and no weight repairs that. With one rank this is `sync`, or with --full-graph `full`, to the bit.
+With `tree` and `fresh` the gradient tends to that of neighbor-sampled training on the whole graph, with a bias of O(1 / seeds of a
+step). The other weights are first-order corrections. With static chunks a tree that touches two chunks beyond the own one is in no
+strict view, and no weight repairs that. With one rank this is `sync`, or with --full-graph `full`, to the bit.
 
-The published code takes the coverage of the first hop alone, which is near 1 wherever there is a halo; here it is of all hops.
+The published code uses the coverage of the first hop alone, which is near 1 with a halo; here coverage spans all hops.
 
 Xu, Siebenbrunner, Bindschaedler, "Grappa: gradient-only communication for scalable graph neural network training",
 arXiv 2602.01872.
@@ -53,7 +53,7 @@ from .tree_weights import tree_weights
 
 
 class Grappa(Method):
-    """Training on parts, with gradients weighted by how much of the graph stood behind them."""
+    """Training on parts, with gradients weighted by the coverage of their seeds."""
 
     name: ClassVar[str] = "grappa"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)

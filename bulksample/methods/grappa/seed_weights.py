@@ -1,11 +1,12 @@
-"""How far a seed that was trained on inside a view is to be trusted: coverage, and weights made of it.
+"""Weights of seeds by coverage: the share of a seed's neighbourhood that lies in the view.
 
     kappa_S(w) = |N(w) and S| / d(w),   1 where d(w) = 0          the coverage of w by the view S
     c_l(v)     = mean over all u in N(v) of [u in S] c_(l-1)(u)   of walks of l steps, c_0 = 1: one product with A for each hop
     w_v        = c_L(v) / mean of c_L over the seeds that have neighbours;   1 for a seed that has none
 
-A gradient that is affine in the mean of its neighbours' messages is estimated without bias by w_v = kappa / E kappa; for
-others this is a first order. A weight is coverage itself and never its inverse: what the view hardly covers counts little.
+With w_v = kappa / E kappa the estimate is unbiased for a gradient that is affine in the mean of the neighbours' messages; for
+others it is a first-order correction. A weight is the coverage itself, never its inverse: a seed that the view hardly covers
+counts little.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from ...sparse import CSR
 
 
 def walk_coverage(matrix: CSR, degrees: np.ndarray, hops: int) -> np.ndarray:
-    """The share of all walks of so many steps that stay within a view: float64, shape (m,).
+    """Return the share of all walks of so many steps that stay within a view: float64, shape (m,).
 
     Parameters
     ----------
     matrix : CSR, shape (m, m)
         The edges within the view.
     degrees : integers, shape (m,)
-        In-neighbours in the whole graph. A walk that can go no further has stayed.
+        In-neighbours in the whole graph. A walk that ends early counts as staying.
     """
     covered, row = np.ones(matrix.shape[0]), matrix.row_of_entry()
     for _ in range(hops):
@@ -33,12 +34,12 @@ def walk_coverage(matrix: CSR, degrees: np.ndarray, hops: int) -> np.ndarray:
 
 
 def effective_share(count: float, total: float, squares: float) -> float:
-    """(sum w)**2 / (n sum w**2): how many seeds of equal weight would tell as much, as a share of all; 0 of none."""
+    """Return (sum w)**2 / (n sum w**2), the effective number of seeds as a share of all; 0 without seeds."""
     return total * total / (count * squares) if squares > 0 else 0.0
 
 
 def capped(weights: np.ndarray, quantile: float) -> tuple[np.ndarray, float]:
-    """Weights of at most their own quantile, and how much was cut off in sum."""
+    """Cut weights at their own quantile; return them and the sum that was cut off."""
     if quantile >= 1 or not len(weights):
         return weights, 0.0
     cut = np.minimum(weights, np.quantile(weights, quantile, method="lower"))
@@ -46,14 +47,14 @@ def capped(weights: np.ndarray, quantile: float) -> tuple[np.ndarray, float]:
 
 
 def shrunk(weights: np.ndarray, amount: float) -> np.ndarray:
-    """(1 - lambda) + lambda w: uniform for 0, as they are for 1."""
+    """Return (1 - lambda) + lambda w: uniform weights for 0, unchanged ones for 1."""
     return (1 - amount) + amount * weights
 
 
 def batch_scalar(weights: np.ndarray) -> np.ndarray:
-    """One weight for a whole batch, the c that minimises sum over v of (w_v - c)**2: their mean.
+    """Return one weight for a whole batch, the c that minimises sum over v of (w_v - c)**2: their mean.
 
-    By the inequality of Cauchy and Schwarz it is also the best against unknown gradients: sup of |sum_v (w_v - c) g_v| over
+    By the Cauchy-Schwarz inequality it is also the best choice against unknown gradients: the supremum of |sum_v (w_v - c) g_v| over
     sum |g_v|**2 <= 1 is the root of that sum of squares.
     """
     return np.full(len(weights), weights.mean() if len(weights) else 1.0)

@@ -1,15 +1,15 @@
-"""Horvitz-Thompson weights of whole sampled trees: exact where every tree has a chance, with a variance that grows with the tree.
+"""Horvitz-Thompson weights of whole sampled trees: exact if every tree is possible, with a variance that grows with the tree.
 
-A seed v draws a tree T from the view S, q_S(T|v), in place of the whole graph, p(T|v). With one factor for every row that draws
-k neighbours, and Pi(T) the probability that the vertices that T needs are in the view of v,
+A seed v draws a tree T from the view S with probability q_S(T|v), instead of p(T|v) in the whole graph. There is one factor for
+every row that draws k neighbours. Pi(T) is the probability that the view of v holds the vertices that T needs.
 
     W_S(T) = p / q_S = product over rows of C(d_S, k) / C(d, k),  k = min(k, d)      without replacement
                                          of (d_S / d)**k                             with replacement; 1 where d = 0
-    w = W_S(T) / Pi(T),    Pi(T) = (c / m)**(vertices that T needs, other than v)    chunks dealt afresh, c of m seen
+    w = W_S(T) / Pi(T),    Pi(T) = (c / m)**(vertices that T needs, other than v)    fresh chunks, c of m seen
 
-T needs all its vertices; with a halo, only those that draw and have neighbours. E w g(T) = sum over T of p(T|v) g(T): exact,
-since every tree has Pi > 0. A tree is the set of rows that v's output depends on:
-a row that two parents share draws once, and counts once.
+T needs all its vertices; with a halo, only those that draw and have neighbours. E w g(T) = sum over T of p(T|v) g(T) is exact,
+because every tree has Pi > 0. A tree is the set of rows that the output of v depends on: a row that two parents share draws
+once and counts once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ...sparse import CSR
 def tree_weights(
     minibatch: MiniBatch, matrix: CSR, degrees: np.ndarray, fanouts: Sequence[int], replace: bool, share: float, halo: bool
 ) -> np.ndarray:
-    """The weight of the tree of each seed of a minibatch of node-wise draws: float64, shape (b,).
+    """Return the weight of the tree of each seed of a node-wise mini-batch: float64, shape (b,).
 
     Parameters
     ----------
@@ -34,11 +34,11 @@ def tree_weights(
         The edges within the view.
     degrees : integers, shape (m,)
         In-neighbours in the whole graph.
-    fanouts : L of them, from the seeds on
+    fanouts : L fanouts, from the seeds outwards
     share : float
         c / m.
     halo : bool
-        Whether sources from outside are at hand.
+        True if the view holds the sources outside its chunks.
     """
     local = matrix.degrees
     log_weight = np.zeros(len(minibatch.seeds))
@@ -54,11 +54,12 @@ def tree_weights(
         drew, reach = reach, _reached(reach, block.indptr, block.indices, block.num_sources)
     tree = drew if halo else reach
     needed = tree @ needs[: tree.shape[1]].astype(np.float64) - needs[minibatch.seed_rows]
-    return np.exp(log_weight - needed * np.log(share))
+    weights: np.ndarray = np.exp(log_weight - needed * np.log(share))
+    return weights
 
 
 def row_ratio(local: np.ndarray, degrees: np.ndarray, fanout: int, replace: bool) -> np.ndarray:
-    """p / q of one row's draws: float64; 0 where the row could not have drawn them in the whole graph.
+    """Return p / q of the draws of each row: float64; 0 for a row that could not draw them in the whole graph.
 
     Parameters
     ----------
@@ -68,9 +69,10 @@ def row_ratio(local: np.ndarray, degrees: np.ndarray, fanout: int, replace: bool
         k; -1 takes all neighbours.
     """
     if replace and fanout != -1:
-        return np.divide(local, degrees, out=np.ones(len(degrees)), where=degrees > 0) ** fanout
+        power: np.ndarray = np.divide(local, degrees, out=np.ones(len(degrees)), where=degrees > 0) ** fanout
+        return power
     if fanout == -1:
-        return (local == degrees).astype(np.float64)
+        return np.where(local == degrees, 1.0, 0.0)
     ratio = np.ones(len(degrees))
     for i in range(min(fanout, int(degrees.max(initial=0)))):
         factor = np.divide(np.maximum(local - i, 0), degrees - i, out=np.ones(len(degrees)), where=degrees > i)
@@ -79,7 +81,7 @@ def row_ratio(local: np.ndarray, degrees: np.ndarray, fanout: int, replace: bool
 
 
 def _reached(reach: scipy.sparse.csr_array, indptr: np.ndarray, indices: np.ndarray, sources: int) -> scipy.sparse.csr_array:
-    """Which rows of the next hop each seed depends on: the same vertices, and what they drew."""
+    """Return the rows of the next hop that each seed depends on: the same vertices, and those that they drew."""
     drawn = scipy.sparse.csr_array((np.ones(len(indices)), indices, indptr), shape=(len(indptr) - 1, sources))
     same = scipy.sparse.csr_array((reach.data, reach.indices, reach.indptr), shape=(reach.shape[0], sources))
     reached = scipy.sparse.csr_array(same + reach @ drawn)

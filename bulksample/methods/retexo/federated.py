@@ -1,4 +1,4 @@
-"""RETEXO in federated mode: every client holds a few vertices, features never leave it, and neighbours tell their logits.
+"""RETEXO in federated mode: every client holds a few vertices and keeps their features; neighbours exchange logits.
 
     z^0_v = W_2 act(W_1 x_v)                                   an MLP, alone
     z^l_v = W_2 act(W_1 [z_v || mean of z_u])                  gcn and sage: both are this with RETEXO
@@ -6,13 +6,13 @@
           = W act(attention over z_u)                          gat; several heads but in the last stage, which has one
     for l = 1 .. L, on z = z^(l-1), the logits, frozen and sent once to every neighbour
 
-A stage minimises the mean cross entropy over labelled clients; the best stage by validation gives the scores. The clients are
-simulated on ranks: a step of all labelled clients is the step of their union, and a rank sends a row of logits once to
-each other rank that needs it. What the clients themselves would send is counted by `FederatedRETEXO.client_bytes`, 4 bytes a scalar:
+A stage minimises the mean cross entropy over labelled clients; the best stage by validation score gives the scores. Ranks simulate
+the clients: a step of all labelled clients is the step of their union, and a rank sends a row of logits once to each other
+rank that needs it. `FederatedRETEXO.client_bytes` counts the bytes that real clients would send, 4 bytes a scalar:
 
     parameters    2 R_l (m_tr + m_val) |theta_l|    to the clients with training or validation vertices, and back, each round
     final         N |theta_l|                       to all N clients, after each stage
-    logits        pairs C                           for l = 1 .. L, a pair being a vertex and another client that has a neighbour
+    logits        pairs C                           for l = 1 .. L; a pair is a vertex and another client with a neighbour
 
 Kolluri, Choudhary, Hooi, Saxena, "RETEXO: scalable neural network training over distributed graphs", arXiv 2302.13053 v1.
 """
@@ -56,7 +56,7 @@ class FederatedRETEXO(RETEXO):
 
     def view(self, context: TrainingContext) -> None:
         super().view(context)
-        counts = context.comm.gather_control(_clients(self.rows, self.labels.cpu().numpy(), self.config.client_vertices))
+        counts = context.comm.gather_control(_count_clients(self.rows, self.labels.cpu().numpy(), self.config.client_vertices))
         self._clients = {key: sum(count[key] for count in counts) for key in counts[0]}
 
     def stages(self) -> list[int]:
@@ -100,12 +100,12 @@ class FederatedRETEXO(RETEXO):
         return {**super().describe(), "best_stage": self._best_stage(), "clients": self._clients, "client_bytes": self.client_bytes()}
 
     def client_bytes(self) -> dict[str, int]:
-        """What the clients and their server send in the stages that are over."""
+        """Return the bytes that the clients and their server send in the stages that are over."""
         counts, over = self._clients, list(zip(self.parts, self._finished, strict=False))
         sizes = [sum(parameter.numel() for parameter in part.parameters()) for part, _ in over]
-        asked = counts["training"] + counts["validation"]
+        active = counts["training"] + counts["validation"]
         return {
-            "parameters": sum(4 * 2 * int(stage["rounds"]) * asked * size for size, (_, stage) in zip(sizes, over, strict=True)),
+            "parameters": sum(4 * 2 * int(stage["rounds"]) * active * size for size, (_, stage) in zip(sizes, over, strict=True)),
             "final": 4 * counts["clients"] * sum(sizes),
             "logits": 4 * counts["pairs"] * sum(self._widths_sent()[: max(0, len(over) - 1)]),
         }
@@ -114,8 +114,8 @@ class FederatedRETEXO(RETEXO):
         return [cast(Linear, cast(SingleLayerModel, part).head).out_features for part in self.parts]
 
 
-def _clients(own: OwnRows, truth: np.ndarray, vertices: int) -> dict[str, int]:
-    """How many clients the own rows are, and what they need: up to so many vertices each, ascending in the block row."""
+def _count_clients(own: OwnRows, labels: np.ndarray, vertices: int) -> dict[str, int]:
+    """Count the clients among the own rows, of up to so many vertices each, and the pairs and masks that they need."""
     place = np.empty(own.rows, np.int64)
     place[np.argsort(own.vertices)] = np.arange(own.rows)
     client = place // vertices
@@ -123,5 +123,5 @@ def _clients(own: OwnRows, truth: np.ndarray, vertices: int) -> dict[str, int]:
     away = source >= own.rows
     away[~away] = client[source[~away]] != client[row[~away]]
     pairs = np.unique(source[away] * max(1, own.rows) + client[row[away]])
-    held = {"training": truth >= 0, "validation": own.masks.get("val", np.zeros(own.rows, bool))}
-    return {"clients": len(np.unique(client)), "pairs": len(pairs), **{what: len(np.unique(client[mask])) for what, mask in held.items()}}
+    masks = {"training": labels >= 0, "validation": own.masks.get("val", np.zeros(own.rows, bool))}
+    return {"clients": len(np.unique(client)), "pairs": len(pairs), **{name: len(np.unique(client[mask])) for name, mask in masks.items()}}

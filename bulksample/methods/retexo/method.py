@@ -10,14 +10,13 @@ and norm among them, a run over p ranks sends
 
     V = 4 [ B_sum sum_l d_l + sum_l R_l 2 (p - 1) (|theta_l| + 3) + 2 (p - 1) sum_l |theta_l| ]   bytes
 
-as features (l = 0; sparse ones as they are stored) and activations, gradients with three sums, and weights ("model": rank 0's
-before a stage and after it). No gradient of a row ever travels. Heads, whose input is dropped like that of the next layer,
-are of no use afterwards: what is left is a `Gnn` with a layer norm. `--refine K` trains it end to end for K rounds more,
-as `full` does.
+as features (l = 0; sparse features as they are stored) and activations, gradients with three sums, and weights (kind "model": those
+of rank 0, before and after each stage). No gradient of a row ever travels. Heads are dropped after their stage, so the result is a
+`Gnn` with a layer norm. `--refine K` then trains it end to end for K rounds, as `full` does.
 
-With one layer this is `full`. The published code takes degrees from the part of a rank, freezes one dropout mask into the
-aggregate, and leaves vertices without neighbours out; here degrees are those of the whole graph, dropout follows the
-cached aggregate, and every vertex is kept.
+With one layer this is `full`. The published code uses degrees within the part of a rank, freezes one dropout mask into the
+aggregate, and leaves out vertices without neighbours. Here degrees are those of the whole graph, dropout follows the cached
+aggregate, and every vertex is kept.
 
 Kolluri, Choudhary, Hooi, Saxena, "RETEXO: scalable neural network training over distributed graphs", arXiv 2302.13053.
 """
@@ -77,13 +76,13 @@ class RETEXO(Full):
         return self.network if stage == len(self.parts) else cast(SingleLayerModel, self.parts[stage])
 
     def make_parts(self, view: View, seed: int) -> list[SingleLayerModel]:
-        """The stages of a network with their initial weights; they train the modules of the network itself."""
+        """Return the models of all stages with their initial weights; they share the modules of the network."""
         config, L = self.config, self.config.layers
         width = config.hidden
         if config.model == "gat":
             if width % config.heads:
                 raise UsageError(f"the hidden width must be a multiple of the number of heads: got {width} with {config.heads} heads")
-            width //= config.heads  # heads are averaged, so that few numbers of a vertex travel
+            width //= config.heads  # heads are averaged, so that a vertex sends fewer numbers
         widths = [view.num_features, *[width] * (L - 1), view.num_classes]
         self.network = net = Gnn(
             config.model, widths, config.dropout, config.input_dropout, heads=config.heads, seed=seed, layer_norm=True, average_heads=True
@@ -105,7 +104,7 @@ class RETEXO(Full):
 
     @torch.no_grad()
     def _after(self, part: SingleLayerModel) -> FrozenInput:
-        """The input of the stage that follows; 4 B_sum d bytes (kind "activations")."""
+        """Return the input of the next stage; sends 4 B_sum d bytes (kind "activations")."""
         part.eval()
         own = self.export(part, part.rows(self.input))
         part.train()
@@ -113,7 +112,7 @@ class RETEXO(Full):
         return FrozenInput(self.rows, torch.cat([own, torch.from_numpy(halo).to(own.device)]))
 
     def export(self, part: SingleLayerModel, z: torch.Tensor) -> torch.Tensor:
-        """The rows that the next stage is trained on."""
+        """Return the rows that the next stage is trained on."""
         return part.hidden(z)
 
     def end_stage(self, context: TrainingContext, stage: int) -> None:
@@ -168,7 +167,7 @@ class RETEXO(Full):
         return {**super().describe(), "halo_rows_of_all": self._halo_rows, "stages": stages, "predicted_bytes": self._volume()}
 
     def _volume(self) -> dict[str, int]:
-        """V by kind, of the stages that are over, had the run never been interrupted; without the refinement."""
+        """Predict V by kind, for the stages that are over in a run that was never interrupted; without the refinement."""
         over, p = list(zip(self.parts, self._finished, strict=False)), self._ranks
         sizes = [sum(parameter.numel() for parameter in part.parameters()) for part, _ in over]
         word = 4 if self.config.gradient_codec == "fp32" else 2
@@ -180,12 +179,12 @@ class RETEXO(Full):
         }
 
     def _widths_sent(self) -> list[int]:
-        """Of the rows that are exported after each stage."""
+        """Return the widths of the rows that are exported after each stage."""
         return [layer.width_out for layer in cast(list[Layer], list(self.network.layers))]
 
 
 def _halo_feature_bytes(own: OwnRows, codec: str) -> int:
-    """What it took to fetch the features of halo rows: a count and 8 bytes an entry of sparse ones, dense ones as the codec has them."""
+    """Return the bytes of the features of halo rows: of sparse rows a count and 8 bytes an entry, of dense rows those of the codec."""
     first, last = own.rows, own.x.shape[0]
     if isinstance(own.x, SparseRows):
         return 4 * (last - first) + 8 * int(own.x.indptr[last] - own.x.indptr[first])

@@ -18,8 +18,8 @@ from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.halo import PlainFormat
 from bulksample.distributed.matrix.open_graph import Placement, open_block
 from bulksample.methods.adaqp.assignment import coefficients
-from bulksample.methods.adaqp.rounded_messages import Names, RoundedMessages
-from bulksample.methods.adaqp.widths import Links, Problem
+from bulksample.methods.adaqp.rounded_messages import RoundedMessages, RowNames
+from bulksample.methods.adaqp.widths import LinkSpeeds, Problem
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
@@ -37,7 +37,7 @@ def rounded_rows(directory, comm, bits, model="sage", nearest=False, coding="pla
     )
     rows = OwnRows(view, rounded)
     halo = rows.halo
-    rounded.names = Names([rows.vertices[asked] for asked in halo.requested], np.split(halo.vertices, np.cumsum(halo.counts)[:-1]))
+    rounded.names = RowNames([rows.vertices[asked] for asked in halo.requested], np.split(halo.vertices, np.cumsum(halo.counts)[:-1]))
     return rows, rounded, coefficients(rows, model == "gcn", weights, comm)
 
 
@@ -123,7 +123,7 @@ def adaptive(mean, shuffled=False):
                 low, high, bits = 0.0, 1.0, np.full(len(beta), 2, np.uint8)
                 for _ in range(20 if len(beta) else 0):
                     trade = (low + high) / 2
-                    tried = Problem({(0, 1): beta}, (two, four, eight), Links.even(2), trade).solve()[0, 1]
+                    tried = Problem({(0, 1): beta}, (two, four, eight), LinkSpeeds.even(2), trade).solve()[0, 1]
                     low, high, bits = (trade, high, tried) if tried.mean() <= mean else (low, trade, bits)
                 own.append(np.random.default_rng([comm.rank, peer]).permutation(bits) if shuffled else bits)
             for peer, bits in enumerate(comm.alltoall(own, "control")):

@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 
-from bulksample.methods.adaqp.widths import CLASSES, Links, Problem
+from bulksample.methods.adaqp.widths import CLASSES, LinkSpeeds, Problem
 
 
 def random_problem(p, seed, trade, width=64, most=12, header=4, even=False):
@@ -13,7 +13,7 @@ def random_problem(p, seed, trade, width=64, most=12, header=4, even=False):
     rng = np.random.default_rng([p, seed])
     counts = {(i, j): int(rng.integers(0, most + 1)) for i in range(p) for j in range(p) if i != j}
     betas = {pair: np.exp(1.5 * rng.standard_normal(count)) for pair, count in counts.items()}
-    links = Links.even(p) if even else Links(np.exp(rng.standard_normal((p, p))), 1e-3 * rng.random((p, p)))
+    links = LinkSpeeds.even(p) if even else LinkSpeeds(np.exp(rng.standard_normal((p, p))), 1e-3 * rng.random((p, p)))
     return Problem(betas, tuple(-(-width * bits // 8) + header for bits in CLASSES), links, trade)
 
 
@@ -83,7 +83,7 @@ def test_more_weight_on_noise_never_lowers_the_bits():
 def test_equal_messages_get_equal_widths():
     betas = {(i, j): np.full(30, 0.7) for i in range(4) for j in range(4) if i != j}
     for trade in (0.05, 0.3, 0.5, 0.9, 0.99):
-        widths = Problem(betas, (20, 36, 68), Links.even(4), trade).solve()
+        widths = Problem(betas, (20, 36, 68), LinkSpeeds.even(4), trade).solve()
         assert len({int(bits) for part in widths.values() for bits in part}) == 1
 
 
@@ -103,7 +103,7 @@ def test_the_best_uniform_width_is_the_best_of_three():
 
 
 def test_corners():
-    even = Links.even(3)
+    even = LinkSpeeds.even(3)
     assert Problem({}, (1, 2, 3), even).solve() == {}
     assert Problem({(0, 1): np.empty(0)}, (1, 2, 3), even).solve() == {}
     silent = Problem({(0, 1): np.zeros(4), (1, 0): np.zeros(2)}, (20, 36, 68), even)
@@ -117,5 +117,5 @@ def test_a_slow_link_gets_fewer_bits():
     betas = {(i, j): np.exp(rng.standard_normal(50)) for i in range(3) for j in range(3) if i != j}
     theta = np.ones((3, 3))
     theta[0, 1] = 10
-    widths = Problem(betas, (20, 36, 68), Links(theta, np.zeros((3, 3)))).solve()
+    widths = Problem(betas, (20, 36, 68), LinkSpeeds(theta, np.zeros((3, 3)))).solve()
     assert all(widths[0, 1].mean() < widths[pair].mean() for pair in ((1, 2), (2, 0)))
