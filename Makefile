@@ -1,10 +1,10 @@
 # make demo      install into .venv and train GraphSAGE on 4 MPI ranks
 # make test      install what the tests need and run those a newcomer waits for; at most 10 CPU-minutes
-# make test-long the tests marked `long`: sweeps, launches of many processes, commands of the documentation
+# make test-long the tests marked `long`: sweeps, launches of many processes, commands shown in docs/
 # make test-all  both
 # make bench     the benchmarks that need no GPU; results are printed
 # make bench-peers PEERS="PYTHON ..."   beside DGL, GraphBolt, torch_geometric and scipy, where the Pythons named have them
-# make lint      ruff and mypy
+# make lint      ruff, its formatter and strict mypy; `pre-commit install` runs them before each commit
 # make docs      the site of docs/ and README.md, into build/site
 
 PYTHON ?= python3
@@ -38,6 +38,7 @@ bench-peers: $(VENV)/run.stamp
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 docs: $(VENV)/test.stamp
