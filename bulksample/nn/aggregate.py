@@ -55,16 +55,12 @@ class SparseRows:
         """Return one over the number of entries of each row, 1 for an empty row: shape (D,)."""
         return torch.from_numpy(1.0 / np.maximum(self.degrees, 1)).to(dtype)
 
-    def row_of_entry(self) -> np.ndarray:
-        """Return the row of each entry: int64, shape (E,)."""
-        return np.repeat(np.arange(len(self.degrees)), self.degrees)
-
     def row_index(self) -> torch.Tensor:
-        """Return the row of each entry as a tensor: int64, shape (E,)."""
-        return torch.from_numpy(self.row_of_entry())
+        """Return the row of each entry: int64, shape (E,)."""
+        return torch.from_numpy(np.repeat(np.arange(len(self.degrees)), self.degrees))
 
     def column_index(self) -> torch.Tensor:
-        """Return the column of each entry as a tensor: int64, shape (E,)."""
+        """Return the column of each entry: int64, shape (E,)."""
         return torch.from_numpy(self.indices.astype(np.int64))
 
     def row_max(self, values: torch.Tensor) -> torch.Tensor:
@@ -127,8 +123,7 @@ class _Product(torch.autograd.Function):
 
 def product(matrix: SparseRows, x: torch.Tensor) -> torch.Tensor:
     """Compute A X, shape (D, f), differentiable in X. Half precision is summed and returned in float32."""
-    y: torch.Tensor = _Product.apply(matrix, _at_least_single(x))  # type: ignore[no-untyped-call]
-    return y
+    return _Product.apply(matrix, _at_least_single(x))  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _at_least_single(x: torch.Tensor) -> torch.Tensor:
@@ -187,8 +182,7 @@ def own_and_mean(block: Block, x: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     """
     matrix, x = matrix_of(block), _at_least_single(x)
     inverse = None if block.weights is not None else matrix.inverse_degrees(x.dtype)[:, None]
-    both: tuple[torch.Tensor, torch.Tensor] = _OwnAndMean.apply(matrix, inverse, x)  # type: ignore[no-untyped-call]
-    return both
+    return _OwnAndMean.apply(matrix, inverse, x)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def multiply(x: torch.Tensor | SparseRows, weight: torch.Tensor) -> torch.Tensor:

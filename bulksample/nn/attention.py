@@ -66,8 +66,7 @@ def weighted_sum(pattern: SparseRows, alpha: torch.Tensor, z: torch.Tensor) -> t
 
     Shape (D, heads, d) from alpha of shape (E, heads) and z of shape (S, heads, d).
     """
-    summed: torch.Tensor = _WeightedSum.apply(pattern, alpha, z)  # type: ignore[no-untyped-call]
-    return summed
+    return _WeightedSum.apply(pattern, alpha, z)  # type: ignore[no-any-return, no-untyped-call]
 
 
 @singledispatch

@@ -77,8 +77,7 @@ class LinkModel(Model):
 
 def inner_products(z: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Compute <z_u, z_v> of pairs (u, v): shape (b,), differentiable in z; on the CPU."""
-    products: torch.Tensor = _InnerProducts.apply(z, one, other)  # type: ignore[no-untyped-call]
-    return products
+    return _InnerProducts.apply(z, one, other)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _InnerProducts(torch.autograd.Function):

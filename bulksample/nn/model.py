@@ -79,17 +79,9 @@ class Gnn(Model):
     """
 
     def __init__(
-        self,
-        name: str,
-        widths: Sequence[int],
-        dropout: float = 0.0,
-        input_dropout: float = 0.0,
-        batch_norm: bool = False,
-        heads: int = 4,
-        seed: int = 0,
-        layer_norm: bool = False,
-        average_heads: bool = False,
-    ) -> None:
+        self, name: str, widths: Sequence[int], dropout: float = 0.0, input_dropout: float = 0.0, batch_norm: bool = False,
+        heads: int = 4, seed: int = 0, layer_norm: bool = False, average_heads: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         if name not in MODELS:
             raise UsageError(f"there is no model {name!r}; use one of {', '.join(MODELS)}")

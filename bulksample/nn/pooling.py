@@ -20,8 +20,7 @@ def segment_max(block: Block, sent: torch.Tensor) -> torch.Tensor:
 
     The gradient goes to the source of the first edge that has the maximum.
     """
-    largest: torch.Tensor = _HostSegmentMax.apply(block, sent)  # type: ignore[no-untyped-call]
-    return largest
+    return _HostSegmentMax.apply(block, sent)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _HostSegmentMax(torch.autograd.Function):

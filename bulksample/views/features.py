@@ -9,8 +9,9 @@ while the rank computes. `views.remote_features` fetches features that other ran
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
@@ -27,11 +28,15 @@ NORMS = ("none", "l1", "l2")
 _CHUNK_NUMBERS = 2**24  # read at once, since features may be larger than memory
 
 
-class Fetching(Protocol):
-    """A fetch under way."""
+class Fetching:
+    """A fetch under way, which `finish` completes."""
+
+    def __init__(self, finish: Callable[[], torch.Tensor | SparseRows]) -> None:
+        self._finish = finish
 
     def wait(self) -> torch.Tensor | SparseRows:
         """Return the rows in the requested order: float32, shape (N, f); sparse if the features are."""
+        return self._finish()
 
 
 class FeatureSource(ABC):
@@ -96,8 +101,8 @@ class Features(FeatureSource):
 
     def start(self, vertices: np.ndarray) -> Fetching:
         if self._thread is None or isinstance(self._x, CSR):
-            return _LazyFetch(self, vertices)
-        return _BackgroundFetch(self._thread.submit(self._fetch_dense, vertices, self._threads))
+            return Fetching(partial(self.now, vertices))
+        return Fetching(self._thread.submit(self._fetch_dense, vertices, self._threads).result)
 
     def nbytes(self) -> int:
         return feature_bytes(self._x)
@@ -120,26 +125,6 @@ class Features(FeatureSource):
         if self._scale is not None:
             values = values * np.repeat(self._scale[vertices], rows.degrees)
         return SparseRows(rows.indptr, rows.indices, values, self.width)
-
-
-class _LazyFetch:
-    """A fetch that gathers its rows in `wait`."""
-
-    def __init__(self, features: Features, vertices: np.ndarray) -> None:
-        self._features, self._vertices = features, vertices
-
-    def wait(self) -> torch.Tensor | SparseRows:
-        return self._features.now(self._vertices)
-
-
-class _BackgroundFetch:
-    """A fetch whose rows another thread gathers."""
-
-    def __init__(self, gathered: Future[torch.Tensor]) -> None:
-        self._gathered = gathered
-
-    def wait(self) -> torch.Tensor | SparseRows:
-        return self._gathered.result()
 
 
 def feature_bytes(x: np.ndarray | CSR) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -14,7 +12,7 @@ from ..distributed.matrix.sparse_feature_exchange import SparseRowExchange
 from ..errors import UsageError
 from ..nn.aggregate import SparseRows
 from ..sparse import CSR
-from .features import FeatureSource, feature_bytes, normalized
+from .features import FeatureSource, Fetching, feature_bytes, normalized
 
 
 class RemoteFeatures(FeatureSource):
@@ -51,22 +49,13 @@ class RemoteFeatures(FeatureSource):
             names = layout.members(column.rank)
             self.exchange = RowExchange(column, layout.bounds, self.block, codec, cache_bytes, access_count, names=names)
 
-    def start(self, vertices: np.ndarray) -> _ExchangeFetch:
-        return _ExchangeFetch(self.exchange.start(self.layout.places(vertices)))
+    def start(self, vertices: np.ndarray) -> Fetching:
+        exchange = self.exchange.start(self.layout.places(vertices))
+        return Fetching(lambda: as_input(exchange.wait()))
 
     def nbytes(self) -> int:
         cached = self.exchange.cache.rows.nbytes if isinstance(self.exchange, RowExchange) else 0
         return feature_bytes(self.block) + cached
-
-
-class _ExchangeFetch:
-    """A fetch whose rows an exchange delivers."""
-
-    def __init__(self, fetch: Any) -> None:
-        self._fetch = fetch
-
-    def wait(self) -> torch.Tensor | SparseRows:
-        return as_input(self._fetch.wait())
 
 
 def as_input(rows: np.ndarray | CSR) -> torch.Tensor | SparseRows:

@@ -1,4 +1,4 @@
-"""Exact inference equals the model on minibatches with all neighbours, on any number of ranks and in any chunks."""
+"""Exact inference equals the model on mini-batches with all neighbors, on any number of ranks and with any chunk size."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def share_of(graph, comm=None, weighted=False):
 
 
 def by_minibatch(model, graph, sampler="full", **options):
-    """Logits of all vertices from one minibatch that keeps every neighbour."""
+    """Compute the logits of all vertices from one mini-batch with every neighbor."""
     adjacency = LocalAdjacency(graph.adjacency, backends.make())
     drawn = samplers.make(sampler, (-1,) * len(model.layers), **options)
     minibatch = drawn.sample_bulk(adjacency, Selection.of([np.arange(graph.n)], graph.n), Stream(0))[0]
@@ -41,7 +41,7 @@ def by_minibatch(model, graph, sampler="full", **options):
 @pytest.mark.parametrize("name", ["sage", "gcn", "gat"])
 @pytest.mark.parametrize(("layers", "hidden"), [(1, 4), (2, 4), (2, 20), (3, 8)])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_inference_is_the_model_with_all_neighbours(name, layers, hidden, sparse):
+def test_inference_equals_the_model_with_all_neighbors(name, layers, hidden, sparse):
     graph = community_graph(sparse=sparse)
     model = model_for(graph, name, layers, hidden, dropout=0.5, input_dropout=0.5, batch_norm=True)
     expected = by_minibatch(model, graph)
@@ -52,7 +52,7 @@ def test_inference_is_the_model_with_all_neighbours(name, layers, hidden, sparse
 
 
 @pytest.mark.parametrize("name", ["sage", "gcn", "gat"])
-def test_weighted_means_are_those_of_layer_wise_samplers(name):
+def test_weighted_means_equal_those_of_layer_wise_samplers(name):
     graph = community_graph(weighted=True)
     model = model_for(graph, name)
     expected = by_minibatch(model, graph, "ladies")
@@ -65,7 +65,7 @@ def test_weighted_means_are_those_of_layer_wise_samplers(name):
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 @pytest.mark.parametrize("name", ["sage", "gat"])
 @pytest.mark.parametrize("hidden", [4, 20])  # aggregates raw features, or transformed ones
-def test_ranks_and_chunks_do_not_change_it(p, name, hidden, monkeypatch):
+def test_ranks_and_chunks_do_not_change_the_logits(p, name, hidden, monkeypatch):
     graph = community_graph(n=80)
     model = model_for(graph, name, hidden=hidden)
     expected = infer(model, share_of(graph))
@@ -83,7 +83,7 @@ def test_ranks_and_chunks_do_not_change_it(p, name, hidden, monkeypatch):
     assert sum(sent) % (4 * (p - 1) * graph.n) == 0 if p > 1 else not any(sent)
 
 
-def test_ranges_are_even_in_edges_and_cover_all_rows():
+def test_shares_have_even_work_and_cover_all_rows():
     graph = community_graph(n=500)
     bounds = even_work(graph.adjacency.indptr, 4)
     assert bounds[0] == 0
@@ -102,7 +102,7 @@ def test_fewer_vertices_than_ranks(n):
     torch.testing.assert_close(torch.cat(parts), infer(model, share_of(small)), rtol=1e-4, atol=1e-5)
 
 
-def test_scores_name_every_split_and_are_alike_on_all_ranks():
+def test_scores_cover_every_split_and_agree_on_all_ranks():
     graph = community_graph(classes=2)
     model = model_for(graph).eval()
     alone = evaluate(model, graph.name, share_of(graph), SerialComm(), "rocauc")

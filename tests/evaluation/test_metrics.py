@@ -33,7 +33,7 @@ def test_roc_auc_agrees_with_scikit_learn(ties, share):
     assert roc_auc(positive, scores) == pytest.approx(sklearn_metrics.roc_auc_score(positive, scores))
 
 
-def test_edges():
+def test_empty_and_unknown_inputs():
     nothing = np.empty(0, np.int64)
     assert accuracy(nothing, nothing) == f1(nothing, nothing) == 0
     assert roc_auc(np.ones(4, bool), np.arange(4)) == 0.5

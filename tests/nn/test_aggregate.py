@@ -49,7 +49,7 @@ def test_sums_count_every_edge(kernel):
     assert (aggregate(block, ones, mean=False)[:, 0].numpy() == np.diff(block.indptr)).all()
 
 
-def test_a_mean_over_nothing_is_zero_and_has_no_gradient(kernel):
+def test_an_empty_mean_is_zero_and_has_no_gradient(kernel):
     block = Block(np.zeros(4), np.empty(0), None, 5)
     x = torch.randn(5, 3, requires_grad=True)
     y = aggregate(block, x)
@@ -58,7 +58,7 @@ def test_a_mean_over_nothing_is_zero_and_has_no_gradient(kernel):
     assert not x.grad.any()
 
 
-def test_gradients_by_differences():
+def test_gradients_agree_with_finite_differences():
     block = random_block(6, 9, weighted=True)
     x = torch.randn(9, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: aggregate(block, x), (x,))
@@ -87,7 +87,7 @@ def test_sparse_features_multiply_as_dense_ones(kernel):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("shape", BLOCKS)
-def test_own_rows_and_means_have_the_gradient_of_both(shape, weighted, kernel):
+def test_own_rows_and_means_have_the_summed_gradient(shape, weighted, kernel):
     block = random_block(*shape, weighted=weighted)
     x = torch.randn(shape[1], 5, requires_grad=True)
     got, expected = own_and_mean(block, x), (x[: shape[0]], aggregate(block, x))
@@ -108,13 +108,13 @@ def test_products_repeat_to_the_bit(kernel):
 
 
 def dense_attention(block, scores, z):
-    """Softmax over each row of scores, entry by entry."""
+    """Compute attention with a softmax over each row, entry by entry."""
     out = torch.zeros(block.num_destinations, *z.shape[1:], dtype=z.dtype)
     for row in range(block.num_destinations):
         edges = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
         alpha = torch.softmax(scores[edges], 0)
         out[row] = (alpha[:, :, None] * z[torch.from_numpy(block.indices[edges].astype(np.int64))]).sum(0)
-    return out + 0 * (scores.sum() + z.sum())  # keeps a gradient where there is no row
+    return out + 0 * (scores.sum() + z.sum())  # keeps a gradient if there are no rows
 
 
 @pytest.mark.parametrize("shape", BLOCKS)
@@ -132,10 +132,10 @@ def test_attention_is_the_dense_softmax(shape, kernel, monkeypatch):
         torch.testing.assert_close(a, b)
 
 
-def test_self_edges_stand_in_front_of_their_rows():
+def test_self_edges_come_first_in_their_rows():
     block = random_block(6, 9)
     own = np.array([8, 7, 6, 5, 4, 3])
-    pattern, given = with_self_edges(block.indptr, block.indices, own, 9)
-    assert pattern.indices[given].tolist() == block.indices.tolist()
+    pattern, in_block = with_self_edges(block.indptr, block.indices, own, 9)
+    assert pattern.indices[in_block].tolist() == block.indices.tolist()
     assert pattern.indices[pattern.indptr[:-1]].tolist() == own.tolist()
     assert pattern.degrees.tolist() == (np.diff(block.indptr) + 1).tolist()

@@ -1,4 +1,4 @@
-"""Rows by vertex: every way of holding them, exactly, into memory that is used again only when nobody looks at it."""
+"""Gathered rows are exact for every storage dtype, and memory is reused only when no array refers to it."""
 
 import numpy as np
 import pytest
@@ -13,13 +13,13 @@ from bulksample.views.features import Features
 
 
 def every_half():
-    """All 2**16 halves that are numbers or infinite, 16 a row."""
+    """Return all 2**16 float16 values, NaN replaced by 1, in rows of 16."""
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     return np.where(np.isnan(halves), np.float16(1), halves).reshape(-1, 16)
 
 
 @pytest.mark.parametrize("width", [1, 3, 16, 257])
-def test_rows_are_those_asked_for(backend, width):
+def test_gathered_rows_equal_numpy_indexing(backend, width):
     x = np.random.default_rng(0).standard_normal((50, width)).astype(np.float32)
     vertices = np.random.default_rng(1).integers(0, 50, 3000)
     scale = np.random.default_rng(2).random(50, dtype=np.float32)
@@ -33,12 +33,12 @@ def test_rows_are_those_asked_for(backend, width):
             assert np.array_equal(scaled, exact[vertices] * scale[vertices][:, None])
 
 
-def test_every_half_becomes_the_same_number(backend):
+def test_every_float16_converts_exactly(backend):
     x = every_half()
     assert np.array_equal(gather_rows(x, np.arange(len(x)), backend=backend).view(np.uint32), x.astype(np.float32).view(np.uint32))
 
 
-def test_a_buffer_is_used_again_once_nobody_looks_at_it():
+def test_a_buffer_is_reused_once_no_array_refers_to_it():
     pool = RowPool()
     first = torch.from_numpy(pool.rows(10, 4))
     kept = first[3:5]
@@ -53,7 +53,7 @@ def test_a_buffer_is_used_again_once_nobody_looks_at_it():
     assert pool.nbytes() <= 4 * (150 + 40)
 
 
-def test_what_autograd_keeps_is_not_overwritten():
+def test_rows_kept_by_autograd_are_not_overwritten():
     graph = community_graph()
     features, weight = Features(graph), torch.ones(graph.num_features, 2, requires_grad=True)
     x = features.fetch(np.arange(20))
@@ -65,7 +65,7 @@ def test_what_autograd_keeps_is_not_overwritten():
     torch.testing.assert_close(weight.grad, expected[:, None].expand(-1, 2))
 
 
-def test_rows_gathered_ahead_are_the_same():
+def test_background_gathering_gives_the_same_rows():
     graph = community_graph()
     now, ahead = Features(graph, "l2"), Features(graph, "l2", threads=1)
     asked = [np.arange(0, 30), np.arange(30, 31), np.arange(7, 99)]
@@ -75,7 +75,7 @@ def test_rows_gathered_ahead_are_the_same():
 
 
 @pytest.mark.parametrize("storage", ["fp16", "bf16"])
-def test_features_held_in_half_of_the_memory(storage):
+def test_half_precision_storage_takes_half_the_memory(storage):
     graph = community_graph()
     whole, half = Features(graph), Features(graph, storage=storage)
     assert half.nbytes() * 2 == whole.nbytes()
@@ -86,7 +86,7 @@ def test_features_held_in_half_of_the_memory(storage):
     ("threads", "asked", "expected"),
     [(1, None, (0, 0, 1)), (2, None, (0, 0, 2)), (4, None, (1, 0, 3)), (16, None, (2, 2, 12)), (2, 1, (1, 0, 1))],
 )
-def test_threads_add_up_to_what_there_is(threads, asked, expected):
+def test_divided_threads_add_up(threads, asked, expected):
     division = divide_threads(threads, asked)
     assert division == expected
     assert sum(division) == threads

@@ -1,4 +1,4 @@
-"""Layers and models against dense formulas; sampled with full fanout they are the full model."""
+"""Layers and models equal dense formulas; with full fanout a sampled model equals the full model."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def layer_of(name, width_in, width_out):
 
 
 def dense_layer(layer, block, x, degrees):
-    """The formula of each layer, with dense matrices."""
+    """Compute the formula of each layer with dense matrices."""
     d, own = block.num_destinations, x[: block.num_destinations]
     mean = torch.from_numpy(dense_block(block)).to(x.dtype)
     if isinstance(layer, SageLayer):
@@ -54,7 +54,7 @@ def dense_layer(layer, block, x, degrees):
 @pytest.mark.parametrize("widths", [(12, 4), (4, 12), (6, 6)])
 @pytest.mark.parametrize("shape", [(1, 1), (9, 30), (25, 25)])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_layer_is_its_formula(name, widths, shape, weighted):
+def test_a_layer_equals_its_formula(name, widths, shape, weighted):
     torch.manual_seed(0)
     block, layer = random_block(*shape, seed=3, weighted=weighted), layer_of(name, *widths)
     if name != "vertex":
@@ -68,7 +68,7 @@ def test_a_layer_is_its_formula(name, widths, shape, weighted):
 
 
 @pytest.mark.parametrize("chunk", [1, 700, 2**23])
-def test_the_maximum_is_taken_in_chunks_of_rows(monkeypatch, chunk):
+def test_chunks_of_rows_do_not_change_the_maximum(monkeypatch, chunk):
     monkeypatch.setattr("bulksample.nn.pooling._CHUNK_NUMBERS", chunk)
     torch.manual_seed(3)
     block, layer = random_block(30, 60, seed=5), layer_of("sage-pool", 7, 4)
@@ -79,17 +79,17 @@ def test_the_maximum_is_taken_in_chunks_of_rows(monkeypatch, chunk):
 
 
 @pytest.mark.parametrize("name", ["sage", "gcn"])
-@pytest.mark.parametrize("first", [False, True])
-def test_either_order_of_transform_and_aggregate_gives_the_same(name, first, monkeypatch):
+@pytest.mark.parametrize("transforms", [False, True])
+def test_either_order_of_transform_and_aggregate_gives_the_same(name, transforms, monkeypatch):
     torch.manual_seed(1)
     layer, block = layer_of(name, 7, 5), random_block(10, 20)
     x, degrees = torch.randn(20, 7), torch.rand(20) * 9
-    monkeypatch.setattr(type(layer), "transforms_first", lambda *_: first)
+    monkeypatch.setattr(type(layer), "transforms_first", lambda *_: transforms)
     torch.testing.assert_close(layer(block, x, degrees), dense_layer(layer, block, x, degrees), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["sage", "gcn", "gat", "sage-pool", "vertex"])
-def test_sparse_inputs_give_what_dense_ones_give(name):
+def test_sparse_inputs_give_the_results_of_dense_ones(name):
     torch.manual_seed(2)
     rows = random_block(20, 50, weighted=True)
     sparse, dense = SparseRows(rows.indptr, rows.indices, rows.weights, 50), torch.from_numpy(dense_block(rows)).float()
@@ -97,10 +97,10 @@ def test_sparse_inputs_give_what_dense_ones_give(name):
     torch.testing.assert_close(layer(block, sparse, degrees), layer(block, dense, degrees), rtol=1e-4, atol=1e-5)
 
 
-def test_the_narrower_side_is_aggregated_where_all_rows_are_needed():
+def test_the_narrower_side_is_aggregated():
     assert SageLayer(100, 10).transforms_first(False, 50, 50, 400)
     assert not SageLayer(10, 100).transforms_first(False, 50, 50, 400)
-    assert not SageLayer(256, 47).transforms_first(False, 8000, 1000, 10000)  # few rows want what many would compute
+    assert not SageLayer(256, 47).transforms_first(False, 8000, 1000, 10000)  # few destinations: transforming all sources costs more
     assert SageLayer(10, 100).transforms_first(True, 50, 50, 400)
 
 
@@ -109,7 +109,7 @@ def full_fanout(graph, layers, seeds, sampler="full", **options):
     return samplers.make(sampler, (-1,) * layers, **options).sample_bulk(adjacency, Selection.of([seeds], graph.n), Stream(0))[0]
 
 
-def test_gcn_with_all_neighbours_is_kipf_and_welling():
+def test_gcn_with_all_neighbors_is_kipf_and_welling():
     graph = community_graph()
     a = dense_adjacency(graph) + np.eye(graph.n)
     root = np.sqrt(a.sum(1))
@@ -149,7 +149,7 @@ def test_square_blocks_run(name):
         assert logits.shape == (len(minibatch.vertices), 3)
 
 
-def test_dropout_of_sparse_inputs_falls_on_the_stored_values():
+def test_dropout_of_sparse_inputs_acts_on_stored_values():
     rows = random_block(200, 50, weighted=True)
     sparse = SparseRows(rows.indptr, rows.indices, rows.weights, 50)
     model = Gnn("sage", [50, 4, 2], input_dropout=0.5, seed=1).train()
@@ -160,7 +160,7 @@ def test_dropout_of_sparse_inputs_falls_on_the_stored_values():
     assert model.eval().drop_input(sparse) is sparse
 
 
-def test_layer_norm_stands_after_hidden_layers_alone():
+def test_layer_norm_follows_only_hidden_layers():
     model = Gnn("gat", [4, 3, 3, 2], heads=2, layer_norm=True, average_heads=True)
     assert [norm.normalized_shape for norm in model.norms] == [(3,), (3,)]
     h = torch.randn(5, 3)
@@ -176,7 +176,7 @@ def test_batch_norm_of_one_row_uses_its_running_statistics():
     assert not norm.running_mean.any()
 
 
-def test_what_cannot_be_built_is_refused():
+def test_impossible_models_are_refused():
     with pytest.raises(UsageError, match="there is no model 'gin'"):
         Gnn("gin", [4, 2])
     with pytest.raises(UsageError, match="multiples of the number of heads"):

@@ -1,4 +1,4 @@
-"""Features by vertex: dense, half, mapped or sparse, normalised as they are fetched."""
+"""Features by vertex: dense, half precision, memory-mapped or sparse, normalized as they are fetched."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def as_dense(rows):
 
 @pytest.mark.parametrize("kind", ["dense", "half", "sparse", "mapped"])
 @pytest.mark.parametrize("norm", ["none", "l1", "l2"])
-def test_rows_are_fetched_in_order_and_normalised(kind, norm, tmp_path):
+def test_rows_are_fetched_in_order_and_normalized(kind, norm, tmp_path):
     graph = community_graph(sparse=kind == "sparse", half=kind == "half")
     expected = dense_features(graph)
     if kind == "mapped":

@@ -1,4 +1,4 @@
-"""A local view is the part of the graph that it says, whatever the ranks and the partition, and costs what is said."""
+"""A local view is a part of the dense graph on any number of ranks and for any partition; its bytes are as documented."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def opened(directory, comm, partition="random", replication=1):
 
 
 def views(directory, p, deal_of, halo, partition="random"):
-    """The local view of each rank, and the bytes that it took, by kind, over all ranks."""
+    """Return the local view of each rank, and the sent bytes by kind over all ranks."""
 
     def rank(comm):
         whole = opened(directory, comm, partition)
@@ -85,14 +85,14 @@ def test_a_view_is_the_part_of_the_dense_matrix(stored, name, halo, deal_of, p, 
 
 def dense_of(rows):
     out = np.zeros(rows.shape, np.float32)
-    out[rows.row_of_entry(), rows.indices] = rows.weights
+    out[rows.row_index().numpy(), rows.indices] = rows.weights
     return out
 
 
 @pytest.mark.parametrize("halo", [0, None])
 @pytest.mark.parametrize("deal_of", [pairs(0), fresh(1)])
-def test_bytes_are_those_of_rows_that_others_hold(stored, halo, deal_of):
-    """4 bytes a row and an edge, and for features 4 bytes a name and 4 a number; of 8 columns here."""
+def test_only_rows_of_other_ranks_cost_bytes(stored, halo, deal_of):
+    """4 bytes for each row and edge; for features 4 bytes for each id and number, with 8 numbers in a row."""
     graph = store.load(stored / "plain")
     everyone, sent = views(stored / "plain", 4, deal_of, halo)
     topology = features = 0
@@ -107,12 +107,12 @@ def test_bytes_are_those_of_rows_that_others_hold(stored, halo, deal_of):
     assert sent == {"topology": topology, "features": features}
 
 
-def test_own_blocks_need_no_rows_of_others(stored):
+def test_a_view_of_the_own_block_needs_no_rows_of_other_ranks(stored):
     _, sent = views(stored / "plain", 4, lambda whole: VisibleParts.of_blocks(whole.layout), 0)
     assert sent == {"topology": 0, "features": 0}
 
 
-def test_a_small_halo_keeps_what_completes_most(stored):
+def test_a_small_halo_keeps_the_vertices_that_complete_most(stored):
     graph = store.load(stored / "plain")
     views_of, _ = views(stored / "plain", 3, pairs(0), 15)
     for view in views_of:

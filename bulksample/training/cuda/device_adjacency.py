@@ -6,7 +6,8 @@ has. `BulkStreamSync` copies mini-batches that were sampled on the host.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cached_property
 from typing import Any
@@ -64,15 +65,13 @@ class DeviceAdjacency(LocalAdjacency):
             return split_bulk(self._cuda, bulk, seeds, only_new)
 
 
-class memory_errors:
-    """A context that turns torch's out-of-memory error into `MemoryError`, upon which the loader halves its bulk."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise MemoryError(str(error)) from error
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turn torch's out-of-memory error into `MemoryError`, upon which the loader halves its bulk."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(str(error)) from error
 
 
 def split_bulk(cuda: CudaContext, bulk: DeviceBulk, seeds: Selection, only_new: bool) -> list[Expansion]:

@@ -34,8 +34,7 @@ def _(block: DeviceBlock, own: slice, degrees: torch.Tensor) -> tuple[SparseRows
 
 @segment_max.register
 def _(block: DeviceBlock, sent: torch.Tensor) -> torch.Tensor:
-    largest: torch.Tensor = _DeviceSegmentMax.apply(block, sent.float())  # type: ignore[no-untyped-call]
-    return largest
+    return _DeviceSegmentMax.apply(block, sent.float())  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _DeviceSegmentMax(torch.autograd.Function):

@@ -111,8 +111,13 @@ class DeviceFeatures(FeatureSource):
     def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
         streams = self._cuda.streams
         with streams.fetch.on("fetch"):
-            rows = self._gathered(vertices)
-            return _StreamFetch(rows, streams.fetch.record(), streams.train)
+            rows, event = self._gathered(vertices), streams.fetch.record()
+
+        def finish() -> torch.Tensor:
+            streams.train.wait(event)
+            return rows
+
+        return Fetching(finish)
 
     def now(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Gather rows on the stream that trains."""
@@ -128,17 +133,6 @@ class DeviceFeatures(FeatureSource):
         return x if self._scale is None else x.mul_(self._scale[ids.long()][:, None])
 
 
-class _StreamFetch:
-    """A fetch that a stream has queued."""
-
-    def __init__(self, rows: torch.Tensor, event: Any, train: Any) -> None:
-        self._rows, self._event, self._train = rows, event, train
-
-    def wait(self) -> torch.Tensor:
-        self._train.wait(self._event)
-        return self._rows
-
-
 class HostFetchedFeatures(FeatureSource):
     """Features that the host fetches, from other ranks or from a sparse matrix, and copies to the device."""
 
@@ -147,23 +141,14 @@ class HostFetchedFeatures(FeatureSource):
         self.width, self.is_sparse = source.width, source.is_sparse
 
     def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
-        return _CopiedFetch(self._cuda, self._source.start(_on_host(vertices)))
+        fetching = self._source.start(_on_host(vertices))
+        return Fetching(lambda: rows_on_device(self._cuda, fetching.wait()))
 
     def now(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor | SparseRows:
         return rows_on_device(self._cuda, self._source.fetch(_on_host(vertices)))
 
     def nbytes(self) -> int:
         return self._source.nbytes()
-
-
-class _CopiedFetch:
-    """A fetch on the host whose rows are copied to the device."""
-
-    def __init__(self, cuda: CudaContext, fetching: Fetching) -> None:
-        self._cuda, self._fetching = cuda, fetching
-
-    def wait(self) -> torch.Tensor | SparseRows:
-        return rows_on_device(self._cuda, self._fetching.wait())
 
 
 def _on_host(vertices: np.ndarray | torch.Tensor) -> np.ndarray:

@@ -8,6 +8,7 @@ cache and checks. The host waits for the ids that other ranks request and for th
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ...distributed.matrix.feature_exchange import RowExchange
 from ...errors import PeerLost, UsageError
 from ...views.features import FeatureSource, Fetching
 from ...views.remote_features import RemoteFeatures
-from ..tensor_comm import TensorArrival, TensorComm
+from ..tensor_comm import TensorComm
 from .cuda_context import CudaContext
 from .device_features import CachedRows
 
@@ -78,7 +79,21 @@ class DeviceRemoteFeatures(FeatureSource):
         if len(self._cached):
             rows[~away] = self._cached[slot[~away].clamp(min=0)]
         rows[own] = self._encoded(unique[own])
-        return _DeviceFetch(self._cuda, arrival, rows, away, inverse, len(requested))
+
+        @cache
+        def finish() -> torch.Tensor:
+            streams = self._cuda.streams
+            with streams.fetch.on("fetch"):
+                received, _ = arrival.whole()  # in the order of ids, since owners ascend with them
+                if len(received) != len(requested):
+                    raise PeerLost(f"{len(requested)} rows were asked for; {len(received)} came")
+                rows[away] = received
+                result: torch.Tensor = rows.float()[inverse]
+                event = streams.fetch.record()
+            streams.train.wait(event)
+            return result
+
+        return Fetching(finish)
 
     def _encoded(self, ids: torch.Tensor) -> torch.Tensor:
         return self._rows.take(ids - int(self._exchange.bounds[self._exchange.comm.rank]), self._dtype)
@@ -103,26 +118,3 @@ class DeviceRemoteFeatures(FeatureSource):
             return torch.full_like(unique, -1)
         slot = torch.searchsorted(self._cached_ids, unique).clamp(max=len(self._cached_ids) - 1)
         return torch.where(self._cached_ids[slot] == unique, slot, -1)
-
-
-class _DeviceFetch:
-    """A fetch that waits for rows of other ranks."""
-
-    def __init__(
-        self, cuda: CudaContext, arrival: TensorArrival, rows: torch.Tensor, away: torch.Tensor, inverse: torch.Tensor, requested: int
-    ) -> None:
-        self._cuda, self._arrival, self._rows, self._away, self._inverse, self._requested = cuda, arrival, rows, away, inverse, requested
-        self._result: torch.Tensor | None = None
-
-    def wait(self) -> torch.Tensor:
-        streams = self._cuda.streams
-        if self._result is None:
-            with streams.fetch.on("fetch"):
-                received, _ = self._arrival.whole()  # in the order of ids, since owners ascend with them
-                if len(received) != self._requested:
-                    raise PeerLost(f"{self._requested} rows were asked for; {len(received)} came")
-                self._rows[self._away] = received
-                self._result = self._rows.float()[self._inverse]
-                event = streams.fetch.record()
-            streams.train.wait(event)
-        return self._result

@@ -43,7 +43,7 @@ class DeviceRows(SparseRows):
     def inverse_degrees(self, dtype: torch.dtype) -> torch.Tensor:
         return (1.0 / self.degrees.clamp(min=1).double()).to(dtype)
 
-    def row_of_entry(self) -> torch.Tensor:  # type: ignore[override]
+    def row_index(self) -> torch.Tensor:
         return torch.repeat_interleave(torch.arange(self.shape[0], device=self.cuda.where), self.degrees, output_size=len(self.indices))
 
     @cached_property
@@ -59,9 +59,6 @@ class DeviceRows(SparseRows):
             flat = self.cuda.array(x.float().reshape(-1))
             summed: torch.Tensor = self.cuda.tensor(kernels.aggregate(self.cuda.kernels, self._block, flat, x.shape[1], mean=False))
             return summed.reshape(self.shape[0], x.shape[1])
-
-    def row_index(self) -> torch.Tensor:
-        return self.row_of_entry()
 
     def column_index(self) -> torch.Tensor:
         return self.indices.long()

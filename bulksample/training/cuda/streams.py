@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 
+from ...backends.cuda.nvrtc import DeviceLauncher
 from ...minibatch import MiniBatch
 from ...views.stream_sync import StreamSync
 
@@ -90,16 +91,14 @@ class CudaStream:
 
     Parameters
     ----------
-    launcher : backends.cuda.nvrtc.DeviceLauncher
+    launcher : DeviceLauncher
     stream : cupy.cuda.Stream, optional
         By default torch's current stream.
     """
 
-    def __init__(self, launcher: Any, stream: Any = None) -> None:
-        self._launcher = launcher
-        device = launcher.number
-        external: Any = torch.cuda.ExternalStream
-        self._torch = torch.cuda.current_stream(device) if stream is None else external(stream.ptr, device)
+    def __init__(self, launcher: DeviceLauncher, stream: Any = None) -> None:
+        self._launcher, external = launcher, cast(Any, torch.cuda.ExternalStream)
+        self._torch = torch.cuda.current_stream(launcher.number) if stream is None else external(stream.ptr, launcher.number)
         self._cupy = stream or launcher.external_stream(self._torch.cuda_stream)
 
     def on(self, name: str) -> AbstractContextManager[Any]:
@@ -115,7 +114,7 @@ class CudaStream:
         self._torch.wait_event(event)
 
 
-def open_streams(launcher: Any) -> DeviceStreams:
+def open_streams(launcher: DeviceLauncher) -> DeviceStreams:
     """Return the stream on which the back end samples, a new one to fetch features, and torch's current one to train."""
     fetch = CudaStream(launcher, launcher.new_stream())
     return DeviceStreams(CudaStream(launcher, launcher.stream), fetch, CudaStream(launcher))
