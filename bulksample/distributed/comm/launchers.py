@@ -27,7 +27,7 @@ PREFIXES = ("PMI_", "PMIX_", "OMPI_", "MV2_", "SLURM_", "HYD", "TORCHELASTIC_", 
 
 
 class Launch(NamedTuple):
-    """How this process was started. `variable` names the variable that gave `ranks`; it is empty without a launcher."""
+    """Launcher, number of ranks, and rank of this process. `variable` gave `ranks`; it is empty without a launcher."""
 
     launcher: str = "alone"
     ranks: int = 1

@@ -8,16 +8,10 @@ import numpy as np
 
 
 class PairwiseAlltoall:
-    """One all-to-all under way, as messages of at most `most` bytes between pairs of ranks. Empty parts send no message.
-
-    Attributes
-    ----------
-    fault : str
-        Set when a message arrives whose length is not the agreed one; else empty.
-    """
+    """One all-to-all under way, as messages of at most `most` bytes between pairs of ranks. Empty parts send no message."""
 
     def __init__(self, mpi: Any, comm: Any, tag: int, most: int, parts: list[np.ndarray], into: list[np.ndarray]) -> None:
-        self._mpi, self.fault = mpi, ""
+        self._mpi, self.fault = mpi, ""  # `fault` describes a message whose length is not the agreed one
         self._incoming = [
             (r, buffer[at : at + most]) for r, buffer in enumerate(into) if r != comm.rank for at in range(0, len(buffer), most)
         ]

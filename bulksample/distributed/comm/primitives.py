@@ -93,7 +93,7 @@ class Primitives(ABC):
 
     @abstractmethod
     def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
-        """Begin to send ``parts[r]`` to each other rank r and to fill ``into[r]`` from it; bytes, at most `most_elements` a message.
+        """Begin to send the bytes ``parts[r]`` to each other rank r and to fill ``into[r]`` from it, `most_elements` a message.
 
         Lengths were agreed before, and are checked when the messages arrive.
         """

@@ -85,14 +85,11 @@ class ProcessComm(Comm):
 
     @abstractmethod
     def _exchange_shares(self, array: np.ndarray, counts: list[int], into: np.ndarray) -> Callable[[], bool]:
-        """Begin to send ``counts[r]`` consecutive entries of `array` to rank r, for all r, and to receive row r of `into` from it.
-
-        Return a function that is true once this is done.
-        """
+        """Begin to send ``counts[r]`` entries of `array` to each rank r and to fill ``into[r]`` from it; return a function that polls."""
 
     @abstractmethod
     def _gather_shares(self, share: np.ndarray, counts: list[int], array: np.ndarray) -> Callable[[], bool]:
-        """Begin to fill `array` with the shares of all ranks in rank order; return a function that is true once this is done."""
+        """Begin to fill `array` with the shares of all ranks in rank order; return a function that polls."""
 
     @abstractmethod
     def _end_ranks(self, code: int) -> None:
@@ -104,10 +101,10 @@ class ProcessComm(Comm):
         """Sum one share of the array per rank, adding in rank order: the bits do not depend on library and launcher."""
         what = f"allreduce {kind} {array.dtype} {array.shape}"
         counts = [len(range(r, len(array), self.size)) for r in range(self.size)]
-        brought = np.empty((self.size, counts[self.rank]), array.dtype)
-        self._complete(what, lambda: self._exchange_shares(array, counts, brought))
+        received = np.empty((self.size, counts[self.rank]), array.dtype)
+        self._complete(what, lambda: self._exchange_shares(array, counts, received))
         total = np.zeros(counts[self.rank], array.dtype)
-        for share in brought:
+        for share in received:
             total += share
         self._complete(what, lambda: self._gather_shares(total, counts, array))
 

@@ -4,8 +4,8 @@
     backward   rank r sends the gradient of each halo row back; rank q adds them up in rank order
 
 Ranks exchange the lists of requested rows once. If q sends n_qr rows to r, a forward exchange of width f sends f * itemsize * n_qr
-bytes from q to r and a backward exchange as many from r to q (kind "activations"). Each also sends 8 (p - 1) bytes of kind "control"
-from each rank.
+bytes from q to r and a backward exchange as many from r to q (kind "activations"). In each, every rank also sends 8 (p - 1) bytes of
+kind "control".
 """
 
 from __future__ import annotations
@@ -79,18 +79,12 @@ class Halo:
                 raise PeerLost(f"rank {comm.rank} was asked by rank {peer} for rows that it does not hold")
 
     def start(self, own: np.ndarray, messages: MessageFormat, key: str) -> HaloExchange:
-        """Begin to send own rows, shape (m, f), to the ranks that have them in their halo; collective.
-
-        `wait` of the result returns the halo rows of this rank, shape (h, f).
-        """
+        """Begin to exchange own rows, shape (m, f), for halo rows; collective. `wait` of the result returns them, shape (h, f)."""
         parts = [own[rows] for rows in self.requested]
         return HaloExchange(self, parts, self.counts, messages, key)
 
     def start_back(self, halo: np.ndarray, messages: MessageFormat, key: str) -> HaloExchange:
-        """Begin to send gradients of halo rows, shape (h, f), to their owners; collective.
-
-        `wait_sum` of the result returns the sums for the own rows, shape (m, f).
-        """
+        """Begin to send gradients of halo rows, shape (h, f), to their owners; collective. `wait_sum` returns the sums, (m, f)."""
         parts = np.split(halo, np.cumsum(self.counts)[:-1])
         return HaloExchange(self, parts, np.array([len(rows) for rows in self.requested]), messages, key)
 

@@ -1,4 +1,4 @@
-"""What must be equal on all ranks is compared, and a difference is explained on every rank."""
+"""Settings are compared over ranks, and every rank explains a difference."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from bulksample.distributed.comm.thread_budget import fair_threads
 from bulksample.distributed.comm.threads import on_threads
 
 
-def test_equal_facts_pass():
+def test_equal_settings_pass():
     on_threads(3, lambda comm: agree(comm, {"version": "1", "lr": 0.1}))
 
 

@@ -14,7 +14,7 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.comm.world import SerialComm
 
 DTYPES = (np.uint8, np.int32, np.int64, np.float16, np.float32, np.float64, np.bool_)
-SIZES = (1, 2, 3, 4, 8)
+SIZES = (1, 2, 3, 4, pytest.param(8, marks=pytest.mark.long))
 
 
 def random_case(seed, p):

@@ -37,7 +37,7 @@ comm.barrier()
 
 
 def fault(what, timeout=60, after="others_wait()"):
-    """A program whose rank 1 does `what` while the others enter a collective."""
+    """Return a program whose rank 1 does `what` while the others enter a collective."""
     return OPEN.format(timeout=timeout) + f"if comm.rank == 1:\n    {what}\n{after}\n"
 
 

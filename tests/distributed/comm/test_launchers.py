@@ -1,4 +1,4 @@
-"""What the environment of each launcher says, and which one counts where several have left something."""
+"""Each launcher is recognized by its variables, and the closest to the process counts if several have set some."""
 
 import os
 
@@ -53,7 +53,7 @@ def test_the_launcher_closest_to_the_process_decides(environment, values, found)
     assert launched() == found
 
 
-def test_torch_is_asked_only_where_it_started_the_ranks():
+def test_ranks_connect_through_torch_only_if_torch_started_them():
     assert Launch("torchrun", 2, "WORLD_SIZE", 0).by_torch
     assert Launch("environment", 2, "WORLD_SIZE", 0).by_torch
     assert not Launch("srun", 2, "SLURM_NTASKS", 0).by_torch

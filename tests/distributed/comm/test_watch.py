@@ -1,4 +1,4 @@
-"""Waits end: when the thing is done, or at the deadline with a record of what went before."""
+"""A wait ends when its collective is done, or at the deadline with a record of earlier collectives."""
 
 import threading
 
@@ -22,14 +22,14 @@ def test_a_wait_ends_when_it_is_done():
     assert "not finished" not in watch.now()
 
 
-def test_a_wait_strikes_at_the_deadline_and_says_for_what():
+def test_a_wait_strikes_at_the_deadline_and_names_the_collective():
     watch = Watch(0.05, strike)
     with pytest.raises(Struck, match="waited 0 s for a sum"):
         watch.wait(lambda: False, "a sum")
     assert "not finished" in watch.now()
 
 
-def test_it_glances_around_while_it_waits():
+def test_glance_is_called_about_every_50_ms_of_waiting():
     seen = []
     with pytest.raises(Struck):
         Watch(0.3, strike, seen.append).wait(lambda: False, "a sum")
@@ -47,8 +47,8 @@ def test_the_ring_keeps_the_last_64():
     assert "sum 36" in lines[0]
 
 
-def test_it_tells_of_every_thread_that_waits():
-    """A wait that others have pushed out of the ring is still told of."""
+def test_the_record_shows_every_thread_that_waits():
+    """An unfinished wait stays in the record after 64 newer ones."""
     watch, beside = Watch(30, strike), threading.Event()
     thread = threading.Thread(target=watch.wait, args=(beside.is_set, "a product"), name="sampler_0")
     thread.start()

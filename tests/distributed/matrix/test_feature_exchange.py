@@ -11,11 +11,11 @@ from bulksample.distributed.costs.feature_fetch import predict_column_fetch
 from bulksample.distributed.matrix.codec import CODECS, codec_named
 from bulksample.distributed.matrix.feature_exchange import RowExchange
 
-SIZES = (1, 2, 3, 4, 8)
+SIZES = (1, 2, 3, 4, pytest.param(8, marks=pytest.mark.long))
 
 
 class Case:
-    """A random matrix in random block rows, some empty, and what each rank asks for, some of them nothing."""
+    """A random matrix in random block rows, some of them empty, and random requests of each rank, some of them empty."""
 
     def __init__(self, seed, p):
         rng = np.random.default_rng([seed, p])

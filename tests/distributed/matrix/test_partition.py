@@ -1,4 +1,4 @@
-"""Partitions are what they promise, whoever makes them; a rank reads its own block of a store and no more."""
+"""All partitioners return valid partitions, and a rank reads only its own block of a store."""
 
 import sys
 
@@ -29,13 +29,13 @@ def check(partition, n, parts):
 
 
 def cut(adjacency, partition):
-    """Edges between parts."""
+    """Count the edges between parts."""
     return np.count_nonzero(partition.assignment[adjacency.row_of_entry()] != partition.assignment[adjacency.indices])
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 300])
 @pytest.mark.parametrize("parts", SIZES)
-def test_every_maker_keeps_the_promise(n, parts):
+def test_every_partitioner_returns_a_valid_partition(n, parts):
     rng = np.random.default_rng(n)
     edges = rng.integers(0, max(n, 1), (2, 8 * n))
     adjacency = CSR.from_edges(*edges, (n, n))

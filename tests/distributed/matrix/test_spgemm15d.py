@@ -17,7 +17,7 @@ from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.owner import OwnerAdjacency
 
 ENTRIES = ("ones", "weights", "squares")
-FEW = [(2, 1), (4, 2), (6, 3)]
+FEW = [(4, 2), (6, 3)]
 
 
 @pytest.mark.parametrize(("setting", "grids"), [
