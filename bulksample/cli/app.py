@@ -1,4 +1,4 @@
-"""The tree of commands."""
+"""The tree of commands of `bulksample`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
-    help="Bulk minibatch sampling by sparse matrix algebra, and the training of graph neural networks on it.",
+    help="Bulk mini-batch sampling by sparse matrix algebra, and training of graph neural networks.",
 )
 app.command("info")(info.info)
 app.add_typer(config.app, name="config")

@@ -1,4 +1,4 @@
-"""`bulksample compare`: train by several methods at equal conditions, and tell them apart in one table and its plots."""
+"""`bulksample compare`: train several methods under equal conditions, and report them in one table with plots."""
 
 from __future__ import annotations
 
@@ -11,57 +11,59 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import EXIT_PEER_LOST, UsageError
-from .configured import Asked, flag, parsed, words
+from ..methods import METHODS
+from ..methods.averaging.options import AVERAGING
+from .configured import Requested, as_arguments, flag, parse_arguments
 from .output import JsonOption, SeedOption, emit
 
 if TYPE_CHECKING:
     from ..report.compare import Contestant, ContestantRun, SharedSetup
     from ..report.network import NetworkModel
 
-_OURS = ("seed", "metrics", "quiet", "checkpoint", "resume", "method")  # options of `train` that are set here, beside --json
+_OURS = ("seed", "metrics", "quiet", "checkpoint", "resume", "method")  # options of `train` that `compare` sets, beside --json
 _EXIT_SOME_FAILED = 1
+_METHODS = f"Methods joined by commas, or all: {', '.join(METHODS)}. With options of a method: sync,adaqp:bits=4:overlap=false."
 
 
 def compare(
     directory: Annotated[Path, typer.Argument(help="A graph in the store format, with features and labels.")],
-    methods: Annotated[str, typer.Option(help="Joined by commas, or all; options of one as in sync,adaqp:bits=4:overlap=false.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Directory of the table, the plots, and what every run wrote.")],
-    options: Annotated[list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Of `train`, for all methods, after --.")] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Options of `train` in YAML; flags after -- go before.")] = None,
-    ranks: Annotated[int, typer.Option(min=1, help="Started by mpirun; one rank needs no MPI.")] = 1,
+    methods: Annotated[str, typer.Option(help=_METHODS)],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the table, the plots and the files of every run.")],
+    options: Annotated[list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Options of train for all methods, after --.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Options of train in YAML. Options after -- override it.")] = None,
+    ranks: Annotated[int, typer.Option(min=1, help="Number of ranks, started by mpirun. One rank needs no MPI.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each method, with seeds from --seed on.")] = 1,
     network: Annotated[
-        list[str] | None, typer.Option(help="Named as in plan, or ethernet-10g:between=1.25e6:latency=1e-4; may be repeated.")
+        list[str] | None, typer.Option(help="Network of plan, or ethernet-10g:between=1.25e6:latency=1e-4; may be repeated.")
     ] = None,
-    launcher: Annotated[str | None, typer.Option(help="Starts the ranks; {ranks} is their number. mpirun -n {ranks} unless given.")] = None,
+    launcher: Annotated[str | None, typer.Option(help="Command that starts the ranks. Default: mpirun -n {ranks}.")] = None,
     limit: Annotated[float, typer.Option(help="Seconds that one run may take.")] = 3600.0,
-    resume: Annotated[bool, typer.Option("--resume/--fresh", help="Keep finished runs of an earlier call, or repeat them too.")] = True,
-    plots: Annotated[bool, typer.Option(help="Draw accuracy against bytes and against seconds; needs matplotlib.")] = True,
+    resume: Annotated[bool, typer.Option("--resume/--fresh", help="Keep finished runs of an earlier call, or repeat them.")] = True,
+    plots: Annotated[bool, typer.Option(help="Plots of accuracy against bytes and against seconds; need matplotlib.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each run, no table.")] = False,
     seed: SeedOption = 0,
     json_file: JsonOption = None,
 ) -> None:
-    """Run methods on the same graph, partition, seeds and model, one after another; exit 1 if one failed, after the others."""
-    from ..methods import METHODS
-    from ..methods.averaging.options import AVERAGING
+    """Train methods one after another on the same graph, partition, seeds and model. Exit code 1 if one failed."""
     from ..report.compare import SharedSetup, compare, contestants
     from ..report.launch import Stopped, refuse_inside_a_launch, starter, stoppable
     from ..report.network import network_models
 
     refuse_inside_a_launch()
-    asked, networks, common = contestants(methods, METHODS, AVERAGING), network_models(network or ["ethernet-10g"], ranks), tuple(options or ())
+    compared, networks = contestants(methods, METHODS, AVERAGING), network_models(network or ["ethernet-10g"], ranks)
     if config:
-        asked = [replace(one, base=_of_file(config, one)) for one in asked]
-    for one in asked:
+        compared = [replace(one, base=_of_file(config, one)) for one in compared]
+    common = tuple(options or ())
+    for one in compared:
         _check(one, common)
     if not limit > 0:
-        raise UsageError(f"limit must be positive; got {limit} s")
+        raise UsageError(f"limit must be positive; got {limit} s; use --limit 3600")
     setup = SharedSetup(directory, ranks, tuple(starter(ranks, launcher)), common, limit)
     try:
         with stoppable():
-            runs = compare(setup, asked, list(range(seed, seed + repeats)), out, not resume, quiet)
+            runs = compare(setup, compared, list(range(seed, seed + repeats)), out, not resume, quiet)
     except Stopped as stopped:
-        print(f"bulksample: stopped by {stopped}; the same command goes on with what is not finished", file=sys.stderr)
+        print(f"bulksample: stopped by {stopped}; the same command continues with the runs that are not finished", file=sys.stderr)
         raise typer.Exit(EXIT_PEER_LOST) from None
     result = _write(setup, config, runs, networks, out, plots)
     emit(result, json_file, "compare", table=False)
@@ -72,7 +74,7 @@ def compare(
 
 
 def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:
-    """The options in a configuration file, as flags of `train`; raises `UsageError`. Those of other methods are left out."""
+    """Return the options in a configuration file as flags of `train`, without those of other methods; raise `UsageError`."""
     from ..config.file import Given, read
     from ..config.sample import SampleConfig
     from ..methods.config import TrainConfig
@@ -82,19 +84,19 @@ def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:
         name: value for name, value in read(file, TrainConfig, SampleConfig).items()
         if name not in _OURS and (not groups[name].methods or one.method in groups[name].methods)
     }  # fmt: skip
-    return words(Asked(given | {"method": Given(one.method, "")}).config(TrainConfig))
+    return as_arguments(Requested(given | {"method": Given(one.method, "")}).config(TrainConfig))
 
 
 def _check(one: Contestant, common: tuple[str, ...]) -> None:
-    """Raise `UsageError` if `train` would not take the options of a contestant, or if one is not for the user to set."""
+    """Raise `UsageError` if `train` refuses the options of a contestant, or if `compare` itself sets one of them."""
     from ..config.file import Given
     from ..methods.config import TrainConfig
 
     try:
-        asked, json_file = parsed(TrainConfig, [*one.base, *common, *one.options])
-        set_here = [flag(name) for name in _OURS if name in asked] + ["--json"] * (json_file is not None)
+        requested, json_file = parse_arguments(TrainConfig, [*one.base, *common, *one.options])
+        set_here = [flag(name) for name in _OURS if name in requested] + ["--json"] * (json_file is not None)
         if not set_here:
-            Asked(asked | {"method": Given(one.method, "")}).config(TrainConfig)
+            Requested(requested | {"method": Given(one.method, "")}).config(TrainConfig)
     except UsageError as error:
         raise UsageError(f"{one.label}: train refuses its options: {error}") from None
     if set_here:
@@ -104,7 +106,7 @@ def _check(one: Contestant, common: tuple[str, ...]) -> None:
 def _write(
     setup: SharedSetup, config: Path | None, runs: list[ContestantRun], networks: list[NetworkModel], out: Path, plots: bool
 ) -> dict[str, Any]:
-    """The table in three forms, and the plots; returns the JSON object."""
+    """Write the table as JSON, Markdown and CSV, and the plots; return the JSON object."""
     from ..report import table
 
     rows = table.rows(runs, networks)
@@ -130,7 +132,7 @@ def _write(
 
 
 def _draw(runs: list[ContestantRun], networks: list[NetworkModel], out: Path) -> list[Path]:
-    """The plots; without matplotlib none, and a message."""
+    """Draw the plots; without matplotlib, print a message and draw none."""
     from ..report.drawing import draw_comparison
 
     try:

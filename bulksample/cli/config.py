@@ -1,4 +1,4 @@
-"""`bulksample config`: what a configuration amounts to."""
+"""`bulksample config`: show the resolved configuration of a training run."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import typer
 
 from ..config.file import write
 from ..methods.config import TrainConfig
-from .configured import Asked, configured
+from .configured import Requested, configured
 
-app = typer.Typer(no_args_is_help=True, help="See what a configuration amounts to.")
+app = typer.Typer(no_args_is_help=True, help="Configuration files.")
 
 
 @app.command("show")
 @configured(TrainConfig)
 def show(
-    asked: Asked,
-    resolved: Annotated[bool, typer.Option("--resolved", help="Every option, not only those that differ from the default.")] = False,
+    requested: Requested,
+    resolved: Annotated[bool, typer.Option("--resolved", help="All options, defaults included.")] = False,
 ) -> None:
-    """Print the YAML of what `train` would be asked by this file and these flags; it is itself a file for --config."""
-    config: TrainConfig = asked.config(TrainConfig)
+    """Print the options of `train` that a file and flags set, as YAML for --config."""
+    config: TrainConfig = requested.config(TrainConfig)
     print(write(config, config.method, changed=not resolved), end="")

@@ -1,6 +1,6 @@
-"""Commands that take a configuration: an option for every field, ``--config FILE``, and the flags of the published code.
+"""Commands that take a configuration: a flag for every option, ``--config FILE``, and the flags of the published code.
 
-What a flag says goes before what the file says, and that before the default.
+A flag overrides the file, and the file overrides the default.
 """
 
 from __future__ import annotations
@@ -24,48 +24,52 @@ from .output import JsonOption
 from .published import IGNORED, PUBLISHED, SWITCHES
 from .usage import ParseError, explain
 
-_CONFIG = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Options in YAML; a flag goes before the file.")]
+_CONFIG = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Options in YAML. Flags override them.")]
 _FLAGS = {"sampler_options": "--options"}
 _WIDE = 12  # characters of choices; longer ones go into the help text
 _METAVARS = {int: "INTEGER", float: "FLOAT", str: "TEXT"}
 
 
-class Asked(dict[str, Given]):
-    """The options that were asked for, by flags or in a file, which is `source`."""
+class Requested(dict[str, Given]):
+    """The options that flags and a configuration file set, by name.
+
+    Attributes
+    ----------
+    source : the configuration file, if there is one
+    """
 
     source: Path | None = None
 
-    def config(self, wanted: type[Options]) -> Any:
-        """The configuration made of them; raises `UsageError`."""
-        return wanted.made({key: given.value for key, given in self.items()}, {key: given.origin for key, given in self.items()})
+    def config(self, options: type[Options]) -> Any:
+        """Return the configuration made of these options and of defaults; raise `UsageError`."""
+        return options.made({key: given.value for key, given in self.items()}, {key: given.origin for key, given in self.items()})
 
 
-def configured(wanted: type[Options], from_file: bool = True) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Make a command of a function that takes the options of `wanted` as one `Asked`, then arguments of its own.
+def configured(options: type[Options], from_file: bool = True) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Turn a function into a command with a flag for every option. The function receives them as one `Requested`, then its own arguments.
 
     Parameters
     ----------
     from_file : bool
-        Take ``--config FILE`` and the flags of the published code, too.
+        Accept ``--config FILE`` and the flags of the published code, too.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
-        made = {**_options(wanted), **(_published(wanted) if from_file else {})}
+        flags = {**_options(options), **(_published(options) if from_file else {})}
 
         def command(context: typer.Context, config: Path | None = None, **values: Any) -> None:
-            options = {name: values.pop(name) for name in made}
-            named = {key: value for key, value in options.items() if _is_given(context, key)}
-            asked = Asked(read(config, wanted, TrainConfig, SampleConfig) if config else {})
-            asked.source = config
-            flags = _flags(named)
-            if "fanouts" in flags and "layers" not in flags:
-                asked.pop("layers", None)  # those of the file follow
-            asked.update(flags)
-            function(asked, **values)
+            all_flags = {name: values.pop(name) for name in flags}
+            requested = Requested(read(config, options, TrainConfig, SampleConfig) if config else {})
+            requested.source = config
+            from_flags = _requested({name: value for name, value in all_flags.items() if _is_given(context, name)})
+            if "fanouts" in from_flags and "layers" not in from_flags:
+                requested.pop("layers", None)  # the layers follow the fanouts of the flag, not those of the file
+            requested.update(from_flags)
+            function(requested, **values)
 
         own = [_parameter(one.name, one.annotation, one.default) for one in inspect.signature(function, eval_str=True).parameters.values()]
         file = [_parameter("config", _CONFIG, None)] if from_file else []
-        parameters = [_parameter("context", typer.Context), *own[1:], *file, *made.values()]
+        parameters = [_parameter("context", typer.Context), *own[1:], *file, *flags.values()]
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {}
@@ -75,19 +79,19 @@ def configured(wanted: type[Options], from_file: bool = True) -> Callable[[Calla
 
 
 def flag(name: str) -> str:
-    """The flag of an option."""
+    """Return the flag of an option."""
     return _FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
-def parsed(wanted: type[Options], arguments: list[str]) -> tuple[Asked, Path | None]:
-    """What the options of a command line ask for, and its --json; raises `UsageError` where it cannot be read."""
-    found: list[tuple[Asked, Path | None]] = []
+def parse_arguments(options: type[Options], arguments: list[str]) -> tuple[Requested, Path | None]:
+    """Parse the options of a command line, and its --json; raise `UsageError`."""
+    found: list[tuple[Requested, Path | None]] = []
 
-    def take(asked: Asked, directory: Path, json_file: JsonOption = None) -> None:
-        found.append((asked, json_file))
+    def take(requested: Requested, directory: Path, json_file: JsonOption = None) -> None:
+        found.append((requested, json_file))
 
     app = typer.Typer(add_completion=False)
-    app.command()(configured(wanted)(take))
+    app.command()(configured(options)(take))
     try:
         typer.main.get_command(app).main(["DIR", *arguments], "train", standalone_mode=False)
     except ParseError as error:
@@ -95,8 +99,8 @@ def parsed(wanted: type[Options], arguments: list[str]) -> tuple[Asked, Path | N
     return found[0]
 
 
-def words(config: Options) -> tuple[str, ...]:
-    """The options of a command line for what differs from the default; the layers follow the fanouts."""
+def as_arguments(config: Options) -> tuple[str, ...]:
+    """Return the flags for all options that differ from their defaults, except the method, and the layers, which follow the fanouts."""
     found: list[str] = []
     for name, (_, field) in type(config).by_name().items():
         value = getattr(config, name)
@@ -109,19 +113,19 @@ def words(config: Options) -> tuple[str, ...]:
     return tuple(found)
 
 
-def keep(config: Options, asked: Asked, method: str | None, *files: Path | None) -> None:
-    """Write the resolved configuration beside what a run writes: to each of these files, but never over the one that was read."""
+def write_config(config: Options, requested: Requested, method: str | None, *files: Path | None) -> None:
+    """Write the resolved configuration to each file, but never over the file that it was read from."""
     for file in files:
         try:
-            if file is not None and not (asked.source and file.exists() and file.samefile(asked.source)):
+            if file is not None and not (requested.source and file.exists() and file.samefile(requested.source)):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(write(config, method), encoding="utf-8")
         except OSError as error:
-            print(f"bulksample: the configuration was not kept: {error}", file=sys.stderr)
+            print(f"bulksample: the configuration was not written: {error}", file=sys.stderr)
 
 
-def beside(json_file: Path | None) -> Path | None:
-    """The file of the configuration of a run that writes this file: r.config.yaml beside r.json."""
+def config_beside(json_file: Path | None) -> Path | None:
+    """Return the file for the configuration of a run with a JSON result: r.config.yaml beside r.json."""
     return None if json_file is None or str(json_file) == "-" else json_file.with_suffix(".config.yaml")
 
 
@@ -129,18 +133,18 @@ def _is_given(context: typer.Context, name: str) -> bool:
     return getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
 
 
-def _flags(named: dict[str, Any]) -> dict[str, Given]:
-    """The options that flags gave, under our names; raises `UsageError` where two flags give the same one."""
+def _requested(values: dict[str, Any]) -> dict[str, Given]:
+    """Return the options that flags set, under our names; raise `UsageError` if two flags set the same option."""
     found: dict[str, Given] = {}
-    for key, value in named.items():
+    for key, value in values.items():
         if key in IGNORED:
-            print(f"bulksample: {flag(key)}, of the published code, changes nothing here: {IGNORED[key]}", file=sys.stderr)
+            print(f"bulksample: {flag(key)}, a flag of the published code, has no effect here: {IGNORED[key]}", file=sys.stderr)
             continue
         name = PUBLISHED.get(key, key.removeprefix("no_"))
         if name in found:
-            raise UsageError(f"{flag(key)} says {name} as {found[name].origin} does, and both were given; one of them would fit")
-        means = "replicated" if key == "replicate_graph" else False if key.startswith("no_") else value
-        found[name] = Given(means, flag(key))
+            raise UsageError(f"{flag(key)} and {found[name].origin} both set {name}; use one of them")
+        meaning = "replicated" if key == "replicate_graph" else False if key.startswith("no_") else value
+        found[name] = Given(meaning, flag(key))
     return found
 
 
@@ -148,32 +152,32 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def _options(wanted: type[Options]) -> dict[str, inspect.Parameter]:
-    """Options of the command line for every field."""
-    made = [one for name, (group, field) in wanted.by_name().items() for one in _of_field(name, field, group.title)]
-    return {one.name: one for one in made}
+def _options(options: type[Options]) -> dict[str, inspect.Parameter]:
+    """Return the flags of all options."""
+    return {one.name: one for name, (group, field) in options.by_name().items() for one in _of_field(name, field, group.title)}
 
 
 def _of_field(name: str, field: FieldInfo, panel: str) -> list[inspect.Parameter]:
-    """The option of a field; of a switch that is off, the flag that says so, too, which is not shown."""
-    given, said = None if field.is_required() else field.default, field.description or ""
-    if given is False:
-        on = typer.Option(flag(name), help=said, rich_help_panel=panel)
+    """Return the flag of a field. A switch that is off by default also has a hidden --no- flag."""
+    default, text = None if field.is_required() else field.default, field.description or ""
+    if default is False:
+        on = typer.Option(flag(name), help=text, rich_help_panel=panel)
         off = typer.Option(flag(f"no_{name}"), hidden=True)
         return [_parameter(name, Annotated[bool, on], False), _parameter(f"no_{name}", Annotated[bool, off], False)]
-    if given is True:
-        return [_parameter(name, Annotated[bool, typer.Option(help=said, rich_help_panel=panel)], True)]
+    if default is True:
+        return [_parameter(name, Annotated[bool, typer.Option(help=text, rich_help_panel=panel)], True)]
     metavar = _metavar(field.annotation)
     if len(metavar) > _WIDE:
-        said, metavar = f"{metavar.replace('|', ', ')}. {said}", "NAME"
-    default = ",".join(map(str, given)) if isinstance(given, tuple) else str(given) if given not in (None, {}) else None
-    asked = typer.Option(flag(name), help=said, metavar=metavar, rich_help_panel=panel)
+        text, metavar = f"{metavar.replace('|', ', ')}. {text}", "NAME"
+    shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default) if default not in (None, {}) else None
+    option = typer.Option(flag(name), help=text, metavar=metavar, rich_help_panel=panel)
     kind: Any = list[str] if field.annotation == tuple[str, ...] else str
-    return [_parameter(name, Annotated[kind | None, asked], default or None)]
+    return [_parameter(name, Annotated[kind | None, option], shown or None)]
 
 
-def _published(wanted: type[Options]) -> dict[str, inspect.Parameter]:
-    hidden = [name for name in (*PUBLISHED, *IGNORED) if PUBLISHED.get(name, name) in wanted.model_fields or name in IGNORED]
+def _published(options: type[Options]) -> dict[str, inspect.Parameter]:
+    """Return the hidden flags of the published code."""
+    hidden = [name for name in (*PUBLISHED, *IGNORED) if PUBLISHED.get(name, name) in options.model_fields or name in IGNORED]
     return {
         name: _parameter(name, Annotated[bool, typer.Option(flag(name), hidden=True)], False) if name in SWITCHES
         else _parameter(name, Annotated[str | None, typer.Option(flag(name), hidden=True)], None)
@@ -182,7 +186,7 @@ def _published(wanted: type[Options]) -> dict[str, inspect.Parameter]:
 
 
 def _metavar(annotation: Any) -> str:
-    """The choices of an option, or the kind of its values."""
+    """Return the choices of an option, or the kind of its values."""
     if get_origin(annotation) is Literal:
         return "|".join(map(str, get_args(annotation)))
     if annotation in _METAVARS:

@@ -1,4 +1,4 @@
-"""`bulksample data`: make, import, look at and check graphs."""
+"""`bulksample data`: make, import, inspect and verify graphs."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ..data.edges import EdgeTally
 from ..graph import Graph
 from .output import JsonOption, SeedOption, emit
 
-app = typer.Typer(no_args_is_help=True, help="Make, import, look at and check graphs.")
-make = typer.Typer(no_args_is_help=True, help="Make a synthetic graph: the same one on every machine.")
-import_ = typer.Typer(no_args_is_help=True, help="Read a graph that others wrote.")
+app = typer.Typer(no_args_is_help=True, help="Make, import, inspect and verify graphs.")
+make = typer.Typer(no_args_is_help=True, help="Make a synthetic graph, equal on every machine.")
+import_ = typer.Typer(no_args_is_help=True, help="Import a graph from a file.")
 app.add_typer(make, name="make")
 app.add_typer(import_, name="import")
 
-OutOption = Annotated[Path, typer.Option("-o", "--out", help="The folder of the new store.")]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there already.")]
-NameOption = Annotated[str, typer.Option("--name", help="What the graph calls itself.")]
-BackendOption = Annotated[str, typer.Option("--backend", help="Who makes the random words; any makes the same graph.")]
+OutOption = Annotated[Path, typer.Option("-o", "--out", help="Folder of the new store.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an existing store.")]
+NameOption = Annotated[str, typer.Option("--name", help="Name of the graph.")]
+BackendOption = Annotated[str, typer.Option("--backend", help="Back end of the random numbers; all make the same graph.")]
 UndirectedOption = Annotated[bool, typer.Option("--undirected/--directed", help="Add v -> u for every u -> v.")]
-PathArgument = Annotated[Path, typer.Argument(help="What to read.")]
-StoreArgument = Annotated[Path, typer.Argument(help="The folder of a store.")]
+PathArgument = Annotated[Path, typer.Argument(help="File to import.")]
+StoreArgument = Annotated[Path, typer.Argument(help="Folder of a store.")]
 
 
 class SelfLoops(StrEnum):
-    """What becomes of an edge from a vertex to itself."""
+    """Treatment of edges from a vertex to itself."""
 
     keep = "keep"
     drop = "drop"
@@ -38,7 +38,7 @@ class SelfLoops(StrEnum):
 
 
 class Duplicates(StrEnum):
-    """What an edge weighs that is listed more than once."""
+    """Weight of an edge that is listed more than once."""
 
     sum = "sum"
     max = "max"
@@ -46,7 +46,7 @@ class Duplicates(StrEnum):
 
 
 class Ids(StrEnum):
-    """How vertices are named in a file."""
+    """Kind of the vertex ids in a file."""
 
     integer = "integer"
     text = "text"
@@ -59,26 +59,26 @@ class Preset(StrEnum):
     reddit = "reddit"
 
 
-LoopsOption = Annotated[SelfLoops, typer.Option("--self-loops")]
-FeaturesOption = Annotated[Path | None, typer.Option("--features", help="A .npy file of shape (n, f): row v belongs to vertex v.")]
+LoopsOption = Annotated[SelfLoops, typer.Option("--self-loops", help="Edges from a vertex to itself.")]
+FeaturesOption = Annotated[Path | None, typer.Option("--features", help=".npy file of shape (n, f): row v belongs to vertex v.")]
 LabelsOption = Annotated[
-    Path | None, typer.Option("--labels", help="A .npy file of integers of shape (n,); -1 marks a vertex without one.")
+    Path | None, typer.Option("--labels", help=".npy file of integers of shape (n,); -1 for a vertex without a label.")
 ]
 SplitOption = Annotated[
-    Path | None, typer.Option("--split", help="An .npz file with train, val and test: booleans of shape (n,), or vertex ids.")
+    Path | None, typer.Option("--split", help=".npz file with train, val and test: booleans of shape (n,), or vertex ids.")
 ]
-DuplicatesOption = Annotated[Duplicates, typer.Option("--duplicates", help="What an edge weighs that is listed more than once.")]
+DuplicatesOption = Annotated[Duplicates, typer.Option("--duplicates", help="Weight of an edge that is listed more than once.")]
 
 
 @make.command("rmat")
 def make_rmat(
     out: OutOption,
-    scale: Annotated[int, typer.Option(help="The graph has 2**scale vertices.")],
+    scale: Annotated[int, typer.Option(help="Base-2 logarithm of the number of vertices.")],
     edge_factor: Annotated[int, typer.Option(help="Pairs drawn per vertex.")] = 16,
-    edges: Annotated[int | None, typer.Option(help="Pairs drawn in all, instead.")] = None,
-    a: float = 0.57,
-    b: float = 0.19,
-    c: float = 0.19,
+    edges: Annotated[int | None, typer.Option(help="Pairs drawn in total, in place of --edge-factor.")] = None,
+    a: Annotated[float, typer.Option(help="Probability of the upper left quadrant.")] = 0.57,
+    b: Annotated[float, typer.Option(help="Probability of the upper right quadrant.")] = 0.19,
+    c: Annotated[float, typer.Option(help="Probability of the lower left quadrant.")] = 0.19,
     directed: Annotated[bool, typer.Option("--directed", help="Do not add v -> u for every u -> v.")] = False,
     seed: SeedOption = 0,
     backend: BackendOption = "auto",
@@ -86,7 +86,7 @@ def make_rmat(
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """A skewed graph by recursive quadrants, with the parameters of Graph500."""
+    """Make a skewed graph by recursive quadrants (R-MAT), with the parameters of Graph500."""
     from ..data.rmat import rmat
 
     _check(out, overwrite)
@@ -98,27 +98,27 @@ def make_rmat(
 @make.command("dcsbm")
 def make_dcsbm(
     out: OutOption,
-    vertices: Annotated[int, typer.Option(help="n")],
-    degree: Annotated[int, typer.Option(help="n * degree / 2 pairs are drawn; repetitions are dropped.")],
-    preset: Annotated[Preset, typer.Option(help="Where the parameters not given come from.")] = Preset.products,
-    classes: int | None = None,
-    class_skew: Annotated[float | None, typer.Option(help="z: class k has a share ∝ k^-z.")] = None,
+    vertices: Annotated[int, typer.Option(help="Number of vertices, n.")],
+    degree: Annotated[int, typer.Option(help="Mean degree: n * degree / 2 pairs are drawn, repetitions dropped.")],
+    preset: Annotated[Preset, typer.Option(help="Data set that gives the parameters not set here.")] = Preset.products,
+    classes: Annotated[int | None, typer.Option(help="Number of classes.")] = None,
+    class_skew: Annotated[float | None, typer.Option(help="z: the share of class k is proportional to k^-z.")] = None,
     degree_spread: Annotated[float | None, typer.Option(help="sigma of the lognormal weights.")] = None,
-    homophily: Annotated[float | None, typer.Option(help="h: the share of pairs inside a community.")] = None,
-    communities: Annotated[int | None, typer.Option(help="K per class.")] = None,
-    features: int | None = None,
-    class_signal: Annotated[float | None, typer.Option(help="a")] = None,
-    community_signal: Annotated[float | None, typer.Option(help="b")] = None,
-    label_noise: Annotated[float | None, typer.Option(help="rho: the share of labels drawn anew.")] = None,
-    train: Annotated[float | None, typer.Option(help="The share of training vertices.")] = None,
-    val: Annotated[float | None, typer.Option(help="The share of validation vertices.")] = None,
+    homophily: Annotated[float | None, typer.Option(help="h: share of pairs inside a community.")] = None,
+    communities: Annotated[int | None, typer.Option(help="Communities of a class.")] = None,
+    features: Annotated[int | None, typer.Option(help="Width of the feature rows.")] = None,
+    class_signal: Annotated[float | None, typer.Option(help="Weight of the class in the features.")] = None,
+    community_signal: Annotated[float | None, typer.Option(help="Weight of the community in the features.")] = None,
+    label_noise: Annotated[float | None, typer.Option(help="rho: share of labels replaced at random.")] = None,
+    train: Annotated[float | None, typer.Option(help="Share of training vertices.")] = None,
+    val: Annotated[float | None, typer.Option(help="Share of validation vertices.")] = None,
     seed: SeedOption = 0,
     backend: BackendOption = "auto",
     name: NameOption = "",
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """A degree-corrected stochastic block model with features: a stand-in for ogbn-products or Reddit."""
+    """Make a degree-corrected stochastic block model with features that imitates ogbn-products or Reddit."""
     from ..data.dcsbm import PRESETS, dcsbm
 
     given = {
@@ -138,7 +138,7 @@ def make_dcsbm(
 def import_npz(
     path: PathArgument, out: OutOption, name: NameOption = "", overwrite: OverwriteOption = False, json_file: JsonOption = None
 ) -> None:
-    """An .npz file with indptr, indices, x, y and masks."""
+    """Import an .npz file with indptr, indices, x, y and masks."""
     from ..data.npz import read
 
     _check(out, overwrite)
@@ -151,11 +151,11 @@ def import_edgelist(
     path: PathArgument,
     out: OutOption,
     undirected: UndirectedOption = False,
-    ids: Annotated[Ids, typer.Option(help="What the ids of vertices are.")] = Ids.integer,
-    vertices: Annotated[int | None, typer.Option(help="Take ids as they are, 0 to this number less one.")] = None,
+    ids: Annotated[Ids, typer.Option(help="Kind of the vertex ids.")] = Ids.integer,
+    vertices: Annotated[int | None, typer.Option(help="Number of vertices n, to keep ids 0 to n - 1 as they are.")] = None,
     self_loops: LoopsOption = SelfLoops.keep,
     duplicates: DuplicatesOption = Duplicates.sum,
-    skip: Annotated[int, typer.Option(min=0, help="Lines at the top that are no data.")] = 0,
+    skip: Annotated[int, typer.Option(min=0, help="Lines to skip at the top.")] = 0,
     features: FeaturesOption = None,
     labels: LabelsOption = None,
     split: SplitOption = None,
@@ -163,7 +163,7 @@ def import_edgelist(
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """Lines `u v` or `u v weight`, plain or gzip, with # or % comments."""
+    """Import lines `u v` or `u v weight`, plain or gzip, with # or % comments."""
     from ..data.columns import read_columns
     from ..data.edgelist import read
 
@@ -192,7 +192,7 @@ def import_mtx(
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """A Matrix Market file: the matrix is the adjacency."""
+    """Import a Matrix Market file, whose matrix is the adjacency."""
     from ..data.columns import read_columns
     from ..data.matrixmarket import read
 
@@ -207,17 +207,17 @@ def import_mtx(
 def import_ogb(
     source: Annotated[str, typer.Argument(metavar="NAME|PATH", help="ogbn-arxiv, ogbn-products, …, or a folder with raw and split.")],
     out: OutOption,
-    root: Annotated[Path, typer.Option(help="Where OGB's data sets are, or shall be, for a NAME.")] = Path("dataset"),
-    download: Annotated[bool, typer.Option("--download/--no-download", help="Get a NAME that is not there.")] = True,
-    undirected: Annotated[bool | None, typer.Option("--undirected/--directed", help="The default is what ogb does for this set.")] = None,
-    scheme: Annotated[str | None, typer.Option(help="The folder in split, where there are several.")] = None,
-    features: Annotated[bool, typer.Option("--features/--no-features")] = True,
+    root: Annotated[Path, typer.Option(help="Folder of the data sets of OGB, for a NAME.")] = Path("dataset"),
+    download: Annotated[bool, typer.Option("--download/--no-download", help="Download a NAME that is missing.")] = True,
+    undirected: Annotated[bool | None, typer.Option("--undirected/--directed", help="Default: as ogb reads this data set.")] = None,
+    scheme: Annotated[str | None, typer.Option(help="Folder inside split, if there are several.")] = None,
+    features: Annotated[bool, typer.Option("--features/--no-features", help="Keep the features.")] = True,
     self_loops: LoopsOption = SelfLoops.keep,
     name: NameOption = "",
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """An OGB node property data set, by its name or its folder; what is not there is downloaded. Nothing is asked."""
+    """Import an OGB node property data set by its name or its folder. A missing data set is downloaded without a question."""
     from ..data.ogb import read
     from ..data.ogb_sets import known, locate
 
@@ -234,10 +234,10 @@ def import_ogb(
 @app.command("info")
 def info(
     store: StoreArgument,
-    statistics: Annotated[bool, typer.Option("--statistics", help="Read the graph too: degrees, homophily, splits.")] = False,
+    statistics: Annotated[bool, typer.Option("--statistics", help="Degrees, homophily and splits, from the graph itself.")] = False,
     json_file: JsonOption = None,
 ) -> None:
-    """What a store holds, from its manifest alone."""
+    """Show the contents of a store, read from its manifest."""
     from ..data import store as stores
     from ..data.describe import describe
 
@@ -251,14 +251,14 @@ def info(
 def split_edges(
     store: StoreArgument,
     out: OutOption,
-    val: Annotated[float, typer.Option(min=0, max=1, help="Share of the edges that is held out for validation.")] = 0.05,
-    test: Annotated[float, typer.Option(min=0, max=1, help="Share that is held out for the test.")] = 0.1,
-    negatives: Annotated[int, typer.Option(min=1, help="Vertices that each held-out edge is ranked among.")] = 100,
+    val: Annotated[float, typer.Option(min=0, max=1, help="Share of edges held out for validation.")] = 0.05,
+    test: Annotated[float, typer.Option(min=0, max=1, help="Share of edges held out for the test.")] = 0.1,
+    negatives: Annotated[int, typer.Option(min=1, help="Negative vertices for each held-out edge.")] = 100,
     seed: SeedOption = 0,
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """A store without some of its edges, which are kept beside it: for link prediction."""
+    """Hold out edges of a store for link prediction; write a store without them, and the held-out edges beside it."""
     from ..data import edge_split as links
     from ..data import store as stores
     from ..data.manifest import summary
@@ -274,7 +274,7 @@ def split_edges(
 
 @app.command("verify")
 def verify(store: StoreArgument, json_file: JsonOption = None) -> None:
-    """Check a store to the last byte; exit code 65 and both sums where a file is damaged."""
+    """Verify the hash of every file of a store. A damaged file gives exit code 65 and both hashes."""
     from ..data import store as stores
 
     start = time.perf_counter()
@@ -293,7 +293,7 @@ def _check(out: Path, overwrite: bool) -> None:
 def _finish(
     graph: Graph, out: Path, overwrite: bool, name: str, start: float, json_file: Path | None, tally: EdgeTally | None = None
 ) -> None:
-    """Save what was made or read, and say what it is."""
+    """Save a graph as a store, and print its summary."""
     from ..data.manifest import summary
     from ..data.store import save
 

@@ -1,4 +1,4 @@
-"""`bulksample info`: what this installation can do, and what it lacks."""
+"""`bulksample info`: versions, back ends and extras of this installation, and what is missing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ EXTRAS = {
     "cupy": "cuda", "torch_geometric": "pyg", "ogb": "ogb", "matplotlib": "plot",
     "jinja2": "plot", "tensorboard": "tensorboard", "wandb": "wandb", "mlflow-skinny": "mlflow",
 }  # fmt: skip
-_MPI_SECONDS = 20  # to start alone
+_MPI_SECONDS = 20  # for one process to start MPI
 
 
 def info(json_file: JsonOption = None) -> None:
-    """Show versions, back ends and extras, and why one is missing."""
+    """Show versions, back ends and extras, and the reason why one is missing."""
     emit(
         {
             "version": __version__,
@@ -40,13 +40,13 @@ def info(json_file: JsonOption = None) -> None:
 
 
 def _cuda_aware() -> str:
-    """Asked by another process: it starts MPI, which some machines refuse outside a job."""
-    asked = "from bulksample.distributed.comm.world import cuda_aware as a; print(*('yes' if a().aware else 'no', a().reason), sep=': ')"
+    """Return whether MPI reads device memory. Another process starts MPI, which some machines refuse outside a job."""
+    code = "from bulksample.distributed.comm.world import cuda_aware as a; print(*('yes' if a().aware else 'no', a().reason), sep=': ')"
     try:
-        ended = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=_MPI_SECONDS)
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=_MPI_SECONDS)
     except subprocess.TimeoutExpired:
-        return f"not known: MPI did not start within {_MPI_SECONDS} s"
-    return ended.stdout.strip() if ended.returncode == 0 else f"not known: MPI did not start here (exit {ended.returncode})"
+        return f"unknown: MPI did not start within {_MPI_SECONDS} s"
+    return ended.stdout.strip() if ended.returncode == 0 else f"unknown: MPI did not start here (exit {ended.returncode})"
 
 
 def _version(distribution: str) -> str | None:

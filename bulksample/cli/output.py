@@ -1,4 +1,4 @@
-"""What every command prints: a table for people, or one JSON object with `--json`."""
+"""Output of every command: a table, and one JSON object with `--json`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the result as one JSON object; - is standard output.")]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Everything random is a function of it.")]
-_FILE_ONLY = ("config", "balance", "data", "environment")  # of a run: in its JSON, too long for a table
+JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the result as one JSON object; - for standard output.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
+_FILE_ONLY = ("config", "balance", "data", "environment")  # parts of a report that are too long for the table
 
 
 def tell_launch(ranks: int, threads: str, reach: str = "") -> None:
-    """Say on standard error how the ranks were started, what each has of its machine, and how their devices reach each other."""
+    """Print on standard error the launcher, the threads of a rank, and the transport between devices."""
     from ..distributed.comm.launchers import launched
 
     print(f"bulksample: {ranks} ranks by {launched().launcher}, threads of a rank: {threads}", file=sys.stderr)
@@ -24,7 +24,7 @@ def tell_launch(ranks: int, threads: str, reach: str = "") -> None:
 
 
 def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool = True) -> None:
-    """Write `result` to `json_file`, and show it as a table, unless not wanted or the JSON itself goes to standard output."""
+    """Write `result` to `json_file`, and print it as a table unless `table` is False or the JSON goes to standard output."""
     text = json.dumps(result, indent=2, default=float)
     if json_file is not None and str(json_file) == "-":
         print(text)
@@ -36,7 +36,7 @@ def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool
 
 
 def _show(result: dict[str, Any], title: str) -> None:
-    """One row for each entry. Nested numbers share a row, zeros left out; other nested entries have rows of their own."""
+    """Print one row for each entry. Nested numbers share a row without zeros; other nested entries have rows of their own."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -56,7 +56,7 @@ def _show(result: dict[str, Any], title: str) -> None:
 
 
 def _listed(key: str, numbers: dict[str, Any]) -> str:
-    """The numbers that are not zero, the unit of each told by the name of all."""
+    """Format the numbers that are not zero, with the unit that their common name implies."""
     unit = "seconds" if key == "phases" else key
     shown = [f"{name} {_readable(f'{unit}.{name}', number)}" for name, number in numbers.items() if number]
     return ", ".join(shown) or "none"
@@ -67,7 +67,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _readable(name: str, value: Any) -> str:
-    """A value as people read it: bytes and seconds, known by their names, with a unit."""
+    """Format a value; numbers whose names contain bytes or seconds get a unit."""
     if isinstance(value, bool) or value is None or not isinstance(value, int | float):
         return str(value)
     if name.startswith("seconds"):
@@ -78,6 +78,6 @@ def _readable(name: str, value: Any) -> str:
 
 
 def _scaled(value: float, units: list[tuple[float, str]]) -> str:
-    """Three digits of `value` in the largest unit that leaves at least one before the point."""
+    """Format three digits of `value` in the largest unit in which it is at least one."""
     size, unit = next(((size, unit) for size, unit in units if abs(value) >= size), units[-1])
     return f"{value / size:,.3g} {unit}" if abs(value / size) < 1000 else f"{value / size:,.0f} {unit}"

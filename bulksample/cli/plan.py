@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..plan import Plan, PlanRequest, make_plan
 from ..plan.as_json import as_json
 from ..plan.measured import measure
-from .configured import Asked, configured
+from .configured import Requested, configured
 from .output import JsonOption, emit
 
 # Columns of the table, and their keys in the JSON
@@ -26,7 +26,7 @@ _SIZES = ("vertices", "edges", "features")
 
 @configured(PlanRequest, from_file=False)
 def plan(
-    asked: Asked,
+    requested: Requested,
     store: Annotated[Path | None, typer.Option("--from", help="Store that gives the sizes of the graph and the number of seeds.")] = None,
     measured: Annotated[list[Path] | None, typer.Option(help="JSON of sample or train, used for estimates; may be repeated.")] = None,
     rates: Annotated[list[Path] | None, typer.Option(help="JSON of a benchmark, or of rates by name; may be repeated.")] = None,
@@ -34,11 +34,11 @@ def plan(
 ) -> None:
     """Predict memory, traffic and time of every process grid, and choose one. Nothing is run and no graph is read."""
     for name, value in _sizes_of(store).items() if store else ():
-        asked.setdefault(name, Given(value, str(store)))
-    missing = [f"--{name}" for name in _SIZES if name not in asked]
+        requested.setdefault(name, Given(value, str(store)))
+    missing = [f"--{name}" for name in _SIZES if name not in requested]
     if missing:
         raise UsageError(f"{', '.join(missing)} must be given; use --from DIR to take the sizes of a store")
-    request = asked.config(PlanRequest)
+    request = requested.config(PlanRequest)
     made = make_plan(request, measure(request, [*(rates or []), *(measured or [])]))
     result = as_json(made)
     emit(result, json_file, "plan", table=False)

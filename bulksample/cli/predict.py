@@ -15,13 +15,13 @@ from .output import JsonOption, emit
 
 def predict(
     directory: Annotated[Path, typer.Argument(help="A graph in the store format, with features.")],
-    checkpoint: Annotated[Path, typer.Option(help="The folder of train --checkpoint (its newest is used), or a folder step-... in it.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The .npz file to write: logits and embeddings.")],
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; all processors of this process unless given.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there already.")] = False,
+    checkpoint: Annotated[Path, typer.Option(help="Folder of train --checkpoint, for its newest, or one folder step-... in it.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="File for logits and embeddings, .npz.")],
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all processors of this process.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     json_file: JsonOption = None,
 ) -> None:
-    """Write what a trained model says of every vertex, by exact inference over all neighbors.
+    """Write the class scores and embeddings of every vertex, by exact inference over all neighbors.
 
     The file holds `logits`, float32 of shape (n, classes), whose softmax is the probability of each class; and `embeddings`, float32
     of shape (n, hidden), the rows that enter the last layer. Link prediction writes embeddings alone.

@@ -1,6 +1,6 @@
-"""Flags of the code published with the matrix-based sampling paper, so that a command line of theirs runs here.
+"""Flags of the code published with the matrix-based sampling paper, so that its command lines run here.
 
-They are taken but not shown in ``--help``. Their graph is partitioned unless ``--replicate-graph`` is given; ours is as the method asks.
+``--help`` does not show them. The published code partitions the graph unless ``--replicate-graph`` is given; here the method decides.
 
 References
 ----------
@@ -8,7 +8,7 @@ Tripathy, Yelick and Buluç, "Distributed matrix-based sampling for graph neural
 README of its code, github.com/PASSIONLab/CAGNET, branch distributed-sampling.
 """
 
-# Of each flag, our option of the same meaning
+# The option with the same meaning, by flag
 PUBLISHED = {
     "n_bulkmb": "bulk_size",
     "samp_num": "fanouts",
@@ -19,10 +19,10 @@ PUBLISHED = {
     "bulk_batch_fetch": "fetch_together",
     "replicate_graph": "graph",  # a switch: replicated
 }
-# And of those that decide nothing here, why
+# Flags without an effect here, and the reason
 IGNORED = {
-    "semibulk": "columns are extracted for each minibatch by itself",
-    "n_darts": "what is drawn is exact, and no dart is thrown",
+    "semibulk": "columns are extracted for each mini-batch separately",
+    "n_darts": "draws are exact and need no darts",
     "timing": "phases are always timed",
 }
 SWITCHES = ("replicate_graph", "timing")

@@ -1,4 +1,4 @@
-"""`bulksample sample`: sample the minibatches of one epoch, count them, time them, and witness them by a digest."""
+"""`bulksample sample`: sample the mini-batches of one epoch; report their number, time and digest."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import typer
 
 from ..config.sample import SampleConfig
 from ..version import __version__
-from .configured import Asked, beside, configured, keep
+from .configured import Requested, config_beside, configured, write_config
 from .output import JsonOption, emit, tell_launch
 
 
 @configured(SampleConfig)
 def sample(
-    asked: Asked, directory: Annotated[Path, typer.Argument(help="A graph in the store format.")], json_file: JsonOption = None
+    requested: Requested, directory: Annotated[Path, typer.Argument(help="A graph in the store format.")], json_file: JsonOption = None
 ) -> None:
-    """Sample one epoch in bulk and report what was drawn, how fast, and its digest; under mpirun, ranks share the minibatches."""
+    """Sample one epoch in bulk; report edges, seconds and a digest. Under mpirun, ranks share the mini-batches."""
     from .. import backends, samplers
     from ..data.manifest import load_manifest
     from ..distributed.comm.agree import agree
@@ -31,7 +31,7 @@ def sample(
     from ..minibatch import digest as digest_of
     from ..training.environment import environment
 
-    config: SampleConfig = asked.config(SampleConfig)
+    config: SampleConfig = requested.config(SampleConfig)
     drawn = samplers.make(config.sampler, config.fanouts, frontier=config.frontier, **config.sampler_options)
     placement = Placement(config.graph or "replicated", config.replication, config.exchange, config.partition)
     alike = {
@@ -50,24 +50,24 @@ def sample(
         loader = BulkLoader(
             adjacency, drawn, chosen, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last, rank=comm.rank,
             ranks=comm.size, bulk_size=config.bulk_size, memory_budget=config.memory_budget,
-            prefetch=False,  # so that the time waited is the time of sampling, and nothing else runs meanwhile
+            prefetch=False,  # the seconds waited are then those of sampling
         )  # fmt: skip
-        loader.bulk_size = min(comm.gather_control(loader.bulk_size))  # sampling a partitioned graph is collective
+        loader.bulk_size = min(comm.gather_control(loader.bulk_size))  # sampling a partitioned graph is a collective call
         loader.epoch = config.epoch
         wanted = len(loader) if config.minibatches is None else min(config.minibatches, len(loader))
         count = edges = inputs = 0
-        witnesses = []
+        digests = []
         for step, minibatch in zip(range(-(-wanted // comm.size)), loader, strict=False):
             if minibatch is None or step * comm.size + comm.rank >= wanted:
                 continue
             count, edges, inputs = count + 1, edges + minibatch.num_edges, inputs + len(minibatch.vertices)
             if config.digest:
-                witnesses.append((minibatch.epoch, minibatch.id, minibatch.digest()))
+                digests.append((minibatch.epoch, minibatch.id, minibatch.digest()))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        everyone = comm.gather_control([count, edges, inputs, loader.wait_seconds, peak, witnesses])
+        everyone = comm.gather_control([count, edges, inputs, loader.wait_seconds, peak, digests])
         sent = combine(comm.gather_control(ledger.total()))["bytes_sent"]
         if comm.rank == 0:
-            keep(config, asked, None, beside(json_file))
+            write_config(config, requested, None, config_beside(json_file))
             counts, all_edges, all_inputs, waits, peaks, found = zip(*everyone, strict=True)
             seconds = max(waits)
             emit({

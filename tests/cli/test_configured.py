@@ -83,15 +83,15 @@ def test_published_flags_that_decide_nothing_say_so(command):
     code, out, err = command("config", "show", "--semibulk", "128", "--n-darts", "5", "--timing")
     assert (code, out) == (0, "")
     assert len(err.splitlines()) == 3
-    assert "--n-darts, of the published code, changes nothing here" in err
+    assert "--n-darts, a flag of the published code, has no effect here" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--n-bulkmb", "4", "--bulk-size", "4"], "--n-bulkmb says bulk_size as --bulk-size does, and both were given"),
-        (["--graph", "partitioned", "--replicate-graph"], "--replicate-graph says graph as --graph does"),
-        (["--batch-norm", "--no-batch-norm"], "--no-batch-norm says batch_norm as --batch-norm does"),
+        (["--n-bulkmb", "4", "--bulk-size", "4"], "--n-bulkmb and --bulk-size both set bulk_size"),
+        (["--graph", "partitioned", "--replicate-graph"], "--replicate-graph and --graph both set graph"),
+        (["--batch-norm", "--no-batch-norm"], "--no-batch-norm and --batch-norm both set batch_norm"),
         (["--samp-num", "5-x"], "fanouts must be whole numbers"),
         (["--view", "strict"], "view is an option of the method 'grappa'; got 'sync'"),
         (["--hidden", "many"], "--hidden: input should be a valid integer"),

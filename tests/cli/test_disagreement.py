@@ -13,7 +13,6 @@ from bulksample.version import __version__
 
 LONG = pytest.mark.long
 TRAIN_LONG = pytest.param("train", marks=LONG)  # as it imports torch
-SAMPLE_LONG = pytest.param("sample", marks=LONG)
 COMMANDS = {
     "train": ["train", "--fanouts", "3,3", "--hidden", "8", "--batch-size", "32", "--epochs", "2", "--threads", "1", "--quiet"],
     "sample": ["sample", "--fanouts", "3,3", "--batch-size", "32", "--threads", "1"],
@@ -77,7 +76,8 @@ def test_another_option_on_one_rank(stored, command, option, value, shown):
     assert f"the ranks do not agree on {shown}" in err, err
 
 
-@pytest.mark.parametrize("command", [TRAIN_LONG, SAMPLE_LONG, "sample partitioned"])
+@LONG
+@pytest.mark.parametrize("command", ["train", "sample", "sample partitioned"])
 def test_another_graph_on_one_rank(stored, command):
     err = refused(3, arguments(command, stored / "g0"), arguments(command, stored / "g1"))
     assert len(reasons(err)) == 1, err
@@ -130,13 +130,16 @@ def test_one_rank_that_fails_late_is_heard(stored):
     assert reasons(ended.err) == ["bulksample: DataError: rows 3 to 4: damaged"], ended
 
 
+@LONG
 @pytest.mark.parametrize(
     ("command", "options", "shown"),
     [
-        ("sample", ("--exchange", "owners"), "--exchange: input should be 'owner', 'rows' or 'rows-oblivious'; got 'owners'"),
-        pytest.param("sample", ("--replication", "2"), "got c = 2 and owner with the graph replicated; use graph partitioned", marks=LONG),
-        pytest.param("train", ("--exchange", "rows"), "got c = 1 and rows with the graph replicated", marks=LONG),
-        pytest.param("train", ("--graph", "whole"), "--graph: input should be 'replicated' or 'partitioned'; got 'whole'", marks=LONG),
+        pytest.param(
+            "sample", ("--exchange", "owners"), "--exchange: input should be 'owner', 'rows' or 'rows-oblivious'; got 'owners'", marks=LONG
+        ),
+        ("sample", ("--replication", "2"), "got c = 2 and owner with the graph replicated; use graph partitioned"),
+        ("train", ("--exchange", "rows"), "got c = 1 and rows with the graph replicated"),
+        ("train", ("--graph", "whole"), "--graph: input should be 'replicated' or 'partitioned'; got 'whole'"),
     ],
 )
 def test_what_all_ranks_refuse_is_said_once(stored, command, options, shown):

@@ -72,7 +72,7 @@ def test_nothing_fits_is_exit_code_2_and_says_what_would(command):
         ([*SMALL, "--device", "abacus"], 2, "use a100-80gb, h200, cpu"),
         ([*SMALL, "--device-memory", "lots"], 2, "80GB"),
         ([*SMALL, "--network", "string"], 2, "perlmutter"),
-        ([*SMALL, "--fanouts", "3,y"], 2, "15,10,5 would fit"),
+        ([*SMALL, "--fanouts", "3,y"], 2, "use 15,10,5"),
         ([*SMALL, "--sampler", "labor"], 2, "sampler"),
         ([*SMALL, "--rates", "/no/such/file"], 65, "cannot be read"),
         (["--from", "/no/such/folder"], 65, "no such folder"),

@@ -72,7 +72,7 @@ def test_options_reach_the_sampler(command, folder, tmp_path):
     ("arguments", "code", "message"),
     [
         (["--sampler", "sgae"], 2, "there is no sampler 'sgae'"),
-        (["--fanouts", "5,x"], 2, "15,10,5 would fit"),
+        (["--fanouts", "5,x"], 2, "use 15,10,5"),
         (["--fanouts", "-7"], 2, "fanout must be -1"),
         (["--bulk-size", "many"], 2, "bulk_size must be"),
         (["--bulk-size", "0"], 2, "bulk_size must be"),

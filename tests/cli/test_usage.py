@@ -13,6 +13,11 @@ MISTYPED = [
     (["train", "g", "--boundry-share", "0.5"], "No such option: --boundry-share; did you mean --boundary-share?"),
     (["sample", "g", "--fanout", "5"], "No such option: --fanout; did you mean --fanouts?"),
     (["plan", "--vertexes", "5"], "No such option: --vertexes; did you mean --vertices?"),
+    (["train", "g", "--method", "ramdom-tma"], "there is no method 'ramdom-tma'; did you mean 'random-tma'?"),
+    (["train", "--method", "ramdom-tma", "--help"], "there is no method 'ramdom-tma'; did you mean 'random-tma'?"),
+    (["train", "g", "--sampler", "sgae"], "there is no sampler 'sgae'; did you mean 'sage'?"),
+    (["train", "g", "--model", "sge"], "there is no model 'sge'; did you mean 'sage'?"),
+    (["compare", "g", "--methods", "sync,adaq", "-o", "o"], "there is no method 'adaq'; did you mean 'adaqp'?"),
     (["train", "g", "--zzz"], "No such option: --zzz; see bulksample train --help"),
     (["train"], "Missing argument 'directory'; see bulksample train --help"),
 ]

@@ -3,13 +3,13 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 from communities import community_graph
 from launch import ROOT
+from typer.testing import CliRunner
 
+from bulksample.cli.app import app
 from bulksample.data import store
 from bulksample.errors import DataError
 from bulksample.report.reading import read
@@ -94,10 +94,9 @@ def test_two_comparisons_with_the_same_methods_are_told_apart(trained, tmp_path)
 
 def test_files_of_other_kinds_are_said_to_be_left_out(trained, tmp_path):
     store.save(community_graph(), tmp_path / "g")
-    command = [sys.executable, "-m", "bulksample"]
     plan = ["plan", "--vertices", "1000", "--edges", "9000", "--features", "8", "--ranks", "1", "--json", str(tmp_path / "plan.json")]
-    for line in (plan, ["info", "--json", str(tmp_path / "info.json")]):
-        subprocess.run([*command, *line], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    for words in (plan, ["info", "--json", str(tmp_path / "info.json")]):
+        assert CliRunner().invoke(app, words).exit_code == 0
     (tmp_path / "package.json").write_text('{"name": "x"}')
     found = read([tmp_path, trained / "one.json"])
     assert {file.name: reason for file, reason in found.skipped} == {
