@@ -1,4 +1,4 @@
-// What the CUDA kernels share: who a thread is, and how a warp walks over rows of entries that lie end to end.
+// Shared by the CUDA kernels: the indices of a thread, and the walk of a warp over rows of entries that lie end to end.
 #pragma once
 #include "host_device.h"
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ bs_i64 bs_row_of(const bs_i64* pointers, bs_i64 rows,
 }
 
 // Calls visit(row, at, payload(row)) for every entry `at` of `rows` rows. Neighbouring lanes take neighbouring entries,
-// whatever the rows are: a long one is shared by many warps, and many short ones share a warp. Rows are taken 32 at a time,
+// whatever the lengths: many warps share a long row, and many short rows share a warp. Rows are taken 32 at a time,
 // a lane holding the end and the payload of one, so that an entry finds its row by five shuffles.
 template <class Payload, class Visit>
 __device__ __forceinline__ void bs_walk(const bs_i64* __restrict__ pointers, bs_i64 rows, Payload payload, Visit visit) {

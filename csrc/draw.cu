@@ -1,17 +1,17 @@
-// Uniform draws, fused sample-rows: of a row only its picks are read. uniform_row.h decides what draw t picks.
+// Uniform draws with fused row sampling: only the picks of a row are read. uniform_row.h decides what draw t picks.
 // A thread draws a row of s <= 32 in registers; then its block reads the picked columns and writes them side by side.
-// For a larger s a block draws a row: all words at once, and a hash table says which positions were taken before.
+// For a larger s a block draws a row: all words at once, and a hash table holds the positions taken before.
 #include "device.h"
 #include "uniform_registers.h"
 
-// What the counters of row r name beside the draw.
+// The stream of row r: all counter words except the draw.
 __device__ __forceinline__ BsStream stream_of(bs_i64 r, const bs_i32* names, const bs_i64* parts, bs_i64 k, const bs_i64* minibatches,
                                               bs_u64 seed, bs_u32 tag) {
   return BsStream{seed, (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
 }
 
-// Picks of each of the parts[k] rows; 0 for the others of `room`. `repeated` (with replacement): s where there are neighbours;
-// otherwise at most as many as there are.
+// Counts the picks of each of the parts[k] rows; 0 for the rest of `room`. With replacement (`repeated`) a row with neighbours has s,
+// otherwise at most as many as it has neighbours.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_draws(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ vertices,
                                                                    bs_i64 room, const bs_i64* __restrict__ parts, bs_i64 k,
                                                                    bs_i64 fanout, bs_i32 repeated, bs_i32* __restrict__ counts) {
@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_draws(const bs_i64*
   }
 }
 
-// 128 rows: positions[t * 128 + thread] holds pick t of a thread's row, and ends[thread] where its picks end.
+// For 128 rows, positions[t * 128 + thread] holds pick t of a thread's row, and ends[thread] the end of its picks.
 template <int S>
 __device__ __forceinline__ void draw_few(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
                                          const bs_i32* __restrict__ vertices, const bs_i32* __restrict__ names,
@@ -90,8 +90,8 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_32(const bs_i64* ind
   DRAW_FEW(32);
 }
 
-// Ascending order of n numbers by the whole block. The merges meet in the middle first, so a number that is not there
-// counts as the largest, and n need not be a power of two.
+// Sorts n numbers by the whole block. Merges start in the middle, so missing numbers count as the largest, and n need not be a power
+// of two.
 __device__ __forceinline__ void sort_block(bs_u32* numbers, bs_u32 n) {
   auto order = [&](bs_u32 i, bs_u32 j) {
     if (j >= n || numbers[i] <= numbers[j]) return;
@@ -146,8 +146,8 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_many(const bs_i64* _
     if (!repeated)
       for (bs_u32 t = threadIdx.x; t < s; t += BS_BLOCK) atomicMin(&first[slot_of(table, bits, picks[t])], t);
     __syncthreads();
-    // Draw t finds its position taken where an earlier one drew it too, or where it is the j = d - s + u that an earlier draw u
-    // fell back to: a walk back through such draws.
+    // The position of draw t is taken if an earlier draw took it too, or if it is the j = d - s + u that an earlier draw u fell back
+    // to: walk back through such draws.
     for (bs_u32 t = threadIdx.x; t < s; t += BS_BLOCK) {
       bool taken = false;
       for (bs_u32 u = t; !repeated; u = picks[u] - (degree - s)) {

@@ -18,7 +18,7 @@ struct alignas(16) Sixteen {
   bs_u64 low, high;
 };
 
-// Where row `row` begins: its array, and its place there.
+// Finds row `row`: its array, and its place there.
 struct Source {
   const void* from;
   bs_i64 row;
@@ -40,7 +40,7 @@ __device__ __forceinline__ void copy_words(const void* from, const void* hot, co
   });
 }
 
-// Rows of `bytes` bytes in words of 16, 4 or 2; both arrays begin where 16 bytes do.
+// Copies rows of `bytes` bytes in words of 16, 4 or 2; both arrays are aligned to 16 bytes.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) gather_bytes(const void* __restrict__ from, const void* __restrict__ hot,
                                                                     const bs_i32* __restrict__ slots, const bs_i32* __restrict__ rows,
                                                                     bs_i64 count, bs_i64 bytes, bs_i32 word, bs_i32 lanes,

@@ -1,5 +1,5 @@
 // Hash tables over the vertices of one minibatch: find a vertex, or give it the next number.
-// Numbers follow the order of insertion, which callers define (first occurrence); the table only makes it fast.
+// Numbers follow the order of insertion, which callers define (first occurrence).
 #pragma once
 #include "host_device.h"
 
@@ -11,7 +11,7 @@ struct BsSlot {
 
 BS_HD bs_u64 bs_home(bs_u32 vertex, int bits) { return (bs_u64)vertex * 0x9E3779B97F4A7C15ull >> (64 - bits); }
 
-// The number of `vertex` in a table of 2^bits slots; `next` where it is new, and then it is entered.
+// The number of `vertex` in a table of 2^bits slots; a new vertex is entered as `next`.
 BS_HD bs_u32 bs_find_or_insert(BsSlot* table, int bits, bs_u32 vertex, bs_u32 next) {
   const bs_u64 mask = (1ull << bits) - 1;
   for (bs_u64 at = bs_home(vertex, bits);; at = (at + 1) & mask) {
@@ -23,7 +23,7 @@ BS_HD bs_u32 bs_find_or_insert(BsSlot* table, int bits, bs_u32 vertex, bs_u32 ne
   }
 }
 
-// The number of `vertex`, or bs_free where the table does not hold it.
+// The number of `vertex`, or bs_free if the table does not hold it.
 BS_HD bs_u32 bs_find(const BsSlot* table, int bits, bs_u32 vertex) {
   const bs_u64 mask = (1ull << bits) - 1;
   for (bs_u64 at = bs_home(vertex, bits);; at = (at + 1) & mask) {

@@ -1,5 +1,5 @@
-// Layer-wise sampling around the product, the race and the restriction: the factors of the rows, the weights of the race, and those of
-// the edges that were kept. Each is the one IEEE operation after the other that samplers/base.py writes.
+// Steps of layer-wise sampling beside the product, the race and the restriction: the factors of rows, the weights of the race, and the
+// weights of kept edges. The IEEE operations and their order are those of bulksample/adjacency.py.
 #include "device.h"
 
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) factors_of(const bs_i64* __restrict__ factors, const bs_i32* __restrict__ vertices,
@@ -15,8 +15,8 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) race_weights(const bs_i64
   }
 }
 
-// The edges of the rows of k frontiers: found vertices and their weights. A thread takes a row, since its total runs from left to right.
-// Edge e of a row of minibatch j goes to pick picked[j] + columns[e], and stands at entries[e] in A.
+// Writes the edges of the rows of k frontiers: the vertices found and their weights. A thread takes a row, since its total is summed
+// from left to right. Edge e of a row of minibatch j leads to pick picked[j] + columns[e], and is entry entries[e] of A.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) weigh_edges(const bs_i32* __restrict__ vertices, bs_i64 rows,
                                                                    const bs_i64* __restrict__ parts, bs_i64 k,
                                                                    const bs_i64* __restrict__ ends, const bs_i32* __restrict__ columns,

@@ -1,5 +1,5 @@
-// bulksample._native: the CPU back end. Each kernel walks over rows with threads, the GIL released; what
-// happens in a row is decided by the *_row.h headers, which the CUDA kernels include too.
+// bulksample._native: the CPU back end. Each kernel walks over rows with threads, the GIL released; the *_row.h headers, which the CUDA
+// kernels include too, decide what happens in a row.
 #include "native.h"
 
 PYBIND11_MODULE(_native, m) {

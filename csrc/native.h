@@ -1,4 +1,4 @@
-// What the native kernels share: array types that refuse a silent conversion, and loops over blocks of rows.
+// Shared by the native kernels: array types that refuse a silent conversion, and loops over blocks of rows.
 #pragma once
 #include <omp.h>
 #include <pybind11/numpy.h>
@@ -26,7 +26,7 @@ using In = py::array_t<T, py::array::c_style>;  // bound with .noconvert(): a wr
 #endif
 
 // Calls work(first, last) for blocks of at most `grain` of the indices 0 .. n - 1, each block by one thread.
-// Blocks are handed out as threads become free, so results must not depend on who runs one.
+// Blocks are handed out as threads become free, so results must not depend on which thread runs one.
 // An exception (out of memory) ends the loop and is thrown to the caller.
 template <class Work>
 void for_blocks(bs_i64 n, bs_i64 grain, int threads, Work work) {

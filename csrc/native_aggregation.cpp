@@ -34,7 +34,7 @@ py::array_t<float> spmm(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<
   return out;
 }
 
-// How the rows of a dense matrix are stored.
+// Storage types of a dense matrix.
 enum Stored { SINGLE = 0, HALF = 1, BFLOAT = 2 };
 
 inline float from_bits(bs_u32 bits) {
@@ -43,7 +43,7 @@ inline float from_bits(bs_u32 bits) {
   return value;
 }
 
-// An IEEE half, exactly: its exponent is moved by a product, which makes subnormal numbers right as well.
+// Converts an IEEE half exactly: a product shifts its exponent, which is right for subnormal numbers too.
 inline float half_to_single(bs_u32 half) {
   const bs_u32 sign = (half & 0x8000u) << 16, special = (half & 0x7C00u) == 0x7C00u ? 0x7F800000u : 0u;
   bs_u32 bits;
@@ -85,7 +85,7 @@ void take_all(const In<T>& x, int stored, const In<bs_i32>& rows, const std::opt
   for_blocks(rows.size(), 1024, threads, [&](bs_i64 b, bs_i64 e) { take_rows(from, stored, r, s, f, to, b, e); });
 }
 
-// Some rows of x, as float32, into `out`; x holds float32, or the bits of a narrower type.
+// Gathers rows of x into `out` as float32; x holds float32, or the bits of a narrower type.
 void gather(py::array x, int stored, In<bs_i32> rows, std::optional<In<float>> scale, In<float> out, int threads) {
   if (stored == SINGLE)
     take_all(py::cast<In<float>>(x), stored, rows, scale, out, threads);

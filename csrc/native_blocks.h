@@ -1,9 +1,9 @@
-// Blocks of memory that sampling uses again. A system that hands out fresh memory clears every page of it at the first touch, and
-// the page faults of several threads wait for each other.
+// Blocks of memory that sampling reuses. The system clears every page of fresh memory at the first touch, and the page faults of
+// several threads wait for each other.
 //
 //     live + kept <= 5/4 of the most that was ever live
 //
-// Large blocks are mappings of their own, which change their size without being copied; small ones are malloc's.
+// Large blocks are mappings of their own, which change their size without a copy; small ones come from malloc.
 #pragma once
 #include <pthread.h>
 
@@ -62,7 +62,7 @@ class Blocks {
 #if defined(__linux__)
   static bool large(std::size_t bytes) { return bytes >= LARGE; }
 
-  // The largest one kept that is not too large, or the smallest that is: to grow one costs no more than the pages that are added.
+  // Takes the largest kept block that is not too large, else the smallest that is: growing a block costs only the added pages.
   void* take_large(std::size_t bytes) {
     void* block = nullptr;
     std::size_t size = 0;
@@ -111,7 +111,7 @@ class Blocks {
 
   static void* mapped(std::size_t bytes) { return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
 
-  // Once more when nothing is kept; `bytes` were counted as live.
+  // Tries again after releasing all kept blocks; `bytes` were counted as live.
   template <class Get>
   void* last_resort(Get get, std::size_t bytes) {
     std::lock_guard<std::mutex> guard(lock_);

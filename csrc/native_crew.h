@@ -1,5 +1,6 @@
-// A hop of one minibatch by a crew of threads. Whoever is free draws the next block of rows. The first thread also numbers what was
-// drawn, in the order of the rows, while the others go on drawing: numbers are those of a thread alone, and their table stays in one cache.
+// A crew of threads takes one minibatch through a hop. A free thread draws the next block of rows. The first thread also numbers the
+// drawn vertices in the order of the rows while the others draw. So numbers are those of a single thread, and their table stays in one
+// cache.
 #pragma once
 #include <deque>
 #include <system_error>
@@ -14,12 +15,12 @@ class CrewHop {
   static constexpr bs_i64 BLOCK = 256;      // rows
   static constexpr bs_i64 PAYS = 2 * BLOCK;  // from so many rows on
 
-  // `entries`: where in A each pick stands, or null.
+  // `entries`: the position of each pick in A, or null.
   CrewHop(const Drawing& drawing, bs_u32 minibatch, const bs_i32* frontier, bs_i64 rows, Numbers& numbers, Buffer<bs_i32>& columns,
           Buffer<bs_i64>& ends, Buffer<bs_i64>* entries, Buffer<bs_i32>& vertices)
       : drawing_(drawing),
         minibatch_(minibatch),
-        frontier_(frontier, frontier + rows),  // a copy: `vertices`, where it stands, grows and moves meanwhile
+        frontier_(frontier, frontier + rows),  // a copy, since `vertices` grows and moves meanwhile
         drawn_((std::size_t)((rows + BLOCK - 1) / BLOCK + 1)),
         numbers_(numbers),
         columns_(columns),
@@ -27,8 +28,8 @@ class CrewHop {
         entries_(entries),
         vertices_(vertices) {}
 
-  // Appends the numbers of what the rows drew to `columns`, the ends of the rows to `ends`, new vertices to `vertices`.
-  // The others are threads of this hop alone: those of OpenMP would spin after it, and take the processor from who has work.
+  // Appends the numbers of the drawn vertices to `columns`, the ends of the rows to `ends`, new vertices to `vertices`.
+  // The crew lives for this hop alone: OpenMP's threads would spin after it and take processors from others.
   void run(int threads) {
     std::vector<std::exception_ptr> failures(std::max(threads, 1));
     auto work = [&](int thread) {
@@ -43,7 +44,7 @@ class CrewHop {
     try {
       for (int i = 1; i < threads; ++i) others.emplace_back(work, i);
     } catch (const std::system_error&) {
-    }  // fewer threads than were asked for do the same
+    }  // fewer threads give the same result
     work(0);
     for (std::thread& other : others) other.join();
     for (std::exception_ptr& failure : failures)
@@ -58,7 +59,7 @@ class CrewHop {
     std::atomic<bool> ready{false};
   };
 
-  // Draws one block that nobody has taken; false where there is none left.
+  // Draws one block that no thread has taken; false if none is left.
   bool draw_next() {
     const bs_i64 block = taken_++, first = block * BLOCK, rows = std::min((bs_i64)frontier_.size() - first, BLOCK);
     if (rows > 0) draw(drawn_[block], frontier_.data() + first, rows);

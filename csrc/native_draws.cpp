@@ -1,4 +1,4 @@
-// Random words, node-wise draws and the s smallest keys: who draws what is in uniform_row.h and race_row.h.
+// Random words, node-wise draws and the s smallest keys: uniform_row.h and race_row.h decide the draws.
 #include "native_rows.h"
 
 BS_CLONES bool draw_lanes(const Drawing& d, const BsLanes& name, const BsLanes& minibatch, const BsLanes& degree, bs_u32 s,
@@ -112,7 +112,7 @@ py::tuple sample_rows(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<bs
   return py::make_tuple(out_pointers, columns);
 }
 
-// One row of candidates per minibatch, or one that all share.
+// One row of candidates per minibatch, or one row that all share.
 py::tuple smallest_keys(In<bs_i64> pointers, In<bs_i32> columns, In<double> weights, bs_i64 fanout, In<bs_i64> minibatches, bs_u64 seed,
                         bs_u32 tag, int threads) {
   const bs_i64 k = minibatches.size();

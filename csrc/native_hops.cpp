@@ -1,5 +1,5 @@
 // Node-wise sampling in one call: a thread takes a minibatch through all its hops, draws, reads and numbers the vertices in
-// one pass, and writes the arrays of its blocks where they stay. Where there are more threads than minibatches, a crew of them
+// one pass, and writes the arrays of its blocks in place. If there are more threads than minibatches, a crew of them
 // shares each minibatch.
 #include "native_crew.h"
 
@@ -8,7 +8,7 @@ namespace {
 struct Hop {
   Buffer<bs_i64> ends;     // of the rows, 0 first
   Buffer<bs_i32> columns;  // local
-  Buffer<bs_i64> entries;  // of A, where they are asked for
+  Buffer<bs_i64> entries;  // positions in A, if asked for
 };
 
 struct Expanded {  // one minibatch
@@ -84,7 +84,7 @@ struct Bulk {
   }
 };
 
-// Vertices that a minibatch of b seeds meets at the most, up to n.
+// Bounds the vertices that a minibatch of b seeds meets, up to n.
 bs_i64 most_vertices(bs_i64 b, const std::vector<bs_i64>& fanouts, bs_i64 n) {
   for (bs_i64 s : fanouts) b = s < 0 ? n : std::min(n, b * (s + 1));
   return b;
@@ -92,7 +92,7 @@ bs_i64 most_vertices(bs_i64 b, const std::vector<bs_i64>& fanouts, bs_i64 n) {
 
 bool numbers_in_arrays(bs_i64 n, bs_i64 k, bs_i64 each, int threads) { return dense_pays(n, each * ((k + threads - 1) / threads)); }
 
-// Bytes of the tables of `expand` for k > 0 minibatches of b seeds that hold so many vertices in the end.
+// Bytes of the tables of `expand` for k > 0 minibatches of b seeds that end with `vertices` vertices.
 bs_i64 expand_tables(bs_i64 n, bs_i64 k, bs_i64 b, std::vector<bs_i64> fanouts, bs_i64 vertices, int threads) {
   const bs_i64 each = most_vertices(b + 1, fanouts, n), first = bits_for(each / 4);
   const bs_i64 slots = 1ll << (2 * vertices <= (1ll << first) ? first : bits_for(2 * vertices));

@@ -21,8 +21,8 @@ BS_CLONES bs_i64 meet_members(const bs_u64* bits, const bs_u32* ranks, const bs_
   return count;
 }
 
-// Those of `members` that a hop drew, those with an inclusion probability of 0 or more, and it; returns how many. Their weights `of_row`
-// may be null: ones.
+// Keeps the members that a hop drew, which have an inclusion probability of 0 or more; returns how many. Their weights `of_row` may be
+// null: ones.
 BS_CLONES bs_i64 keep_drawn(const bs_u32* members, const double* of_row, const double* of_member, bs_i64 count, bs_i32* columns, double* shares,
                             double* inclusion) {
   bs_i64 kept = 0;
@@ -36,7 +36,7 @@ BS_CLONES bs_i64 keep_drawn(const bs_u32* members, const double* of_row, const d
   return kept;
 }
 
-// Weights of the edges of a row: w / sum, over the inclusion probability, and over their total; see samplers/base.py.
+// Weights of the edges of a row: w / sum, over the inclusion probability, and over their total; see bulksample/adjacency.py.
 BS_CLONES void weigh(double* shares, const double* inclusion, double sum, bool renormalise, bs_i64 count, float* out) {
   for (bs_i64 i = 0; i < count; ++i) shares[i] = shares[i] / sum;
   if (inclusion)
@@ -67,7 +67,7 @@ struct LayerExpanded {  // one minibatch
   std::vector<LayerHop> hops;  // one each, or one that all continue
 };
 
-// What a thread works with.
+// Scratch of a thread.
 template <class Sums>
 struct Own {
   ColumnSums<Sums> sums;
@@ -117,8 +117,7 @@ struct Layers {
     return picks;
   }
 
-  // What each hop draws. A vertex is drawn because it is a neighbour of the frontier: so which vertices the next one has is known
-  // before any edge is.
+  // Draws all hops. A drawn vertex is a neighbour of the frontier, so the vertices of the next frontier are known before any edge.
   template <class Sums>
   std::vector<std::vector<Pick>> races(std::vector<bs_i32> held, bs_u32 minibatch, Own<Sums>& own) const {
     std::vector<std::vector<Pick>> out;
@@ -169,7 +168,7 @@ struct Layers {
     own.drawn.set(std::move(members));
   }
 
-  // The edges of one row to what hops first .. last - 1 drew; their columns are members until `settle`.
+  // Extracts the edges of one row to the vertices that hops first .. last - 1 drew; columns are members until `settle`.
   template <class Sums>
   void edges(bs_i32 vertex, std::size_t first, std::size_t last, LayerExpanded& out, Own<Sums>& own) const {
     const bs_i64 start = indptr[vertex], met = own.drawn.meet(indices + start, indptr[vertex + 1] - start, own.at.data(), own.met.data());
@@ -263,7 +262,7 @@ std::pair<bs_i64, bool> sums_of(bs_i64 n, bs_i64 edges, bs_i64 k, bs_i64 b, int 
   return {likely, dense_pays(n, likely * 4 * ((k + threads - 1) / threads))};
 }
 
-// Bytes of the tables of `expand_layers` for k > 0 minibatches of b seeds that race among so many candidates, 0: what is drawn is given.
+// Bytes of the tables of `expand_layers` for k > 0 minibatches of b seeds that race among `candidates` vertices; 0 if the draws are given.
 bs_i64 layer_tables(bs_i64 n, bs_i64 edges, bs_i64 k, bs_i64 b, bs_i64 candidates, int threads) {
   const auto [likely, dense] = sums_of(n, edges, k, b, threads);
   const bs_i64 sums = dense ? 8 * n : 16ll << bits_for(std::max(likely, 2 * candidates));

@@ -1,5 +1,5 @@
 // Products and extractions: SpGEMM in a count pass and a fill pass, rows, restrictions, and the relabelling of
-// what was found. Each table belongs to one row or one minibatch, never to all n vertices.
+// vertices. Each table belongs to one row or one minibatch, never to all n vertices.
 #include "native_numbers.h"
 
 namespace {
@@ -227,7 +227,7 @@ py::array_t<bs_i64> locate(In<bs_i64> indptr, In<bs_i32> indices, In<bs_i32> row
       for (bs_i64 r = first; r < last; ++r) {
         const bs_i32 *from = neighbours + a[row[r]], *end = neighbours + a[row[r] + 1];
         for (bs_i64 e = p[r]; e < p[r + 1]; ++e) {
-          from = std::lower_bound(from, end, wanted[e]);  // columns ascend, so what is behind is done with
+          from = std::lower_bound(from, end, wanted[e]);  // columns ascend, so earlier entries are no longer needed
           out[e] = from - neighbours;
         }
       }

@@ -18,7 +18,7 @@ class DenseNumbers {
   DenseNumbers(bs_i64 n, bs_i64) : entries_(n) {}
   void foretell(bs_i32 vertex) const { ::foretell(&entries_[vertex]); }
   void expect(bs_i64) {}
-  // The number of `vertex`; `next` where it is new. Written either way: whether it is new is a coin toss, and a branch would miss.
+  // The number of `vertex`; `next` if it is new. Written in both cases: a branch would be mispredicted half the time.
   bs_u32 number(bs_i32 vertex, bs_u32 next) {
     const bs_u32 entry = entries_[vertex], given = entry >= base_ ? entry - base_ : next;
     entries_[vertex] = base_ + given;
@@ -79,11 +79,11 @@ class HashNumbers {
   bs_u32 base_ = 1;
 };
 
-// The array costs 4 n bytes of zeros and colder memory; a table costs its probes. Measured, they meet where `met`, a bound on
-// the vertices that a thread will number, is an eighth of n.
+// The array costs 4 n bytes of zeros and colder memory; a table costs its probes. Measured, they break even if `met`, a bound on
+// the vertices that a thread numbers, is an eighth of n.
 inline bool dense_pays(bs_i64 n, bs_i64 met) { return n / 8 <= met; }
 
-// Turns vertices into their numbers, in place, and appends those that are new to `vertices`.
+// Turns vertices into their numbers, in place, and appends new ones to `vertices`.
 template <class Numbers>
 void renumber(Numbers& numbers, bs_i32* columns, bs_i64 count, Buffer<bs_i32>& vertices) {
   numbers.expect(vertices.size() + count);

@@ -7,12 +7,12 @@
 #include "race_row.h"
 
 constexpr int CHUNK = 256;  // candidates whose words are made at once, at most
-constexpr int GROUP = 16;   // candidates that are passed over together
+constexpr int GROUP = 16;   // candidates that are skipped together
 
 // Words 0 and 1 of the blocks named by so many columns, a multiple of GROUP.
 void two_words(const BsStream& stream, const bs_i32* columns, int count, bs_u32* low, bs_u32* high);
 
-// Candidates whose key might not exceed `bound`: which they are, and the u of each; returns how many. `weights` may be null: ones.
+// Finds the candidates whose key may be at most `bound`, and the u of each; returns how many. `weights` may be null: ones.
 int promising(const BsStream& stream, const bs_i32* columns, const double* weights, int count, double bound, bs_u64* u, bs_i32* which);
 
 // The `keep` smallest keys, in memory for about twice as many.
@@ -59,7 +59,7 @@ class Race {
  private:
   void shrink() {
     if (keep_ == 0) return entries_.clear();
-    auto sooner = [](const Entry& a, const Entry& b) { return before(a, b); };  // inlined, as a function's address is not
+    auto sooner = [](const Entry& a, const Entry& b) { return before(a, b); };  // a lambda is inlined, a function pointer is not
     std::nth_element(entries_.begin(), entries_.begin() + (keep_ - 1), entries_.end(), sooner);
     entries_.resize(keep_);
     bound_ = entries_.back().key;

@@ -1,15 +1,15 @@
-// A set of vertices as a bitmap with ranks: a bit for each vertex, and for each word of bits how many members stand before it. A vertex
-// outside costs one look at n / 8 bytes, most of them in a nearby cache, and a member's number is its rank in ascending order.
+// A set of vertices as a bitmap with ranks: a bit for each vertex, and for each word of bits the number of members before it. A test of a
+// vertex reads n / 8 bytes at random, most of them in a near cache; the number of a member is its rank in ascending order.
 #pragma once
 #include "native_memory.h"
 
-// Which entries of a row are members, and their ranks; returns how many. Room for one more than that is written to.
+// Finds the entries of a row that are members, and their ranks; returns how many. Writes one entry beyond them.
 bs_i64 meet_members(const bs_u64* bits, const bs_u32* ranks, const bs_i32* row, bs_i64 degree, bs_i32* at, bs_u32* members);
 
 class Ranks {
  public:
   explicit Ranks(bs_i64 n) : bits_((n >> 6) + 1), ranks_((n >> 6) + 1) {}
-  // The members, ascending; those before are forgotten, and ranks only hold where there is a bit.
+  // Sets the members, ascending, in place of the former ones; ranks are valid only for words with a bit.
   void set(std::vector<bs_i32> members) {
     for (bs_i32 vertex : members_) bits_[vertex >> 6] = 0;
     members_ = std::move(members);
@@ -20,9 +20,9 @@ class Ranks {
     }
   }
   const std::vector<bs_i32>& members() const { return members_; }
-  // Where in a row members stand, ascending, and which they are.
+  // Finds the positions of members in a row, ascending, and their ranks.
   bs_i64 meet(const bs_i32* row, bs_i64 degree, bs_i32* at, bs_u32* members) const {
-    constexpr bs_i64 SEARCH = 128;  // entries that are looked at in the time of one search
+    constexpr bs_i64 SEARCH = 128;  // entries read in the time of one search
     if ((bs_i64)members_.size() * SEARCH >= degree) return meet_members(&bits_[0], &ranks_[0], row, degree, at, members);
     bs_i64 count = 0;
     const bs_i32 *from = row, *end = row + degree;

@@ -1,6 +1,6 @@
-// Rows of A on their way from memory. A group of rows passes through four stages: its row pointers are asked for; its
-// positions are drawn and its columns asked for; the columns are read and what the sink keeps about them asked for; the
-// sink takes them. Each stage works on a later group than the next one, so the memory always has many reads at once.
+// Pipelined reads of rows of A. A group of rows passes through four stages: prefetch its row pointers; draw positions and prefetch
+// the columns; read the columns and prefetch the entries of the sink; hand the columns to the sink. Each stage works on a later group
+// than the next one, so many reads are always in flight.
 #pragma once
 #include "native_memory.h"
 #include "native_race.h"
@@ -8,7 +8,7 @@
 
 enum Law { UNIFORM = 0, REPLACEMENT = 1, RACE = 2, LABOR = 3 };  // bulksample.rng.Law
 
-struct Drawing {  // one hop: the matrix, the law and what its counters share
+struct Drawing {  // one hop: the matrix, the law and the fixed words of its counters
   const bs_i64* indptr;
   const bs_i32* indices;
   const bs_i64* values;  // or null: ones
@@ -25,7 +25,7 @@ struct Row {
   bs_u32 minibatch;
 };
 
-struct NoSink {  // of columns that stay as they are
+struct NoSink {  // leaves columns unchanged
   void foretell(bs_i32) const {}
   void settle(bs_i64, bs_i64) const {}
 };
@@ -48,12 +48,12 @@ class RowFlight {
     for (Group& group : groups_) group.picks.resize((std::size_t)(size_ / LANES) * s_);
   }
 
-  // Also appends where in A each pick stands; not of keyed draws, which are not made by position.
+  // Also appends the position of each pick in A; not for keyed draws, which are not made by position.
   void tell_entries(Buffer<bs_i64>* entries) { entries_ = entries; }
 
   // Appends the picks of rows 0 .. rows - 1 to `columns`, and the end of each row in it to `ends`.
-  // `vertex(r)` is where a row is, and `row(r)`, which is asked in order, all that its counters name;
-  // `sink.foretell(column)` foretells a column, `sink.settle(first, last)` hands over entries of `columns`.
+  // `vertex(r)` is the vertex of a row; `row(r)`, called in order, returns all that its counters name;
+  // `sink.foretell(column)` announces a column, `sink.settle(first, last)` hands over entries of `columns`.
   template <class VertexOf, class RowOf, class Sink>
   void run(bs_i64 rows, VertexOf vertex, RowOf row, Buffer<bs_i32>& columns, Buffer<bs_i64>& ends, Sink& sink) {
     const bs_i64 groups = (rows + size_ - 1) / size_;
@@ -79,7 +79,7 @@ class RowFlight {
     Row row[GROUP_MOST];
     const bs_i32* at[GROUP_MOST];  // the row of A
     bs_u32 degree[GROUP_MOST];
-    bs_i32 lane[GROUP_MOST];  // where its picks are; -1: the row is not drawn in lanes
+    bs_i32 lane[GROUP_MOST];  // the lane of its picks; -1: the row is not drawn in lanes
     std::vector<BsLanes> picks;
   };
 

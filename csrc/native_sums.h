@@ -2,7 +2,7 @@
 #pragma once
 #include "native_numbers.h"
 
-// Sums by vertex: an array over all n, or a hash table over those that occur. A sum of 0 is a place that is free.
+// Sums by vertex: an array over all n, or a hash table over the vertices that occur. A sum of 0 marks a free place.
 class DenseSums {
  public:
   static constexpr bool WHOLE = true;  // may be read from end to end
@@ -24,7 +24,7 @@ class HashSums {
   static constexpr bool WHOLE = false;
   HashSums(bs_i64, bs_i64 expected) : bits_(bits_for(expected)), slots_(1ll << bits_) {}
   void foretell(bs_i32 column) const { ::foretell(&slots_[(bs_i64)bs_home((bs_u32)column, bits_)]); }
-  // Room for that many sums, at most half full; `used` are the places in use, which may move.
+  // Makes room for that many sums, at most half full; `used` are the places in use, which may move.
   void expect(bs_i64 sums, Buffer<bs_u32>& used) {
     if (2 * sums <= (1ll << bits_)) return;
     HashSums larger(0, 2 * sums);
@@ -56,7 +56,7 @@ class HashSums {
   Zeros<Slot> slots_;
 };
 
-constexpr bs_i64 FAR = 256;  // columns of a long row that are asked for before they are read
+constexpr bs_i64 FAR = 256;  // columns of a long row that are prefetched
 
 // Rows on their way: pointers first, then the first columns.
 inline void foretell_row(const bs_i64* indptr, const bs_i32* indices, const bs_i32* vertices, bs_i64 r, bs_i64 last) {
@@ -66,7 +66,7 @@ inline void foretell_row(const bs_i64* indptr, const bs_i32* indices, const bs_i
   for (bs_i64 line = 0; line <= lines; ++line) foretell(indices + ends[0] + 16 * line);
 }
 
-// The sums of rows of A by column, and which columns have one: a list, or none where so many are likely to that an array is read whole.
+// The sums of rows of A by column, and a list of the columns that have one; no list if so many are expected that the array is read whole.
 template <class Sums>
 class ColumnSums {
  public:

@@ -1,6 +1,6 @@
-// The first two words of many blocks, for keys. Two products a round are nearly all there is to do, and compilers spread 32-bit factors
-// over 64-bit lanes and gather the halves again in every round: here a counter stays in a 64-bit lane throughout, of which products read
-// the lower half alone, so whatever stands above it does no harm. Some vectors go side by side, since a round waits for its products.
+// Computes the first two words of many blocks, for keys. Two products a round are nearly all the work, and compilers spread 32-bit
+// factors over 64-bit lanes and gather the halves again in every round. Here a counter stays in a 64-bit lane throughout: products read
+// only its lower half, so the upper half may hold anything. Several vectors run side by side, since a round waits for its products.
 #include "native_race.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
@@ -45,7 +45,7 @@ BS_WORDS("arch=x86-64-v3", 4, 4, __m256i, _mm256_mul_epu32)
 BS_WORDS("default", 2, 2, __m128i, _mm_mul_epu32)
 
 void two_words(const BsStream& stream, const bs_i32* columns, int count, bs_u32* low, bs_u32* high) {
-  words_of(stream, columns, count, low, high);  // the version of this machine; a caller elsewhere would only know of the default one
+  words_of(stream, columns, count, low, high);  // calls the clone of this machine; other files see the default one only
 }
 
 #else

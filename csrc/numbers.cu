@@ -1,6 +1,6 @@
-// The numbers of vertices within each minibatch, in order of first occurrence, found by all threads at once.
-// A slot holds the number of its vertex, below 2^31, or 2^31 + the smallest place at which a vertex that is new was found: so a
-// minimum settles every race, and known vertices win. What was found first is counted, and takes the next numbers.
+// Numbers the vertices of each minibatch in order of first occurrence, with all threads at once.
+// A slot holds the number of its vertex, below 2^31, or 2^31 + the smallest place at which a new vertex was found. So a minimum
+// settles every race, and known vertices win. First occurrences are then counted, and take the next numbers.
 #include "table.h"
 
 constexpr bs_u32 NEW = 0x80000000u;
@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) enter_known(const bs_i64*
   }
 }
 
-// Where each found vertex has its slot; the slot learns its first place. Minibatch j found pointers[j] .. pointers[j + 1] - 1.
+// Finds the slot of each vertex found, and enters its first place there. Minibatch j found pointers[j] .. pointers[j + 1] - 1.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) enter_found(const bs_i64* __restrict__ pointers, const bs_i32* __restrict__ found,
                                                                    bs_i64 k, bs_u32* table, const bs_i64* __restrict__ starts,
                                                                    bs_u32* numbers, bs_i64* __restrict__ slots) {
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) add_pointers(const bs_i64
   for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) out[i] = a[i] + b[i];
 }
 
-// 1 for the first place of each new vertex; `room` places, of which the last ones may be empty.
+// Marks the first place of each new vertex; the last ones of `room` places may be empty.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) mark_first(const bs_i64* __restrict__ pointers, bs_i64 k, bs_i64 room,
                                                                   const bs_u32* __restrict__ numbers, const bs_i64* __restrict__ slots,
                                                                   bs_i32* __restrict__ marks) {
@@ -43,8 +43,8 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) mark_first(const bs_i64* 
     marks[i] = i < count && numbers[slots[i]] == NEW + (bs_u32)(i - pointers[bs_row_of(pointers, k, i)]);
 }
 
-// ends[j] of the extended selection: the known and the new vertices of the minibatches before j. After these k + 1, what was found
-// before each.
+// Writes ends[j], the known and the new vertices of the minibatches before j; after these k + 1 the number of vertices found before
+// each.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) extend_pointers(const bs_i64* __restrict__ known, const bs_i64* __restrict__ pointers,
                                                                        bs_i64 k, const bs_i64* __restrict__ ranks,
                                                                        bs_i64* __restrict__ ends) {
@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) keep_known(const bs_i64* 
   }
 }
 
-// New vertices, in the order of their first places, after the known ones.
+// Appends new vertices after the known ones, in the order of their first places.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) add_new(const bs_i64* __restrict__ known_pointers, const bs_i64* __restrict__ pointers,
                                                                const bs_i32* __restrict__ found, bs_i64 k,
                                                                const bs_i64* __restrict__ ranks, const bs_i64* __restrict__ slots,
@@ -86,13 +86,13 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) read_numbers(const bs_i64
   for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) local[i] = (bs_i32)numbers[slots[i]];
 }
 
-// out[i] = pointers[at[i]]: where the rows of each minibatch begin among the entries of all rows.
+// out[i] = pointers[at[i]]: the first entry of the rows of each minibatch.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) pick_pointers(const bs_i64* __restrict__ pointers, const bs_i64* __restrict__ at,
                                                                      bs_i64 count, bs_i64* __restrict__ out) {
   for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) out[i] = pointers[at[i]];
 }
 
-// The vertices of each minibatch beyond the first ones, which `known` counts; and their row pointers.
+// Keeps the vertices of each minibatch beyond the first ones, which `known` counts, and makes their row pointers.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) drop_known(const bs_i64* __restrict__ known, const bs_i64* __restrict__ ends, bs_i64 k,
                                                                   const bs_i32* __restrict__ vertices, bs_i64* __restrict__ pointers,
                                                                   bs_i32* __restrict__ fresh) {

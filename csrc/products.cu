@@ -1,6 +1,6 @@
 // C = A B over integers, and the block restriction Q_R A Q_C, each through hash tables: one a row of C, one a minibatch's Q_C.
-// The products are walked over as one list (bs_walk), so a hub among the rows of B is shared by many warps. Sums are exact,
-// so the order in which they meet does not matter; what a table holds is sorted by the caller.
+// The products are walked over as one list (bs_walk), so many warps share a hub among the rows of B. Sums are exact, so their order
+// does not matter; the caller sorts the entries of a table.
 #include "table.h"
 
 // The row of each entry.
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) gather_sums(const bs_u32*
   }
 }
 
-// In the order that sorts the keys: columns and sums.
+// Puts columns and sums in the order that sorts the keys.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) order_sums(const bs_i64* __restrict__ order, bs_i64 count,
                                                                   const bs_u64* __restrict__ keys, const bs_i64* __restrict__ sums,
                                                                   bs_i32* __restrict__ columns, bs_i64* __restrict__ values) {
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) order_sums(const bs_i64* 
   }
 }
 
-// The number of each neighbour's column in its minibatch, or -1; and a mark where there is one.
+// Looks up the number of each neighbour's column in its minibatch, or -1, and marks those that have one.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) meet_columns(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
                                                                     const bs_i32* __restrict__ vertices, bs_i64 rows,
                                                                     const bs_i64* __restrict__ parts, bs_i64 k,
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) meet_columns(const bs_i64
   });
 }
 
-// The marked neighbours: their numbers, where they stand in A, and the rows' ends.
+// Keeps the marked neighbours: their numbers, their positions in A, and the ends of the rows.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) keep_met(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ vertices,
                                                                 bs_i64 rows, const bs_i64* __restrict__ pointers,
                                                                 const bs_i32* __restrict__ met, const bs_i64* __restrict__ ranks,

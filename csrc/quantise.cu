@@ -23,7 +23,7 @@ __device__ __forceinline__ bs_u32 load(const Byte* in, bs_i32 bytes) {
   return word;
 }
 
-// `nearest`: no random words. `refused` learns the first row that holds a number which cannot be rounded.
+// `nearest` rounds without random words. `refused` receives the first row with a number that cannot be rounded.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) quantise_rows(const float* __restrict__ x, bs_i64 m, bs_i64 f, bs_i32 b, bs_i32 wide,
                                                                      const bs_i32* __restrict__ names, bs_i32 nearest, bs_u64 seed,
                                                                      bs_u32 tag, bs_u32 receiver, Byte* __restrict__ records,

@@ -1,5 +1,5 @@
 // One row as b-bit codes on a grid of its own: which grid, which code, which bits. bulksample/backends/quantiser.py
-// is the same in numpy, and backends/base.py says what it means.
+// is the same in numpy, and backends/base.py states the meaning.
 //
 // Every operation is one that all devices round alike: float64 differences and quotients, of which none can be
 // contracted (no product is followed by a sum, but for q * step, which is exact), and integer shifts.
@@ -8,7 +8,7 @@
 
 constexpr bs_u32 BS_NEAREST = 0x80000000u;      // the word that rounds to the nearest code, ties down
 constexpr bs_u32 BS_TOO_LARGE = 0x7E800000u;    // bits of 2^126: from here on, infinity and what is no number included
-constexpr bs_u32 BS_CONSTANT_ROW = 0x8000u;     // the sign of the step, which has none
+constexpr bs_u32 BS_CONSTANT_ROW = 0x8000u;     // the sign bit of the step, which is never negative
 
 BS_HD bs_u32 bs_float_bits(float x) {
 #if defined(__CUDA_ARCH__)
@@ -30,13 +30,13 @@ BS_HD float bs_bits_float(bs_u32 bits) {
 #endif
 }
 
-// The smallest float32 that is not below x >= 0.
+// Rounds x >= 0 up to float32.
 BS_HD float bs_float_up(double x) {
   const float near = (float)x;
   return (double)near < x ? bs_bits_float(bs_float_bits(near) + 1u) : near;
 }
 
-// What travels beside the codes: both words are float32, or their upper halves where the header is narrow.
+// The header beside the codes: two float32, or their upper halves if it is narrow.
 struct BsHeader {
   bs_u32 zero, step;
 };
@@ -48,8 +48,7 @@ struct BsGrid {
 BS_HD bool bs_is_constant(BsHeader header, bool wide) { return !wide && (header.step & BS_CONSTANT_ROW); }
 
 // The header of a row with minimum lo and maximum hi, top = 2^b - 1. Narrow: zero is rounded down and step up, so that
-// the row still lies on the grid, of which both sides then speak. A constant row is held whole in 31 bits of
-// the header and the first code.
+// the row lies on the grid that both sides use. A constant row fits 31 bits of the header and the first code.
 BS_HD BsHeader bs_header(float lo, float hi, bs_u32 top, bool wide) {
   const bs_u32 bits = bs_float_bits(lo);
   if (wide) return BsHeader{bits, bs_float_bits(bs_float_up(((double)hi - (double)lo) / (double)top))};

@@ -1,7 +1,7 @@
 // Draws by key: the s smallest of -log(u) / w, as race_row.h makes them.
-// Of s <= 32 a warp keeps the best in its lanes: 32 candidates are sorted and merged into what is kept, and whole chunks are passed
-// over once no key among them is small enough. A larger s, and the rows of whole layers, have their keys written down;
-// a block then finds the s-th smallest digit by digit and takes what is below, in the order of the columns.
+// For s <= 32 a warp keeps the best in its lanes: 32 candidates are sorted and merged into those kept, and a chunk without a small
+// enough key is skipped. For a larger s, and for rows of whole layers, all keys are written to memory; a block then finds the s-th
+// smallest digit by digit and takes the keys below it, in the order of the columns.
 #include "device.h"
 #include "race_row.h"
 
@@ -41,7 +41,7 @@ __device__ __forceinline__ void merge_lanes(Candidate& kept, const Candidate& fr
   for (bs_i32 apart = 16; apart > 0; apart /= 2) meet(kept, apart, before);
 }
 
-// Neighbours of positive weight, or s where there are more, of each of the parts[k] rows; 0 for the others of `room`. A warp counts a row.
+// Counts the neighbours of positive weight of each of the parts[k] rows, at most s; 0 for the rest of `room`. A warp counts a row.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_positive(const bs_i64* __restrict__ indptr, const bs_i64* __restrict__ values,
                                                                       const bs_i32* __restrict__ vertices, bs_i64 room,
                                                                       const bs_i64* __restrict__ parts, bs_i64 k, bs_i64 s,
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) keys_of_layer(const bs_i6
   }
 }
 
-// How many of each row's keys there are, or s where there are more (s < 0: all); a block counts a row.
+// Counts the keys of each row, at most s (s < 0: all); a block counts a row.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_keys(const bs_i64* __restrict__ pointers, const bs_u64* __restrict__ keys,
                                                                   bs_i64 width, bs_i64 rows, bs_i64 s, bs_i32* __restrict__ counts) {
   __shared__ bs_u32 found;
@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_keys(const bs_i64* 
   }
 }
 
-// What a block shares while it looks for a key.
+// Shared memory of a block that looks for a key.
 struct Search {
   bs_u32 bins[256];
   bs_i64 sums[BS_BLOCK / 32], left;
@@ -174,8 +174,8 @@ __device__ __forceinline__ bs_u64 key_of_rank(const bs_u64* keys, bs_i64 begin, 
   return known;
 }
 
-// Each row's picks in the order of their columns; a block takes a row. `width`: keys of a row that all share, or -1.
-// Where `weights` are given, `inclusion` is P(key < tau), tau the smallest key that was left out.
+// Writes the picks of each row in the order of their columns; a block takes a row. `width` is the length of a row that all share, or -1.
+// With `weights`, `inclusion` is P(key < tau), tau the smallest key that was left out.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) take_smallest(const bs_i64* __restrict__ pointers, const bs_u64* __restrict__ keys,
                                                                      bs_i64 width, const bs_i32* __restrict__ columns,
                                                                      const double* __restrict__ weights, bs_i64 rows, bs_i64 s,
@@ -186,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) take_smallest(const bs_i6
     const bs_i64 begin = width < 0 ? pointers[r] : r * width, end = width < 0 ? pointers[r + 1] : begin + width;
     bs_i64 below = 0, written = ends[r];
     const bs_u64 bound = s >= 0 && s < end - begin ? key_of_rank(keys, begin, end, s, search, &below) : NO_BITS;
-    bs_i64 ties = bound == NO_BITS ? 0 : s - below;  // of those that equal the bound, the first few
+    bs_i64 ties = bound == NO_BITS ? 0 : s - below;  // how many keys equal to the bound are taken
     const double tau = bound == NO_BITS ? no_key() : __longlong_as_double((bs_i64)bound);
     for (bs_i64 first = begin; first < end; first += BS_BLOCK) {
       const bs_i64 at = first + threadIdx.x;

@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) scan_sums(bs_i64* __restr
   }
 }
 
-// Warps read and write neighbouring entries; a lane's turn comes 16 times.
+// Warps read and write neighbouring entries, 16 times each lane.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) scan_pointers(const bs_i32* __restrict__ counts, bs_i64 n,
                                                                      const bs_i64* __restrict__ tiles, bs_i64* __restrict__ pointers) {
   __shared__ bs_i64 sums[BS_BLOCK / 32];

@@ -1,6 +1,6 @@
 // Tables over the vertices of each minibatch, for kernels: all threads enter at once. Minibatch j has the slots
-// starts[j] .. starts[j + 1] - 1. Hashed, these are a power of two, at most half of them taken, and `vertices` says whose each is;
-// direct (`vertices` null), there are n, one a vertex.
+// starts[j] .. starts[j + 1] - 1. A hash table has a power of two of them, at most half taken, and `vertices` names the vertex of each.
+// A direct table (`vertices` null) has n, one for each vertex.
 #pragma once
 #include "device.h"
 #include "hash_row.h"
@@ -15,7 +15,7 @@ __device__ __forceinline__ bs_i64 bs_slot(bs_u32* vertices, const bs_i64* starts
   }
 }
 
-// The slot of a vertex, or -1 where it was never entered; hashed tables only.
+// The slot of a vertex, or -1 if it was never entered; hash tables only.
 __device__ __forceinline__ bs_i64 bs_seek(const bs_u32* vertices, const bs_i64* starts, bs_i64 j, bs_u32 vertex) {
   const bs_i64 start = starts[j];
   const bs_u64 mask = (bs_u64)(starts[j + 1] - start) - 1;

@@ -54,7 +54,7 @@ class BsNetwork {
 };
 
 // s positions of each row, ascending: Floyd's of d >= s (`distinct`), or independent ones of d > 0.
-// Returns false where some word was one that bs_bounded might reject: then the rows are to be drawn one by one.
+// Returns false if bs_bounded might reject some word; the caller then draws the rows one by one.
 BS_INLINE bool bs_draw_lanes(bs_u64 seed, bs_u32 tag, const BsLanes& vertex, const BsLanes& minibatch, const BsLanes& degree, bs_u32 s,
                              bool distinct, const BsNetwork& network, BsLanes* picks) {
   BsLanes words[4], uneven{};
