@@ -8,13 +8,14 @@ import torch
 from communities import dense_adjacency
 from launch import run_ranks
 from sweeps import sweep
-from watched import weights_of
+from training_runs import run_training, weights_of
 
 from bulksample import UsageError
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
+from bulksample.training.batches import EMPTY_BATCH
 
 BNS = {"method": "bns", "layers": 3, "hidden": 12, "epochs": 5, "lr": 0.01, "threads": 1, "partition": "random", "eval_every": 5}
 
@@ -24,8 +25,8 @@ def made(directory, comm, **options):
 
 
 def trained(directory, comm, **options):
-    trainer = made(directory, comm, **options)
-    report = trainer.run()
+    """Train, and return all weights in one vector and the report."""
+    report, _, trainer = run_training(directory, comm, **{**BNS, **options})
     return weights_of(trainer), report
 
 
@@ -82,8 +83,8 @@ def test_gradients_are_those_of_the_sampled_adjacency(stored):
     def rank(comm):
         trainer = made(stored / "plain", comm, **asked)
         method = trainer.method
-        method.begin_round(trainer)
-        loss, _ = method.loss(trainer, None)
+        method.begin_round(trainer.context)
+        loss, _ = method.loss(trainer.context, EMPTY_BATCH)
         loss.backward()
         gradient = torch.cat([parameter.grad.reshape(-1) for parameter in trainer.model.parameters()])
         drawn = method.rows.halo.vertices[np.concatenate(method.sample.incoming)]

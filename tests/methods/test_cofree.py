@@ -7,7 +7,7 @@ import pytest
 import torch
 from communities import community_graph, dense_adjacency
 from launch import run_ranks
-from watched import weights_of
+from training_runs import run_training, weights_of
 
 from bulksample import UsageError
 from bulksample.data import store
@@ -26,8 +26,8 @@ def made(directory, comm, **options):
 
 
 def trained(directory, comm, **options):
-    trainer = made(directory, comm, **options)
-    report = trainer.run()
+    """Train, and return all weights in one vector and the report."""
+    report, _, trainer = run_training(directory, comm, **{**COFREE, **options})
     return weights_of(trainer), report
 
 

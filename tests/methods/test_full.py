@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from communities import community_graph, dense_adjacency, dense_features
 from launch import run_ranks
-from watched import Losses
+from training_runs import run_training
 
 from bulksample import UsageError, backends
 from bulksample.data import store
@@ -29,9 +29,9 @@ STILL = {"method": "full", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, 
 
 
 def trained(source, comm, **options):
-    watched = Losses()
-    report = make_trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [watched]).run()
-    return watched.losses, report
+    """Train, and return the losses of all epochs and the report."""
+    report, recorder, _ = run_training(source, comm, **{**STILL, **options})
+    return recorder.losses, report
 
 
 def rows_of(directory, comm, partition, **asked):

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from communities import community_graph, undirected
 from sweeps import sweep
-from test_averaging import trained, weights
+from training_runs import run_training, weights_of
 
 from bulksample import UsageError, backends, samplers
 from bulksample.data import store
@@ -24,7 +24,13 @@ from bulksample.training.link_batches import EdgeLoader
 from bulksample.training.link_loss import without_labels
 from bulksample.views.whole import WholeView
 
+SMALL = {"fanouts": (5, 5), "hidden": 16, "lr": 0.01, "threads": 1, "quiet": True}
 LINKS = {"task": "links", "dropout": 0.0, "batch_size": 200, "epochs": 3}
+
+
+def trained(source, comm=None, **options):
+    """Train, and return the report, the recorder and the trainer."""
+    return run_training(source, comm, **{**SMALL, **options})
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +110,8 @@ def test_the_targets_of_a_minibatch_are_not_among_its_messages(graph, exclude, w
 @pytest.mark.parametrize("method", ["sync", *AVERAGING])
 def test_every_method_of_links_leaves_targets_out_where_asked(stored, method):
     asked = {**LINKS, "method": method, "epochs": 1, "sampler": "full"}
-    with_targets, without = (weights(trained(stored, **asked, exclude_targets=what)[2]) for what in ("none", "both"))
-    assert torch.equal(with_targets, weights(trained(stored, **asked)[2]))
+    with_targets, without = (weights_of(trained(stored, **asked, exclude_targets=what)[2]) for what in ("none", "both"))
+    assert torch.equal(with_targets, weights_of(trained(stored, **asked)[2]))
     assert not torch.equal(with_targets, without)
 
 
@@ -173,8 +179,8 @@ def test_scores_are_means_over_pairs_and_do_not_depend_on_ranks(stored):
 def test_the_loss_is_binary_cross_entropy(stored, decoder):
     _, recorder, trainer = trained(stored, **{**LINKS, "decoder": decoder, "batch_size": 10**6, "epochs": 1, "sampler": "full"})
     again = trained(stored, **{**LINKS, "decoder": decoder, "batch_size": 10**6, "epochs": 0, "sampler": "full"})[2]
-    minibatch = next(iter(again.batches.loader))
-    x, degrees = again.view.features.fetch(minibatch.vertices), again.view.degrees(minibatch.vertices)
+    minibatch = next(iter(again.context.batches.loader))
+    x, degrees = again.context.view.features.fetch(minibatch.vertices), again.context.view.degrees(minibatch.vertices)
     z = again.model(minibatch.blocks, x, degrees)
     place = {int(v): i for i, v in enumerate(minibatch.vertices)}
     rows = torch.tensor([place[int(v)] for v in minibatch.seeds])
@@ -189,7 +195,7 @@ def test_the_loss_is_binary_cross_entropy(stored, decoder):
 @sweep("p", [1, 3])
 def test_it_learns(stored, options, p):
     before = trained(stored, **{**LINKS, "epochs": 0, **options})[2]
-    untrained = before.method.scores(before.model, before.view, SerialComm())
+    untrained = before.method.scores(before.model, before.context.view, SerialComm())
     asked = {**LINKS, "epochs": 12, "metric": "hits@3", **options}
     report = on_threads(p, lambda comm: trained(stored, comm, **asked)[0])[0]
     assert report["test_mrr"] > 1.3 * untrained["test_mrr"]
@@ -203,7 +209,7 @@ def test_averaging_alone_and_with_one_trainer_is_plain_training_to_the_bit(store
     expected = trained(stored, **LINKS)[2]
     for p in (1, 2):
         found = on_threads(p, lambda comm: trained(stored, comm, method=method, **LINKS, **more)[2])[0]
-        assert torch.equal(weights(found), weights(expected))
+        assert torch.equal(weights_of(found), weights_of(expected))
 
 
 def test_llcg_corrects_on_all_edges(stored):

@@ -9,43 +9,19 @@ import numpy as np
 import pytest
 import torch
 from communities import community_graph
+from recorder import Recorder
+from training_runs import run_training, weights_of
 
 from bulksample import UsageError
-from bulksample.methods.config import TrainConfig
-from bulksample.methods.run import make_trainer, train
+from bulksample.methods.run import train
 from bulksample.training.observers import JsonLines
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 32, "epochs": 3, "lr": 0.01, "threads": 1}
 
 
-class Recorder:
-    """An observer that remembers."""
-
-    def __init__(self):
-        self.losses, self.lines, self.ended = [], [], False
-
-    def begin(self, epoch, epochs, steps):
-        self.began = (epoch, epochs, steps)
-
-    def step(self, epoch, step, loss):
-        self.losses.append(loss)
-
-    def epoch(self, line):
-        self.lines.append(line)
-
-    def end(self):
-        self.ended = True
-
-
 def run(graph, comm=None, **options):
-    recorder = Recorder()
-    trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), graph, comm, [recorder])
-    report = trainer.run()
-    return report, recorder, trainer
-
-
-def weights(trainer):
-    return torch.cat([parameter.detach().reshape(-1) for parameter in trainer.model.parameters()])
+    """Train, and return the report, the recorder and the trainer."""
+    return run_training(graph, comm, **{**SMALL, **options})
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
@@ -74,7 +50,7 @@ def test_the_subgraphs_of_shadow_may_carry_a_deeper_model():
 def test_the_same_seed_gives_the_same_bits_and_another_does_not():
     graph = community_graph()
     first, again, other = (run(graph, seed=seed, dropout=0.5, batch_norm=True) for seed in (1, 1, 2))
-    assert (weights(first[2]) == weights(again[2])).all()
+    assert (weights_of(first[2]) == weights_of(again[2])).all()
     assert first[1].losses == again[1].losses
     assert first[1].losses != other[1].losses
 
@@ -82,7 +58,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
 def test_neither_the_bulk_nor_the_back_end_changes_a_bit():
     graph = community_graph()
     runs = [run(graph, bulk_size=k, backend=backend) for k, backend in ((1, "auto"), (3, "auto"), ("auto", "reference"))]
-    assert all((weights(other[2]) == weights(runs[0][2])).all() for other in runs)
+    assert all((weights_of(other[2]) == weights_of(runs[0][2])).all() for other in runs)
 
 
 def test_frontiers_and_label_columns():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from communities import community_graph
 from launch import run_ranks
-from test_loop import Recorder
+from recorder import Recorder
 
 from bulksample import DataError, UsageError
 from bulksample.data import store
@@ -217,12 +217,12 @@ def test_inference_in_block_rows_is_that_of_the_whole(stored, monkeypatch, model
         ("sparse", {"feature_codec": "fp16"}, "features are sparse"),
         ("plain", {"graph": "replicated", "feature_codec": "fp16"}, "use graph partitioned"),
         ("plain", {"graph": "replicated", "fetch_together": 2}, "use graph partitioned"),
-        ("plain", {"method": "full", "fetch_together": 2}, "'full' fetches no features of several minibatches at once"),
+        ("plain", {"method": "full", "fetch_together": 2}, "'full' fetches features of one mini-batch at a time"),
         ("plain", {"graph": "replicated", "replication": 2}, "got c = 2 and owner with the graph replicated"),
         ("plain", {"graph": "replicated", "exchange": "rows"}, "got c = 1 and rows with the graph replicated"),
-        ("plain", {"replication": 3}, r"c = 3 with p = 4; c in \{1, 2, 4\} would fit"),
+        ("plain", {"replication": 3}, r"c = 3 with p = 4; use c in \{1, 2, 4\}"),
         ("plain", {"partition": "nowhere.npz"}, "block, random, metis, super or a file"),
-        ("plain", {"label": "none"}, "no label 'none'; use other"),
+        ("plain", {"label": "none"}, "no label 'none'; use .*other"),
     ],
 )
 def test_what_has_no_meaning_is_refused_on_every_rank(stored, name, options, message):

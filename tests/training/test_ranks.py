@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from communities import community_graph
 from launch import run_ranks
 from sweeps import sweep
-from test_loop import run, weights
+from test_loop import run
+from training_runs import weights_of
 
 from bulksample import UsageError
 from bulksample.data import store
@@ -58,7 +59,7 @@ def test_ranks_make_the_steps_of_one_process(p, model):
 @pytest.mark.parametrize("p", [2, 3])
 def test_all_ranks_hold_the_same_weights_and_repeat_them(p):
     graph = community_graph()
-    first, second = (on_threads(p, lambda comm: weights(run(graph, comm, dropout=0.5, batch_norm=True)[2])) for _ in range(2))
+    first, second = (on_threads(p, lambda comm: weights_of(run(graph, comm, dropout=0.5, batch_norm=True)[2])) for _ in range(2))
     assert all(torch.equal(other, first[0]) for other in (*first, *second))
 
 

@@ -5,8 +5,10 @@ import json
 import pytest
 import torch
 from communities import community_graph
+from recorder import Recorder
 from sweeps import sweep
-from test_loop import SMALL, Recorder, run, weights
+from test_loop import SMALL, run
+from training_runs import weights_of
 
 from bulksample import UsageError
 from bulksample.distributed.comm.threads import on_threads
@@ -55,7 +57,7 @@ def test_going_on_from_any_step_gives_the_same_bits(tmp_path, model, crashed_at)
     assert report["resumed"]
     assert again.losses == told.losses[len(told.losses) - len(again.losses) :]
     assert len(again.losses) < len(told.losses)
-    assert (weights(resumed) == weights(trainer)).all()
+    assert (weights_of(resumed) == weights_of(trainer)).all()
     for key in ("test_accuracy", "val_accuracy", "best_epoch", "train_loss", "epochs", "steps"):
         assert report[key] == whole[key], key
 
@@ -66,7 +68,7 @@ def test_epochs_may_be_added_afterwards(tmp_path):
     run(graph, **{**RUN, "epochs": 2}, checkpoint=str(tmp_path))
     _, again, resumed = run(graph, **{**RUN, "epochs": 3}, checkpoint=str(tmp_path), resume="auto", bulk_size=2, backend="reference")
     assert again.losses == told.losses[10:]
-    assert (weights(resumed) == weights(trainer)).all()
+    assert (weights_of(resumed) == weights_of(trainer)).all()
 
 
 def test_auto_starts_anew_where_there_is_nothing(tmp_path):
@@ -105,7 +107,7 @@ def test_ranks_go_on_from_what_rank_0_reads(tmp_path):
     on_threads(3, interrupted)
     again = on_threads(3, lambda comm: run(graph, comm, **RUN, checkpoint=str(tmp_path), resume="auto"))
     assert again[0][1].losses == told[4:]
-    assert all(torch.equal(weights(other[2]), weights(again[0][2])) for other in again)
+    assert all(torch.equal(weights_of(other[2]), weights_of(again[0][2])) for other in again)
     with pytest.raises(UsageError, match="ranks was 3 and is 2 now"):
         on_threads(2, lambda comm: run(graph, comm, **RUN, checkpoint=str(tmp_path), resume="auto"))
 

@@ -9,25 +9,21 @@ import torch
 from communities import community_graph
 from launch import run_ranks
 from sweeps import sweep
-from watched import Losses, weights_of
+from training_runs import run_training, weights_of
 
 from bulksample import CSR, Graph, UsageError, backends
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.adaqp.assignment import Assignment
 from bulksample.methods.adaqp.link_speeds import links_of
-from bulksample.methods.config import TrainConfig
-from bulksample.methods.run import make_trainer
 
 STILL = {"method": "adaqp", "layers": 3, "hidden": 12, "epochs": 12, "lr": 0.01, "dropout": 0.0, "threads": 1, "reassign_every": 3}
 
 
 def trained(source, comm, **options):
-    """Losses by epoch, all weights in one vector, the report, and what was sent."""
-    watched = Losses()
-    trainer = make_trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [watched])
-    report = trainer.run()
-    return watched.losses, weights_of(trainer), report
+    """Train, and return the losses of all epochs, all weights in one vector, and the report."""
+    report, recorder, trainer = run_training(source, comm, **{**STILL, **options})
+    return recorder.losses, weights_of(trainer), report
 
 
 def of_threads(p, source, **options):

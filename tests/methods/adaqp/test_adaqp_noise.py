@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from sweeps import sweep
 from test_adaqp import STILL
-from watched import weights_of
+from training_runs import weights_of
 
 from bulksample import backends
 from bulksample.data import npz, store

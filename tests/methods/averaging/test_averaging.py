@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from communities import community_graph
 from launch import run_ranks
 from sweeps import sweep
+from training_runs import run_training, weights_of
 
 from bulksample import UsageError, methods
 from bulksample.data import store
@@ -24,32 +25,9 @@ from bulksample.views.induced import part_of
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0.01, "threads": 1, "quiet": True}
 
 
-class Recorder:
-    def __init__(self):
-        self.losses, self.lines = [], []
-
-    def begin(self, *_):
-        pass
-
-    def step(self, epoch, step, loss):
-        self.losses.append(loss)
-
-    def epoch(self, line):
-        self.lines.append(line)
-
-    def end(self):
-        pass
-
-
 def trained(source, comm=None, **options):
-    recorder = Recorder()
-    trainer = make_trainer(TrainConfig.of(**{**SMALL, **options}), source, comm, [recorder])
-    report = trainer.run()
-    return report, recorder, trainer
-
-
-def weights(trainer):
-    return torch.cat([parameter.detach().reshape(-1) for parameter in trainer.model.parameters()])
+    """Train, and return the report, the recorder and the trainer."""
+    return run_training(source, comm, **{**SMALL, **options})
 
 
 @pytest.mark.parametrize("method", AVERAGING)
@@ -58,7 +36,7 @@ def test_alone_it_is_plain_training_to_the_bit(method, options):
     graph, more = community_graph(), {"server_steps": 0} if method == "llcg" else {}
     plain, told, expected = trained(graph, **{key: value for key, value in options.items() if key != "interval"})
     report, lines, found = trained(graph, method=method, **options, **more)
-    assert torch.equal(weights(found), weights(expected))
+    assert torch.equal(weights_of(found), weights_of(expected))
     assert lines.losses == told.losses
     assert [line["val_accuracy"] for line in lines.lines] == [line["val_accuracy"] for line in told.lines]
     assert report["test_accuracy"] == plain["test_accuracy"]
@@ -72,7 +50,7 @@ def test_one_trainer_beside_the_server_is_plain_training_to_the_bit(method, aver
     plain, told, expected = trained(graph, dropout=0.0)
     asked = {"method": method, "average_by": average_by, "dropout": 0.0, **more}
     report, lines, found = on_threads(2, lambda comm: trained(graph, comm, **asked))[0]
-    assert torch.equal(weights(found), weights(expected))
+    assert torch.equal(weights_of(found), weights_of(expected))
     assert [line["test_accuracy"] for line in lines.lines] == [line["test_accuracy"] for line in told.lines]
     assert report["train_loss"] == pytest.approx(plain["train_loss"], rel=1e-6)
     assert report["steps"] == plain["steps"]
@@ -87,7 +65,7 @@ def test_trainers_that_do_the_same_are_one_trainer(average_by, monkeypatch):
     expected = trained(graph, dropout=0.0)[2]
     asked = {"method": "random-tma", "dropout": 0.0, "average_by": average_by, "interval": "4"}
     for _, _, found in on_threads(4, lambda comm: trained(graph, comm, **asked)):
-        assert torch.equal(weights(found), weights(expected))
+        assert torch.equal(weights_of(found), weights_of(expected))
 
 
 @pytest.mark.parametrize("method", ["random-tma", "super-tma", "psgd-pa"])
@@ -119,7 +97,7 @@ def test_averaging_after_every_step_of_sgd_is_one_step_along_the_mean_gradient(m
         with torch.no_grad():
             for parameter, gradient in zip(model.parameters(), total, strict=True):
                 parameter -= 0.05 * gradient
-    torch.testing.assert_close(weights(found), weights(reference), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(weights_of(found), weights_of(reference), rtol=1e-4, atol=1e-6)
 
 
 def test_an_average_is_the_mean_of_the_answers_by_their_shares():

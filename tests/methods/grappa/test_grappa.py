@@ -7,8 +7,9 @@ import pytest
 import torch
 from communities import community_graph
 from launch import run_ranks
+from recorder import Recorder
 from sweeps import sweep
-from watched import Losses, weights_of
+from training_runs import run_training, weights_of
 
 from bulksample import CSR, Graph, UsageError
 from bulksample.data import store
@@ -40,8 +41,8 @@ def apart(count, n=60):
 
 
 def trained(directory, comm, **options):
-    trainer = make_trainer(TrainConfig.of(**options), directory, comm)
-    report = trainer.run()
+    """Train, and return all weights in one vector and the report."""
+    report, _, trainer = run_training(directory, comm, **options)
     return weights_of(trainer), report
 
 
@@ -72,7 +73,7 @@ def test_one_rank_on_its_whole_view_is_full_graph_training_to_the_bit(stored, na
 
 
 def losses(directory, comm, **options):
-    watched = Losses()
+    watched = Recorder()
     trainer = make_trainer(TrainConfig.of(**options), directory, comm, [watched])
     trainer.run()
     return watched.losses, weights_of(trainer)
@@ -148,7 +149,7 @@ def test_a_scalar_on_the_loss_is_a_scalar_on_the_gradient(stored):
         gradients = []
         for scaled in (True, False):
             trainer.context.optimizer.zero_grad()
-            loss, total = method.loss(trainer, step) if scaled else super(Grappa, method).loss(trainer, step)
+            loss, total = method.loss(trainer.context, step) if scaled else super(Grappa, method).loss(trainer.context, step)
             loss.backward()
             gradient = torch.cat([parameter.grad.reshape(-1) for parameter in trainer.model.parameters()])
             gradients.append(gradient if scaled else gradient * scalar)
@@ -232,7 +233,7 @@ def test_other_chunks_are_not_resumed(stored, tmp_path):
     ({"seed_weights": "tree", "chunking": "fresh", "sampler": "labor"}, "sampler labor: use sage"),
     ({"seed_weights": "tree", "chunking": "fresh", "shrink": "ess"}, "use a number"),
     ({"seed_weights": "tree", "chunking": "fresh", "halo_rows": 3}, "halo_rows 3"),
-    ({"view": "strict", "halo_rows": 3}, "halo_rows are of a view with a halo"),
+    ({"view": "strict", "halo_rows": 3}, "use view halo"),
     ({"shrink": 1.5}, "shrink"),
     ({"method": "sync", "swap_every": 3}, "swap_every is an option of the method 'grappa'"),
 ])  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from communities import community_graph
 from sweeps import sweep
 from test_grappa import GRAPPA, trained
-from watched import weights_of
+from training_runs import weights_of
 
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
@@ -24,7 +24,7 @@ class Watched(Grappa):
         context.comm._note = self.inside.append
 
     def end_step(self, context, sums):
-        if context.step + 1 == context.batches.steps:
+        if context.step == context.batches.steps:
             del context.comm._note
             sent = {kind: context.comm.tally[kind].bytes - self.before[kind].bytes for kind in self.before}
             self.seen.append((self.inside, {kind: count for kind, count in sent.items() if count}))

@@ -8,8 +8,9 @@ import pytest
 import torch
 from communities import community_graph
 from launch import run_ranks
+from recorder import Recorder
 from sweeps import sweep
-from watched import Losses, weights_of
+from training_runs import run_training, weights_of
 
 from bulksample import UsageError
 from bulksample.data import store
@@ -27,11 +28,9 @@ MODELS = ["gcn", "sage", "sage-pool", "gat"]
 
 
 def trained(source, comm=None, **options):
-    """The losses of all rounds, the trainer and the report."""
-    watched = Losses()
-    trainer = make_trainer(TrainConfig.of(**{**STILL, **options}), source, comm, [watched])
-    report = trainer.run()
-    return watched.losses, trainer, report
+    """Train, and return the losses of all rounds, the trainer and the report."""
+    report, recorder, trainer = run_training(source, comm, **{**STILL, **options})
+    return recorder.losses, trainer, report
 
 
 @torch.no_grad()
@@ -242,7 +241,7 @@ class Crash(Exception):
     pass
 
 
-class CrashesAt(Losses):
+class CrashesAt(Recorder):
     def __init__(self, steps):
         super().__init__()
         self.left = steps
@@ -313,7 +312,7 @@ def test_ranks_without_rows_or_training_vertices_take_part(tmp_path, method):
     ({"method": "retexo-federated", "cache_bytes": 100}, "features stay with their clients"),
     ({"method": "retexo-federated", "gradient_codec": "bf16"}, "use fp32"),
     ({"method": "retexo-federated", "feature_codec": "int8"}, "features stay with their clients"),
-    ({"batch_norm": True, "layer_norm": True}, "one of them would fit"),
+    ({"batch_norm": True, "layer_norm": True}, "use one of them"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
     with pytest.raises(UsageError, match=message):

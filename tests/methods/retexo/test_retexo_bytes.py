@@ -5,7 +5,7 @@ import pytest
 import torch
 from sweeps import sweep
 from test_retexo import trained
-from watched import weights_of
+from training_runs import weights_of
 
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.retexo.method import RETEXO
