@@ -32,7 +32,7 @@ STILL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 8, "epochs": 12, "lr": 0
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """Where graphs of several kinds are stored, by name."""
+    """Return a folder with stores of several graphs, by name."""
     folder = tmp_path_factory.mktemp("graphs")
     kinds = {"plain": {}, "sparse": {"sparse": True}, "weighted": {"weighted": True}, "half": {"half": True}, "two": {"classes": 2}}
     for name, kind in kinds.items():

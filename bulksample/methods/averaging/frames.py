@@ -210,4 +210,4 @@ def connect(text: str, seconds: float) -> Connection:
     try:
         return Connection(socket.create_connection(address_of(text), seconds))
     except OSError as error:
-        raise PeerLost(f"nobody answers at {text}: {error.strerror or error}") from error
+        raise PeerLost(f"no server answers at {text}: {error.strerror or error}") from error

@@ -130,7 +130,7 @@ class TrainerServer(Participant):
             if receivers:
                 self._send_members(receivers)
                 self._parts_divided += 1
-                self._print(f"part {part} was dealt to trainers {', '.join(map(str, receivers))}")
+                self._print(f"part {part} was divided among trainers {', '.join(map(str, receivers))}")
 
     def _print(self, text: str) -> None:
         if not self._config.quiet:
@@ -159,7 +159,7 @@ class TrainerServer(Participant):
         steps = {str(member.part): member.answer.steps for member in answered if member.answer is not None}
         self.rounds.append({"round": roster.round, "responders": sorted(map(int, steps)), "steps": steps})
         if not answered:
-            self._print(f"nobody answered in round {roster.round}; the weights stay")
+            self._print(f"no trainer answered in round {roster.round}; the weights stay")
         roster.round += 1
         if answered:
             roster.push(vector_frame(Kind.PUSH, average, roster.round), answered)

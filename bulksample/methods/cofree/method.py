@@ -161,9 +161,9 @@ def cut_view(whole: BlockView, comm: Comm, how: str, seed: int) -> tuple[LocalVi
     share = np.divide(matrix.degrees, degrees[vertices], out=here, where=degrees[vertices] > 0)
 
     at = np.minimum(np.searchsorted(vertices, whole.seeds), max(0, len(vertices) - 1))
-    mine = np.zeros(len(whole.seeds), bool)
+    has_copy = np.zeros(len(whole.seeds), bool)
     if len(vertices):
-        mine = (vertices[at] == whole.seeds) & (share[at] > 0)
+        has_copy = (vertices[at] == whole.seeds) & (share[at] > 0)
     x = whole.features.start(vertices).wait()
-    local = LocalView(whole, vertices, len(vertices), matrix, x, degrees[vertices], mine, whole.adjacency.backend)
+    local = LocalView(whole, vertices, len(vertices), matrix, x, degrees[vertices], has_copy, whole.adjacency.backend)
     return local, share[local.seeds]

@@ -99,7 +99,7 @@ class Grappa(Method):
         self._sent["initial"] = self._sent_so_far()
         context.replace_view(self.local)
 
-    def deal(self, turn: int) -> VisibleParts:
+    def visible_parts(self, turn: int) -> VisibleParts:
         """Return the chunk of every vertex and the chunks that each rank sees in a super-epoch; local, and alike on every rank."""
         config, p = self.config, self.comm.size
         part = self._blocks.part
@@ -116,7 +116,7 @@ class Grappa(Method):
     def _start_view(self, turn: int) -> PendingLocalView:
         """Start to fetch the view of a super-epoch; collective."""
         halo = self.config.halo_rows if self.config.view == "halo" else 0
-        return PendingLocalView(self.whole, self.deal(turn), self._degrees, self._backend, halo)
+        return PendingLocalView(self.whole, self.visible_parts(turn), self._degrees, self._backend, halo)
 
     def _sent_so_far(self) -> int:
         return sum(sent.bytes for sent in self.comm.tally.values())
@@ -162,7 +162,7 @@ class Grappa(Method):
     def _use_view(self, context: TrainingContext) -> None:
         """Set the steps and the seed weights of the present view; weights by coverage add three numbers over ranks (kind "control")."""
         config, view = self.config, self.local
-        counts = np.bincount(self.deal(self._turn).part[self.whole.seeds], minlength=self.comm.size)
+        counts = np.bincount(self.visible_parts(self._turn).part[self.whole.seeds], minlength=self.comm.size)
         steps, sizes = shared_steps(counts.tolist(), config.batch_size)
         if config.full_graph:
             self._pass = FullGraph(LocalRows(view), config.form == "strong")

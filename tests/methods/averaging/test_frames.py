@@ -128,7 +128,7 @@ def test_it_listens_at_the_address_alone():
     host, port = door.getsockname()
     assert host == "127.0.0.1"
     connect(f"127.0.0.1:{port}", 5).close()
-    with pytest.raises(PeerLost, match="nobody answers"):
+    with pytest.raises(PeerLost, match="no server answers"):
         connect(f"127.0.0.2:{port}", 5)
     with pytest.raises(UsageError, match="cannot listen"):
         listen(f"127.0.0.1:{port}")

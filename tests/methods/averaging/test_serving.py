@@ -97,7 +97,7 @@ def test_it_learns():
 
 
 def test_rounds_by_the_clock():
-    """As many as were asked for, each an average of those who had answered, of however many steps."""
+    """There are as many rounds as epochs, and each averages the trainers that answered, after any number of steps."""
     _, report, _ = served(community_graph(), 2, method="super-tma", interval="0.2s", epochs=5, average_by="steps")
     assert [one["responders"] for one in report["rounds"]] == [[0, 1]] * 5
     assert all(steps > 0 for one in report["rounds"] for steps in one["steps"].values())
@@ -226,7 +226,7 @@ class Processes:
         return len(lines.read_text().splitlines()) if lines.exists() else 0
 
     def weight_bytes(self, number):
-        """Of the weights that travelled in a round."""
+        """Return the bytes of the weights that travelled in a round."""
         return json.loads((self.folder / "lines").read_text().splitlines()[number])["bytes_sent"]["model"]
 
     def said(self):

@@ -38,7 +38,7 @@ class World:
             parameter.data *= 2.5
 
     def drawn(self, inside, time, halo=False):
-        """Of the seeds inside: their gradients, minibatch, edges within the view, degrees in the graph, and vertices."""
+        """Return for the seeds in the view: gradients, mini-batch, edges within the view, degrees in the graph, and vertices."""
         seen = np.flatnonzero(inside).astype(np.int32)
         vertices, matrix = local_graph(seen, self.matrix.take(seen), None if halo else 0)
         seeds = np.flatnonzero(self.is_seed[seen])
@@ -71,7 +71,7 @@ def star_world(copies):
 
 
 def standard_errors(estimates, target):
-    """How many standard errors a mean of estimates is off, all coordinates together."""
+    """Return the distance of a mean of estimates from the truth in standard errors, over all coordinates."""
     error = estimates.var(0, ddof=1) / len(estimates) + target.var(0, ddof=1) / len(target)
     return np.linalg.norm(estimates.mean(0) - target.mean(0)) / np.sqrt(error.sum())
 
@@ -178,7 +178,7 @@ def test_static_chunks_in_strict_views_are_biased_whatever_the_weights():
 @pytest.mark.parametrize("replace", [True, False])
 @pytest.mark.parametrize("fanout", [1, 3, -1])
 def test_the_ratio_of_a_row_is_that_of_counted_draws(replace, fanout):
-    """Of all ways in which a row can draw, those inside the view, over all: for rows that could draw so in the whole graph."""
+    """The ratio counts the draws inside the view among all draws of a row, for rows that can draw so in the whole graph."""
     for d in range(6):
         for inside in range(d + 1):
             k = d if fanout == -1 else min(fanout, d)

@@ -35,7 +35,7 @@ def trained(source, comm=None, **options):
 
 @torch.no_grad()
 def last_logits(trainer):
-    """Of the last stage, by vertex, of this rank: ids and rows."""
+    """Return the vertices of this rank and their logits in the last stage."""
     method = trainer.method
     part = method.parts[-1].eval()
     return method.rows.vertices, part(method.input).numpy()
@@ -148,7 +148,7 @@ def test_the_cached_aggregate_is_the_one_made_anew(stored, model):
 
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 def test_no_edge_is_touched_in_a_round_of_a_linear_layer(stored, monkeypatch, model):
-    """Of dense inputs the aggregate is made once a stage, and once more where the rows of the next one are exported from it."""
+    """Dense inputs are aggregated once a stage, and once more to export the rows of the next stage."""
     aggregated = []
 
     def counted(*given):
