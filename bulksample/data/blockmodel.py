@@ -1,9 +1,9 @@
-"""The parameters of a degree-corrected stochastic block model with features: stand-ins for data sets that cannot be had.
+"""The parameters of a degree-corrected stochastic block model with features: a stand-in for data sets that cannot be downloaded.
 
 Each vertex has a class c ~ p with p_k ∝ k^-z, a community inside the class, and a weight θ ~ lognormal(0, σ), cut
-at 350 times its mean. A pair joins a first end ∝ θ to a second end ∝ θ, inside the community with probability h
-and anywhere otherwise. Features are x = a u_class + b v_community + N(0, I) with random unit vectors u and v. At
-last a label is replaced by a draw from p with probability ρ, which caps what any model can reach.
+at 350 times its mean. An edge joins two vertices, each drawn ∝ θ: the second inside the community of the first with
+probability h, anywhere otherwise. Features are x = a u_class + b v_community + N(0, I) with random unit vectors u and v.
+Finally each label is replaced by a draw from p with probability ρ, so no model can be right about all of them.
 
 Such a graph imitates the difficulty of a data set. It is no evidence about the real one.
 """
@@ -19,7 +19,7 @@ from ..errors import UsageError
 
 @dataclass(frozen=True)
 class BlockModel:
-    """Everything about a graph but its size.
+    """All parameters of a block model except its size.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class BlockModel:
     communities : int, optional
         K per class; the default keeps a community about four times the mean degree.
     features : int
-        f; 0 leaves them out.
+        Number f of features; 0 makes a graph without them.
     class_signal, community_signal : float
         a and b.
     label_noise : float
@@ -41,8 +41,8 @@ class BlockModel:
     train, val : float
         Shares of the vertices; the rest is the test split.
     popularity : float, optional
-        α: training takes the vertices of highest log θ + log pop + Gumbel / 2, with pop ~ lognormal(0, α) per
-        community, so that it hardly sees some communities. ``None`` splits uniformly.
+        α: the training split takes the vertices of highest log θ + log pop + Gumbel / 2, with pop ~ lognormal(0, α) per
+        community, so it holds few vertices of some communities. ``None`` splits uniformly.
     """
 
     classes: int = 47
@@ -61,19 +61,21 @@ class BlockModel:
     def __post_init__(self) -> None:
         for name in ("homophily", "label_noise", "train", "val"):
             if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"{name} is a share: got {getattr(self, name)}; 0 to 1 would fit")
+                raise UsageError(f"{name} is a share: got {getattr(self, name)}; use 0 to 1")
         if self.train + self.val > 1:
-            raise UsageError(f"train and val leave no room for the test split: {self.train} + {self.val} is above 1")
+            raise UsageError(
+                f"train and val leave nothing for the test split: got {self.train} + {self.val}; use shares of at most 1 together"
+            )
         for name, low, high in (("degree_spread", 0, 3), ("class_skew", 0, 10), ("classes", 1, 2**16), ("features", 0, 2**20)):
             if not low <= getattr(self, name) <= high:
-                raise UsageError(f"{name} is out of range: got {getattr(self, name)}; {low} to {high} would fit")
+                raise UsageError(f"{name} is out of range: got {getattr(self, name)}; use {low} to {high}")
         if self.communities is not None and not 1 <= self.communities <= 2**15:
-            raise UsageError(f"communities is out of range: got {self.communities}; 1 to {2**15} would fit")
+            raise UsageError(f"communities is out of range: got {self.communities}; use 1 to {2**15}")
         if not 0 <= (self.popularity or 0) <= 10:
-            raise UsageError(f"popularity is out of range: got {self.popularity}; 0 to 10 would fit")
+            raise UsageError(f"popularity is out of range: got {self.popularity}; use 0 to 10")
 
     def communities_for(self, n: int, degree: int) -> int:
-        """K: as asked, or such that n / (classes K) is about four times the degree."""
+        """Return K: `communities` if it is set, else the K for which n / (classes K) is about four times the degree."""
         quarter = 4 * self.classes * max(degree, 1)
         return self.communities or max(1, (n + quarter // 2) // quarter)
 

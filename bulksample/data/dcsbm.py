@@ -1,6 +1,6 @@
-"""The degree-corrected stochastic block model of `blockmodel`, drawn.
+"""Draw graphs from the degree-corrected stochastic block model of `blockmodel`.
 
-Everything that decides an edge, a label or a split is an integer, or made of the operations of `ieee`.
+Only integers and the operations of `ieee` decide edges, labels and splits, so a graph is the same on every machine.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .random_words import RangeLookup, Words, chunks, scaled, threshold
 if TYPE_CHECKING:
     from ..backends.base import Backend
 
-# Stages of the recipe, a word of the counter each. The block model owns 32 .. 63.
+# Steps of the recipe; each has its own word in the random counter. The block model uses 32 .. 63.
 _VERTEX, _PAIR, _FEATURE, _CLASS_VECTOR, _COMMUNITY_VECTOR, _LABEL, _POPULARITY, _SPLIT = range(32, 40)
 
-_CUT = 350.0  # times the mean: no vertex draws a visible share of all edges
+_CUT = 350.0  # largest weight over the mean weight, so no vertex has a large share of all edges
 _WEIGHT_STEP = 2.0**20
-_MAX_TOTAL_BITS = 39  # of the sum of all weights, so that `scaled` stays in 64 bits
+_MAX_TOTAL_BITS = 39  # bits of the sum of all weights; `scaled` then stays in 64 bits
 
 
 class _Vertices(NamedTuple):
-    """What the recipe decides about each vertex before any edge is drawn."""
+    """Attributes of the vertices, drawn before any edge."""
 
     kind: np.ndarray  # int64, shape (n,): the class
     community: np.ndarray  # int64, shape (n,): class * K + community within the class
@@ -46,20 +46,20 @@ def dcsbm(
     backend: Backend | None = None,
     chunk: int = 2**20,
 ) -> Graph:
-    """A graph of the block model, undirected, without self loops.
+    """Draw an undirected graph without self loops.
 
     Parameters
     ----------
     n : int
     degree : int
-        n * degree / 2 pairs are drawn; repetitions and self loops are dropped, so the mean degree is lower.
+        n * degree / 2 edges are drawn; repeated edges and self loops are dropped, so the mean degree is lower.
     model : BlockModel or str
-        Or the name of a preset: ``products`` or ``reddit``.
+        Parameters, or the name of a preset: ``products`` or ``reddit``.
     seed : int
     backend : Backend, optional
-        Who makes the random words. Any makes the same.
+        Generates the random words; every back end generates the same.
     chunk : int
-        Pairs at a time; it does not alter the graph.
+        Edges drawn at a time; it does not change the graph.
 
     Returns
     -------
@@ -77,10 +77,10 @@ def dcsbm(
     Karrer and Newman, "Stochastic blockmodels and community structure in networks", Physical Review E 83, 2011.
     """
     if isinstance(model, str) and model not in PRESETS:
-        raise UsageError(f"there is no preset {model!r}; {', '.join(PRESETS)} would fit")
+        raise UsageError(f"there is no preset {model!r}; use {', '.join(PRESETS)}")
     name, recipe = (model, PRESETS[model]) if isinstance(model, str) else ("dcsbm", model)
     if not 0 <= n <= MAX_VERTICES or degree < 0 or chunk < 1:
-        raise UsageError(f"n must be 0 to {MAX_VERTICES}, degree not negative, chunk positive: got {n}, {degree}, {chunk}")
+        raise UsageError(f"got n = {n}, degree {degree}, chunk {chunk}; use n from 0 to {MAX_VERTICES}, degree from 0, chunk from 1")
     words, communities = Words(seed, backend), recipe.communities_for(n, degree)
     vertices = _vertices(words, recipe, communities, n)
     adjacency = from_keys(_edges(words, recipe, vertices, n * degree // 2, chunk), n)
@@ -96,7 +96,7 @@ def dcsbm(
 
 
 def _class_limits(model: BlockModel) -> np.ndarray:
-    """Upper ends, in 2**32 parts, of the classes' shares p_k ∝ k^-z: uint64, shape (classes,)."""
+    """Return the running sums of the class shares p_k ∝ k^-z, scaled by 2**32: uint64, shape (classes,)."""
     shares = exp(-model.class_skew * log(np.arange(1, model.classes + 1)))
     running = np.cumsum(shares)
     limits = (running / running[-1] * 2.0**32).astype(np.uint64)
@@ -122,8 +122,8 @@ def _vertices(words: Words, model: BlockModel, communities: int, n: int) -> _Ver
 
 
 def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chunk: int) -> np.ndarray:
-    """The sorted, distinct keys of both directions of every pair."""
-    # Vertices in order of community: the weights of a community are a range of their running sum.
+    """Draw the edges and return the sorted, distinct keys of both directions."""
+    # In order of community, the weights of a community are a range of the running sum of all weights.
     order = np.argsort(vertices.community, kind="stable")
     running = np.concatenate([[0], np.cumsum(vertices.weight[order])])
     bounds = np.searchsorted(vertices.community[order], np.arange(vertices.community.max(initial=-1) + 2))
@@ -156,14 +156,14 @@ def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chu
 
 
 def _directions(words: Words, stage: int, count: int, f: int) -> np.ndarray:
-    """Random unit vectors: float64, shape (count, f)."""
+    """Draw unit vectors: float64, shape (count, f)."""
     vectors = _normals(words, stage, 0, count, f)
-    squares = np.cumsum(vectors * vectors, axis=1)[:, -1:]  # a running sum has one order, a reduction may have many
+    squares = np.cumsum(vectors * vectors, axis=1)[:, -1:]  # a running sum has one order of additions, a reduction has several
     return vectors / np.sqrt(squares)
 
 
 def _normals(words: Words, stage: int, first: int, count: int, f: int) -> np.ndarray:
-    """f normal numbers for each of the items ``first .. first + count - 1``: float64, shape (count, f)."""
+    """Draw f normal numbers for each of the items ``first .. first + count - 1``: float64, shape (count, f)."""
     blocks = [normal(words.of(stage, first, count, column=j)) for j in range((f + 3) // 4)]
     return np.concatenate(blocks, axis=1)[:, :f]
 

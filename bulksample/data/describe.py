@@ -1,4 +1,4 @@
-"""Figures that tell one graph from another: degrees, homophily, classes, splits."""
+"""Compute statistics of a graph: degrees, homophily, labels, splits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STEP = 2**22
 
 
 def describe(graph: Graph) -> dict[str, Any]:
-    """Counts of a graph; edge homophily where it has labels. Reads the adjacency once, in pieces."""
+    """Return statistics of a graph, with edge homophily if it has labels. Reads the adjacency once, in pieces."""
     degrees = graph.adjacency.degrees
     figures: dict[str, Any] = {
         "degree_mean": float(degrees.mean()) if graph.n else 0.0,
@@ -28,7 +28,7 @@ def describe(graph: Graph) -> dict[str, Any]:
 
 
 def edge_homophily(graph: Graph) -> float:
-    """The share of edges that join two vertices of one class, among edges whose ends both have a label; NaN where none has."""
+    """Return the share of edges within a class, among edges with a label at both ends; NaN if there is no such edge."""
     labels, a = graph.labels, graph.adjacency
     if labels is None:
         return float("nan")

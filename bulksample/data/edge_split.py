@@ -1,8 +1,8 @@
-"""Splitting the edges of a graph for link prediction, and the file that keeps the split.
+"""Hold out edges of a graph for link prediction, and keep them in a file of the store.
 
-Held out are edges, not vertices: the store that is trained on has lost the edges of ``val`` and ``test``, both ways where the graph is
-undirected, and `links.npz` beside its arrays names them, with the negatives that each is ranked among. Every draw is named by
-a counter (seed, what, which), so a split is the same on any machine.
+A split holds out edges, not vertices. The store for training lacks the edges of ``val`` and ``test``, in both directions if the
+graph is undirected. Its file `links.npz` lists these edges, each with the negatives it is ranked among. Random numbers depend on the
+seed and on the edge, so a split is the same on every machine.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .npy import Archive
 from .random_words import Words, scaled
 
 FILE = "links.npz"
-_DEAL, _TURN, _NEGATIVE = 102, 103, 104  # stages of Purpose.GENERATE that nobody else uses
-_ATTEMPTS = 40  # of a draw that must not meet a neighbour, before the vertices that would fit are listed
+_DEAL, _TURN, _NEGATIVE = 102, 103, 104  # steps of Purpose.GENERATE; no other recipe uses these numbers
+_ATTEMPTS = 40  # draws of a negative that may meet a neighbor; after that all valid vertices are listed
 HELD_OUT = ("val", "test")
 
 
@@ -34,14 +34,14 @@ class HeldOutEdges:
     ----------
     n : int
     pairs : dict of int32 arrays of shape (e, 2)
-        For val and test: source and destination.
+        Source and destination of each held-out edge, for val and test.
     negatives : dict of int32 arrays of shape (e, K)
-        Of each pair, destinations that no edge of the whole graph joins its source to.
+        Destinations to which the source of a pair has no edge in the whole graph.
 
     Raises
     ------
     DataError
-        If shapes do not fit, or a vertex is out of range.
+        If shapes disagree, or a vertex is out of range.
     """
 
     n: int
@@ -52,13 +52,15 @@ class HeldOutEdges:
         for split in HELD_OUT:
             pairs, negatives = self.pairs[split], self.negatives[split]
             if pairs.shape != (len(pairs), 2) or negatives.ndim != 2 or len(negatives) != len(pairs):
-                raise DataError(f"{split}: pairs of shape {pairs.shape} and negatives of shape {negatives.shape} do not belong together")
+                raise DataError(
+                    f"{split}: got pairs of shape {pairs.shape} and negatives of shape {negatives.shape}; use (e, 2) and (e, K)"
+                )
             for what, ends in (("pairs", pairs), ("negatives", negatives)):
                 if ends.dtype.kind not in "iu" or (ends.size and not 0 <= ends.min() <= ends.max() < self.n):
                     raise DataError(f"{split}: {what} must name vertices from 0 to {self.n - 1}")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the file of a store's folder, whole or not at all."""
+        """Write `links.npz` into the folder of a store; an interrupted write leaves no file."""
         stream, target = io.BytesIO(), Path(folder) / FILE
         arrays = {f"{split}_pairs": self.pairs[split].astype("<i4") for split in HELD_OUT}
         arrays |= {f"{split}_negatives": self.negatives[split].astype("<i4") for split in HELD_OUT}
@@ -74,7 +76,7 @@ class HeldOutEdges:
 
     @staticmethod
     def load(folder: str | os.PathLike[str]) -> HeldOutEdges:
-        """Read what `save` wrote; nothing is unpickled.
+        """Read the file that `save` wrote; nothing is unpickled.
 
         Raises
         ------
@@ -85,7 +87,7 @@ class HeldOutEdges:
         """
         path = Path(folder) / FILE
         if not path.is_file():
-            raise UsageError(f"{folder} has no held-out edges; a store that `bulksample data split-edges` wrote would fit")
+            raise UsageError(f"{folder} has no held-out edges; use a store that `bulksample data split-edges` wrote")
         with Archive(path) as archive:
             n = archive.read("n")
             pairs = {split: archive.read(f"{split}_pairs") for split in HELD_OUT}
@@ -99,28 +101,28 @@ class HeldOutEdges:
 
 
 def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int) -> tuple[Graph, HeldOutEdges]:
-    """Hold out a share of the edges for validation, and one for the test.
+    """Hold out a share of the edges for validation, and another for the test.
 
     Parameters
     ----------
     val, test : float
-        Shares of the edges: of pairs of vertices where the graph is undirected, else of directed edges. Loops stay.
+        Shares of the edges. In an undirected graph, both directions count as one edge. Self loops are never held out.
     negatives : int
-        K, for each held-out edge.
+        K, the negatives of each held-out edge.
 
     Returns
     -------
-    The graph without them, and them: an undirected pair in a direction at random.
+    The graph without the held-out edges, and these edges; an undirected edge is listed in a random direction.
 
     Raises
     ------
     UsageError
-        If the shares leave nothing to train on, or a source of a held-out edge is joined to every vertex.
+        If the shares leave no edge for training, or the source of a held-out edge has an edge to every vertex.
     """
     if not (val >= 0 and test >= 0 and val + test < 1):
-        raise UsageError(f"shares of validation and test must be positive and leave some edges; got {val} and {test}")
+        raise UsageError(f"got shares {val} for validation and {test} for the test; use shares from 0 that add up to less than 1")
     if negatives < 1:
-        raise UsageError(f"a held-out edge is ranked among 1 negative at least; got {negatives}")
+        raise UsageError(f"got {negatives} negatives for each held-out edge; use 1 or more")
     a, words = graph.adjacency, Words(seed)
     destination, source = a.row_of_entry(), a.indices.astype(np.int64)
     undirected = _same_pattern(a)
@@ -143,7 +145,7 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
 
 
 def joined(a: CSR, sources: np.ndarray, destinations: np.ndarray, entries: bool = False) -> np.ndarray:
-    """Which pairs are edges, source in the row of destination: bool; or, of all entries of A, which are these pairs."""
+    """Return True for each pair that is an edge of A; or with `entries`, True for each entry of A that is one of the pairs."""
     keys = a.row_of_entry() * a.shape[1] + a.indices  # ascending, as A is canonical
     wanted = destinations.astype(np.int64) * a.shape[1] + sources
     at = np.searchsorted(keys, wanted)
@@ -157,7 +159,7 @@ def joined(a: CSR, sources: np.ndarray, destinations: np.ndarray, entries: bool 
 
 
 def _same_pattern(a: CSR) -> bool:
-    """Whether every edge is there both ways."""
+    """Return True if every edge exists in both directions."""
     turned = a.transpose()
     return bool(np.array_equal(turned.indptr, a.indptr) and np.array_equal(turned.indices, a.indices))
 
@@ -169,7 +171,7 @@ def _without(a: CSR, gone: np.ndarray) -> CSR:
 
 
 def _negatives(a: CSR, sources: np.ndarray, count: int, words: Words, first: int) -> np.ndarray:
-    """Uniform destinations that a source has no edge to, and that are not itself: int32, shape (len(sources), count)."""
+    """Draw uniformly among the vertices that a source has no edge to, except itself: int32, shape (len(sources), count)."""
     n = a.shape[0]
     source = np.repeat(sources.astype(np.int64), count)
     drawn, open_ = np.full(len(source), -1, np.int64), np.arange(len(source))
@@ -186,7 +188,7 @@ def _negatives(a: CSR, sources: np.ndarray, count: int, words: Words, first: int
         u = int(source[at])
         fit = np.setdiff1d(np.arange(n), np.append(targets.indices[targets.indptr[u] : targets.indptr[u + 1]], u))
         if not len(fit):
-            raise UsageError(f"vertex {u} is joined to all others, so it has no negative; a sparser graph would fit")
+            raise UsageError(f"vertex {u} has an edge to every other vertex, so it has no negative; use a sparser graph")
         bits = words.of(_NEGATIVE, first + int(at), 1, _ATTEMPTS)[0, :1]
         drawn[at] = fit[scaled(bits, 32, len(fit))[0]]
     return drawn.reshape(len(sources), count).astype(np.int32)

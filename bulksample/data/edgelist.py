@@ -1,4 +1,4 @@
-"""Edge lists as text: the SNAP collection, `.csv` and `.tsv` exports, plain or gzip."""
+"""Read edge lists in text: files of the SNAP collection, `.csv` and `.tsv` exports, plain or gzip."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(
     skip: int = 0,
     tally: EdgeTally | None = None,
 ) -> Graph:
-    """The graph of an edge list.
+    """Read the graph of an edge list.
 
     Parameters
     ----------
@@ -37,28 +37,28 @@ def read(
     undirected : bool
         Add v -> u for every u -> v.
     ids : {"integer", "text"}
-        Vertices are numbered anew in ascending order of their ids; where that changes anything,
+        Vertices are renumbered in ascending order of their ids. If that changes an id,
         ``extra["original_ids"]`` keeps the id of each vertex. Text is ordered by code points.
     vertices : int, optional
-        Take integer ids as they are, 0 .. vertices - 1, so that vertices without an edge are kept.
+        Keep integer ids as they are, 0 .. vertices - 1, and so also vertices without an edge.
     self_loops : {"keep", "drop", "error"}
     duplicates : {"sum", "max", "error"}
-        What an edge weighs that is listed more than once; without weights both mean that it is there once. In an
-        undirected list u v and v u are one edge listed twice.
+        The weight of an edge that is listed more than once. Without weights, "sum" and "max" keep it once. In an
+        undirected list, u v and v u are the same edge.
     skip : int
-        Lines at the top that are no data, such as a row of titles.
+        Lines at the top to ignore, such as a row of titles.
     tally : EdgeTally, optional
-        Receives what was read, and how many self loops and repetitions there were.
+        Receives the number of edges, self loops and repetitions.
 
     Raises
     ------
     DataError
-        Naming the line of the first fault.
+        If a line is malformed; the message names it.
     """
     if ids not in IDS:
-        raise UsageError(f"ids was {ids!r}; {', '.join(IDS)} would fit")
+        raise UsageError(f"ids was {ids!r}; use {', '.join(IDS)}")
     if vertices is not None and (ids == "text" or not 0 <= vertices <= MAX_VERTICES):
-        raise UsageError(f"vertices takes integer ids as they are, and is 0 to {MAX_VERTICES}: got {vertices} with {ids} ids")
+        raise UsageError(f"got vertices = {vertices} with {ids} ids; use integer ids and 0 to {MAX_VERTICES} vertices")
     path = Path(path)
     pairs: list[np.ndarray] = []
     parts: list[np.ndarray] = []
@@ -68,7 +68,7 @@ def read(
         if vertices is not None and len(bad := np.argwhere(pairs[-1] >= vertices)):
             row, column = bad[0]
             raise DataError(
-                f"{path.name}: line {table.lines[row]}: vertex {pairs[-1][row, column]} is out of range; 0 to {vertices - 1} would fit"
+                f"{path.name}: line {table.lines[row]}: vertex {pairs[-1][row, column]} is out of range; use 0 to {vertices - 1}"
             )
         if table.starts.shape[1] == 3:
             parts.append(weights(path, table, 2))
@@ -89,11 +89,11 @@ def read(
 
 
 def _relabelled(sources: np.ndarray, targets: np.ndarray, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The distinct ids in ascending order, and both ends as positions among them."""
+    """Return the distinct ids in ascending order, and both ends of the edges as positions among them."""
     e = len(sources)
     if sources.dtype.kind == "i":
         highest = int(max(sources.max(initial=0), targets.max(initial=0)))
-        if highest < max(4 * e, 2**16):  # ids are dense: mark them instead of sorting them
+        if highest < max(4 * e, 2**16):  # dense ids: marking them is faster than sorting them
             seen = np.zeros(highest + 1, bool)
             seen[sources] = True
             seen[targets] = True

@@ -1,8 +1,7 @@
-"""From a list of edges to an adjacency: one 64-bit key per edge, sorted in place.
+"""Build an adjacency from a list of edges: one 64-bit key per edge, sorted in place.
 
-A key is ``row << 32 | column``, so sorted keys are the canonical matrix. Memory is the keys and the result,
-12 bytes an entry for a graph without weights, which is what lets 100 million edges fit in 8 GiB. Edges are read a piece at a time, so those
-of a mapped file need no memory of their own.
+A key is ``row << 32 | column``, so sorted keys are the canonical matrix. The keys and the result take 12 bytes an entry for a graph
+without weights, so 100 million edges fit in 8 GiB. Edges are read a piece at a time: the edges of a mapped file take no memory.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from ..sparse import CSR, MAX_VERTICES, fixed_point
 SELF_LOOPS = ("keep", "drop", "error")
 DUPLICATES = ("sum", "max", "error")
 
-_STEP = 2**22  # keys at a time, where a pass needs temporaries
+_STEP = 2**22  # keys processed at a time, which bounds temporary arrays
 _COLUMN = np.int64(2**32 - 1)
 
 
 @dataclass
 class EdgeTally:
-    """What became of the edges of a file; a reader adds to the one it is given."""
+    """Counts of the edges that a reader read, with self loops and repetitions; the reader adds to them."""
 
     edges_read: int = 0
     self_loops: int = 0
@@ -45,7 +44,7 @@ def adjacency(
     ids: np.ndarray | None = None,
     tally: EdgeTally | None = None,
 ) -> tuple[CSR, float]:
-    """The adjacency of the edges u -> v: row v holds column u.
+    """Build the adjacency of the edges u -> v: row v holds column u.
 
     Parameters
     ----------
@@ -56,11 +55,11 @@ def adjacency(
         Add v -> u for every u -> v.
     self_loops : {"keep", "drop", "error"}
     duplicates : {"sum", "max", "error"}
-        What an edge weighs that is listed more than once. Without weights both mean that it is there once.
+        The weight of an edge that is listed more than once. Without weights, "sum" and "max" keep it once.
     ids : shape (n,), optional
-        The names under which the user knows the vertices, for messages.
+        The user's names of the vertices, for messages.
     tally : EdgeTally, optional
-        Receives the number of edges read, of self loops found and of repetitions found.
+        Receives the number of edges, self loops and repetitions.
 
     Returns
     -------
@@ -71,11 +70,12 @@ def adjacency(
     Raises
     ------
     DataError
-        If an edge names a vertex outside 0 .. n - 1, a weight is not finite or negative, or something is found that was to be an error.
+        If an edge names a vertex outside 0 .. n - 1, a weight is negative or not finite, or a self loop or a repetition is found
+        and its option is "error".
     """
     for name, choice, known in (("self_loops", self_loops, SELF_LOOPS), ("duplicates", duplicates, DUPLICATES)):
         if choice not in known:
-            raise UsageError(f"{name} was {choice!r}; {', '.join(known)} would fit")
+            raise UsageError(f"{name} was {choice!r}; use {', '.join(known)}")
     _check_size(n)
     for name, ends in (("source", sources), ("target", targets)):
         for start, part in pieces(ends, _STEP):
@@ -107,9 +107,9 @@ def adjacency(
 
 
 def _check_size(n: int) -> None:
-    """Refuse a number of vertices, which may be a false one in a header, before memory for its row pointers is taken."""
+    """Raise `DataError` for more vertices than fit, before their row pointers are allocated; a damaged header may name any number."""
     if not 0 <= n <= MAX_VERTICES:
-        raise DataError(f"{n} vertices do not fit int32; at most {MAX_VERTICES} would fit")
+        raise DataError(f"{n} vertices do not fit int32; use at most {MAX_VERTICES}")
     if 8 * (n + 1) > (memory := _memory_bytes()):
         raise DataError(f"the row pointers of {n} vertices take {8 * (n + 1)} bytes; this machine has {memory}")
 
@@ -117,12 +117,12 @@ def _check_size(n: int) -> None:
 def _memory_bytes() -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not every system says
+    except (AttributeError, OSError, ValueError):  # unknown on this system
         return 2**63
 
 
 def _both_ways(sources: np.ndarray, targets: np.ndarray, undirected: bool) -> np.ndarray:
-    """The keys of all edges, and after them those of the mirrored ones; a self loop has no mirror image."""
+    """Return the keys of all edges, then those of the reversed edges if `undirected`; a self loop is not reversed."""
     e = len(sources)
     keys = np.empty(e + (e - len(_loops(sources, targets)) if undirected else 0), np.int64)
     back = e
@@ -140,13 +140,13 @@ def _both_ways(sources: np.ndarray, targets: np.ndarray, undirected: bool) -> np
 
 
 def _loops(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """The edges that join a vertex with itself."""
+    """Return the positions of the self loops."""
     both = zip(pieces(sources, _STEP), pieces(targets, _STEP), strict=True)
     return np.concatenate([np.empty(0, np.int64), *(start + np.flatnonzero(u == v) for (start, u), (_, v) in both)])
 
 
 def _count_repeats(tally: EdgeTally, total: int, unique: np.ndarray, listed: int, undirected: bool, loops: int) -> None:
-    """Repetitions among the listed edges; u -> v and v -> u repeat one another in an undirected graph."""
+    """Count repetitions among the listed edges; in an undirected graph, v -> u repeats u -> v."""
     repeats = total - len(unique)
     if undirected:
         unique_loops = sum(int(((part >> 32) == (part & _COLUMN)).sum()) for _, part in pieces(unique, _STEP)) if loops else 0
@@ -187,7 +187,7 @@ def _weighted(
 
 
 def distinct(keys: np.ndarray) -> np.ndarray:
-    """The distinct ones of sorted keys, moved to the front of the same array; returns that part as a view."""
+    """Move the distinct ones of sorted keys to the front of the array, and return that part as a view."""
     kept, last = 0, -1  # a key is never negative
     for start in range(0, len(keys), _STEP):
         part = keys[start : start + _STEP]
@@ -196,13 +196,13 @@ def distinct(keys: np.ndarray) -> np.ndarray:
         np.not_equal(part[1:], part[:-1], out=new[1:])
         last = part[-1]
         fresh = part[new]
-        keys[kept : kept + len(fresh)] = fresh  # never ahead of what has been read
+        keys[kept : kept + len(fresh)] = fresh  # writes never overtake reads
         kept += len(fresh)
     return keys[:kept]
 
 
 def from_keys(keys: np.ndarray, n: int, values: np.ndarray | None = None) -> CSR:
-    """The n x n matrix whose entries are these sorted, distinct keys."""
+    """Return the n x n matrix whose entries are these sorted, distinct keys."""
     indptr = np.empty(n + 1, np.int64)
     for start in range(0, n + 1, _STEP):
         rows = np.arange(start, min(start + _STEP, n + 1), dtype=np.int64)

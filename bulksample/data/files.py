@@ -1,4 +1,4 @@
-"""Files written so that they survive a crash: hashed as they go out, and synced before anyone relies on them."""
+"""Write files that survive a crash: hash them while writing, and sync them before they are renamed into place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PIECE = 2**24
 
 
 def write_npy(path: Path, array: np.ndarray) -> tuple[str, int, str]:
-    """Write one `.npy` file, stored by rows, little-endian, and synced; returns its dtype, size in bytes and sha256."""
+    """Write one `.npy` file by rows, little-endian, and sync it; return its dtype, size in bytes and sha256."""
     array = np.asanyarray(array, array.dtype.newbyteorder("<"), order="C")
     digest, size = hashlib.sha256(), 0
     with open(path, "wb") as stream:
@@ -32,7 +32,7 @@ def write_npy(path: Path, array: np.ndarray) -> tuple[str, int, str]:
 
 
 def _pieces(array: np.ndarray) -> Iterator[bytes]:
-    """The bytes of a `.npy` file, 16 MiB at a time."""
+    """Yield the bytes of a `.npy` file, 16 MiB at a time."""
     head = io.BytesIO()
     npy_format.write_array_header_1_0(head, {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape})
     yield head.getvalue()
@@ -41,7 +41,7 @@ def _pieces(array: np.ndarray) -> Iterator[bytes]:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, so that the names of its files survive a crash."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -50,7 +50,7 @@ def sync_folder(path: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file's bytes; raises `DataError` where it cannot be read."""
+    """Return the sha256 of a file; raises `DataError` if it cannot be read."""
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as stream:

@@ -1,9 +1,9 @@
-"""exp, log and the normal quantile out of IEEE basic operations alone.
+"""Compute exp, log and the normal quantile with IEEE basic operations only.
 
-The library versions differ between machines in the last bit (numpy picks a vector variant by CPU), and one
-such bit moves a random edge or a vertex of a split. Everything here is + - * /, sqrt, rounding and exponent
+Library functions differ between machines in the last bit (numpy picks a vector variant by CPU), and one
+such bit changes a random edge or a vertex of a split. The functions here use + - * /, sqrt, rounding and exponent
 bits, which every machine rounds alike, so a synthetic graph is the same everywhere. numpy evaluates each
-operation by itself, hence no fused multiply-add. Relative error is below 1e-13.
+operation separately, so there is no fused multiply-add. The relative error is below 1e-13.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TAIL = (
 
 
 def exp(x: np.ndarray) -> np.ndarray:
-    """e**x for finite x in -700 .. 700: float64, the shape of x."""
+    """Return e**x for finite x in -700 .. 700: float64, the shape of x."""
     x = np.asarray(x, np.float64)
     k = np.rint(x * _INVERSE_LN2)
     r = (x - k * _LN2_HIGH) - k * _LN2_LOW  # |r| <= ln(2) / 2
@@ -45,7 +45,7 @@ def exp(x: np.ndarray) -> np.ndarray:
 
 
 def log(x: np.ndarray) -> np.ndarray:
-    """The natural logarithm of finite x > 0: float64, the shape of x."""
+    """Return the natural logarithm of finite x > 0: float64, the shape of x."""
     mantissa, exponent = np.frexp(np.asarray(x, np.float64))
     low = mantissa < _SQRT_HALF
     mantissa = np.where(low, mantissa * 2.0, mantissa)  # in [sqrt(1/2), sqrt(2))
@@ -59,12 +59,12 @@ def log(x: np.ndarray) -> np.ndarray:
 
 
 def unit_open(words: np.ndarray) -> np.ndarray:
-    """(w + 1/2) / 2**32, strictly between 0 and 1: float64, the shape of the uint32 words."""
+    """Return (w + 1/2) / 2**32, strictly between 0 and 1: float64, the shape of the uint32 words."""
     return (words.astype(np.float64) + 0.5) * 2.0**-32
 
 
 def normal(words: np.ndarray) -> np.ndarray:
-    """Standard normal numbers, one for each 32-bit word: float64, between -6.4 and 6.4.
+    """Return standard normal numbers, one for each 32-bit word: float64, between -6.4 and 6.4.
 
     References
     ----------

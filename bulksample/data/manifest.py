@@ -1,7 +1,7 @@
-"""The manifest of a store: what it holds, in words that can be checked before a byte of it is used.
+"""The manifest of a store: a list of its arrays that is checked before an array is read.
 
-A manifest names each array by its role, and gives its file, dtype, shape, size and sha256. It carries a sha256 of
-itself, so an edited or damaged manifest is found too, and two stores with one digest are the same graph.
+A manifest names each array by its role, and gives its file, dtype, shape, size and sha256. It also holds a sha256 of
+itself, so an edited or damaged manifest is detected. Two stores with the same digest hold the same graph.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ArrayEntry(BaseModel):
 
 
 class Manifest(BaseModel):
-    """A whole store. Roles of arrays: `REQUIRED`, `OPTIONAL`, ``mask.<split>`` and ``extra.<name>``."""
+    """All arrays of a store by role: `indptr`, `indices`, `weights`, `features`, `labels`, ``mask.<split>``, ``extra.<name>``."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -63,7 +63,7 @@ class Manifest(BaseModel):
         return self.model_copy(update={"digest": self.content_digest()})
 
     def content_digest(self) -> str:
-        """sha256 of everything but the digest itself, as JSON with sorted keys."""
+        """Return the sha256 of all fields except the digest, as JSON with sorted keys."""
         body = json.dumps(self.model_dump(mode="json", exclude={"digest"}), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(body.encode()).hexdigest()
 
@@ -75,13 +75,13 @@ class Manifest(BaseModel):
 
 
 def load_manifest(directory: Path) -> Manifest:
-    """The manifest of a store, every field and every entry checked; raises `DataError` naming the field."""
+    """Read the manifest of a store and check every field; raises `DataError` naming the field."""
     if not directory.is_dir():
         raise DataError(f"{directory}: there is no such folder")
     path = directory / FILE
     what = f"{directory.name}/{FILE}"
     if not path.exists():
-        raise DataError(f"{directory}: is no store: it has no {FILE}")
+        raise DataError(f"{directory}: is not a store: it has no {FILE}")
     if regular_size(path, what) > _MAX_BYTES:
         raise DataError(f"{what}: is larger than {_MAX_BYTES} bytes")
     try:
@@ -93,7 +93,9 @@ def load_manifest(directory: Path) -> Manifest:
         raise DataError(f"{what}: is not the manifest of a store: format must be {FORMAT!r}")
     version = body.get("version")
     if type(version) is not int or version != VERSION:
-        raise DataError(f"{what}: version {version!r} is not known here; version {VERSION} would fit")
+        raise DataError(
+            f"{what}: got version {version!r}; this release reads {VERSION}: write the store again, or use the release that wrote it"
+        )
     try:
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
@@ -108,26 +110,26 @@ def load_manifest(directory: Path) -> Manifest:
 
 
 def _check_roles(manifest: Manifest, what: str) -> None:
-    """Every array has a role, and the dtype and shape of that role."""
+    """Raise `DataError` unless every array has a known role, and the dtype and shape of that role."""
     files: dict[str, str] = {}
     for role, entry in manifest.arrays.items():
         where = f"{what}: arrays.{role}"
         fits = _fitting(manifest, role, len(entry.shape))
         if fits is None:
-            raise DataError(f"{where}: is no array of a store")
+            raise DataError(f"{where}: is not a role of an array")
         dtypes, shape = fits
         if dtypes and entry.dtype not in dtypes:
-            raise DataError(f"{where}: dtype is {entry.dtype!r}; {' or '.join(dtypes)} would fit")
+            raise DataError(f"{where}: dtype is {entry.dtype!r}; use {' or '.join(dtypes)}")
         if not dtypes and not re.fullmatch(r"[<|](b1|[iu][1248]|f[248]|U\d{1,6})", entry.dtype):
-            raise DataError(f"{where}: dtype is {entry.dtype!r}; numbers, booleans and text would fit")
+            raise DataError(f"{where}: dtype is {entry.dtype!r}; use numbers, booleans or text")
         if len(shape) != len(entry.shape) or any(fit is not None and side != fit for side, fit in zip(entry.shape, shape, strict=True)):
-            raise DataError(f"{where}: shape is {entry.shape}; {tuple('any' if s is None else s for s in shape)} would fit")
+            raise DataError(f"{where}: shape is {entry.shape}; use {tuple('any' if s is None else s for s in shape)}")
         if math.prod(entry.shape) * np.dtype(entry.dtype).itemsize > entry.bytes:
             raise DataError(f"{where}: {entry.bytes} bytes do not hold {entry.dtype} of shape {entry.shape}")
         if not (_NAME.fullmatch(entry.file) and entry.file.endswith(".npy")):
-            raise DataError(f"{where}: file {entry.file!r} is not the plain name of a .npy file in the folder")
+            raise DataError(f"{where}: file {entry.file!r} is not the name of a .npy file in the folder")
         if entry.file in files:
-            raise DataError(f"{where}: file {entry.file!r} is also that of {files[entry.file]}")
+            raise DataError(f"{where}: file {entry.file!r} is also the file of {files[entry.file]}")
         files[entry.file] = role
     for role in ("indptr", "indices"):
         if role not in manifest.arrays:
@@ -142,7 +144,7 @@ def _check_roles(manifest: Manifest, what: str) -> None:
 
 
 def _fitting(manifest: Manifest, role: str, ndim: int) -> tuple[tuple[str, ...], tuple[int | None, ...]] | None:
-    """The dtypes and the shape that fit a role (empty: any number; None: any length), or None for no role at all."""
+    """Return the dtypes (empty: any) and the shape (None: any length) that a role allows; None for an unknown role."""
     n, m, f = manifest.vertices, manifest.edges, manifest.num_features
     known: dict[str, tuple[tuple[str, ...], tuple[int | None, ...]]] = {
         "indptr": (("<i8",), (n + 1,)),
@@ -161,15 +163,15 @@ def _fitting(manifest: Manifest, role: str, ndim: int) -> tuple[tuple[str, ...],
 
 
 def file_of(role: str) -> str:
-    """The file name that a role gets; raises `DataError` for an extra column whose name is not fit for a file."""
+    """Return the file name of a role; raises `DataError` for an extra column whose name cannot be a file name."""
     name = role.split(".", 1)[-1]
     if not _NAME.fullmatch(name):
-        raise DataError(f"column {name!r} cannot be stored: letters, digits, '_', '-' and '.' would fit, 100 at most")
+        raise DataError(f"column {name!r} cannot be a file name; use letters, digits, '_', '-' and '.', at most 100")
     return role.replace(".", "_", 1) + ".npy"
 
 
 def summary(manifest: Manifest) -> dict[str, Any]:
-    """The manifest in the words of `data info`."""
+    """Return the entries that `bulksample data info` prints."""
     dense = manifest.arrays.get("features")
     return {
         "name": manifest.name,

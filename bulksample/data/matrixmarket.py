@@ -1,7 +1,6 @@
-"""Matrix Market files: the sparse matrix is the adjacency, row i aggregates from the columns it names.
+"""Read Matrix Market files: the sparse matrix is the adjacency, and row i aggregates from its columns.
 
-scipy's reader is not used: it trusts what the second line promises, and it has been seen to end the process with a
-signal on a damaged file.
+scipy's reader is not used: it trusts the sizes in the header, and on a damaged file it can end the process with a signal.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _SYMMETRIES = ("general", "symmetric")
 
 
 class _Header(NamedTuple):
-    """What the lines before the entries say."""
+    """The banner and the sizes of a file."""
 
     weighted: bool
     symmetric: bool
@@ -44,24 +43,24 @@ def read(
     duplicates: str = "sum",
     tally: EdgeTally | None = None,
 ) -> Graph:
-    """The graph of a square sparse matrix in a `.mtx` file, plain or gzip.
+    """Read the graph of a square sparse matrix in a `.mtx` file, plain or gzip.
 
     Parameters
     ----------
     path : path
-        ``coordinate``, ``pattern``, ``integer`` or ``real``, ``general`` or ``symmetric``. Entry (i, j) says that
-        vertex i - 1 aggregates from vertex j - 1. A symmetric file lists one triangle and stands for both.
+        ``coordinate``, ``pattern``, ``integer`` or ``real``, ``general`` or ``symmetric``. Entry (i, j) means that
+        vertex i - 1 aggregates from vertex j - 1. A symmetric file lists one triangle and means both.
     undirected : bool
-        Add the mirror image of every entry of a general matrix.
+        Add entry (j, i) for every entry (i, j) of a general matrix.
     transpose : bool
         Entry (i, j) is the edge i -> j instead, so vertex j - 1 aggregates from i - 1.
     self_loops, duplicates, tally
-        As for `bulksample.data.edgelist.read`.
+        See `bulksample.data.edgelist.read`.
 
     Raises
     ------
     DataError
-        Naming the line: another kind of matrix, a false header, an entry out of range, a weight below zero.
+        For another kind of matrix, a wrong header, an entry out of range or a negative weight; the message names the line.
     """
     path = Path(path)
     header = _header(path)
@@ -71,7 +70,7 @@ def read(
         bad = np.argwhere((pairs[-1] < 1) | (pairs[-1] > header.n))
         if len(bad):
             raise DataError(
-                f"{path.name}: line {table.lines[bad[0][0]]}: {pairs[-1][tuple(bad[0])]} is no row or column; 1 to {header.n} would fit"
+                f"{path.name}: line {table.lines[bad[0][0]]}: {pairs[-1][tuple(bad[0])]} is no row or column; use 1 to {header.n}"
             )
         if header.weighted:
             parts.append(weights(path, table, 2))
@@ -92,7 +91,7 @@ def read(
 
 
 def _header(path: Path) -> _Header:
-    """The banner and the line of sizes."""
+    """Read the banner and the line of sizes."""
     regular_size(path, path.name)
     try:
         with open(path, "rb") as stream:
@@ -105,10 +104,10 @@ def _header(path: Path) -> _Header:
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path.name}: cannot be read: {error}") from error
     if banner[:2] != ["%%matrixmarket", "matrix"] or len(banner) != 5:
-        raise DataError(f"{path.name}: line 1 is no header; '%%MatrixMarket matrix coordinate ...' would fit")
+        raise DataError(f"{path.name}: line 1 is no header; use '%%MatrixMarket matrix coordinate ...'")
     for word, known in zip(banner[2:], (("coordinate",), _FIELDS, _SYMMETRIES), strict=True):
         if word not in known:
-            raise DataError(f"{path.name}: line 1 says {word!r}; {', '.join(known)} would fit")
+            raise DataError(f"{path.name}: line 1 says {word!r}; use {', '.join(known)}")
     sizes = line.split()
     if len(sizes) != 3 or not all(size.isdigit() and len(size) < 20 for size in sizes):
         raise DataError(f"{path.name}: line {number} must give rows, columns and entries; it is {line[:80]!r}")
@@ -116,5 +115,5 @@ def _header(path: Path) -> _Header:
     if rows != columns:
         raise DataError(f"{path.name}: line {number}: the matrix of a graph must be square; its shape is ({rows}, {columns})")
     if rows > MAX_VERTICES:
-        raise DataError(f"{path.name}: line {number}: {rows} vertices do not fit int32; at most {MAX_VERTICES} would fit")
+        raise DataError(f"{path.name}: line {number}: {rows} vertices do not fit int32; use at most {MAX_VERTICES}")
     return _Header(banner[3] != "pattern", banner[4] == "symmetric", rows, entries, number)

@@ -1,7 +1,7 @@
-"""Arrays out of `.npy` and `.npz` files that nobody vouches for.
+"""Read arrays from untrusted `.npy` and `.npz` files.
 
-A header is believed only where it agrees with the length of the file, objects are refused before anything could
-unpickle them, and text and booleans are checked for bit patterns that numpy takes on trust.
+A header must agree with the length of the file. Files with Python objects are refused, so nothing is unpickled. Text and
+booleans are checked for invalid bit patterns, which numpy does not do.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _BROKEN_ZIP = (
     struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 _PIECE = 2**24
-_PARSING = threading.RLock()  # in Python 3.11 threads that parse at once spoil each other's count of depth (python/cpython#106905)
+_PARSING = threading.RLock()  # in Python 3.11, concurrent parsing corrupts the recursion count (python/cpython#106905)
 
 
 class Header(NamedTuple):
-    """What a `.npy` file says of itself."""
+    """The header of a `.npy` file."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -49,13 +49,13 @@ class Header(NamedTuple):
 
 
 def read_header(stream: IO[bytes], what: str) -> Header:
-    """The header at the start of a stream; raises `DataError` naming `what`, also where the array holds objects."""
+    """Read the header at the start of a stream; raises `DataError` naming `what`, also for an array of objects."""
     magic = stream.read(8)
     if magic not in _LENGTH_BYTES:
         raise DataError(f"{what}: not a .npy array of version 1 or 2: it begins with {magic!r}")
     length = int.from_bytes(stream.read(_LENGTH_BYTES[magic]), "little")
     text = stream.read(length) if length <= _LONGEST_HEADER else b""
-    if len(text) != length or b"\\" in text:  # numpy writes no backslash, and Python warns of strange ones
+    if len(text) != length or b"\\" in text:  # numpy writes no backslash, and Python warns about unknown escapes
         raise DataError(f"{what}: not a .npy array: its header of {length} bytes cannot be read")
     try:
         with _PARSING:
@@ -66,14 +66,14 @@ def read_header(stream: IO[bytes], what: str) -> Header:
     if fields or type(fortran) is not bool or type(shape) is not tuple or any(type(side) is not int or side < 0 for side in shape):
         raise DataError(f"{what}: not a .npy array: shape is {shape}, fortran_order {fortran}")
     if type(dtype) is not str or not _DTYPE.fullmatch(dtype):
-        raise DataError(f"{what}: holds {dtype!r}; numbers, booleans and text would fit, and pickled objects are never read")
+        raise DataError(f"{what}: holds {dtype!r}; use numbers, booleans or text: pickled objects are never read")
     if len(shape) > 32 or math.prod(max(side, 1) for side in shape) * max(np.dtype(dtype).itemsize, 1) >= 2**63:
         raise DataError(f"{what}: its shape, {shape}, is beyond any memory")
     return Header(np.dtype(dtype), shape, fortran, stream.tell())
 
 
 def regular_size(path: Path, what: str) -> int:
-    """The size of a regular file in bytes; raises `DataError` where there is none (a pipe would block its reader)."""
+    """Return the size of a regular file in bytes; raises `DataError` for anything else (reading a pipe could block)."""
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
@@ -84,7 +84,7 @@ def regular_size(path: Path, what: str) -> int:
 
 
 def open_npy(path: Path, what: str) -> np.ndarray:
-    """The array of a `.npy` file as a read-only memmap; raises `DataError` naming `what`."""
+    """Open the array of a `.npy` file as a read-only memmap; raises `DataError` naming `what`."""
     size = regular_size(path, what)
     try:
         with open(path, "rb") as stream:
@@ -97,7 +97,7 @@ def open_npy(path: Path, what: str) -> np.ndarray:
             f"the file has {size}"
         )
     if header.fortran and len(header.shape) > 1:
-        raise DataError(f"{what}: is stored by columns; an array stored by rows would fit")
+        raise DataError(f"{what}: is stored by columns; use an array stored by rows")
     return sound(_mapped(path, header, header.offset), what)
 
 
@@ -109,7 +109,7 @@ def _mapped(file: Path | IO[bytes], header: Header, offset: int) -> np.ndarray:
 
 
 def sound(array: np.ndarray, what: str) -> np.ndarray:
-    """The array itself, if its bits are values of its type: booleans 0 or 1, text made of Unicode code points."""
+    """Return the array if booleans are 0 or 1 and text consists of Unicode code points; raises `DataError` otherwise."""
     kind = array.dtype.kind
     if kind == "b" and array.size and array.view(np.uint8).max() > 1:
         place = int(np.flatnonzero(array.view(np.uint8).ravel() > 1)[0])
@@ -124,7 +124,7 @@ def sound(array: np.ndarray, what: str) -> np.ndarray:
 
 
 class Archive:
-    """The arrays of an `.npz` file, one at a time; use it in a ``with`` statement.
+    """A reader of the arrays of an `.npz` file, one at a time; use it in a ``with`` statement.
 
     Raises
     ------
@@ -158,17 +158,17 @@ class Archive:
         return name in self._members
 
     def read(self, name: str, scratch: Path | None = None) -> np.ndarray:
-        """One array, its checksum verified.
+        """Read one array and verify its checksum.
 
-        With a folder for `scratch` it stays in its file, or, where it is compressed, in an unnamed file in that folder, and is mapped
-        from there; it may be unaligned, so it is for copying.
+        With a folder for `scratch` the array is mapped from its file, or, if it is compressed, from an unnamed file in that folder.
+        A mapped array may be unaligned, so copy it before use.
         """
         what = f"{self.path.name}: {name}"
         if name not in self._members:
             raise DataError(f"{what}: there is no such array; it has {', '.join(self.names) or 'none'}")
         info = self._members[name]
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise DataError(f"{what}: is compressed in a way that numpy does not write")
+            raise DataError(f"{what}: is compressed by an unknown method; use numpy.savez or numpy.savez_compressed")
         try:
             with self._zip.open(info) as stream:
                 header = read_header(stream, what)
@@ -204,7 +204,7 @@ class Archive:
 
 
 def _inflated(stream: IO[bytes], header: Header, scratch: Path, what: str) -> np.ndarray:
-    """The rest of a stream as an array that is mapped from a file without a name, which goes with the array."""
+    """Write the rest of a stream to an unnamed file and map it as an array; the file is deleted with the array."""
     with tempfile.TemporaryFile(dir=scratch) as file:
         while piece := stream.read(_PIECE):
             file.write(piece)
@@ -215,7 +215,7 @@ def _inflated(stream: IO[bytes], header: Header, scratch: Path, what: str) -> np
 
 
 def _fill(flat: np.ndarray, stream: IO[bytes], what: str) -> None:
-    """Read exactly the bytes of `flat`; the end of the stream is where zipfile compares checksums."""
+    """Read exactly the bytes of `flat`, and then to the end of the stream, where zipfile compares checksums."""
     if flat.nbytes:
         room = flat.view(np.uint8)
         done = 0
@@ -226,4 +226,4 @@ def _fill(flat: np.ndarray, stream: IO[bytes], what: str) -> None:
             room[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
             done += len(piece)
     if stream.read(1):
-        raise DataError(f"{what}: goes on after its last entry")
+        raise DataError(f"{what}: continues after its last entry")

@@ -1,4 +1,4 @@
-"""The `.npz` format of small published graphs: one file, a CSR, features, labels and splits."""
+"""Read the `.npz` format of small published graphs: one file with a CSR, features, labels and splits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KNOWN = {"indptr", "indices", "weights", "x", *_SPARSE, "y", "num_classes", *(f
 
 
 def read(path: str | os.PathLike[str]) -> Graph:
-    """The graph of an `.npz` file.
+    """Read the graph of an `.npz` file.
 
     Parameters
     ----------
@@ -30,13 +30,13 @@ def read(path: str | os.PathLike[str]) -> Graph:
     Returns
     -------
     Graph
-        Integers of any width are taken where their values fit. float16 and float32 features stay as they are,
-        float64 ones become float32. Splits without a member are left out.
+        Integers may have any width if their values fit. float16 and float32 features keep their dtype,
+        others become float32. Splits without a vertex are left out.
 
     Raises
     ------
     DataError
-        Naming the array, and the row where there is one. Pickled objects are never read.
+        If an array is missing or wrong; the message names it, and the row if there is one. Pickled objects are never read.
     """
     path = Path(path)
     with Archive(path) as archive:
@@ -51,7 +51,7 @@ def _graph(arrays: dict[str, Array], name: str) -> Graph:
     indptr = _take(arrays, "indptr", "iu", 1, np.int64)
     indices = _take(arrays, "indices", "iu", 1, np.int32)
     if indptr is None or indices is None:
-        raise DataError(f"has no {'indptr' if indptr is None else 'indices'}; indptr and indices are the adjacency")
+        raise DataError(f"has no {'indptr' if indptr is None else 'indices'}; use indptr and indices for the adjacency")
     n = len(indptr) - 1
     adjacency = CSR(indptr, indices, None, (n, n)).validate("adjacency")
     unit = 1.0
@@ -86,19 +86,19 @@ def _features(arrays: dict[str, Array]) -> Array | CSR | None:
     found = [name for name in _SPARSE if name in arrays]
     dense = arrays.get("x")
     if dense is not None and found:
-        raise DataError(f"x: dense features, and {found[0]} of sparse ones; one of them would fit")
+        raise DataError(f"x: there are dense features, and {found[0]} of sparse features; use one of them")
     if dense is not None:
         return dense_features("x", dense)
     if not found:
         return None
     if len(found) < len(_SPARSE):
         missing = next(name for name in _SPARSE if name not in arrays)
-        raise DataError(f"{missing}: is missing; sparse features are {', '.join(_SPARSE)}")
+        raise DataError(f"{missing}: is missing; use all of {', '.join(_SPARSE)} for sparse features")
     shape = _take(arrays, "x_shape", "iu", 1, np.int64)
     indptr, indices = _take(arrays, "x_indptr", "iu", 1, np.int64), _take(arrays, "x_indices", "iu", 1, np.int32)
     values = _take(arrays, "x_data", "fiu", 1, np.float32)
     if shape is None or indptr is None or indices is None or shape.shape != (2,) or not ((shape >= 0) & (shape <= MAX_VERTICES)).all():
-        raise DataError(f"x_shape: is {arrays['x_shape'].tolist()}; (n, f) would fit")
+        raise DataError(f"x_shape: is {arrays['x_shape'].tolist()}; use (n, f)")
     try:
         return CSR(indptr, indices, values, (int(shape[0]), int(shape[1])))
     except DataError as error:
@@ -109,6 +109,6 @@ def _num_classes(arrays: dict[str, Array], labels: Array | None) -> int:
     given = _take(arrays, "num_classes", "iu", 0, np.int64)
     if given is not None:
         if int(given) < 0:
-            raise DataError(f"num_classes: is {int(given)}; it must not be negative")
+            raise DataError(f"num_classes: is {int(given)}; use 0 or more")
         return int(given)
     return 0 if labels is None else int(labels.max(initial=-1)) + 1

@@ -1,8 +1,8 @@
-"""OGB node property data sets, read from their raw files.
+"""Read OGB node property data sets from their raw files, without the `ogb` package.
 
-The `ogb` package converts raw files with pandas and caches the result as a pickle that current torch refuses to
-load, and it may ask questions on standard input. The raw files (`ogb_raw`) and the splits
-(``split/<scheme>/train.csv.gz, valid.csv.gz, test.csv.gz``) are plain, so they are read here without it.
+The `ogb` package caches data sets as pickles that current torch refuses to load, and it may ask questions on
+standard input. The raw files (`ogb_raw`) and the splits (``split/<scheme>/train.csv.gz, valid.csv.gz, test.csv.gz``)
+are plain files, which this module reads directly.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .edges import EdgeTally, adjacency
 from .ogb_raw import integer_table, read_binary, read_csv
 from .ogb_sets import SETS
 
-# What `ogb` does on loading: sets that list each undirected edge once, and sets that are directed.
+# True if `ogb` adds the reverse of each edge on loading, because the files list each undirected edge once.
 _ADDS_INVERSE = {name.removeprefix("ogbn-"): one.adds_inverse for name, one in SETS.items()} | {"proteinfunc": True}
 _HETEROGENEOUS_FILES = (
     "triplet-type-list.csv.gz",
     "num-node-dict.csv.gz",
     "edge_index_dict.npz",
-)  # files of graphs that are not homogeneous
+)  # files that only heterogeneous graphs have
 _SPLITS = {"train": "train", "val": "valid", "test": "test"}
 
 
@@ -38,48 +38,48 @@ def read(
     tally: EdgeTally | None = None,
     scratch: str | os.PathLike[str] | None = None,
 ) -> Graph:
-    """The graph of a data set's root folder, the one that holds ``raw`` and ``split``.
+    """Read the graph in the root folder of a data set, which holds ``raw`` and ``split``.
 
     Parameters
     ----------
     path : path
     undirected : bool, optional
-        Add v -> u for every u -> v. The default does what `ogb` does for the sets it knows by the name of the folder
-        (yes for ogbn-products and ogbn-proteins, no for ogbn-arxiv and ogbn-papers100M), and no in the binary layout.
+        Add v -> u for every u -> v. By default as `ogb` does for the set that the folder is named after (ogbn-products and
+        ogbn-proteins: yes; ogbn-arxiv and ogbn-papers100M: no); never in the binary layout.
     scheme : str, optional
-        The folder in ``split``; needed only where there are several.
+        The folder in ``split``; required only if there are several.
     features : bool
-        Leave them unread, and save the memory.
+        Read the features; False saves their memory.
     self_loops : {"keep", "drop", "error"}
-        An edge listed twice is there once.
+        Repeated edges are always kept once.
     tally : EdgeTally, optional
-        Receives what was read, and which arrays of edge features were left out.
+        Receives counts of edges, and the names of the arrays of edge features, which are not read.
     scratch : path, optional
-        Map the arrays of the binary layout from their file, or, where they are compressed, from unnamed files in this folder; for a
-        graph that is only to be saved.
+        Map the arrays of the binary layout from their file, or, if they are compressed, from unnamed files in this folder. Use it
+        for a graph that is only saved.
 
     Returns
     -------
     Graph
-        Labels are -1 where the source has none (NaN). Several tasks per vertex become ``extra["node_label"]``.
+        A missing label (NaN) becomes -1. Several tasks per vertex become ``extra["node_label"]``.
 
     Raises
     ------
     DataError
-        Naming the file, and the line where there is one.
+        If a file is missing or malformed; the message names it, and the line if there is one.
     UsageError
-        If the set is not known and nobody said whether it is undirected.
+        If the set is unknown and `undirected` is not set.
 
     Notes
     -----
-    In the binary layout, with `scratch`, at most `peak_bytes` of memory are in use, and the disk holds the uncompressed arrays once.
+    In the binary layout, with `scratch`, memory stays below `peak_bytes`, and the disk holds the uncompressed arrays once.
     """
     root = Path(path)
     raw_folder = root / "raw"
     if not raw_folder.is_dir():
-        raise DataError(f"{root}: has no folder raw; the root of an OGB data set, with raw and split, would fit")
+        raise DataError(f"{root}: has no folder raw; use the root of an OGB data set, with raw and split")
     if kinds := [name for name in _HETEROGENEOUS_FILES if (raw_folder / name).exists()]:
-        raise DataError(f"{root}: has vertices and edges of several kinds, as raw/{kinds[0]} says; a graph of one kind would fit")
+        raise DataError(f"{root}: is heterogeneous, as raw/{kinds[0]} says; use a homogeneous graph")
     binary = (raw_folder / "data.npz").exists()
     if undirected is None:
         undirected = _adds_inverse(root, binary)
@@ -107,12 +107,12 @@ def read(
 
 
 def peak_bytes(n: int, edges: int, undirected: bool) -> int:
-    """Memory that `read` with `scratch`, and `store.save`, use at most for a set in the binary layout, beside the interpreter's own.
+    """Return the peak memory of `read` with `scratch` and `store.save` for a set in the binary layout, without the interpreter.
 
-        12 k + 8 (n + 1) + 56 n + 0.3 GB        k = edges, or twice that where each is mirrored
+        12 k + 8 (n + 1) + 56 n + 0.3 GB        k = edges, or twice as many if `undirected`
 
-    A key of 8 bytes and a column of 4 for each entry, the row pointers, and the labels, masks and temporaries of a vertex. Features and
-    the listed edges pass through in pieces.
+    An entry takes a key of 8 bytes and a column of 4; a vertex takes a row pointer, labels, masks and temporaries. Features and
+    the listed edges are read in pieces.
     """
     return 12 * edges * (2 if undirected else 1) + 8 * (n + 1) + 56 * n + 3 * 10**8
 
@@ -121,44 +121,44 @@ def _adds_inverse(root: Path, binary: bool) -> bool:
     key = root.resolve().name.replace("-", "_").removeprefix("ogbn_")
     if not binary and key not in _ADDS_INVERSE:
         raise UsageError(
-            f"{root.name} is none of the sets known here ({', '.join(_ADDS_INVERSE)}): whether its edges go both ways must be said; "
-            "--undirected or --directed would fit"
+            f"{root.name} is none of the known sets ({', '.join(_ADDS_INVERSE)}), so its files do not say if edges have two directions; "
+            "use --undirected or --directed"
         )
     return not binary and _ADDS_INVERSE[key]
 
 
 def _classes(labels: np.ndarray, what: str) -> tuple[np.ndarray, int]:
-    """Labels as int64, -1 for NaN, and the number of classes."""
+    """Return labels as int64, -1 for NaN, and the number of classes."""
     if labels.dtype.kind == "f":
         missing = np.isnan(labels)
         known = np.where(missing, -1, labels)
         bad = np.flatnonzero((known != np.rint(known)) | (known < -1) | (known >= 2**31))
         if len(bad):
-            raise DataError(f"{what}: row {bad[0]} holds {labels[bad[0]]}; a class number, or nothing, would fit")
+            raise DataError(f"{what}: row {bad[0]} holds {labels[bad[0]]}; use a class number, or nothing")
         labels = known
     classes = labels.astype(np.int64)
     bad = np.flatnonzero((classes < -1) | (classes >= 2**31))
     if len(bad):
-        raise DataError(f"{what}: row {bad[0]} holds {labels[bad[0]]}; a class number, or -1, would fit")
+        raise DataError(f"{what}: row {bad[0]} holds {labels[bad[0]]}; use a class number, or -1")
     return classes, int(classes.max(initial=-1)) + 1
 
 
 def _masks(root: Path, scheme: str | None, n: int) -> dict[str, np.ndarray]:
-    """The splits as masks; none where the set has no folder of splits."""
+    """Read the splits as masks; there are none if the set has no folder of splits."""
     folder = root / "split"
     schemes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
     if scheme is None and not schemes:
         return {}
     if scheme is None and len(schemes) > 1:
-        raise UsageError(f"{root.name} has several split schemes; --scheme with one of {', '.join(schemes)} would fit")
+        raise UsageError(f"{root.name} has several split schemes; use --scheme with one of {', '.join(schemes)}")
     chosen = folder / (scheme or schemes[0])
     if chosen.name not in schemes:
-        raise UsageError(f"{root.name} has no split scheme {scheme!r}; {', '.join(schemes) or 'none'} would fit")
+        raise UsageError(f"{root.name} has no split scheme {scheme!r}; use {', '.join(schemes) or 'none'}")
     masks = {}
     for split, name in _SPLITS.items():
         path = chosen / f"{name}.csv.gz"
         if not path.exists() and (chosen / "split_dict.pt").exists():
-            raise DataError(f"{chosen.name}/split_dict.pt: is a pickle, which is never read; {name}.csv.gz would fit")
+            raise DataError(f"{chosen.name}/split_dict.pt: is a pickle, which is never read; use {name}.csv.gz")
         members = integer_table(path, 1)[0]
         bad = np.flatnonzero(members >= n)
         if len(bad):

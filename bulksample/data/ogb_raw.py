@@ -1,4 +1,4 @@
-"""The raw files of an OGB data set, in the two layouts that there are::
+"""Read the raw files of an OGB data set, in either of its two layouts::
 
 edge.csv.gz, num-node-list.csv.gz, num-edge-list.csv.gz, node-feat.csv.gz, node-label.csv.gz, node_*.csv.gz
 data.npz (edge_index, num_nodes_list, num_edges_list, node_feat, node_*) and node-label.npz (node_label)
@@ -20,21 +20,21 @@ from .text import integers, tables
 
 
 class RawFiles(NamedTuple):
-    """The raw files of one graph, whichever layout they have."""
+    """The contents of the raw files of one graph."""
 
     n: int
     edges: np.ndarray  # int64, shape (2, e): sources, targets
     features: np.ndarray | None
     labels: np.ndarray | None  # shape (n,) or (n, tasks); floats may hold NaN
     columns: dict[str, np.ndarray]  # shape (n, ...)
-    ignored: tuple[str, ...]  # arrays of edges: a graph here has none
+    ignored: tuple[str, ...]  # names of arrays of edge features, which a `Graph` does not hold
 
 
 def read_csv(folder: Path, features: bool) -> RawFiles:
-    """The ``raw/`` folder of a data set in csv.gz files, as ogbn-arxiv and ogbn-products; raises `DataError` naming the file."""
+    """Read the ``raw/`` folder of a data set in csv.gz files, such as ogbn-arxiv; raises `DataError` naming the file."""
     n, e = (_single(folder / f"num-{what}-list.csv.gz") for what in ("node", "edge"))
     if n > MAX_VERTICES:
-        raise DataError(f"num-node-list.csv.gz: {n} vertices do not fit int32; at most {MAX_VERTICES} would fit")
+        raise DataError(f"num-node-list.csv.gz: {n} vertices do not fit int32; use at most {MAX_VERTICES}")
     edges = integer_table(folder / "edge.csv.gz", 2)
     if edges.shape[1] != e:
         raise DataError(f"edge.csv.gz: has {edges.shape[1]} edges; num-edge-list.csv.gz says {e}")
@@ -52,9 +52,9 @@ def read_csv(folder: Path, features: bool) -> RawFiles:
 
 
 def read_binary(folder: Path, features: bool, scratch: Path | None) -> RawFiles:
-    """The ``raw/`` folder of a data set in npz files, as ogbn-papers100M; raises `DataError` naming the array.
+    """Read the ``raw/`` folder of a data set in npz files, such as ogbn-papers100M; raises `DataError` naming the array.
 
-    With a folder for `scratch` the arrays of edges and vertices are mapped from files and not held in memory.
+    With a folder for `scratch` the arrays of edges and vertices are mapped from files instead of held in memory.
     """
     with Archive(folder / "data.npz") as archive:
         sizes = []
@@ -66,7 +66,7 @@ def read_binary(folder: Path, features: bool, scratch: Path | None) -> RawFiles:
         n, e = sizes
         edges = archive.read("edge_index", scratch)
         if edges.dtype.kind not in "iu" or edges.shape != (2, e):
-            raise DataError(f"data.npz: edge_index: is {edges.dtype} of shape {edges.shape}; integers of shape (2, {e}) would fit")
+            raise DataError(f"data.npz: edge_index: is {edges.dtype} of shape {edges.shape}; use integers of shape (2, {e})")
         columns = {}
         for name in archive.names:
             if name.startswith("node_") and (features or name != "node_feat"):
@@ -76,21 +76,21 @@ def read_binary(folder: Path, features: bool, scratch: Path | None) -> RawFiles:
         ignored = tuple(name for name in archive.names if name.startswith("edge_") and name != "edge_index")
     found = columns.pop("node_feat", None)
     if found is not None and (found.ndim != 2 or found.dtype.kind not in "fiu"):
-        raise DataError(f"data.npz: node_feat: is {found.dtype} of shape {found.shape}; numbers of shape (n, f) would fit")
+        raise DataError(f"data.npz: node_feat: is {found.dtype} of shape {found.shape}; use numbers of shape (n, f)")
     if found is not None and found.dtype not in (np.float16, np.float32):
-        with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused by name
+        with np.errstate(over="ignore"):  # a number that does not fit becomes infinite, and `Graph.validate` names its row
             found = found.astype(np.float32)
     labels = None
     if (folder / "node-label.npz").exists():
         with Archive(folder / "node-label.npz") as archive:
             labels = archive.read("node_label")
         if labels.dtype.kind not in "fiu" or labels.ndim not in (1, 2) or len(labels) != n:
-            raise DataError(f"node-label.npz: node_label: is {labels.dtype} of shape {labels.shape}; numbers of shape ({n}, 1) would fit")
+            raise DataError(f"node-label.npz: node_label: is {labels.dtype} of shape {labels.shape}; use numbers of shape ({n}, 1)")
     return RawFiles(n, edges, found, labels, {key: _squeezed(column) for key, column in columns.items()}, ignored)
 
 
 def _single(path: Path) -> int:
-    """The one number of a list that has an entry per graph."""
+    """Return the only number of a list with one entry per graph."""
     numbers = integer_table(path, 1)
     if numbers.shape[1] != 1:
         raise DataError(f"{path.name}: lists {numbers.shape[1]} graphs; node property prediction has one")
@@ -98,13 +98,13 @@ def _single(path: Path) -> int:
 
 
 def integer_table(path: Path, columns: int) -> np.ndarray:
-    """A table of integers >= 0: int64, shape (columns, rows)."""
+    """Read a table of integers >= 0: int64, shape (columns, rows)."""
     parts = [integers(path, table, columns) for table in tables(path, columns=(columns,))]
     return np.concatenate([np.empty((0, columns), np.int64), *parts]).T
 
 
 def _floats(path: Path, dtype: type[np.floating], n: int) -> np.ndarray:
-    """A table of n rows of real numbers, shape (n, columns); an empty field is NaN, as pandas writes it."""
+    """Read a table of n rows of real numbers, shape (n, columns); an empty field, which pandas writes for NaN, is NaN."""
     regular_size(path, path.name)
     try:
         with gzip.open(path, "rt", encoding="ascii") as stream:
@@ -119,7 +119,7 @@ def _floats(path: Path, dtype: type[np.floating], n: int) -> np.ndarray:
 
 
 def _column(path: Path, n: int) -> np.ndarray:
-    """A further table of the vertices: integers where all of them are, as `ogb` has it."""
+    """Read another table of the vertices, as integers if all entries are whole, like `ogb`."""
     table = _floats(path, np.float64, n)
     whole = np.isfinite(table).all() and (np.abs(table) < 2**53).all() and (table == np.rint(table)).all()
     return _squeezed(table.astype(np.int64) if whole else table.astype(np.float32))

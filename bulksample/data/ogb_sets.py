@@ -1,7 +1,7 @@
-"""The node property data sets of OGB by name: found under a local root, or downloaded into it.
+"""Find the node property data sets of OGB by name under a local root, or download them into it.
 
-Nothing is ever asked on standard input, so a batch job cannot hang here: what is not there is downloaded, if that is wanted and
-possible, or the command ends with one message that says what would help.
+Nothing is asked on standard input, so a batch job cannot hang. A missing set is downloaded, or the command ends with one message
+that says what to do.
 
 References
 ----------
@@ -48,38 +48,38 @@ HETEROGENEOUS = ("ogbn-mag",)
 
 
 def known(name: str) -> bool:
-    """Whether this is the name of a data set, and not the path of a folder."""
+    """Return True if this is the name of a data set."""
     return name in SETS or name in HETEROGENEOUS
 
 
 def locate(name: str, root: str | os.PathLike[str], download: bool = True, base: str = _BASE) -> Path:
-    """The folder of a data set, which holds ``raw`` and ``split``.
+    """Return the folder of a data set, which holds ``raw`` and ``split``.
 
     Parameters
     ----------
     name : str
-        As OGB has it, such as ``ogbn-arxiv``.
+        The name in OGB, such as ``ogbn-arxiv``.
     root : path
-        Where `ogb` keeps its data sets; the folder in it may be called ogbn_arxiv, as by `ogb`, ogbn-arxiv, or arxiv.
+        The folder of all data sets. A set may be in ogbn_arxiv (as `ogb` names it), ogbn-arxiv or arxiv.
     download : bool
-        Get what is not there.
+        Download a set that is not there.
 
     Raises
     ------
     UsageError
-        If the set has vertices or edges of several kinds, or is not there and cannot be had.
+        If the set is heterogeneous, or is not there and cannot be downloaded.
     DataError
-        If what was downloaded is damaged.
+        If the download is damaged.
     """
     if name in HETEROGENEOUS:
-        raise UsageError(f"{name} has vertices and edges of several kinds, which are not sampled here; {', '.join(SETS)} would fit")
+        raise UsageError(f"{name} is heterogeneous, which is not supported; use {', '.join(SETS)}")
     archive, place = SETS[name].archive, Path(root)
     folders = [place / folder for folder in (name.replace("-", "_"), name, archive)]
     for folder in folders:
         if (folder / "raw").is_dir():
             return folder
     address = f"{base}/{archive}.zip"
-    by_hand = f"{address} unpacked in {place} would fit"
+    by_hand = f"use {address} unpacked in {place}"
     if not download:
         raise UsageError(f"{name} is not in {place}: none of {', '.join(folder.name for folder in folders)} has a folder raw; {by_hand}")
     file = place / f"{archive}.zip.part"
@@ -96,19 +96,19 @@ def locate(name: str, root: str | os.PathLike[str], download: bool = True, base:
 
 
 def _download(address: str, file: Path) -> None:
-    """Get a file, going on where an earlier call has stopped; raises what urllib raises, or `UsageError` where the disk is too small."""
+    """Download a file, continuing an earlier download; raises the errors of urllib, and `UsageError` if the disk is too small."""
     had = file.stat().st_size if file.exists() else 0
     request = urllib.request.Request(address, headers={"Range": f"bytes={had}-"} if had else {})
     try:
         answer = urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
-        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and had:  # all of it is there
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and had:  # the file is complete
             return
         raise
     with answer, open(file, "ab" if answer.status == http.HTTPStatus.PARTIAL_CONTENT else "wb") as out:
         size = int(answer.headers.get("Content-Length") or 0)
         free = shutil.disk_usage(file.parent).free
-        if 2 * size > free:  # the archive, and what is in it
+        if 2 * size > free:  # the archive and its contents
             raise UsageError(f"{address} is {size / 1e9:.1f} GB, to be unpacked; {file.parent} has {free / 1e9:.1f} GB free")
         before = out.tell()
         with _progress(f"downloading {address}", size) as advance:
@@ -116,32 +116,32 @@ def _download(address: str, file: Path) -> None:
                 out.write(piece)
                 advance(len(piece))
         if size and out.tell() - before != size:
-            raise ConnectionError(f"it broke off after {out.tell() - before} of {size} bytes; the same command goes on from there")
+            raise ConnectionError(f"the download ended after {out.tell() - before} of {size} bytes; run the same command to continue")
 
 
 def _unpack(file: Path, archive: str, target: Path) -> None:
-    """Unpack a data set beside its place, and move it there whole."""
+    """Unpack a data set beside its target, and rename it into place."""
     made = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
     try:
         with zipfile.ZipFile(file) as packed:
             members = [member for member in packed.infolist() if member.filename.startswith(f"{archive}/")]
             with _progress(f"unpacking {file.name}", sum(member.file_size for member in members)) as advance:
                 for member in members:
-                    packed.extract(member, made)  # which leaves out what would lead elsewhere
+                    packed.extract(member, made)  # `extract` drops path parts that lead outside
                     advance(member.file_size)
         if not (made / archive / "raw").is_dir():
             raise DataError(f"{file}: holds no folder {archive}/raw")
         os.replace(made / archive, target)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         file.unlink()
-        raise DataError(f"{file}: is damaged and was removed: {error}; the same command gets it again") from None
+        raise DataError(f"{file}: is damaged and was removed: {error}; run the same command to download it again") from None
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
 
 @contextmanager
 def _progress(what: str, size: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, one line elsewhere; gives what tells it of further bytes."""
+    """Show a progress bar on a terminal, or one line elsewhere; yields the function to call with the number of new bytes."""
     print(f"bulksample: {what}, {size / 1e9:.3g} GB", file=sys.stderr)
     if not sys.stderr.isatty():
         yield lambda more: None

@@ -1,8 +1,8 @@
-"""Random words of a synthetic graph, each named by what it decides.
+"""Counter-based random words of synthetic graphs.
 
-The counter of a word spells (item, column, block, stage): the item is an edge or a vertex, the column what is
-wanted of it beyond four words, the stage which part of the recipe asks. Nothing else enters, so neither the size
-of a chunk, nor the machine, nor the back end changes a graph.
+The counter of a word holds (item, column, block, step): the item is an edge or a vertex, the column counts groups of
+four words of an item, and the step is the part of the recipe that draws. A word depends on the counter and the seed
+alone, so the size of a chunk, the machine and the back end do not change a graph.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from ..rng import Purpose, as_u64, counters, philox, tag
 if TYPE_CHECKING:
     from ..backends.base import Backend
 
-_PIECE = 2**14  # counters at a time without a back end: the ten rounds stay in cache
+_PIECE = 2**14  # counters at a time without a back end, so that the ten rounds of Philox run in cache
 
 
 @dataclass(frozen=True)
 class Words:
-    """A source of random words for one seed, made by a back end where one is given."""
+    """A source of random words for one seed; a back end, if there is one, generates them faster."""
 
     seed: int
     backend: Backend | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**64:
-            raise UsageError(f"seed must be a 64-bit number: got {self.seed}; 0 to {2**64 - 1} would fit")
+            raise UsageError(f"seed must be a 64-bit number: got {self.seed}; use 0 to {2**64 - 1}")
 
     def of(self, stage: int, first: int, count: int, column: int = 0) -> np.ndarray:
-        """Four words for each of the items ``first .. first + count - 1``: uint32, shape (count, 4)."""
+        """Return four words for each of the items ``first .. first + count - 1``: uint32, shape (count, 4)."""
         parts = []
         while count:  # the index is 32 bits wide; the upper bits of an item go to the third word of the counter
             high, low = divmod(first, 2**32)
@@ -54,7 +54,7 @@ class Words:
         return made
 
     def permutation(self, stage: int, n: int) -> np.ndarray:
-        """A permutation of 0 .. n - 1: int32, shape (n,); positions sorted by 64-bit keys, equal keys in order."""
+        """Return a permutation of 0 .. n - 1: int32, shape (n,). Positions are sorted by 64-bit keys, equal keys by position."""
         keys = np.empty(n, np.uint64)
         for first, count in chunks(n):
             keys[first : first + count] = as_u64(self.of(stage, first, count))
@@ -62,20 +62,20 @@ class Words:
 
 
 def chunks(total: int, size: int = 2**20) -> Iterator[tuple[int, int]]:
-    """(first, count) of consecutive pieces of 0 .. total - 1."""
+    """Yield (first, count) of consecutive pieces of 0 .. total - 1."""
     for first in range(0, total, size):
         yield first, min(size, total - first)
 
 
 def threshold(probability: float) -> int:
-    """The integer t for which a 32-bit word w has ``w < t`` with this probability, to within 2**-32."""
+    """Return the integer t for which a 32-bit word w has ``w < t`` with this probability, to within 2**-32."""
     return int(probability * 2**32)
 
 
 def scaled(bits: np.ndarray, width: int, bound: np.ndarray | int) -> np.ndarray:
-    """floor(bits * bound / 2**width), exactly: an integer in 0 .. bound - 1 from `width` random bits.
+    """Return floor(bits * bound / 2**width), exactly: an integer in 0 .. bound - 1 from `width` random bits.
 
-    `width` is even and at most 48, `bound` at most 2**40, so no product leaves 64 bits.
+    `width` is even and at most 48, `bound` at most 2**40, so every product fits 64 bits.
     """
     half = np.uint64(width // 2)
     bound = np.asarray(bound, np.uint64)
@@ -85,15 +85,15 @@ def scaled(bits: np.ndarray, width: int, bound: np.ndarray | int) -> np.ndarray:
 
 
 class RangeLookup:
-    """Which of n neighbouring ranges a number falls into, for many numbers.
+    """Find which of n consecutive ranges holds a number, for many numbers.
 
-    A guide names the first candidate for each of about 4 n equal steps of the whole, so a lookup takes two reads and a
-    few moves where a binary search in a large table would miss the cache at every level.
+    A guide holds the first candidate for each of about 4 n equal steps. A lookup takes two reads and a few moves;
+    a binary search in a large table would miss the cache at every level.
 
     Parameters
     ----------
     running : int64, shape (n + 1,)
-        Range i is ``running[i] .. running[i + 1] - 1``; it rises strictly from 0.
+        Range i is ``running[i] .. running[i + 1] - 1``; the array rises strictly from 0.
     """
 
     def __init__(self, running: np.ndarray) -> None:
@@ -104,7 +104,7 @@ class RangeLookup:
         self.guide = np.searchsorted(running, steps, side="right") - 1
 
     def find(self, numbers: np.ndarray) -> np.ndarray:
-        """The range of each number 0 .. total - 1: int64, the shape of `numbers`."""
+        """Return the range of each number 0 .. total - 1: int64, the shape of `numbers`."""
         place = self.guide[numbers >> self.shift]
         late = np.flatnonzero(self.running[place + 1] <= numbers)
         while len(late):

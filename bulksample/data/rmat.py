@@ -1,4 +1,4 @@
-"""R-MAT: the skewed graph of the Graph500 benchmark, by integer thresholds alone."""
+"""R-MAT: the skewed graph of the Graph500 benchmark, drawn with integer thresholds only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .random_words import Words, chunks, threshold
 if TYPE_CHECKING:
     from ..backends.base import Backend
 
-# Stages of the recipe, a word of the counter each. R-MAT owns 0 .. 31.
+# Steps of the recipe; each has its own word in the random counter. R-MAT uses 0 .. 31.
 _QUADRANTS, _NAMES = 0, 1
 MAX_SCALE = 30
 
@@ -34,31 +34,31 @@ def rmat(
     backend: Backend | None = None,
     chunk: int = 2**20,
 ) -> Graph:
-    """A graph of n = 2**scale vertices whose edges fall into quadrants of the adjacency again and again.
+    """Draw a graph of n = 2**scale vertices by recursive quadrants of the adjacency.
 
-    Each of `scale` levels halves the matrix: an edge u -> v goes to the quadrant (0, 0), (0, 1), (1, 0) or (1, 1)
-    of (u, v) with probability a, b, c, 1 - a - b - c, and the bits become those of u and v, highest first.
+    At each of `scale` levels an edge u -> v goes to the quadrant (0, 0), (0, 1), (1, 0) or (1, 1) with probability
+    a, b, c, 1 - a - b - c. The first bit of the quadrant is a bit of u, the second one of v, highest bits first.
 
     Parameters
     ----------
     scale : int, 0 .. 30
     edge_factor : int
-        Pairs drawn per vertex.
+        Edges drawn per vertex.
     edges : int, optional
-        Pairs drawn in all, instead of ``edge_factor * n``. The graph has fewer: repetitions and self loops
-        are dropped. An undirected graph holds each pair twice.
+        Edges drawn in total, instead of ``edge_factor * n``. The graph has fewer, because repetitions and self loops
+        are dropped. An undirected graph holds each edge in both directions.
     a, b, c : float
         The defaults are those of Graph500.
     directed : bool
         Keep only u -> v; the default adds v -> u.
     permute : bool
-        Number the vertices anew by a random permutation, as Graph500 does; otherwise a low number means a high degree.
+        Renumber the vertices by a random permutation, as Graph500 does; otherwise low numbers have high degrees.
     self_loops : bool
-        Keep them.
+        Keep self loops.
     backend : Backend, optional
-        Who makes the random words. Any makes the same.
+        Generates the random words; every back end generates the same.
     chunk : int
-        Pairs at a time; it does not alter the graph.
+        Edges drawn at a time; it does not change the graph.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def rmat(
 
 
 def _ends(words: Words, scale: int, limits: list[int], first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends of the pairs ``first .. first + count - 1``: int32, shape (count,)."""
+    """Draw both ends of the edges ``first .. first + count - 1``: int32, shape (count,)."""
     u, v = np.zeros(count, np.int32), np.zeros(count, np.int32)
     for level in range(scale):
         if level % 4 == 0:
@@ -121,10 +121,10 @@ def _ends(words: Words, scale: int, limits: list[int], first: int, count: int) -
 
 def _check(scale: int, edge_factor: int, edges: int | None, quadrants: tuple[float, float, float], chunk: int) -> None:
     if not 0 <= scale <= MAX_SCALE:
-        raise UsageError(f"scale {scale} is out of range; 0 to {MAX_SCALE} would fit")
+        raise UsageError(f"scale {scale} is out of range; use 0 to {MAX_SCALE}")
     if edge_factor < 0 or (edges is not None and edges < 0):
         raise UsageError(f"the number of edges must not be negative: got {edge_factor if edges is None else edges}")
     if not (min(quadrants) >= 0 and sum(quadrants) <= 1):
-        raise UsageError(f"a, b and c must be probabilities that leave room for a fourth: got {quadrants}")
+        raise UsageError(f"a, b and c must be probabilities with a sum of at most 1: got {quadrants}; use such as 0.57, 0.19, 0.19")
     if chunk < 1:
         raise UsageError(f"chunk must be positive: got {chunk}")

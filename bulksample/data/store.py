@@ -1,8 +1,8 @@
 """The store: a graph as a folder of `.npy` files and a manifest.
 
-Arrays are opened as memmaps, so a graph larger than memory can be sampled, and features are apart from structure,
-so one can be read without the other. A store is written to a temporary folder beside its place, synced and renamed:
-it is there whole or not at all.
+Arrays are opened as memmaps, so a graph larger than memory can be sampled. Features and structure are separate files,
+and either is read without the other. A store is written to a temporary folder beside its target, synced and renamed,
+so an interrupted write leaves no store.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = Fals
     Parameters
     ----------
     graph : Graph
-        Validated again before anything is written.
+        It is validated again before a file is written.
     directory : path
-        Its parents are made where they are missing.
+        Missing parents are created.
     overwrite : bool
-        Replace a store that is there already. Nothing but a store or an empty folder is ever replaced.
+        Replace an existing store. Only a store or an empty folder is ever replaced.
 
     Raises
     ------
     DataError
         If the graph is not valid, or a column cannot be stored.
     UsageError
-        If the place is taken, or cannot be written to (a full disk, a missing right); nothing is left behind.
+        If the folder exists, or cannot be written (a full disk, missing permission); no partial store stays.
 
     Notes
     -----
-    The digest of the manifest is a digest of the graph: the same graph gives the same bytes.
+    The digest of the manifest is a digest of the graph: the same graph always gives the same files.
     """
     target = Path(os.path.abspath(directory))
     check_target(target, overwrite)
@@ -75,17 +75,17 @@ def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = Fals
     except OSError as error:
         raise UsageError(f"cannot write a store at {target}: {error.strerror or error}") from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)  # gone already where all went well
+        shutil.rmtree(made, ignore_errors=True)  # already renamed unless an error occurred
     return manifest
 
 
 def check_target(directory: str | os.PathLike[str], overwrite: bool = False) -> None:
-    """Raise `UsageError` unless a store may be written here; call it before long work."""
+    """Raise `UsageError` unless a store may be written to this folder; call it before long work."""
     target = Path(directory)
     if not (target.exists() or target.is_symlink()) or (target.is_dir() and not any(target.iterdir())):
         return
     if not overwrite:
-        raise UsageError(f"{target} exists already; another place, or --overwrite, would fit")
+        raise UsageError(f"{target} exists already; use another folder, or --overwrite")
     if target.is_symlink() or not (target / FILE).is_file():
         raise UsageError(f"{target} is not a store, so it is not overwritten")
 
@@ -97,10 +97,10 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
     ----------
     directory : path
     features : bool
-        Without them neither are they read nor need their files be there.
+        Read the features; with False their files may be missing.
     check : {"fast", "full"}
-        Fast: the manifest, the size and the header of every file, and everything that a kernel relies on: row
-        pointers, columns, weights, labels, splits. Full: the sha256 of every file too, and that features are finite.
+        "fast" checks the manifest, the size and header of every file, and all values that kernels rely on: row
+        pointers, columns, weights, labels, splits. "full" also checks the sha256 of every file, and that features are finite.
 
     Returns
     -------
@@ -110,10 +110,10 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
     Raises
     ------
     DataError
-        If the store is damaged; the message names the file, and the row where there is one.
+        If the store is damaged; the message names the file, and the row if there is one.
     """
     if check not in CHECKS:
-        raise UsageError(f"check was {check!r}; {', '.join(CHECKS)} would fit")
+        raise UsageError(f"check was {check!r}; use {', '.join(CHECKS)}")
     folder = Path(directory)
     manifest = load_manifest(folder)
     wanted = {role: entry for role, entry in manifest.arrays.items() if features or not role.startswith("features")}
@@ -127,20 +127,20 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
 
 
 def verify(directory: str | os.PathLike[str]) -> Manifest:
-    """Check everything there is to check in a store, to the last byte.
+    """Check every byte of a store and return its manifest.
 
     Raises
     ------
     DataError
-        Naming every damaged file with the sha256 that was expected and the one that was found, or the first fault
-        in the content where all files are as they were written.
+        If files are damaged: the message names each with its expected and its actual sha256. If all files are intact
+        but hold an invalid graph: the message names the first invalid value.
     """
     load(directory, check="full")
     return load_manifest(Path(directory))
 
 
 def info(directory: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a store holds, from its manifest and the sizes of its files alone."""
+    """Describe a store from its manifest and the sizes of its files, without reading its arrays."""
     folder = Path(directory)
     manifest = load_manifest(folder)
     for entry in manifest.arrays.values():
@@ -149,7 +149,7 @@ def info(directory: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _arrays(graph: Graph) -> dict[str, np.ndarray]:
-    """The arrays of a graph by role."""
+    """Return the arrays of a graph by role."""
     arrays: dict[str, np.ndarray | None] = {"indptr": graph.adjacency.indptr, "indices": graph.adjacency.indices}
     arrays["weights"] = graph.adjacency.values
     if isinstance(graph.features, CSR):
@@ -160,19 +160,19 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
     arrays |= {f"mask.{name}": mask for name, mask in graph.masks.items()}
     for name, column in graph.extra.items():
         if column.dtype.kind not in "biufU":
-            raise DataError(f"column {name!r} holds {column.dtype}; numbers, booleans and text would fit")
+            raise DataError(f"column {name!r} holds {column.dtype}; use numbers, booleans or text")
         arrays[f"extra.{name}"] = column
     return {role: array for role, array in arrays.items() if array is not None}
 
 
 def _entry(path: Path, array: np.ndarray) -> ArrayEntry:
-    """Write one array and say what was written."""
+    """Write one array and return its entry of the manifest."""
     dtype, size, sha256 = write_npy(path, array)
     return ArrayEntry(file=path.name, dtype=dtype, shape=tuple(array.shape), bytes=size, sha256=sha256)
 
 
 def _move(made: Path, target: Path) -> None:
-    """Put the finished folder in its place; an older store goes only when the new one stands there."""
+    """Rename the finished folder to its target; an older store is deleted only after the new one is in place."""
     old = None
     if target.exists() and any(target.iterdir()):
         old = made.with_suffix(".old")
@@ -189,7 +189,7 @@ def _move(made: Path, target: Path) -> None:
 
 
 def _locate(folder: Path, entry: ArrayEntry) -> tuple[Path, str]:
-    """The path of an array's file, which must be a regular one in the folder, and what is wrong with its size."""
+    """Return the path of an array's file, which must be a regular file in the folder, and a message if its size is wrong."""
     path, what = folder / entry.file, f"{folder.name}/{entry.file}"
     if path.resolve().parent != folder.resolve():
         raise DataError(f"{what}: is a link that leaves the folder of the store")
@@ -208,7 +208,7 @@ def _check_size(folder: Path, entry: ArrayEntry) -> Path:
 
 
 def _check_sums(folder: Path, entries: dict[str, ArrayEntry]) -> None:
-    """Compare every sha256 and report all that differ."""
+    """Compare the sha256 of every file; raises `DataError` listing all that differ."""
     faults = []
     for entry in entries.values():
         try:
@@ -224,7 +224,7 @@ def _check_sums(folder: Path, entries: dict[str, ArrayEntry]) -> None:
 
 
 def open_array(folder: Path, entry: ArrayEntry) -> np.ndarray:
-    """One array of a store as a memmap; raises `DataError` where the file is not what the manifest says."""
+    """Open one array of a store as a memmap; raises `DataError` if the file differs from its entry in the manifest."""
     what = f"{folder.name}/{entry.file}"
     array = open_npy(_check_size(folder, entry), what)
     if array.dtype.str != entry.dtype or array.shape != entry.shape:
@@ -233,7 +233,7 @@ def open_array(folder: Path, entry: ArrayEntry) -> np.ndarray:
 
 
 def _graph(manifest: Manifest, arrays: dict[str, np.ndarray], whole: bool) -> Graph:
-    """The graph of the arrays, validated; the entries of dense features are looked at only where `whole`."""
+    """Return the graph of the arrays, validated; dense features are checked only if `whole`."""
     n = manifest.vertices
     features: np.ndarray | CSR | None = arrays.get("features")
     dense = features is not None

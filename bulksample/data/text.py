@@ -1,8 +1,8 @@
-"""Tables of numbers as text, read by looking at bytes a block at a time.
+"""Read tables of numbers in text with numpy operations on blocks of bytes.
 
-A block is a few MiB of whole lines. Where tokens start and end is found by comparing neighbouring bytes, and digits
-become integers column by column, so ten million lines take seconds without any compiled reader. Every token knows
-its line, so an error names the line without a second pass.
+A block is a few MiB of whole lines. Comparing neighboring bytes finds the tokens, and their digits become integers
+column by column, so ten million lines take seconds without a compiled reader. Every token keeps its line number, so an
+error names the line without a second pass.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _IS_SEPARATOR[list(_SEPARATORS)] = True
 
 
 class Table(NamedTuple):
-    """The tokens of a block: `rows` lines of as many columns each. Blank lines and comments are left out."""
+    """The tokens of a block, with the same number of columns in every line. Blank lines and comments are left out."""
 
     text: np.ndarray  # uint8: the block
-    starts: np.ndarray  # int64, shape (rows, columns): where a token starts
-    lengths: np.ndarray  # int64, shape (rows, columns): its bytes
-    lines: np.ndarray  # int64, shape (rows,): numbers of lines in the file, from 1
+    starts: np.ndarray  # int64, shape (rows, columns): start of each token
+    lengths: np.ndarray  # int64, shape (rows, columns): bytes of each token
+    lines: np.ndarray  # int64, shape (rows,): line numbers in the file, from 1
 
     def token(self, row: int, column: int) -> str:
         start = self.starts[row, column]
@@ -39,20 +39,20 @@ class Table(NamedTuple):
 
 
 def tables(path: Path, skip: int = 0, columns: tuple[int, ...] = (2, 3)) -> Iterator[Table]:
-    """The blocks of a text file, plain or gzip, whichever its first bytes say.
+    """Yield the blocks of a text file, plain or gzip.
 
     Parameters
     ----------
     path : path
     skip : int
-        Lines at the top that are no data.
+        Lines at the top to ignore.
     columns : tuple of int
-        The numbers of columns that would fit; all lines have the same.
+        The allowed numbers of columns; all lines must have the same number.
 
     Raises
     ------
     DataError
-        Naming the first line that has another number of columns, or the place where compressed data breaks off.
+        If a line has another number of columns, or compressed data ends early; the message names the line.
     """
     regular_size(path, path.name)
     found = 0
@@ -63,7 +63,7 @@ def tables(path: Path, skip: int = 0, columns: tuple[int, ...] = (2, 3)) -> Iter
 
 
 def _blocks(path: Path) -> Iterator[tuple[int, np.ndarray]]:
-    """(number of the first line, bytes) of consecutive blocks of whole lines."""
+    """Yield the number of the first line and the bytes of consecutive blocks of whole lines."""
     first, rest = 1, b""
     try:
         with _opened(path) as stream:
@@ -90,7 +90,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _table(path: Path, first: int, text: np.ndarray, skip: int, columns: tuple[int, ...], found: int) -> tuple[Table, int]:
-    """The tokens of one block; `found` is the number of columns of earlier blocks, 0 before the first."""
+    """Find the tokens of one block; `found` is the number of columns of earlier blocks, 0 for the first block."""
     inside = np.empty(len(text) + 2, np.int8)
     inside[[0, -1]] = 0
     np.logical_not(_IS_SEPARATOR[text], out=inside[1:-1], casting="unsafe")
@@ -110,18 +110,18 @@ def _table(path: Path, first: int, text: np.ndarray, skip: int, columns: tuple[i
         wrong = np.flatnonzero((sizes != found) | (found not in columns))
         if len(wrong):
             fit = " or ".join(map(str, columns)) if found not in columns else str(found)
-            raise DataError(f"{path.name}: line {numbers[wrong[0]]} has {sizes[wrong[0]]} column(s); {fit} would fit")
+            raise DataError(f"{path.name}: line {numbers[wrong[0]]} has {sizes[wrong[0]]} column(s); use {fit}")
     shape = (len(sizes), found)
     return Table(text, starts.reshape(shape), (ends - starts).reshape(shape), numbers), found
 
 
 def integers(path: Path, table: Table, columns: int) -> np.ndarray:
-    """The first columns as integers 0 .. 2**63 - 1: int64, shape (rows, columns).
+    """Return the first columns as integers 0 .. 2**63 - 1: int64, shape (rows, columns).
 
     Raises
     ------
     DataError
-        Naming the first line that holds anything else.
+        If a token is no such integer; the message names the first line.
     """
     starts, lengths = table.starts[:, :columns], table.lengths[:, :columns]
     values, wrong = np.zeros(starts.shape, np.uint64), lengths > 19
@@ -143,10 +143,10 @@ def integers(path: Path, table: Table, columns: int) -> np.ndarray:
 
 
 def strings(path: Path, table: Table, column: int) -> np.ndarray:
-    """A column of byte strings: dtype S, shape (rows,); raises `DataError` naming the line of a very long one."""
+    """Return a column as byte strings: dtype S, shape (rows,); raises `DataError` naming the line of a very long one."""
     starts, lengths = table.starts[:, column], table.lengths[:, column]
     width = int(lengths.max(initial=1))
-    if width > _LONGEST_TOKEN:  # every entry of the result takes as much room as the longest
+    if width > _LONGEST_TOKEN:  # every entry of the result takes the bytes of the longest
         row = int(lengths.argmax())
         raise DataError(f"{path.name}: line {table.lines[row]}: {table.token(row, column)[:40]!r}... is longer than {_LONGEST_TOKEN} bytes")
     letters = np.zeros((len(starts), width), np.uint8)
@@ -157,7 +157,7 @@ def strings(path: Path, table: Table, column: int) -> np.ndarray:
 
 
 def weights(path: Path, table: Table, column: int) -> np.ndarray:
-    """A column of finite numbers >= 0: float64, shape (rows,); raises `DataError` naming the line of any other token."""
+    """Return a column of finite numbers >= 0: float64, shape (rows,); raises `DataError` naming the line of any other token."""
     tokens = strings(path, table, column)
     try:
         values = tokens.astype(np.float64)

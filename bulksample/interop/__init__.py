@@ -1,4 +1,9 @@
-"""Drop-in loaders for other libraries, each imported only where it is used."""
+"""Meet other libraries: loaders for training loops, drop-in loaders, and conversions of graphs.
+
+graph_loader, batch     `bulksample.Loader` and `bulksample.Batch`, for plain torch or numpy loops
+convert                 graphs of torch_geometric and DGL as graphs of this package
+pyg, dgl                drop-in loaders; each imports its library only when it is used
+"""
 
 from __future__ import annotations
 
@@ -7,15 +12,15 @@ from typing import Any
 
 
 def require(module: str, extra: str | None, instead: str = "") -> Any:
-    """A module that an extra brings.
+    """Import a module that an extra installs.
 
     Raises
     ------
     ImportError
-        One line that says what to install, if the module is missing.
+        If the module is missing; the message is one line and says what to install.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        fit = instead or f"pip install 'bulksample[{extra}]' would fit"
+        fit = instead or f"use pip install 'bulksample[{extra}]'"
         raise ImportError(f"{module} is needed here, and cannot be imported ({error}); {fit}") from None

@@ -72,7 +72,7 @@ def from_dgl(graph: Any, x: str = "feat", y: str = "label", weight_attr: str | N
         If a column has the wrong dtype or length.
     """
     if not getattr(graph, "is_homogeneous", False):
-        raise UsageError(f"a heterogeneous graph, or none, was given: {type(graph).__name__}; use a homogeneous DGLGraph")
+        raise UsageError(f"got a heterogeneous graph, or none: {type(graph).__name__}; use a homogeneous DGLGraph")
     source, destination = graph.edges(order="eid")
     found = [key for key in _DGL_WEIGHTS if key in graph.edata and _one_each(graph.edata[key], len(source))]
     weights = _weights(graph.edata, weight_attr, found, list(graph.edata))
@@ -87,7 +87,7 @@ def _one_each(values: Any, edges: int) -> bool:
 
 
 def _weights(columns: Any, wanted: str | None, found: list[str], names: list[str]) -> Any:
-    """Return the column of weights that was asked for, or the first that was found; None where there is none."""
+    """Return the column of weights named `wanted`, or with "auto" the first of `found`; None if there is none."""
     if wanted == "auto":
         return columns[found[0]] if found else None
     if wanted is None:

@@ -1,4 +1,4 @@
-"""Loaders on several ranks: the adjacency in block rows, minibatches dealt in turn."""
+"""The adjacency of a loader in block rows over several ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..sparse import CSR
 
 
 def block_rows(matrix: CSR, comm: Comm, replication: int, backend: Backend) -> OwnerAdjacency:
-    """A in even block rows on a p/c x c grid, by the `owner` policy. Collective; a rank draws from its own rows alone."""
+    """Distribute A in even block rows on a p/c x c grid, with the `owner` policy. Collective; each rank samples its own rows."""
     grid = ProcessGrid(comm, replication)
     layout = Layout.even(matrix.shape[0], grid.rows)
     first, last = (int(bound) for bound in layout.bounds[grid.row : grid.row + 2])

@@ -1,8 +1,8 @@
-"""A graph whose edges have names: the algebra beside it, with the way back from an entry of A to the user's edges.
+"""A graph that maps every entry of its adjacency A back to the user's edges.
 
     A[v, u] = 1, or the weight, of the edges u -> v;    entry i of A stands for edges[pointers[i] : pointers[i + 1]]
 
-torch_geometric and DGL allow parallel edges, the algebra does not: A holds a pair once, and every edge is kept beside it.
+torch_geometric and DGL allow parallel edges. A holds such edges as one entry, so the edges themselves are kept beside it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..sparse import CSR, MAX_VERTICES, fixed_point, runs
 
 @dataclass(frozen=True, eq=False)
 class EdgeGraph:
-    """A graph whose edges have positions of their own.
+    """An adjacency, with the positions of its edges in the user's edge list.
 
     Parameters
     ----------
     matrix : CSR, shape (n, n), canonical
-        Ones where no edge repeats and none is weighted; else int64: the sum of the weights, or the number, of the parallel edges.
+        Ones if no edge repeats and edges have no weights; else int64: the sum of the weights, or the number, of parallel edges.
     edges : int64, shape (m,)
         The position of each edge in the user's `edge_index`, sorted by (destination, source, position).
     pointers : int64, shape (nnz + 1,), optional
-        Where the edges of each entry begin; None where no edge repeats.
+        Position of the first edge of each entry; None if no edge repeats.
     weights : int64, shape (m,), optional
-        Of each edge, in the order of `edges`.
+        Weight of each edge, in the order of `edges`.
     """
 
     matrix: CSR
@@ -40,9 +40,9 @@ class EdgeGraph:
 
     @cached_property
     def incidence(self) -> CSR:
-        """Which edges end at a vertex: shape (n, m), column e being ``edges[e]``."""
+        """The incidence of destinations and edges: shape (n, m); column e stands for ``edges[e]``."""
         if len(self.edges) > MAX_VERTICES:
-            raise DataError(f"{len(self.edges)} edges do not fit int32, which parallel edges are numbered in")
+            raise DataError(f"{len(self.edges)} edges do not fit int32; use a graph without parallel edges, or with fewer than 2**31 edges")
         starts = self._starts[self.matrix.indptr]
         return CSR(starts, np.arange(len(self.edges), dtype=np.int32), self.weights, (self.matrix.shape[0], len(self.edges)))
 
@@ -52,18 +52,18 @@ class EdgeGraph:
         return np.repeat(self.matrix.indices, np.diff(self._starts))
 
     def user_edges(self, edges: np.ndarray) -> np.ndarray:
-        """The positions in the user's `edge_index` of some positions in `edges`: int64."""
+        """Return the positions in the user's `edge_index` of positions in `edges`: int64."""
         return edges if self._in_order else self.edges[edges]
 
     def edges_of(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All edges of some entries of A, where edges repeat.
+        """Return all edges of some entries of A, if edges repeat.
 
         Returns
         -------
         edges : int64
             Positions in `edges`.
         counts : int64, shape (len(entries),)
-            How many each entry has.
+            Number of edges of each entry.
         shares : float32
             The share of each edge in the weight of its entry.
         """
@@ -84,7 +84,7 @@ class EdgeGraph:
 
 
 def edge_graph(sources: np.ndarray, destinations: np.ndarray, n: int, weights: np.ndarray | None = None, name: str = "") -> EdgeGraph:
-    """The graph of edges in any order.
+    """Build the graph of edges in any order.
 
     Parameters
     ----------
@@ -92,18 +92,18 @@ def edge_graph(sources: np.ndarray, destinations: np.ndarray, n: int, weights: n
     n : int
     weights : float64, shape (m,) or (m, 1), optional
     name : str
-        What the user calls the weights.
+        The user's name of the weights, for messages.
 
     Raises
     ------
     DataError
         If an edge names no vertex, or a weight is negative or not finite.
     UsageError
-        If there is not one weight for each edge.
+        If the number of weights is not the number of edges.
 
     Notes
     -----
-    A stable sort of m keys, which is left out where they are sorted.
+    Sorts m keys, unless they are sorted already.
     """
     for end, vertices in (("source", sources), ("destination", destinations)):
         bad = np.flatnonzero((vertices < 0) | (vertices >= n))
@@ -126,7 +126,7 @@ def edge_graph(sources: np.ndarray, destinations: np.ndarray, n: int, weights: n
 
 
 def _fixed(weights: np.ndarray, name: str, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-    """Fixed-point weights of the edges, in the user's order: int64, shape (m,)."""
+    """Return fixed-point weights of the edges, in the user's order: int64, shape (m,)."""
     if weights.shape not in ((len(sources),), (len(sources), 1)):
         raise UsageError(f"weight {name!r} must have one number for each of the {len(sources)} edges; its shape is {weights.shape}")
     most = max(int(np.bincount(ends, minlength=1).max(initial=0)) for ends in (sources, destinations))

@@ -155,10 +155,10 @@ def _ids(graph: Graph, seeds: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _sampler(sampler: str | Sampler, fanouts: Sequence[int] | None, options: dict[str, Any]) -> Sampler:
-    """Return the sampler of that name, or the one that was given whole."""
+    """Return the sampler of that name; a `Sampler` is returned as it is."""
     if isinstance(sampler, Sampler):
         if fanouts is not None or options:
-            raise UsageError(f"a sampler was given whole, and fanouts or options besides; use the name {sampler.name!r} to give them here")
+            raise UsageError(f"got a sampler object, and fanouts or options besides; use the name {sampler.name!r} to give them here")
         return sampler
     own = list(inspect.signature(Loader.__init__).parameters)
     for option in options:

@@ -1,6 +1,6 @@
-"""GraphSAGE on a graph with parallel edges: a vertex draws among its edges, so that each of several to one neighbour has its chance.
+"""GraphSAGE on a graph with parallel edges: a vertex draws among its edges, not among its distinct neighbors.
 
-P = Q B,  B the n x m incidence of edges and their destinations;    the picks are edges, and name their sources
+P = Q B,  B the n x m incidence of destinations and edges;    each pick is an edge, whose source is the neighbor
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .edge_graph import EdgeGraph
 
 
 def expand_edges(graph: EdgeGraph, backend: Backend, sampler: NodeWise, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
-    """The hops of k minibatches; where weights would stand, every hop has its edges: int64, positions in ``graph.edges``."""
+    """Sample the hops of k mini-batches; `Hop.weights` holds the drawn edges: int64, positions in ``graph.edges``."""
 
     def draw_hop(frontier: Selection, hop: int) -> Hop:
         picks = backend.sample_rows(graph.incidence, frontier, sampler.fanouts[hop], sampler.draw(stream, hop, epoch))

@@ -1,6 +1,6 @@
-"""Features of the vertices of a minibatch, for loaders of other libraries: our own gather where it can_gather.
+"""Gather features of the vertices of a mini-batch, for the drop-in loaders.
 
-X[V]        float32, one row a vertex, into memory that is used again once no batch refers to it
+X[V]        float32, one row a vertex, into memory that is reused once no batch refers to it
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ..nn.gather import RowPool, gather_rows
 
 
 def can_gather(x: Any) -> bool:
-    """Whether these are features that our gather takes: a plain tensor of the host, float32, one contiguous row a vertex."""
+    """Return True if `Slicer` can gather these features: a contiguous float32 matrix on the host that needs no gradient."""
     plain = isinstance(x, torch.Tensor) and x.device.type == "cpu" and x.layout is torch.strided and not x.requires_grad
     return plain and x.dim() == 2 and x.dtype == torch.float32 and x.is_contiguous()
 
 
 class Slicer:
-    """Slices features on as many threads as torch has; each thread that asks has memory of its own."""
+    """A gather of feature rows on all threads of torch; each calling thread has its own memory pool."""
 
     def __init__(self) -> None:
         self._own = threading.local()
 
     def __call__(self, x: torch.Tensor, vertices: np.ndarray) -> torch.Tensor:
-        """Rows of x: float32, shape (N, f)."""
+        """Return rows of x: float32, shape (N, f)."""
         if not hasattr(self._own, "pool"):
             self._own.pool = RowPool()
         return torch.from_numpy(gather_rows(x.numpy(), vertices, pool=self._own.pool, backend=on_host(torch.get_num_threads())))

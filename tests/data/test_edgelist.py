@@ -112,7 +112,7 @@ def test_ids_as_they_are(tmp_path):
     path.write_text("0 3\n3 0\n")
     graph = edgelist.read(path, vertices=6)
     assert (graph.n, graph.extra) == (6, {})
-    with pytest.raises(DataError, match="line 1: vertex 3 is out of range; 0 to 2 would fit"):
+    with pytest.raises(DataError, match="line 1: vertex 3 is out of range; use 0 to 2"):
         edgelist.read(path, vertices=3)
 
 

@@ -135,7 +135,7 @@ def test_the_command_line_leaves_with_65_and_the_name(stores, tmp_path):
         (["data", "verify", str(damaged["flipped"])], r"labels\.npy: is damaged: sha256 expected \w{64}, found \w{64}"),
         (["data", "verify", str(damaged["short"])], r"indices\.npy: is truncated"),
         (["data", "info", str(damaged["gone"])], r"indptr\.npy: cannot be read"),
-        (["data", "info", str(edited)], "version 9 is not known here"),
+        (["data", "info", str(edited)], "got version 9; this release reads 1"),
         (["data", "info", str(tmp_path / "nowhere")], "there is no such folder"),
         (["data", "import", "edgelist", str(tmp_path / "bad.txt"), "-o", out], r"bad\.txt: line 2: 'x'"),
         (["data", "import", "mtx", str(tmp_path / "bad.mtx"), "-o", out], r"bad\.mtx: line 1 is no header"),

@@ -54,7 +54,7 @@ MANIFESTS = {
         f"file {name!r}": (entry("labels", file=name), r"arrays\.labels: file")
         for name in ("../labels.npy", "/etc/passwd", "sub/labels.npy", ".hidden.npy", "labels.txt", "", "a\\b.npy", "labels.npy\0", "..npy", "~x.npy")
     },
-    "two roles share a file": (entry("labels", file="indptr.npy"), "is also that of indptr"),
+    "two roles share a file": (entry("labels", file="indptr.npy"), "is also the file of indptr"),
     "a file that is not there": (entry("labels", file="gone.npy"), r"gone\.npy"),
     **{f"entry without {key}": (lambda b, key=key: b["arrays"]["labels"].pop(key) and None, rf"arrays\.labels\.{key}") for key in ("file", "dtype", "shape", "bytes", "sha256")},
     **{
@@ -111,7 +111,7 @@ def test_manifest_text(stores, tmp_path, case):
 
 def test_no_store(tmp_path):
     refused("there is no such folder", store.load, tmp_path / "gone")
-    refused(r"is no store: it has no manifest\.json", store.load, tmp_path)
+    refused(r"is not a store: it has no manifest\.json", store.load, tmp_path)
     (tmp_path / "file").write_text("x")
     refused("there is no such folder", store.load, tmp_path / "file")
     (tmp_path / "manifest.json").mkdir()
@@ -306,7 +306,7 @@ GRAPHS = {
     "an unknown mask": (lambda: replace(GRAPH, masks={"dev": np.zeros(N, bool)}), "mask 'dev' is not a split"),
     "a column of another graph": (lambda: replace(GRAPH, extra={"year": np.zeros(3)}), "year must have 8 rows"),
     "objects": (lambda: replace(GRAPH, extra={"names": np.array([None] * N)}), "column 'names' holds object"),
-    "a column that cannot be a file": (lambda: replace(GRAPH, extra={"a/b": np.zeros(N)}), "column 'a/b' cannot be stored"),
+    "a column that cannot be a file": (lambda: replace(GRAPH, extra={"a/b": np.zeros(N)}), "column 'a/b' cannot be a file name"),
     "columns unsorted": (lambda: replace(GRAPH, adjacency=CSR(A.indptr, A.indices[::-1].copy(), A.values, A.shape)), "adjacency: row 0"),
 }  # fmt: skip
 

@@ -83,7 +83,7 @@ def test_one_may_say_otherwise(tmp_path):
 
 def test_an_unknown_set_must_say(tmp_path):
     root = write_csv(tmp_path / "ogbn_mine")
-    with pytest.raises(UsageError, match="--undirected or --directed would fit"):
+    with pytest.raises(UsageError, match="use --undirected or --directed"):
         ogb.read(root)
     assert ogb.read(root, undirected=True).name == "ogbn-mine"
 

@@ -82,11 +82,11 @@ def test_a_set_is_found_under_its_names(tmp_path, folder):
 
 
 def test_a_set_of_several_kinds_is_refused_by_name_and_by_folder(tmp_path):
-    with pytest.raises(UsageError, match=r"ogbn-mag has vertices and edges of several kinds.*ogbn-arxiv"):
+    with pytest.raises(UsageError, match=r"ogbn-mag is heterogeneous.*use ogbn-arxiv"):
         locate("ogbn-mag", tmp_path)
     write_csv(tmp_path / "ogbn_mag")
     (tmp_path / "ogbn_mag" / "raw" / "triplet-type-list.csv.gz").write_bytes(b"")
-    with pytest.raises(DataError, match="several kinds, as raw/triplet-type-list"):
+    with pytest.raises(DataError, match="is heterogeneous, as raw/triplet-type-list"):
         ogb.read(tmp_path / "ogbn_mag", undirected=False)
 
 
@@ -122,7 +122,7 @@ def test_a_damaged_archive_is_refused_and_got_again(server, tmp_path, body, said
 
 
 def test_without_a_network_there_is_one_message(tmp_path):
-    with pytest.raises(UsageError, match=r"ogbn-arxiv is not in .* could not be downloaded: .*; http.*/arxiv.zip unpacked in .* would fit"):
+    with pytest.raises(UsageError, match=r"ogbn-arxiv is not in .* could not be downloaded: .*; use http.*/arxiv.zip unpacked in .*"):
         locate("ogbn-arxiv", tmp_path, base="http://127.0.0.1:9")
     with pytest.raises(UsageError, match="none of ogbn_arxiv, ogbn-arxiv, arxiv has a folder raw"):
         locate("ogbn-arxiv", tmp_path, download=False)

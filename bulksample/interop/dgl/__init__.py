@@ -2,8 +2,8 @@
 
     from bulksample.interop.dgl import DataLoader, NeighborSampler    # was: from dgl.dataloading import ...
 
-Blocks are DGL's: destinations are a prefix of the sources, every vertex is expanded again in each layer (the frontier rule ``all``).
-DGL is imported when the first loader is made, so that this package costs nothing without it.
+Blocks are those of DGL: destinations are a prefix of the sources, and every vertex is expanded again in each layer (the frontier
+rule ``all``). DGL is imported when the first loader is made, so this package can be imported without it.
 """
 
 from .loader import DataLoader

@@ -1,4 +1,4 @@
-"""Minibatches that know the user's edges, in the form in which `BulkLoader` takes and gives them."""
+"""Sample mini-batches that name the user's edges; `BulkLoader` iterates over them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .samplers import BlockSampler
 
 
 class EdgeHop(NamedTuple):
-    """One layer of a minibatch, in local numbers: row r holds the edges into vertex r."""
+    """One layer of a mini-batch in local vertex numbers; row r holds the edges into vertex r."""
 
     num_destinations: int
     num_sources: int
     pointers: np.ndarray  # int64, shape (destinations + 1,)
     columns: np.ndarray  # int32, shape (E,)
-    edges: np.ndarray  # int64, shape (E,): the user's
+    edges: np.ndarray  # int64, shape (E,): the user's edge ids
     weights: np.ndarray | None  # float32, shape (E,)
 
 
 class EdgeMiniBatch(NamedTuple):
-    """One minibatch: its vertices, and its layers from the seeds outwards."""
+    """One mini-batch: its vertices, and its layers from the seeds outwards."""
 
     vertices: np.ndarray
     hops: list[EdgeHop]
@@ -40,7 +40,7 @@ class EdgeMiniBatch(NamedTuple):
 
     @property
     def blocks(self) -> list[EdgeHop]:
-        """From the input layer to the output layer, as in a `MiniBatch`."""
+        """The layers from the input to the output, as in a `MiniBatch`."""
         return self.hops[::-1]
 
     def nbytes(self) -> int:
@@ -49,11 +49,11 @@ class EdgeMiniBatch(NamedTuple):
 
 
 class EdgeSampler:
-    """A sampler in the sense of `BulkLoader` whose minibatches know the user's edges."""
+    """A sampler for `BulkLoader` whose mini-batches name the user's edges."""
 
     def __init__(self, graph: Any, block_sampler: BlockSampler) -> None:
         if not getattr(graph, "is_homogeneous", False):
-            raise UsageError("heterogeneous graphs are not supported: a homogeneous DGLGraph would fit")
+            raise UsageError("heterogeneous graphs are not supported: use a homogeneous DGLGraph")
         prob, sampler = block_sampler.prob, block_sampler.sampler
         if prob is not None and prob not in graph.edata:
             raise UsageError(f"the graph has no edge feature {prob!r}; it has {', '.join(graph.edata) or 'none'}")
@@ -68,7 +68,7 @@ class EdgeSampler:
 
     def table_bytes(self, adjacency: Adjacency, k: int, like: EdgeMiniBatch) -> int:
         """See `Sampler.table_bytes`."""
-        return self.sampler.table_bytes(adjacency, k, like)  # type: ignore[arg-type]  # it has what is read of a minibatch
+        return self.sampler.table_bytes(adjacency, k, like)  # type: ignore[arg-type]  # has the attributes that are read
 
     def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[EdgeMiniBatch]:
         """See `Sampler.sample_bulk`."""
@@ -83,7 +83,7 @@ class EdgeSampler:
         return EdgeMiniBatch(part.vertices, hops)
 
     def _hop(self, adjacency: Adjacency, vertices: np.ndarray, hop: Hop, destinations: int, sources: int) -> EdgeHop:
-        """Where an entry of the adjacency stands for several edges, all of them."""
+        """Name the edges of a hop; an entry of the adjacency that stands for parallel edges becomes all of them."""
         if self._by_edge:
             assert hop.weights is not None
             return EdgeHop(destinations, sources, hop.pointers, hop.columns, self.edges.user_edges(hop.weights), None)

@@ -1,4 +1,4 @@
-"""Iterates over ``(input_nodes, output_nodes, blocks)``: bulks by `BulkLoader`, blocks by DGL."""
+"""A drop-in for DGL's `DataLoader`: `BulkLoader` samples bulks, DGL makes the blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..slicing import Slicer, can_gather
 from .edge_sampler import EdgeHop, EdgeMiniBatch, EdgeSampler
 from .samplers import BlockSampler, refuse_values
 
-_INSTALL = "DGL would fit: see https://www.dgl.ai/pages/start.html for a build that goes with the torch installed here"
+_INSTALL = "use a build of DGL for the installed torch: https://www.dgl.ai/pages/start.html"
 _NOT_NEEDED = {
     "num_workers", "persistent_workers", "use_prefetch_thread", "use_alternate_streams", "pin_prefetcher", "gpu_cache", "pin_memory",
     "prefetch_factor",
@@ -26,7 +26,7 @@ _NOT_NEEDED = {
 
 
 class DataLoader:
-    """Iterates over ``(input_nodes, output_nodes, blocks)``, as `dgl.dataloading.DataLoader` of vertices does.
+    """A loader of ``(input_nodes, output_nodes, blocks)``, like `dgl.dataloading.DataLoader` for vertices.
 
     Parameters
     ----------
@@ -35,15 +35,15 @@ class DataLoader:
     indices : tensor of distinct vertices, or a bool mask
     graph_sampler : BlockSampler
     device
-        Where blocks go; where the graph lies unless given.
+        Device of the blocks; that of the graph by default.
     batch_size, shuffle, drop_last
-        As DGL has them.
+        See DGL.
     seed, bulk_size, memory_budget : see `bulksample.loader.BulkLoader`
     comm : Comm, optional
-        Rank r of p takes minibatches r, r + p, ...; a rank for whom the last step has none ends one step earlier.
+        Rank r of p takes mini-batches r, r + p, ... A rank without a mini-batch in the last step ends one step earlier.
     backend : {"auto", "native", "reference", "cuda"}
     num_workers, use_prefetch_thread, persistent_workers, pin_prefetcher, use_alternate_streams
-        Not needed: a thread of this process samples ahead.
+        Ignored: a thread of this process samples ahead.
 
     Raises
     ------
@@ -75,7 +75,7 @@ class DataLoader:
     ) -> None:
         self._dgl = require("dgl", None, _INSTALL)
         refuse_values(
-            use_ddp=use_ddp and "True (comm=bulksample.distributed.comm.world.world() deals minibatches to ranks)", use_uva=use_uva
+            use_ddp=use_ddp and "True (comm=bulksample.distributed.comm.world.world() gives each rank its mini-batches)", use_uva=use_uva
         )
         unknown = not_needed.keys() - _NOT_NEEDED
         if unknown:
@@ -93,13 +93,13 @@ class DataLoader:
         adjacency = LocalAdjacency(self._drawn.edges.matrix, backends.make(backend), entries=True)
         self._loader = BulkLoader(
             adjacency,
-            self._drawn,  # type: ignore[arg-type]  # whose minibatches are not the loader's own
+            self._drawn,  # type: ignore[arg-type]  # its mini-batches are not of class MiniBatch
             _distinct(indices), batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle,
             drop_last=drop_last, rank=rank, ranks=ranks, memory_budget=memory_budget,
         )  # fmt: skip
 
     def __len__(self) -> int:
-        """Steps of an epoch."""
+        """Return the number of steps of an epoch."""
         return self._loader.steps
 
     def __iter__(self) -> Iterator[tuple[Any, Any, list[Any]]]:
@@ -118,7 +118,7 @@ class DataLoader:
         return vertices.to(place), vertices[: len(found.seeds)].to(place), blocks
 
     def _block(self, vertices: Any, hop: EdgeHop) -> Any:
-        """A block with the names of its vertices and edges, and with the features of the graph, sliced when they are looked at."""
+        """Make a block with the ids of its vertices and edges; features of the graph are sliced when they are read."""
         dgl, idtype = self._dgl, self.graph.idtype
         indptr, indices = (torch.from_numpy(part.astype(np.int64)).to(idtype) for part in (hop.pointers, hop.columns))
         no_names = torch.empty(0, dtype=idtype)
@@ -133,12 +133,12 @@ class DataLoader:
 
 
 def _distinct(indices: Any) -> np.ndarray:
-    """The vertices to make minibatches of."""
+    """Return the seeds as ids; raises `UsageError` if one repeats."""
     indices = torch.as_tensor(indices).cpu()
     if indices.dtype == torch.bool:
         indices = indices.nonzero().view(-1)
     seeds = indices.numpy()
     distinct, counts = np.unique(seeds, return_counts=True)
     if len(distinct) < len(seeds):
-        raise UsageError(f"indices name vertex {distinct[counts.argmax()]} {counts.max()} times; distinct ones would fit")
+        raise UsageError(f"indices name vertex {distinct[counts.argmax()]} {counts.max()} times; use distinct ones")
     return seeds

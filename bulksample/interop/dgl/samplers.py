@@ -1,4 +1,4 @@
-"""What a loader draws, by the names that DGL's samplers have."""
+"""Samplers with the names and arguments of DGL's."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from ...errors import UsageError
 
 
 class BlockSampler:
-    """What a loader draws: a sampler of ours, and the features that DGL's samplers name.
+    """A sampler of this package with the options of DGL's samplers.
 
     Parameters
     ----------
     law : str
         A name in `bulksample.samplers`.
     fanouts : list of int
-        In DGL's order: the layer next to the input first. Of a vertex, or vertices of a layer.
+        Draws of a vertex (node-wise) or of a layer (layer-wise), in DGL's order: the layer next to the input first.
     prob : str, optional
-        The edge feature that draws are weighted by.
+        The edge feature with the weights of draws.
     prefetch : dict
-        What DGL's samplers prefetch, by its names: features in ``prefetch_node_feats`` are sliced by our own gather where it can_gather.
+        The prefetch options of DGL's samplers; features in ``prefetch_node_feats`` are gathered by this package if it can.
     options
-        Of the sampler.
+        Options of the sampler.
 
     Notes
     -----
-    All features of vertices and edges are in the blocks; those that are not prefetched are sliced when they are looked at.
+    Blocks have all features of vertices and edges; features that are not prefetched are sliced when they are read.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class BlockSampler:
 
 
 class NeighborSampler(BlockSampler):
-    """GraphSAGE, as `dgl.dataloading.NeighborSampler`."""
+    """GraphSAGE, like `dgl.dataloading.NeighborSampler`."""
 
     def __init__(
         self, fanouts: Sequence[int], edge_dir: str = "in", prob: str | None = None, mask: str | None = None, replace: bool = False,
@@ -50,14 +50,14 @@ class NeighborSampler(BlockSampler):
 
 
 class MultiLayerFullNeighborSampler(BlockSampler):
-    """All neighbours, as `dgl.dataloading.MultiLayerFullNeighborSampler`."""
+    """All neighbors, like `dgl.dataloading.MultiLayerFullNeighborSampler`."""
 
     def __init__(self, num_layers: int, **prefetch: Any) -> None:
         super().__init__("sage", [-1] * num_layers, None, prefetch)
 
 
 class LaborSampler(BlockSampler):
-    """LABOR-0, as `dgl.dataloading.LaborSampler`; `layer_dependency` keeps the random numbers of a vertex in all layers."""
+    """LABOR-0, like `dgl.dataloading.LaborSampler`; with `layer_dependency` a vertex has the same random number in all layers."""
 
     def __init__(
         self, fanouts: Sequence[int], edge_dir: str = "in", prob: str | None = None, importance_sampling: int = 0,
@@ -75,14 +75,14 @@ class LadiesSampler(BlockSampler):
 
 
 class FastGCNSampler(BlockSampler):
-    """FastGCN: the same from one distribution over all vertices."""
+    """FastGCN: `nodes_per_layer` vertices from one distribution for all mini-batches; ``block.edata["weight"]`` corrects for the draw."""
 
     def __init__(self, nodes_per_layer: Sequence[int], prob: str | None = None, **options: Any) -> None:
         super().__init__("fastgcn", nodes_per_layer, prob, **options)
 
 
-def refuse_values(**asked: Any) -> None:
-    """Raise `UsageError` for what has a value and no meaning here."""
-    for name, value in asked.items():
+def refuse_values(**options: Any) -> None:
+    """Raise `UsageError` for every option that is set; these options are not supported."""
+    for name, value in options.items():
         if value:
-            raise UsageError(f"{name} = {value} is not supported; its default would fit")
+            raise UsageError(f"{name} = {value} is not supported; use its default")

@@ -2,8 +2,8 @@
 
     from bulksample.interop.pyg import NeighborLoader    # was: from torch_geometric.loader import NeighborLoader
 
-Batches are torch_geometric's: a vertex is expanded once (the frontier rule ``new``), seeds come first, edges run from source to
-destination. What is sampled is a function of (graph, seed, epoch, minibatch), whatever the bulk size, the threads and the ranks.
+Batches are those of torch_geometric: a vertex is expanded once (the frontier rule ``new``), seeds come first, edges run from source to
+destination. A mini-batch depends on (graph, seed, epoch, mini-batch id) alone, not on the bulk size, the threads or the ranks.
 """
 
 from .. import require

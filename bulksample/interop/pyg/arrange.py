@@ -1,7 +1,7 @@
-"""From what a sampler found to what torch_geometric reads: vertices hop by hop, seeds as they were asked for, one list of edges.
+"""Convert sampled hops to the layout of torch_geometric: vertices hop by hop, seeds in their order, one list of edges.
 
-A minibatch is one tree, or, where subgraphs are disjoint, one for each seed; trees are laid side by side with the vertices of
-every hop together, so that `trim_to_layer` may cut a hop off.
+A mini-batch is one tree; with disjoint subgraphs, each seed has its own tree. The trees are merged hop by hop: all vertices
+of a hop stand together, so `trim_to_layer` can cut off the last hop.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ...sparse import runs
 
 
 class TreeBatch(NamedTuple):
-    """A minibatch in local numbers; row r holds the edges into vertex r."""
+    """The trees of a mini-batch in local vertex numbers; row r holds the edges into vertex r."""
 
     vertices: np.ndarray  # int32, shape (N,)
-    pointers: np.ndarray  # int64, shape (R + 1,): the first R vertices were expanded
+    pointers: np.ndarray  # int64, shape (R + 1,); the first R vertices were expanded
     columns: np.ndarray  # int64, shape (E,): local sources
-    carried: np.ndarray | None  # shape (E,): what the draws carried beside each edge
-    entries: np.ndarray | None  # int64, shape (E,): positions in A, where the draws tell
-    held: np.ndarray  # int64, shape (L + 1,): vertices before the first hop and after each
-    tree: np.ndarray  # int64, shape (N,): the tree that a vertex belongs to
+    carried: np.ndarray | None  # shape (E,): the weight, or the drawn edge, of each entry
+    entries: np.ndarray | None  # int64, shape (E,): positions in A, if the back end returned them
+    held: np.ndarray  # int64, shape (L + 1,): number of vertices before the first hop and after each hop
+    tree: np.ndarray  # int64, shape (N,): the tree of each vertex
 
     @property
     def rows(self) -> np.ndarray:
@@ -32,21 +32,21 @@ class TreeBatch(NamedTuple):
         return self.vertices[: len(self.pointers) - 1]
 
     def nodes_by_hop(self) -> list[int]:
-        """L + 1 numbers that add up to N."""
+        """Return the number of vertices that each hop added: L + 1 numbers with the sum N."""
         return np.diff(self.held, prepend=0).tolist()
 
     def edges_by_hop(self) -> list[int]:
-        """L numbers that add up to E."""
+        """Return the number of edges of each hop: L numbers with the sum E."""
         return np.diff(self.pointers[np.concatenate([[0], self.held[:-1]])]).tolist()
 
     def with_edges(self, copies: np.ndarray, carried: np.ndarray | None) -> TreeBatch:
-        """Every edge as often as `copies` says."""
+        """Repeat every edge by its number in `copies`."""
         ends = np.concatenate([[0], np.cumsum(copies)])
         return self._replace(pointers=ends[self.pointers], columns=np.repeat(self.columns, copies), carried=carried, entries=None)
 
 
 def arrange(trees: Sequence[Expansion]) -> TreeBatch:
-    """Lay trees side by side, hop by hop; a seed that was asked for twice stands twice, with the same edges."""
+    """Merge trees hop by hop. A repeated seed stands in the result as often as in the input, with the same edges."""
     parts = [_with_seeds_first(tree) for tree in trees]
     if len(parts) == 1:
         return parts[0]
@@ -72,7 +72,7 @@ def arrange(trees: Sequence[Expansion]) -> TreeBatch:
 
 
 def _with_seeds_first(tree: Expansion) -> TreeBatch:
-    """One tree, its first vertices being the seeds as they were asked for."""
+    """Convert one tree, so that its first vertices are the seeds in the user's order, repetitions included."""
     hop, seeds, held = tree.hops[0], tree.seed_rows, np.array(tree.held)
     if len(seeds) == held[0]:
         pointers, columns, carried, entries = hop.pointers, hop.columns.astype(np.int64), hop.weights, hop.entries
@@ -80,7 +80,7 @@ def _with_seeds_first(tree: Expansion) -> TreeBatch:
     else:
         order = np.concatenate([seeds, np.arange(held[0], len(tree.vertices))])
         place = np.empty(len(tree.vertices), np.int64)
-        place[order[::-1]] = np.arange(len(order))[::-1]  # the first of several
+        place[order[::-1]] = np.arange(len(order))[::-1]  # the first position of a repeated seed
         rows = order[: len(hop.pointers) - 1 + len(seeds) - held[0]]
         sizes = np.diff(hop.pointers)[rows]
         entry = runs(hop.pointers[rows], sizes)
@@ -91,5 +91,5 @@ def _with_seeds_first(tree: Expansion) -> TreeBatch:
 
 
 def _taken(parts: Sequence[np.ndarray | None], entry: np.ndarray) -> np.ndarray | None:
-    """Some entries of arrays laid end to end; None where there are none."""
+    """Concatenate arrays and take some entries; None if there are no arrays."""
     return None if parts[0] is None else np.concatenate(parts)[entry]  # type: ignore[arg-type]  # all are there, or none is

@@ -1,7 +1,7 @@
-"""The way of our loaders through an epoch: index lists in a seeded order, k minibatches sampled in one call ahead of use.
+"""Iterate over an epoch for the drop-in loaders of torch_geometric: sample k mini-batches in one call, ahead of use.
 
-A thread samples the next bulk while this one is used. `num_workers` threads slice features ahead: there are no worker processes, so
-nothing is copied between processes and nothing forks. Minibatch t of an epoch is the same whatever k and the number of threads.
+A thread samples the next bulk while the current one is used. `num_workers` threads slice features ahead. There are no worker
+processes, so nothing is copied between processes. Mini-batch t of an epoch does not depend on k or on the number of threads.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _NOT_HERE = {
 
 
 class BulkLoading:
-    """What a torch_geometric loader of ours adds to `NodeLoader` and `LinkLoader`.
+    """Bulk sampling for subclasses of `NodeLoader` and `LinkLoader`.
 
     Attributes
     ----------
     epoch : int
-        The epoch that the next iteration is; it counts up by itself, and may be set to go on from somewhere.
+        Epoch of the next iteration. It counts up with every iteration; set it to continue from another epoch.
     bulk_size : int or "auto"
-        k. ``auto`` samples the first minibatch to see its size, and takes as many as fit `memory_budget` (a quarter of the free memory
-        unless given), at most 32; an epoch then begins with bulks of 1, 2, 4, ... minibatches.
+        k. ``auto`` samples one mini-batch to measure it, and takes as many as fit `memory_budget` (by default a quarter of the free
+        memory), at most 32; an epoch then begins with bulks of 1, 2, 4, ... mini-batches.
     comm : Comm, optional
-        Rank r of p takes minibatches r, r + p, ...; all ranks make the same number of steps, so where p does not divide an epoch its first
-        minibatches come once more at the end, or, with `drop_last`, the last ones are left out.
+        Rank r of p takes mini-batches r, r + p, ... All ranks make the same number of steps: if p does not divide the epoch, the
+        first mini-batches repeat at its end, or, with `drop_last`, the last ones are left out.
     """
 
     data: Data
@@ -59,14 +59,14 @@ class BulkLoading:
     dataset: range
 
     def set_up(self, sampler: BulkSampler, bulk_size: int | Literal["auto"], memory_budget: int | None, options: dict[str, Any]) -> None:
-        """Keep what `DataLoader` does not know, and refuse those of its options that have no meaning here; raises `UsageError`."""
+        """Keep the options that `DataLoader` does not have; raises `UsageError` for options of `DataLoader` that have no meaning here."""
         if bulk_size != "auto" and bulk_size < 1:
             raise UsageError(f"bulk_size must be 'auto' or positive; got {bulk_size}")
         for name, reason in _NOT_HERE.items():
             if options.get(name) is not None:
-                raise UsageError(f"{name} was given, but {reason}; leaving it out would fit")
+                raise UsageError(f"{name} was given, but {reason}; leave it out")
         if "batch_size" in options and options["batch_size"] is None:
-            raise UsageError("batch_size None was given; a positive number would fit")
+            raise UsageError("batch_size was None; use a positive number")
         self.epoch = 0
         self._sliced = Slicer()
         self._bulk_size, self._budget, self._grows = bulk_size, memory_budget, bulk_size == "auto"
@@ -78,7 +78,7 @@ class BulkLoading:
         raise NotImplementedError
 
     def __len__(self) -> int:
-        """Minibatches that this rank gets in an epoch."""
+        """Return the number of mini-batches of this rank in an epoch."""
         return self._steps(self._minibatches())
 
     def __iter__(self) -> Iterator[Data]:
@@ -97,7 +97,7 @@ class BulkLoading:
                 yield ahead.popleft().result()
 
     def _sampled(self, lists: Iterator[tuple[int, Any]], epoch: int, thread: ThreadPoolExecutor) -> Iterator[SamplerOutput]:
-        """What the minibatches of an epoch drew, the next bulk being sampled ahead."""
+        """Yield the sampled mini-batches of an epoch; the next bulk is sampled while the current one is used."""
 
         sizes = growing(self.bulk_size) if self._grows else repeat(self.bulk_size)
 
@@ -114,23 +114,23 @@ class BulkLoading:
         return self._sample([self.input_data[torch.as_tensor(index)] for _, index in bulk], [id for id, _ in bulk], epoch)
 
     def filter_fn(self, out: SamplerOutput) -> Any:
-        """The attributes of what was drawn, by torch_geometric's own rules; then what it does not know, then the user's transform.
+        """Build a batch: torch_geometric slices the attributes, this class adds the rest, then the user's transform runs.
 
-        It finds no columns in features that we slice ourselves.
+        torch_geometric sees features that `Slicer` gathers as matrices without columns.
         """
         ours = {} if self.transform_sampler_output else {key: x for key, x in self.data if can_gather(x) and self.data.is_node_attr(key)}
         plain = copy.copy(self)
         plain.transform, plain.data = None, copy.copy(self.data)
         for key, x in ours.items():
             plain.data[key] = x[:, :0]
-        batch = super(BulkLoading, plain).filter_fn(out)  # type: ignore[misc]  # of torch_geometric's loader
+        batch = super(BulkLoading, plain).filter_fn(out)  # type: ignore[misc]  # the method of torch_geometric's loader
         for key, x in ours.items():
             batch[key] = self._sliced(x, out.node.numpy())
         batch = self._completed(batch, out)
         return batch if self.transform is None else self.transform(batch)
 
     def _completed(self, batch: Data, out: SamplerOutput) -> Data:
-        """A batch with what torch_geometric does not know of."""
+        """Add attributes that torch_geometric does not add; subclasses override this."""
         return batch
 
     def _finished(self, out: SamplerOutput) -> Data:
@@ -138,7 +138,7 @@ class BulkLoading:
         return data.pin_memory() if self.pin_memory and torch.cuda.is_available() else data
 
     def _index_lists(self, epoch: int) -> Iterator[tuple[int, Any]]:
-        """Id and members of this rank's minibatches: of the seeded order, or of the user's `sampler` or `batch_sampler`."""
+        """Yield the id and the examples of this rank's mini-batches, in the seeded order or in that of the user's sampler."""
         lists = self._own_lists(epoch) if self._own_order else (np.asarray(index) for index in self.batch_sampler)
         if self._comm is None:
             yield from enumerate(lists)
@@ -166,13 +166,13 @@ class BulkLoading:
 
     @property
     def bulk_size(self) -> int:
-        """k: how many minibatches are sampled in one call."""
+        """k, the number of mini-batches sampled in one call."""
         if self._bulk_size == "auto":
             self._bulk_size = self._fitting()
         return self._bulk_size
 
     def _fitting(self) -> int:
-        """As many minibatches as fit the budget, alike on ranks that sample together."""
+        """Return the number of mini-batches that fit the budget; ranks that sample together agree on the smallest."""
         steps = len(self) if self._own_order or hasattr(self.batch_sampler, "__len__") else AUTO_LIMIT
         first = next(iter(self._index_lists(0)), None)
         size = 0 if first is None else sum(_nbytes(out) for out in self._bulk([first], 0))

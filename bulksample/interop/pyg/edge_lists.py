@@ -1,4 +1,4 @@
-"""A `Data` object as arrays, and what is refused."""
+"""Read the edges of a `Data` object as arrays, and refuse unsupported graphs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch_geometric.data import Data
 from ...errors import UsageError
 from ..edge_graph import EdgeGraph, edge_graph
 
-_ONLY = "heterogeneous, remote and temporal graphs are not supported: a torch_geometric.data.Data without times would fit"
+_ONLY = "heterogeneous, remote and temporal graphs are not supported: use a torch_geometric.data.Data without times"
 
 
 def check_input(data: Any, **temporal: Any) -> None:
-    """Refuse a graph that has no meaning here, and times; raises `UsageError`."""
+    """Raise `UsageError` for anything but a homogeneous `Data`, and for options of temporal sampling."""
     if not isinstance(data, Data):
         parts = [type(part).__name__ for part in data] if isinstance(data, (tuple, list)) else []
         raise UsageError(f"{_ONLY}; got a {' of '.join([type(data).__name__, *[', '.join(parts)][: len(parts)]])}")
@@ -23,19 +23,19 @@ def check_input(data: Any, **temporal: Any) -> None:
 
 
 def check_times(**temporal: Any) -> None:
-    """Refuse temporal sampling; raises `UsageError`."""
-    asked = [name for name, value in temporal.items() if value is not None]
-    if asked:
-        raise UsageError(f"{_ONLY}; got {', '.join(asked)}")
+    """Raise `UsageError` if an option of temporal sampling is set."""
+    options = [name for name, value in temporal.items() if value is not None]
+    if options:
+        raise UsageError(f"{_ONLY}; got {', '.join(options)}")
 
 
 def graph_of(data: Data, weight_attr: str | None = None) -> EdgeGraph:
-    """The graph of a `Data` object: of its `edge_index`, or of its `adj_t` (torch_sparse, or torch in compressed rows).
+    """Return the graph of a `Data` object, read from its `edge_index`, or its `adj_t` (torch_sparse or torch CSR).
 
     Raises
     ------
     DataError, UsageError
-        See `edge_graph`; `UsageError` also where there is no such weight.
+        See `edge_graph`; `UsageError` also if there is no such weight.
     """
     weights = None
     if weight_attr is not None:
@@ -46,7 +46,7 @@ def graph_of(data: Data, weight_attr: str | None = None) -> EdgeGraph:
 
 
 def edge_ends(data: Data) -> tuple[np.ndarray, np.ndarray]:
-    """Sources and destinations in the order of the edges' positions: int64, shape (m,) each."""
+    """Return sources and destinations of the edges in their order: int64, shape (m,) each."""
     if (adj_t := compressed(data)) is not None:
         rows = np.diff(adj_t.crow_indices().cpu().numpy())
         return adj_t.col_indices().cpu().numpy().astype(np.int64), np.repeat(np.arange(len(rows)), rows)
@@ -60,7 +60,7 @@ def edge_ends(data: Data) -> tuple[np.ndarray, np.ndarray]:
 
 
 def compressed(data: Data) -> torch.Tensor | None:
-    """The `adj_t` of a graph where it is a torch tensor in compressed rows."""
+    """Return the `adj_t` of a graph if it is a torch CSR tensor, else None."""
     adj_t = data.adj_t if "adj_t" in data else None
     return adj_t if isinstance(adj_t, torch.Tensor) and adj_t.layout == torch.sparse_csr else None
 

@@ -1,4 +1,4 @@
-"""What our batches have beside what torch_geometric's own filter puts there: weights of edges, and `adj_t` in torch's compressed rows."""
+"""Support `adj_t` as a torch CSR tensor, which torch_geometric cannot slice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .edge_lists import compressed, edge_ends
 
 
 def with_edge_index(data: Data) -> Data:
-    """The same graph with an `edge_index` in the place of an `adj_t` in torch's compressed rows, which torch_geometric cannot slice."""
+    """Return the graph with an `edge_index` instead of an `adj_t` that is a torch CSR tensor."""
     if compressed(data) is None:
         return data
     plain = copy.copy(data)
@@ -22,7 +22,7 @@ def with_edge_index(data: Data) -> Data:
 
 
 def with_compressed_rows(batch: Data, values: torch.Tensor) -> Data:
-    """A batch whose edges are an `adj_t`, shape (N, N), rows being destinations; `values` are those of the whole graph."""
+    """Return a batch with an `adj_t` instead of its `edge_index`: shape (N, N), rows are destinations; `values` are of the whole graph."""
     source, destination = batch.edge_index
     n = int(batch.num_nodes or 0)
     order = torch.argsort(destination * n + source)

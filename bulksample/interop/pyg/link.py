@@ -1,4 +1,4 @@
-"""A loader whose examples are edges, with negatives: torch_geometric's `LinkNeighborLoader`."""
+"""A drop-in for torch_geometric's `LinkNeighborLoader`: its examples are edges, with negatives."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class LinkNeighborLoader(BulkLoading, LinkLoader):
     ----------
     data, num_neighbors, edge_label_index, edge_label, replace, subgraph_type, disjoint, weight_attr, transform, \
 transform_sampler_output, filter_per_worker
-        As torch_geometric has them.
+        See torch_geometric.
     neg_sampling, neg_sampling_ratio
-        The same laws, false negatives included; what is drawn is named by (seed, epoch, minibatch, place).
+        The distributions of torch_geometric, false negatives included; draws depend on (seed, epoch, mini-batch, position) alone.
     edge_label_time, time_attr
-        Refused.
+        Not supported: `UsageError`.
     bulk_size, memory_budget, comm, seed, grid, backend
         See `NeighborLoader`.
 
     Raises
     ------
     UsageError
-        If the graph is heterogeneous, remote or temporal, or options do not fit together.
+        If the graph is heterogeneous, remote or temporal, or options contradict each other.
     """
 
     link_sampler: BulkSampler
@@ -73,7 +73,7 @@ transform_sampler_output, filter_per_worker
     ) -> None:
         check_input(data, edge_label_time=edge_label_time, time_attr=time_attr)
         if compressed(data) is not None:
-            raise UsageError("links of an adj_t in torch's compressed rows are not supported; an edge_index would fit")
+            raise UsageError("links of an adj_t in torch's compressed rows are not supported; use an edge_index")
         neighbor_sampler = sampler_for(
             neighbor_sampler, data, num_neighbors, subgraph_type, directed,
             replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend, comm=comm, grid=grid,

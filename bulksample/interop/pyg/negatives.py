@@ -1,4 +1,4 @@
-"""Negative examples that anyone can repeat: torch_geometric's laws, drawn by the counters of the stream.
+"""Repeatable negative examples: the distributions of torch_geometric, drawn with the counter-based stream.
 
 uniform    floor(n u)                       by weight    the first v with w_1 + ... + w_v > u W
 """
@@ -17,14 +17,14 @@ from ...rng import Purpose, Stream, as_unit
 
 
 class SeededNegatives(NegativeSampling):
-    """The negatives of one minibatch: a draw is named by (seed, epoch, minibatch, endpoint, place)."""
+    """The negatives of one mini-batch; a draw depends on (seed, epoch, mini-batch, endpoint, position) alone."""
 
     def __init__(self, law: NegativeSampling, stream: Stream, minibatch: int, epoch: int) -> None:
         super().__init__(law.mode, law.amount, law.src_weight, law.dst_weight)
         self._stream, self._minibatch, self._epoch = stream, minibatch, epoch
 
     def sample(self, num_samples: int, endpoint: Literal["src", "dst"], num_nodes: int | None = None) -> torch.Tensor:
-        """`num_samples` vertices: int64. They may be false negatives, as in torch_geometric."""
+        """Draw `num_samples` vertices: int64. Like torch_geometric, this may draw false negatives."""
         weight = self.src_weight if endpoint == "src" else self.dst_weight
         side = ("src", "dst").index(endpoint)
         words = self._stream.words(
@@ -34,6 +34,6 @@ class SeededNegatives(NegativeSampling):
             assert num_nodes is not None
             return torch.from_numpy(scaled(words[..., 0], 32, num_nodes).astype(np.int64))
         if num_nodes is not None and weight.numel() != num_nodes:
-            raise UsageError(f"weights of negatives must be one for each of the {num_nodes} vertices; got {weight.numel()}")
+            raise UsageError(f"got {weight.numel()} weights of negatives; use one for each of the {num_nodes} vertices")
         ends = np.cumsum(weight.cpu().double().numpy())
         return torch.from_numpy(np.searchsorted(ends, as_unit(words) * ends[-1], side="right"))

@@ -1,7 +1,7 @@
-"""Loaders whose examples are vertices: torch_geometric's `NeighborLoader`, and the same for LABOR, LADIES and FastGCN.
+"""Loaders whose examples are vertices: a drop-in for `NeighborLoader`, and the same for LABOR, LADIES and FastGCN.
 
-LABOR:   num_neighbors are those of a vertex, agreed upon within a minibatch.
-LADIES, FastGCN:   num_neighbors are vertices of a layer; batches have an `edge_weight` that corrects for the draw.
+LABOR:             num_neighbors counts neighbors of a vertex; vertices of a mini-batch share random numbers.
+LADIES, FastGCN:   num_neighbors counts vertices of a layer; batches have an `edge_weight` that corrects for the draw.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .sampler import BulkSampler, sampler_for
 
 
 class BulkNodeLoader(BulkLoading, NodeLoader):
-    """A `NodeLoader` that samples in bulk; the loaders below say by which law.
+    """A `NodeLoader` that samples in bulk; its subclasses set the sampler.
 
     Parameters
     ----------
@@ -31,11 +31,11 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
     node_sampler : BulkSampler
     input_nodes : bool mask, indices, or None for all vertices
     transform, transform_sampler_output, filter_per_worker
-        As torch_geometric has them; with `num_workers`, transforms run on threads.
+        See torch_geometric; with `num_workers`, transforms run on threads.
     bulk_size, memory_budget, comm
         See `BulkLoading`.
     options
-        Of `torch.utils.data.DataLoader`.
+        Options of `torch.utils.data.DataLoader`.
     """
 
     node_sampler: BulkSampler
@@ -70,20 +70,20 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
 
 
 class NeighborLoader(BulkNodeLoader):
-    """A drop-in for `torch_geometric.loader.NeighborLoader`: GraphSAGE, k minibatches in one call.
+    """A drop-in for `torch_geometric.loader.NeighborLoader`: GraphSAGE, k mini-batches in one call.
 
     Parameters
     ----------
     data, num_neighbors, input_nodes, replace, subgraph_type, disjoint, weight_attr, transform, transform_sampler_output, filter_per_worker
-        As torch_geometric has them.
+        See torch_geometric.
     input_time, time_attr
-        Refused.
+        Not supported: `UsageError`.
     is_sorted, temporal_strategy
-        Not needed.
+        Ignored.
     bulk_size, memory_budget, comm
         See `BulkLoading`.
     seed : int
-        Decides the order of every epoch and all draws.
+        The order of every epoch and all draws are a function of it.
     grid : int, optional
         c: sample from a graph in block rows on a p/c x c grid of the ranks of `comm`; see `BulkSampler`.
     backend : {"auto", "native", "reference", "cuda"}
@@ -91,7 +91,7 @@ class NeighborLoader(BulkNodeLoader):
     Raises
     ------
     UsageError
-        If the graph is heterogeneous, remote or temporal, or options do not fit together.
+        If the graph is heterogeneous, remote or temporal, or options contradict each other.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class NeighborLoader(BulkNodeLoader):
 
 
 class _LawLoader(BulkNodeLoader):
-    """A loader of one law; see `BulkSampler` for its options and `BulkNodeLoader` for those of loading."""
+    """A loader with a fixed sampler; see `BulkSampler` for its options and `BulkNodeLoader` for those of loading."""
 
     law: str
     own: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ class _LawLoader(BulkNodeLoader):
 
 
 class LaborLoader(_LawLoader):
-    """LABOR-0: as `NeighborLoader`, but the vertices of a minibatch agree on their neighbours, so that fewer are touched.
+    """LABOR-0: like `NeighborLoader`, but vertices of a mini-batch share random numbers and so draw fewer distinct neighbors.
 
     Own options: `layer_dependent`, `subgraph_type`.
     """
@@ -170,7 +170,7 @@ class LadiesLoader(_LawLoader):
 
 
 class FastGCNLoader(_LawLoader):
-    """FastGCN: the same from one distribution over all vertices, that no minibatch changes.
+    """FastGCN: every hop draws `num_neighbors` vertices from one distribution for all mini-batches; `edge_weight` corrects for it.
 
     Own options: `debias`, `renormalise`.
     """

@@ -3,7 +3,7 @@
     from torch_geometric.loader import NodeLoader
     loader = NodeLoader(data, BulkSampler(data, [15, 10, 5]), batch_size=1024)
 
-Only the draws are made here; features are sliced by the loader.
+The sampler draws vertices and edges; the loader slices features.
 """
 
 from __future__ import annotations
@@ -37,37 +37,36 @@ LAWS = ("sage", "labor", "ladies", "fastgcn", "full")
 
 
 class BulkSampler(BaseSampler):
-    """Draws minibatches of a homogeneous graph.
+    """A sampler of mini-batches of a homogeneous graph.
 
     Parameters
     ----------
     data : torch_geometric.data.Data
     num_neighbors : list of int
-        What each hop draws, from the seeds outwards; -1 takes all.
+        Number of draws of each hop, from the seeds outwards; -1 takes all.
     sampler : {"sage", "labor", "ladies", "fastgcn", "full"}
     weight_attr : str, optional
-        The edge attribute that draws are weighted by.
+        The edge attribute with the weights of draws.
     replace, disjoint, subgraph_type
-        As torch_geometric has them.
+        See torch_geometric.
     seed : int
     backend : {"auto", "native", "reference", "cuda"}
     comm : Comm, optional
-        The ranks among whom our loaders deal minibatches.
+        The ranks that share the mini-batches of a loader.
     grid : int, optional
         c: the adjacency lies in block rows on a p/c x c grid of ranks, and every call is collective.
     options
-        Of the sampler: `importance`, `debias`, `renormalise`, `layer_dependent`.
+        Options of the sampler: `importance`, `debias`, `renormalise`, `layer_dependent`.
 
     Raises
     ------
     UsageError
-        If the graph is heterogeneous, remote or temporal, or options do not fit together.
+        If the graph is heterogeneous, remote or temporal, or options contradict each other.
 
     Notes
     -----
-    Parallel edges are edges of their own. ``sage`` draws edges, so a fanout counts them one by one; the other samplers draw vertices,
-    and a drawn vertex brings all its parallel edges. A `NodeLoader` has no place for the weights of layer-wise samplers; `LadiesLoader` and
-    `FastGCNLoader` have.
+    ``sage`` draws edges, so a fanout counts each of several parallel edges. The other samplers draw vertices, and a drawn vertex brings
+    all its parallel edges. The batches of a `NodeLoader` lack the weights of layer-wise samplers; use `LadiesLoader` or `FastGCNLoader`.
     """
 
     def __init__(
@@ -99,16 +98,16 @@ class BulkSampler(BaseSampler):
         self.graph = graph_of(data, weight_attr)
         self._by_edge = sampler == "sage" and self.graph.pointers is not None
         if grid is not None and comm is None:
-            raise UsageError("a grid was asked for without ranks; comm=bulksample.distributed.comm.world.world() would fit")
+            raise UsageError("got a grid without ranks; use comm=bulksample.distributed.comm.world.world()")
         if self._by_edge and grid is not None:
-            raise UsageError("a grid of ranks was asked for, but the graph has parallel edges; a coalesced graph would fit")
+            raise UsageError("got a grid of ranks and a graph with parallel edges; use a coalesced graph")
         self.comm, self.grid, self._calls = comm, grid, 0
-        self._adjacencies: dict[int | None, Adjacency] = {}  # by the threads they sample on
+        self._adjacencies: dict[int | None, Adjacency] = {}  # by number of threads
         self.sampler.check(self.adjacency)
 
     @property
     def adjacency(self) -> Adjacency:
-        """A as this process sees it. Worker processes sample on one thread: OpenMP does not survive a fork."""
+        """The adjacency that this process samples. Worker processes use one thread: OpenMP does not survive a fork."""
         threads = None if torch.utils.data.get_worker_info() is None else 1
         if threads not in self._adjacencies:
             backend = backends.make(self.backend, threads)
@@ -119,24 +118,24 @@ class BulkSampler(BaseSampler):
         return self._adjacencies[threads]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to a worker process: no handle of a back end."""
+        """Return the state for a worker process, without back ends, which cannot be copied."""
         return {**self.__dict__, "_adjacencies": {}}
 
     def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput:
-        """One minibatch. The n-th call of a sampler is a minibatch of its own; in a worker process the worker's seed enters as well."""
+        """Sample one mini-batch. Its id is the number of the call; in a worker process it also depends on the worker's seed."""
         return self.sample_nodes([index], *self._next_name())[0]
 
     def sample_from_edges(self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None) -> SamplerOutput:
-        """One minibatch of edges; see `sample_from_nodes`."""
+        """Sample one mini-batch of edges; see `sample_from_nodes`."""
         return self.sample_edges([index], neg_sampling, *self._next_name())[0]
 
     @property
     def edge_permutation(self) -> None:
-        """None: `SamplerOutput.edge` holds positions in the user's `edge_index`."""
+        """None, because `SamplerOutput.edge` holds positions in the user's `edge_index`."""
         return None
 
     def sample_nodes(self, inputs: list[NodeSamplerInput], ids: Sequence[int], epoch: int) -> list[SamplerOutput]:
-        """The minibatches of a bulk in one call; its `metadata` ends with the weights of the edges, None where they stand for the mean."""
+        """Sample a bulk of mini-batches; `metadata` ends with the weights of the edges, or None for the mean."""
         outputs = self._sample([index.node.numpy() for index in inputs], ids, epoch)
         for index, out in zip(inputs, outputs, strict=True):
             check_times(input_time=index.time)
@@ -146,9 +145,9 @@ class BulkSampler(BaseSampler):
     def sample_edges(
         self, inputs: list[EdgeSamplerInput], negatives: NegativeSampling | None, ids: Sequence[int], epoch: int
     ) -> list[SamplerOutput]:
-        """The minibatches of a bulk of edges in one call; negatives are named by (epoch, id, place)."""
+        """Sample a bulk of mini-batches of edges; negatives depend on (epoch, id, position) alone."""
         if isinstance(self.sampler, LayerWise):
-            raise UsageError(f"links with sampler {self.sampler.name!r} would lose its weights; a node-wise sampler would fit")
+            raise UsageError(f"links with sampler {self.sampler.name!r} would lose its weights; use a node-wise sampler")
         drawn = [None if negatives is None else SeededNegatives(negatives, self.stream, id, epoch) for id in ids]
         seed_lists: list[torch.Tensor] = []
         prepared = [self._edge_seeds(index, own, seed_lists) for index, own in zip(inputs, drawn, strict=True)]
@@ -160,7 +159,7 @@ class BulkSampler(BaseSampler):
         return outputs
 
     def _edge_seeds(self, index: EdgeSamplerInput, negatives: NegativeSampling | None, seed_lists: list[torch.Tensor]) -> Any:
-        """Append the seeds of a minibatch of edges to `seed_lists`; torch_geometric's own code names them and says what its labels are."""
+        """Append the seeds of a mini-batch of edges to `seed_lists`, and return its metadata; torch_geometric's code computes both."""
         check_times(edge_label_time=index.time)
 
         def nothing_yet(seed: torch.Tensor, _: Any) -> SamplerOutput:
@@ -211,7 +210,7 @@ class BulkSampler(BaseSampler):
         return out.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else out
 
     def _all_copies(self, found: TreeBatch, entries: np.ndarray) -> tuple[TreeBatch, np.ndarray]:
-        """Every edge of the entries that were drawn; the weight of an entry is dealt out to its edges."""
+        """Replace drawn entries by all their parallel edges, which share the weight of the entry."""
         if self.graph.pointers is None:
             return found, entries
         edges, counts, shares = self.graph.edges_of(entries)
@@ -219,7 +218,7 @@ class BulkSampler(BaseSampler):
         return found.with_edges(counts, carried), edges
 
     def _induced(self, found: TreeBatch) -> tuple[TreeBatch, np.ndarray]:
-        """All edges among the vertices of each tree."""
+        """Return all edges among the vertices of each tree."""
         order = np.argsort(found.tree, kind="stable")
         trees = np.concatenate([[0], np.cumsum(np.bincount(found.tree))]) if len(found.tree) else np.zeros(1, np.int64)
         within = Selection(np.arange(len(trees) - 1), trees, found.vertices[order], self.num_nodes)
@@ -238,21 +237,21 @@ class BulkSampler(BaseSampler):
 
 
 def _name_of_tree(minibatch: int, tree: int) -> int:
-    """What random numbers call a disjoint tree: its own up to 2**20 minibatches of 2**12 seeds; beyond, two trees may draw alike."""
+    """Return the mini-batch id of a disjoint tree; distinct for up to 2**20 mini-batches of 2**12 seeds, beyond that ids may repeat."""
     return (minibatch + (tree << 20)) % MAX_MINIBATCHES
 
 
 def _fanouts(num_neighbors: Sequence[int] | NumNeighbors) -> tuple[int, ...]:
     values = num_neighbors.values if isinstance(num_neighbors, NumNeighbors) else num_neighbors
     if isinstance(values, dict):
-        raise UsageError("num_neighbors by edge type was given; a list with a number for each hop would fit")
+        raise UsageError("num_neighbors was given by edge type; use a list with a number for each hop")
     return tuple(int(value) for value in values)
 
 
 def sampler_for(
     given: BulkSampler | None, data: Data, num_neighbors: Sequence[int], subgraph_type: SubgraphType | str, directed: bool, **options: Any
 ) -> BulkSampler:
-    """The `neighbor_sampler` that a loader was given, or one of its other options. Raises `UsageError` for a sampler of another library."""
+    """Return the user's `neighbor_sampler`, or make one from the other options; raises `UsageError` for a sampler of another library."""
     if given is None:
         return BulkSampler(data, num_neighbors, subgraph_type=subgraph_type if directed else "induced", **options)
     if not isinstance(given, BulkSampler):
