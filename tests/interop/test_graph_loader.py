@@ -131,7 +131,7 @@ def test_without_a_split_every_vertex_is_a_seed():
         ({"sampler": "sagee"}, "'sagee'"),
         ({"fanouts": []}, "fanouts"),
         ({"batch_size": 0}, "batch_size"),
-        ({"sampler": bs.samplers.Sage((4, 3))}, "given whole, and fanouts"),
+        ({"sampler": bs.samplers.Sage((4, 3))}, "got a sampler object, and fanouts"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):

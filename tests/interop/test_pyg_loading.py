@@ -224,7 +224,7 @@ REFUSED = [
     ({"bulk_size": 0}, "bulk_size must be"),
     ({"worker_init_fn": print}, "no worker processes"),
     ({"generator": torch.Generator()}, "`seed`"),
-    ({"batch_size": None}, "batch_size None"),
+    ({"batch_size": None}, "batch_size was None"),
     ({"grid": 1}, "without ranks"),
     ({"neighbor_sampler": object()}, "BulkSampler"),
     ({"num_neighbors": [-2]}, "fanout must be"),
