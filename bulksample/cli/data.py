@@ -29,35 +29,10 @@ PathArgument = Annotated[Path, typer.Argument(help="File to import.")]
 StoreArgument = Annotated[Path, typer.Argument(help="Folder of a store.")]
 
 
-class SelfLoops(StrEnum):
-    """Treatment of edges from a vertex to itself."""
-
-    keep = "keep"
-    drop = "drop"
-    error = "error"
-
-
-class Duplicates(StrEnum):
-    """Weight of an edge that is listed more than once."""
-
-    sum = "sum"
-    max = "max"
-    error = "error"
-
-
-class Ids(StrEnum):
-    """Kind of the vertex ids in a file."""
-
-    integer = "integer"
-    text = "text"
-
-
-class Preset(StrEnum):
-    """The data set that a block model imitates."""
-
-    products = "products"
-    reddit = "reddit"
-
+SelfLoops = StrEnum("SelfLoops", ["keep", "drop", "error"])
+Duplicates = StrEnum("Duplicates", ["sum", "max", "error"])
+Ids = StrEnum("Ids", ["integer", "text"])
+Preset = StrEnum("Preset", ["products", "reddit"])
 
 LoopsOption = Annotated[SelfLoops, typer.Option("--self-loops", help="Edges from a vertex to itself.")]
 FeaturesOption = Annotated[Path | None, typer.Option("--features", help=".npy file of shape (n, f): row v belongs to vertex v.")]
@@ -89,8 +64,7 @@ def make_rmat(
     """Make a skewed graph by recursive quadrants (R-MAT), with the parameters of Graph500."""
     from ..data.rmat import rmat
 
-    _check(out, overwrite)
-    start = time.perf_counter()
+    start = _begin(out, overwrite)
     graph = rmat(scale, edge_factor, edges=edges, a=a, b=b, c=c, seed=seed, directed=directed, backend=_backend(backend))
     _finish(graph, out, overwrite, name, start, json_file)
 
@@ -119,7 +93,8 @@ def make_dcsbm(
     json_file: JsonOption = None,
 ) -> None:
     """Make a degree-corrected stochastic block model with features that imitates ogbn-products or Reddit."""
-    from ..data.dcsbm import PRESETS, dcsbm
+    from ..data.blockmodel import PRESETS
+    from ..data.dcsbm import dcsbm
 
     given = {
         "classes": classes, "class_skew": class_skew, "degree_spread": degree_spread, "homophily": homophily,
@@ -128,8 +103,7 @@ def make_dcsbm(
     }  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     model = replace(PRESETS[preset.value], **changes)
-    _check(out, overwrite)
-    start = time.perf_counter()
+    start = _begin(out, overwrite)
     graph = dcsbm(vertices, degree, model, seed=seed, backend=_backend(backend))
     _finish(graph, out, overwrite, name or preset.value, start, json_file)
 
@@ -141,8 +115,7 @@ def import_npz(
     """Import an .npz file with indptr, indices, x, y and masks."""
     from ..data.npz import read
 
-    _check(out, overwrite)
-    start = time.perf_counter()
+    start = _begin(out, overwrite)
     _finish(read(path), out, overwrite, name, start, json_file)
 
 
@@ -167,8 +140,7 @@ def import_edgelist(
     from ..data.columns import read_columns
     from ..data.edgelist import read
 
-    _check(out, overwrite)
-    start, tally = time.perf_counter(), EdgeTally()
+    start, tally = _begin(out, overwrite), EdgeTally()
     graph = read(
         path, undirected=undirected, ids=ids.value, vertices=vertices,
         self_loops=self_loops.value, duplicates=duplicates.value, skip=skip, tally=tally,
@@ -196,8 +168,7 @@ def import_mtx(
     from ..data.columns import read_columns
     from ..data.matrixmarket import read
 
-    _check(out, overwrite)
-    start, tally = time.perf_counter(), EdgeTally()
+    start, tally = _begin(out, overwrite), EdgeTally()
     graph = read(path, undirected=undirected, transpose=transpose, self_loops=self_loops.value, duplicates=duplicates.value, tally=tally)
     graph = read_columns(graph, features, labels, split)
     _finish(graph, out, overwrite, name, start, json_file, tally)
@@ -221,7 +192,7 @@ def import_ogb(
     from ..data.ogb import read
     from ..data.ogb_sets import known, locate
 
-    _check(out, overwrite)
+    _begin(out, overwrite)
     path = locate(source, root, download) if known(source) and not Path(source).is_dir() else Path(source)
     out.parent.mkdir(parents=True, exist_ok=True)
     start, tally = time.perf_counter(), EdgeTally()
@@ -263,8 +234,7 @@ def split_edges(
     from ..data import store as stores
     from ..data.manifest import summary
 
-    start = time.perf_counter()
-    _check(out, overwrite)
+    start = _begin(out, overwrite)
     graph, held = links.split_edges(stores.load(store), val, test, negatives, seed)
     manifest = stores.save(graph, out, overwrite)
     held.save(out)
@@ -284,10 +254,12 @@ def verify(store: StoreArgument, json_file: JsonOption = None) -> None:
     emit(result, json_file, str(store))
 
 
-def _check(out: Path, overwrite: bool) -> None:
+def _begin(out: Path, overwrite: bool) -> float:
+    """Refuse a target that exists, before any work; return the time."""
     from ..data.store import check_target
 
-    check_target(out, overwrite)  # before the work, not after it
+    check_target(out, overwrite)
+    return time.perf_counter()
 
 
 def _finish(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,7 +36,8 @@ def predict(
 
     began = time.perf_counter()
     found = run(directory, checkpoint, threads)
-    arrays = {name: array for name, array in (("logits", found.logits), ("embeddings", found.embeddings)) if array is not None}
+    both = {"logits": found.logits, "embeddings": found.embeddings}
+    arrays: dict[str, Any] = {name: array for name, array in both.items() if array is not None}
     made = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         with open(made, "wb") as stream:

@@ -23,35 +23,22 @@ def phases(series: list[Series]) -> Chart | None:
     """Chart the seconds of an epoch by phase, each from the slowest rank."""
     note = f"Sample and fetch are what a step waited for. {ASIDE[0].capitalize()} and {ASIDE[1]} run beside training; they are grey."
     return _stacked(
-        series, "phases", _PHASE_COLOURS, 1.0, "s", name="phases", title="Seconds by phase", note=note, columns=5,
-        axis_label="seconds of an epoch, slowest rank in each phase", opening="Stacked bars of the seconds of an epoch.",
-    )  # fmt: skip
+        series, "phases", _PHASE_COLOURS, (1.0, "s"), "Seconds by phase", "seconds of an epoch, slowest rank in each phase", note
+    )
 
 
 def bytes_by_kind(series: list[Series]) -> Chart | None:
     """Chart the bytes that all ranks send in an epoch, by kind."""
-    return _stacked(
-        series, "training_bytes", _KIND_COLOURS, 1e-6, "MB", name="bytes", title="Bytes by kind", columns=4,
-        note="Each message counts once. Set-up is included, evaluation is not.",
-        axis_label="MB sent in an epoch of training, all ranks", opening="Stacked bars of MB sent in an epoch.",
-    )  # fmt: skip
+    note = "Each message counts once. Set-up is included, evaluation is not."
+    unit, axis_label = (1e-6, "MB"), "MB sent in an epoch of training, all ranks"
+    return _stacked(series, "training_bytes", _KIND_COLOURS, unit, "Bytes by kind", axis_label, note)
 
 
 def _stacked(
-    series: list[Series],
-    key: str,
-    colours: Mapping[str, str],
-    scale: float,
-    unit: str,
-    *,
-    name: str,
-    title: str,
-    note: str,
-    columns: int,
-    axis_label: str,
-    opening: str,
+    series: list[Series], key: str, colours: Mapping[str, str], unit: tuple[float, str], title: str, axis_label: str, note: str
 ) -> Chart | None:
     """Chart one bar for each series, made of the parts under `key` of its reports; None if every part is zero."""
+    scale, unit_name = unit
     parts = {part: [_per_epoch(one, key, part) * scale for one in series] for part in colours}
     used = [part for part, values in parts.items() if any(values)]
     if not used:
@@ -62,15 +49,15 @@ def _stacked(
     def draw(figure: Any, axis: Any) -> None:
         drawing.stacked(axis, labels, parts, colours)
         axis.set_xlabel(axis_label)
-        drawing.legend(figure, axis, columns)
+        drawing.legend(figure, axis, 5)
 
     body = [
         [one.label, *(format_number(parts[part][i]) for part in used), format_number(totals[i])] for i, one in enumerate(series)
     ]  # fmt: skip
     largest = [max(used, key=lambda part: parts[part][i]) for i in range(len(series))]
-    texts = [f"{one.label}: {format_number(totals[i], 3)} {unit}, most of it {largest[i]}" for i, one in enumerate(series)]
-    description = f"{opening} {'. '.join(texts)}."
-    return Chart(name, title, description, note, draw, _size(len(series)), TextTable(["run", *used, "all"], body))
+    texts = [f"{one.label}: {format_number(totals[i], 3)} {unit_name}, most of it {largest[i]}" for i, one in enumerate(series)]
+    description = f"Stacked bars of {axis_label}. {'. '.join(texts)}."
+    return Chart(key.removeprefix("training_"), title, description, note, draw, _size(len(series)), TextTable(["run", *used, "all"], body))
 
 
 def _per_epoch(series: Series, key: str, part: str) -> float:

@@ -97,7 +97,8 @@ class TensorBoard:
     def __init__(self, folder: str) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._open: Callable[[int], Any] = lambda step: SummaryWriter(folder, purge_step=step)
+        self._make: Any = SummaryWriter  # torch does not annotate it
+        self._folder = folder
         self._writer: Any = None
         self._config: dict[str, Any] = {}
 
@@ -107,7 +108,7 @@ class TensorBoard:
 
     def log(self, step: int, values: dict[str, float]) -> None:
         if self._writer is None:
-            self._writer = self._open(step)
+            self._writer = self._make(self._folder, purge_step=step)
             self._writer.add_text("config", "\n".join(f"    {key}: {value}" for key, value in self._config.items()), step)
         self._add(step, values)
 
@@ -129,10 +130,11 @@ class WandB:
     def __init__(self, project: str) -> None:
         import wandb
 
-        self._start = lambda config: wandb.init(project=project, config=config)
+        self._wandb: Any = wandb
+        self._project = project
 
     def start(self, config: dict[str, Any]) -> None:
-        self._run = self._start(config)
+        self._run = self._wandb.init(project=self._project, config=config)
 
     def log(self, step: int, values: dict[str, float]) -> None:
         self._run.log(values, step=step)
