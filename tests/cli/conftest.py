@@ -1,4 +1,4 @@
-"""The command line in this process: how most tests of commands run it."""
+"""Fixtures that run the command line in this process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def command(monkeypatch, capsys):
 
 @pytest.fixture
 def result(command):
-    """The JSON object of a command that succeeds."""
+    """Run a command that must succeed, and return its JSON object."""
 
     def run(*arguments):
         ended = command(*arguments, "--json", "-")

@@ -1,4 +1,4 @@
-"""`bulksample compare` with real runs: what is run, kept, refused, and left behind."""
+"""`bulksample compare`: its tables, runs that are kept or repeated, refusals, time limits and signals."""
 
 import csv
 import json
@@ -32,9 +32,9 @@ def compare(graph, out, methods, *more, options=SMALL, environment=None):
 
 @pytest.fixture(scope="module")
 def compared(graph, tmp_path_factory):
-    """Two methods and one that fails, on two ranks, two seeds."""
+    """A comparison of two methods and one that fails, on two ranks, with two seeds."""
     if MPIRUN is None:
-        pytest.skip("no mpirun: pip install mpich would bring one")
+        pytest.skip("mpirun is missing: pip install mpich")
     out = tmp_path_factory.mktemp("out") / "compared"
     networks = ["--network", "ethernet-10g", "--network", "loopback:inside=1e6:latency=1e-3"]
     more = ["--ranks", 2, "--repeats", 2, "--seed", 5, *networks, "--json", out.with_suffix(".json")]
@@ -50,7 +50,7 @@ def reports(out, method):
 
 
 @LONG
-def test_a_method_that_fails_is_told_and_the_others_go_on(compared):
+def test_a_failed_method_is_reported_and_the_others_run(compared):
     out, _, ended = compared
     assert ended.returncode == 1, ended.stderr
     found = table(out)
@@ -67,7 +67,7 @@ def test_a_method_that_fails_is_told_and_the_others_go_on(compared):
 
 @LONG
 @pytest.mark.parametrize("method", ["sync", "full"])
-def test_the_table_says_what_the_runs_said(compared, method):
+def test_the_table_holds_the_numbers_of_the_reports(compared, method):
     out, _, _ = compared
     row = next(row for row in table(out)["methods"] if row["method"] == method)
     said = reports(out, method)
@@ -87,7 +87,7 @@ def test_the_table_says_what_the_runs_said(compared, method):
 
 
 @LONG
-def test_what_was_sent_is_what_the_method_sends(compared):
+def test_bytes_of_gradients_and_activations_match_the_method(compared):
     out, _, _ = compared
     for method in ("sync", "full"):
         report = reports(out, method)[0]
@@ -98,7 +98,7 @@ def test_what_was_sent_is_what_the_method_sends(compared):
 
 
 @LONG
-def test_a_run_is_the_one_that_train_would_make(compared, graph, tmp_path):
+def test_a_run_equals_one_of_train(compared, graph, tmp_path):
     out, _, _ = compared
     alone = tmp_path / "alone.json"
     arguments = ["-m", "bulksample", "train", str(graph), "--method", "full", *SMALL, "--seed", "6", "--json", str(alone), "--quiet"]
@@ -110,7 +110,7 @@ def test_a_run_is_the_one_that_train_would_make(compared, graph, tmp_path):
 
 
 @LONG
-def test_the_csv_says_the_same(compared):
+def test_the_csv_holds_the_same_numbers(compared):
     out, _, _ = compared
     lines = list(csv.DictReader((out / "table.csv").open()))
     rows = table(out)["methods"]
@@ -124,7 +124,7 @@ def test_the_csv_says_the_same(compared):
 
 
 @LONG
-def test_plots_are_drawn_if_matplotlib_is_there(compared):
+def test_plots_are_drawn_if_matplotlib_is_installed(compared):
     out, _, ended = compared
     try:
         import matplotlib  # noqa: F401
@@ -155,7 +155,7 @@ def test_finished_runs_are_kept_and_others_repeated(compared, graph):
 
 
 @LONG
-def test_other_options_and_fresh_run_again(graph, tmp_path):
+def test_other_options_and_fresh_repeat_a_run(graph, tmp_path):
     other = [*SMALL, "--lr", "0.1"]
     for more, options in (([], SMALL), ([], other), (["--fresh"], other)):
         ended = compare(graph, tmp_path, "sync", "--no-plots", *more, options=options)
@@ -176,16 +176,16 @@ def test_one_rank_needs_no_mpi(graph, tmp_path):
 
 
 @LONG
-def test_a_run_that_takes_too_long_is_ended(graph, tmp_path):
+def test_a_run_over_the_time_limit_is_ended(graph, tmp_path):
     ended = compare(graph, tmp_path, "sync", "--limit", "5", "--no-plots", options=[*SMALL, "--epochs", "1000000"])
     assert ended.returncode == 1
     assert table(tmp_path)["methods"][0]["failed"] == "seed 0: not finished after 5 s, the time limit"
 
 
 @LONG
-def test_a_signal_leaves_nothing_running_and_the_next_call_goes_on(graph, tmp_path):
+def test_a_signal_leaves_no_process_and_the_next_call_continues(graph, tmp_path):
     if MPIRUN is None:
-        pytest.skip("no mpirun: pip install mpich would bring one")
+        pytest.skip("mpirun is missing: pip install mpich")
     arguments = ["compare", str(graph), "--methods", "sync,full", "-o", str(tmp_path), "--ranks", "2", "--no-plots", "--", *SMALL]
     mark = f"COMPARE_TEST={os.getpid()}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COMPARE_TEST": str(os.getpid())}
@@ -228,7 +228,7 @@ def test_bad_use_exits_2_before_anything_is_run(command, graph, tmp_path, method
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_no_graph_exits_65(command, tmp_path):
+def test_a_folder_without_a_graph_exits_65(command, tmp_path):
     code, _, err = command("compare", tmp_path, "--methods", "sync", "-o", tmp_path / "out")
     assert code == 65, err
     assert not (tmp_path / "out").exists()
@@ -244,13 +244,13 @@ def test_options_of_a_method_become_options_of_train():
     ]  # fmt: skip
 
 
-def test_a_method_meets_itself_under_other_options_only():
+def test_a_method_is_compared_with_itself_under_other_options_only():
     assert [one.label for one in contestants("full:form=naive,full", METHODS)] == ["full:form=naive", "full"]
     with pytest.raises(UsageError, match="appears twice"):
         contestants("full:form=naive,full:form=naive", METHODS)
 
 
-def test_all_is_every_method_and_the_synchronous_baseline_that_fetches_neighbours():
+def test_all_is_every_method_and_the_partitioned_synchronous_baseline():
     every = [one.label for one in contestants("all", METHODS)]
     assert set(every) == {*METHODS, "sync:graph=partitioned"}
     assert len(every) == len(set(every))
@@ -259,14 +259,14 @@ def test_all_is_every_method_and_the_synchronous_baseline_that_fetches_neighbour
         contestants("all,sync", METHODS)
 
 
-def test_a_method_that_deals_vertices_itself_leaves_the_partition_of_the_others():
+def test_a_method_with_its_own_partition_ignores_the_common_one():
     (one,), (given,) = (contestants(label, METHODS, AVERAGING) for label in ("super-tma", "super-tma:partition=FILE"))
     assert one.options == ("--partition", "block")
     assert given.options[-2:] == ("--partition", "FILE")
 
 
 @LONG
-def test_a_method_that_deals_vertices_itself_runs_beside_a_partition(command, graph, tmp_path):
+def test_a_method_with_its_own_partition_runs_beside_a_common_one(command, graph, tmp_path):
     options = ["--no-plots", "-o", tmp_path / "out", "--", *SMALL, "--partition", "random"]
     code, _, err = command("compare", graph, "--methods", "super-tma", *options)
     assert code == 0, err

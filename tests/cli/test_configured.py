@@ -1,4 +1,4 @@
-"""Configurations on the command line: files, flags over files, the flags of the published code, and what is kept beside a run."""
+"""Configurations on the command line: files, flags that override them, flags of the published code, files beside a run."""
 
 import json
 
@@ -23,7 +23,7 @@ def show(command):
     return shown
 
 
-def test_flags_go_before_the_file_and_the_file_before_defaults(show, tmp_path):
+def test_flags_override_the_file_and_the_file_overrides_defaults(show, tmp_path):
     (tmp_path / "run.yaml").write_text("model: {hidden: 64, layers: 3}\nsampling: {fanouts: [4, 4, 4]}\noptimiser: {lr: 0.5}\n")
     assert show("--config", tmp_path / "run.yaml", "--lr", "1e-4", "--fanouts", "9,9") == (
         "model:\n  layers: 2\n  hidden: 64\nsampling:\n  fanouts: [9, 9]\noptimiser:\n  lr: 0.0001\n"
@@ -34,7 +34,7 @@ def test_flags_go_before_the_file_and_the_file_before_defaults(show, tmp_path):
     assert show("--config", tmp_path / "run.yaml", "--overlap") == "model:\n  batch_norm: true\n"
 
 
-def test_what_is_shown_resolved_is_a_configuration_file(show, tmp_path):
+def test_the_resolved_configuration_is_a_configuration_file(show, tmp_path):
     resolved = show("--resolved", "--method", "grappa", "--view", "strict", "--no-overlap", "--options", "replace=true")
     (tmp_path / "run.yaml").write_text(resolved)
     assert show("--config", tmp_path / "run.yaml", "--resolved") == resolved
@@ -78,7 +78,7 @@ def test_the_command_line_of_the_paper_runs_here(show):
     assert "bulk_size: 48" in show(*PAPER)
 
 
-def test_published_flags_that_decide_nothing_say_so(command):
+def test_published_flags_without_an_effect_print_the_reason(command):
     assert command("config", "show")[2] == ""
     code, out, err = command("config", "show", "--semibulk", "128", "--n-darts", "5", "--timing")
     assert (code, out) == (0, "")
@@ -98,13 +98,13 @@ def test_published_flags_that_decide_nothing_say_so(command):
         (["--config", "none.yaml"], "none.yaml: cannot be read"),
     ],
 )
-def test_bad_use_exits_2_and_says_why(command, arguments, said):
+def test_bad_use_exits_2_with_the_reason(command, arguments, said):
     code, _, err = command("config", "show", *arguments)
     assert code == 2
     assert said in err
 
 
-def test_the_configuration_is_kept_beside_every_run(command, show, graph, tmp_path):
+def test_the_configuration_is_written_beside_every_run(command, show, graph, tmp_path):
     asked = [*SMALL, "--checkpoint", tmp_path / "c", "--json", tmp_path / "deep" / "r.json", "--quiet"]
     code, _, err = command("train", graph, *asked)
     assert code == 0, err
@@ -118,7 +118,7 @@ def test_the_configuration_is_kept_beside_every_run(command, show, graph, tmp_pa
     assert first["train_loss"] == again["train_loss"]
 
 
-def test_a_file_that_was_read_is_never_written_over(command, graph, tmp_path):
+def test_the_file_of_config_is_never_overwritten(command, graph, tmp_path):
     own = tmp_path / "r.config.yaml"
     own.write_text("# mine\nsampling: {fanouts: [3, 3], batch_size: 64}\n")
     code, _, err = command("sample", graph, "--config", own, "--json", tmp_path / "r.json", "--threads", 1)

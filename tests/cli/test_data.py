@@ -1,4 +1,4 @@
-"""`bulksample data`: each command does what the library does, says what it did, and refuses what is taken."""
+"""`bulksample data`: each command matches the library function, prints a summary, and refuses existing stores."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ from bulksample.data.generate import PRESETS, dcsbm, rmat
 
 
 def run(*arguments, code=0):
-    """The JSON object that a command prints."""
+    """Run a command and return the JSON object that it prints."""
     result = CliRunner().invoke(app, [*map(str, arguments), "--json", "-"])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -137,7 +137,7 @@ def test_a_table_for_people_and_json_for_a_file(tmp_path):
     assert json.loads((tmp_path / "r.json").read_text())["vertices"] == 32
 
 
-def test_a_taken_place_is_refused_before_any_work(tmp_path, monkeypatch):
+def test_an_existing_store_is_refused_before_any_work(tmp_path, monkeypatch):
     run("make", "rmat", "--scale", 5, "-o", tmp_path / "g")
     monkeypatch.setattr("bulksample.data.rmat.rmat", lambda *a, **k: pytest.fail("work was done for nothing"))
     with pytest.raises(UsageError, match="exists already"):
@@ -150,7 +150,7 @@ def test_a_taken_place_is_refused_before_any_work(tmp_path, monkeypatch):
     "arguments",
     [["make", "rmat"], ["make", "dcsbm", "--vertices", "5"], ["make", "rmat", "--scale", "x", "-o", "g"], ["import", "csv"], ["info"]],
 )
-def test_bad_use_is_2(arguments, tmp_path, monkeypatch):
+def test_bad_use_exits_2(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(*arguments, code=2)
 

@@ -1,4 +1,4 @@
-"""Ranks that were started for different things, or in a number that fits nothing, refuse together: exit code 2, one reason, no hang."""
+"""Ranks with different options, or in a wrong number, refuse together: exit code 2, one reason, no hang."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ main()
 
 
 def refused(p, usual, astray, before="pass"):
-    """All must exit with 2; what they have said."""
+    """Check that all ranks exit with 2; return their standard error."""
     ended = launched(p, usual, astray, before)
     assert ended.code == 2, ended
     assert "Traceback" not in ended.err, ended
@@ -55,7 +55,7 @@ def refused(p, usual, astray, before="pass"):
 
 
 def reasons(err):
-    """What was said, as often as it was said."""
+    """Return every error message that was printed."""
     return [line for line in err.splitlines() if line.startswith("bulksample: ") and "Error: " in line]
 
 
@@ -108,15 +108,15 @@ def test_another_command_on_one_rank(stored):
     ],
 )
 def test_a_bad_option_on_one_rank(stored, command, option, value, shown):
-    """The others are in the world already, or wait there for this rank."""
+    """The other ranks have joined the world, or wait there for this one."""
     err = refused(3, arguments(command, stored / "g0"), arguments(command, stored / "g0", option, value))
     assert shown in err, err
     assert "rank 2 of 3 failed; ending all ranks" in err, err
 
 
 @LONG
-def test_one_rank_that_fails_late_is_heard(stored):
-    """The others have waited for longer than it takes to end a job that a rank has left."""
+def test_one_rank_that_fails_late_ends_all_with_its_reason(stored):
+    """The other ranks wait for longer than it takes to end a job that a rank has left."""
     late = """
     import time
     from bulksample.distributed.matrix import open_graph
@@ -142,7 +142,7 @@ def test_one_rank_that_fails_late_is_heard(stored):
         ("train", ("--graph", "whole"), "--graph: input should be 'replicated' or 'partitioned'; got 'whole'"),
     ],
 )
-def test_what_all_ranks_refuse_is_said_once(stored, command, options, shown):
+def test_a_refusal_of_all_ranks_is_printed_once(stored, command, options, shown):
     usual = arguments(command, stored / "g0", *options)
     (said,) = reasons(refused(2, usual, usual))
     assert shown in said
@@ -160,7 +160,7 @@ def test_a_number_of_ranks_that_does_not_fit_the_grid(stored, command):
 
 @pytest.mark.parametrize("command", [TRAIN_LONG, "sample"])
 def test_ranks_that_do_not_see_each_other(stored, command):
-    """As srun starts them where its MPI is not that of mpi4py: each is alone, and believes to be rank 0 of 1."""
+    """srun with another MPI than that of mpi4py starts every rank as rank 0 of 1."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "SLURM_", "OMPI_", "MV2_"))}
     line = [sys.executable, "-m", "bulksample", *arguments(command, stored / "g0")]
     environment = {**clean, "PYTHONPATH": str(ROOT), "SLURM_NTASKS": "4", "SLURM_PROCID": "2"}

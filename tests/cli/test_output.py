@@ -1,11 +1,11 @@
-"""What commands print."""
+"""The tables and JSON files that commands write."""
 
 import pytest
 
 from bulksample.cli.output import emit
 
 
-def test_brackets_are_shown_as_they_are(capsys):
+def test_brackets_are_printed_unchanged(capsys):
     emit({"missing": "pip install 'bulksample[cuda]'", "of": {"a": "[b]"}}, None, "train [x]")
     out = capsys.readouterr().out
     for words in ("'bulksample[cuda]'", "[b]", "train [x]"):
@@ -20,7 +20,7 @@ def test_nested_numbers_share_a_row_with_units_and_without_zeros(capsys):
     assert "features" not in out
 
 
-def test_what_is_for_the_file_alone_is_not_in_the_table(capsys, tmp_path):
+def test_configuration_and_environment_are_in_the_file_only(capsys, tmp_path):
     emit({"loss": 0.5, "config": {"lr": 0.1}, "environment": {"python": "3"}}, tmp_path / "r.json", "train")
     out = capsys.readouterr().out
     assert "loss" in out
@@ -28,7 +28,7 @@ def test_what_is_for_the_file_alone_is_not_in_the_table(capsys, tmp_path):
     assert '"lr": 0.1' in (tmp_path / "r.json").read_text()
 
 
-def test_a_digest_is_shown_whole(capsys):
+def test_a_digest_is_printed_whole(capsys):
     emit({"digest": "0123456789abcdef" * 8}, None, "sample")
     shown = "".join(line.split("│")[-2].strip() for line in capsys.readouterr().out.splitlines() if "│" in line)
     assert shown == "0123456789abcdef" * 8

@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("by", ["block", "random", "metis", "super"])
-def test_the_file_holds_what_is_reported(result, folder, tmp_path, by):
+def test_the_file_matches_the_report(result, folder, tmp_path, by):
     if by in ("metis", "super"):
         pytest.importorskip("pymetis", reason="the partition extra is not installed")
     report = result("partition", folder, "--parts", 4, "--by", by, "--clusters", 4, "-o", tmp_path / "parts")

@@ -44,7 +44,7 @@ def test_papers100m_on_8_h200(result):
     assert chosen["bytes_sent"]["total"] == chosen["bytes_sent"]["gradients"]
 
 
-def test_the_table_marks_one_choice_for_each_p_and_fits_a_file(command, tmp_path):
+def test_the_table_marks_one_choice_for_each_p_and_is_not_cut_off(command, tmp_path):
     done = command("plan", *PAPERS, "--ranks", "16,64", "--json", tmp_path / "plan.json")
     assert done.code == 0, done.err
     assert len(re.findall(r"^ *\* +\d+ ", done.out, re.MULTILINE)) == 2
@@ -54,7 +54,7 @@ def test_the_table_marks_one_choice_for_each_p_and_fits_a_file(command, tmp_path
     assert json.loads((tmp_path / "plan.json").read_text())["minibatches"] == 1179
 
 
-def test_nothing_fits_is_exit_code_2_and_says_what_would(command):
+def test_a_plan_that_nothing_fits_exits_2_with_an_alternative(command):
     done = command("plan", *PAPERS, "--ranks", "4", "--device-memory", "10GB")
     assert done.code == 2
     assert "nothing fits into 9 GB" in done.err
@@ -85,7 +85,7 @@ def test_bad_use_and_bad_data(command, arguments, code, message):
     assert "Traceback" not in done.err
 
 
-def test_sizes_come_from_a_store_and_figures_from_a_run(command, result, folder, tmp_path):
+def test_sizes_come_from_a_store_and_measurements_from_a_run(command, result, folder, tmp_path):
     options = ["--from", folder, "--ranks", 4, "--fanouts", "8,5", "--batch-size", 100, "--device", "cpu"]
     expected = result("plan", *options)
     asked = expected["request"]

@@ -1,4 +1,4 @@
-"""`bulksample predict`: what it writes is what training measured, and what cannot be predicted is refused."""
+"""`bulksample predict`: its scores match those of training, and graphs that do not match the model are refused."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ FLAGS = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", 
 
 
 def trained(command, folder, graph=None, *options):
-    """The report of a run whose checkpoints lie in `folder`/kept, on a graph that is stored in `folder`/g."""
+    """Train on a graph stored in `folder`/g with checkpoints in `folder`/kept; return the report."""
     store.save(graph or community_graph(), folder / "g", overwrite=True)
     code, out, err = command("train", folder / "g", *FLAGS, *options, "--checkpoint", folder / "kept", "--json", "-")
     assert code == 0, err
@@ -25,7 +25,7 @@ def trained(command, folder, graph=None, *options):
 
 
 def predicted(command, folder, *options):
-    """The JSON object of a prediction, and the arrays that it wrote."""
+    """Predict, and return the JSON object and the arrays written."""
     arguments = [folder / "g", "--checkpoint", folder / "kept", "-o", folder / "out.npz", "--threads", 1, "--overwrite", *options]
     code, out, err = command("predict", *arguments, "--json", "-")
     assert code == 0, err
@@ -104,7 +104,7 @@ def test_a_single_checkpoint_is_named(command, tmp_path):
     assert predict(tmp_path / "g", tmp_path / "kept").path == steps[-1]
 
 
-def test_what_cannot_be_predicted_is_refused(command, tmp_path):
+def test_graphs_and_files_that_do_not_match_are_refused(command, tmp_path):
     trained(command, tmp_path)
     store.save(community_graph(width=5), tmp_path / "narrow")
     store.save(replace(community_graph(), features=None), tmp_path / "bare")

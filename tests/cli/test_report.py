@@ -1,4 +1,4 @@
-"""`bulksample report` as a user calls it: what is written, what is said, and the exit codes."""
+"""`bulksample report`: files, messages and exit codes; trackers of `train`."""
 
 import json
 
@@ -26,8 +26,8 @@ def test_lines_lie_beside_the_object_of_a_run(runs):
     assert len((runs / "alone.jsonl").read_text().splitlines()) == 2
 
 
-def test_it_writes_what_it_is_asked_for(command, runs, tmp_path):
-    pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
+def test_it_writes_every_requested_file(command, runs, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install matplotlib")
     files = ["--png", tmp_path / "png", "--markdown", tmp_path / "r.md", "--csv", tmp_path / "r.csv"]
     ended = command("report", runs, "-o", tmp_path / "r.html", *files, "--title", "Two runs")
     assert (ended.code, ended.err) == (0, "")
@@ -51,8 +51,8 @@ def test_bad_input_exits_65_and_names_the_file(command, runs, tmp_path, text, sa
     assert not (tmp_path / "r.html").exists()
 
 
-def test_what_is_left_out_is_said(command, runs, tmp_path):
-    pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
+def test_a_skipped_file_is_reported(command, runs, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install matplotlib")
     (tmp_path / "package.json").write_text("{}")
     ended = command("report", runs, tmp_path, "-o", tmp_path / "r.html")
     assert ended.code == 0
@@ -66,10 +66,10 @@ def test_an_unknown_network_exits_2(command, runs, tmp_path):
 
 
 @pytest.mark.long
-def test_only_rank_0_tells_trackers(graph, tmp_path):
-    pytest.importorskip("tensorboard", reason="pip install tensorboard would bring it")
+def test_only_rank_0_writes_to_trackers(graph, tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is missing: pip install tensorboard")
     if MPIRUN is None:
-        pytest.skip("no mpirun: pip install mpich would bring one")
+        pytest.skip("mpirun is missing: pip install mpich")
     track = ["--track", f"tensorboard:{tmp_path / 'board'}", "--json", str(tmp_path / "r.json")]
     ended = run_ranks(2, ["-m", "bulksample", "train", str(graph), *FLAGS, *track], timeout=100)
     assert ended.code == 0, ended
@@ -77,7 +77,7 @@ def test_only_rank_0_tells_trackers(graph, tmp_path):
     assert json.loads((tmp_path / "r.json").read_text())["config"]["track"] == [track[1]]
 
 
-def test_a_tracker_that_does_not_exist_exits_2_before_anything_runs(command, graph, tmp_path):
+def test_an_unknown_tracker_exits_2_before_training(command, graph, tmp_path):
     ended = command("train", graph, *FLAGS, "--track", "comet:x", "--json", tmp_path / "r.json")
     assert ended.code == 2
     assert "a tracker must be NAME:TARGET; got 'comet:x'" in ended.err
@@ -85,8 +85,8 @@ def test_a_tracker_that_does_not_exist_exits_2_before_anything_runs(command, gra
 
 
 @pytest.mark.long
-def test_trainers_that_join_a_run_tell_no_trackers(command, graph, tmp_path):
-    pytest.importorskip("tensorboard", reason="pip install tensorboard would bring it")
+def test_trainers_that_join_a_run_write_to_no_tracker(command, graph, tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is missing: pip install tensorboard")
     track = ["--track", f"tensorboard:{tmp_path / 'board'}"]
     apart = ["--method", "super-tma", "--tolerate-failures", "--trainers", "1", "--interval", "0.2s"]
     ended = command("train", graph, *FLAGS, *apart, *track)

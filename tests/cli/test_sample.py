@@ -86,7 +86,7 @@ def test_options_reach_the_sampler(command, folder, tmp_path):
         (["--seed", "-1"], 2, "--seed"),
     ],
 )
-def test_bad_use_is_exit_code_2_and_says_what_to_use(command, folder, arguments, code, message):
+def test_bad_use_exits_2_with_an_alternative(command, folder, arguments, code, message):
     done = command("sample", folder, *arguments)
     assert done.code == code
     assert message in done.err
@@ -101,7 +101,7 @@ def test_bad_data_is_exit_code_65(command, tmp_path):
     assert "Traceback" not in done.err
 
 
-def test_fanouts_and_options_are_read_as_people_write_them():
+def test_fanouts_and_options_are_parsed_in_every_form():
     assert fanout_list("15,10,5") == fanout_list("15-10-5") == (15, 10, 5)
     assert fanout_list("-1") == (-1,)
     assert fanout_list("-1,5") == (-1, 5)
@@ -115,14 +115,14 @@ def test_fanouts_and_options_are_read_as_people_write_them():
         fanout_list("")
 
 
-def test_info_says_what_is_here_and_what_is_missing(result):
+def test_info_lists_versions_and_missing_parts(result):
     got = result("info")
     assert got["backends"][0] == "reference"
     assert set(got) >= {"version", "backends", "native", "extras"}
     assert all(isinstance(version, str) for version in got["extras"].values())
 
 
-def test_info_says_why_the_native_back_end_is_missing(tmp_path):
+def test_info_gives_the_reason_for_a_missing_native_back_end(tmp_path):
     """The reference back end serves where the extension cannot be imported."""
     hide = "import sys; sys.modules['bulksample._native'] = None; from bulksample.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", hide, "info", "--json", "-"], capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""`bulksample train`: options, exit codes, and the JSON that it promises."""
+"""`bulksample train`: options, exit codes, and the keys of its JSON."""
 
 import json
 import os
@@ -17,7 +17,7 @@ FLAGS = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", 
 KINDS = {"total", "topology", "features", "activations", "gradients", "model", "control"}
 
 
-def test_the_json_holds_what_is_promised(command, graph, tmp_path):
+def test_the_json_has_all_documented_keys(command, graph, tmp_path):
     code, out, _ = command("train", graph, *FLAGS, "--json", "-", "--metrics", tmp_path / "m.jsonl", "--seed", 3)
     assert code == 0
     report = json.loads(out)
@@ -33,7 +33,7 @@ def test_the_json_holds_what_is_promised(command, graph, tmp_path):
     assert json.loads(command("train", graph, *FLAGS, "--json", "-", "--seed", 4)[1])["train_loss"] != report["train_loss"]
 
 
-def test_every_option_is_taken(command, graph, tmp_path):
+def test_every_option_is_accepted(command, graph, tmp_path):
     more = ["--method", "sync", "--model", "gat", "--layers", 2, "--heads", 2, "--dropout", 0.1, "--input-dropout", 0.1, "--batch-norm",
             "--sampler", "ladies", "--options", "importance=squared_sum,debias=true", "--frontier", "all", "--bulk-size", "auto",
             "--backend", "reference", "--memory-budget", 10**6, "--seeds", "train", "--label", "other", "--feature-norm", "l2",
@@ -69,7 +69,7 @@ def test_every_option_is_taken(command, graph, tmp_path):
         (["--no-such-option"], "No such option"),
     ],
 )
-def test_bad_use_exits_2_and_says_why(command, graph, arguments, said):
+def test_bad_use_exits_2_with_the_reason(command, graph, arguments, said):
     code, _, err = command("train", graph, *FLAGS, *arguments)
     assert code == 2
     assert said in err
@@ -86,7 +86,7 @@ def test_bad_data_exits_65(command, graph, tmp_path):
     assert code == 65, err
 
 
-def test_a_signal_exits_75_and_resume_goes_on(graph, tmp_path):
+def test_a_signal_exits_75_after_a_checkpoint(graph, tmp_path):
     line = [sys.executable, "-m", "bulksample", "train", str(graph), *FLAGS, "--epochs", "4000", "--checkpoint", str(tmp_path), "--quiet"]
     process = subprocess.Popen(line, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True)
     until(lambda: list(tmp_path.glob("step-*")))

@@ -1,4 +1,4 @@
-"""What a command line that cannot be run is answered: one message with the nearest word, and no import of torch."""
+"""A mistyped command line gets one message with the nearest word, without an import of torch."""
 
 import subprocess
 import sys

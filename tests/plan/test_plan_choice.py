@@ -1,4 +1,4 @@
-"""Which grid is chosen, why, and what is said where nothing fits."""
+"""The choice of a grid, its explanation, and the message of a plan that nothing fits."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def test_every_grid_is_there_once():
     ]  # fmt: skip
 
 
-def test_the_layouts_that_were_asked_for():
+def test_only_requested_layouts_are_candidates():
     assert [grid.replication for grid in grids(papers(graph="replicated"), 8)] == [8]
     assert [(grid.replication, grid.graph) for grid in grids(papers(graph="published", ranks=(8,), replication=(1, 8)), 8)] == [
         (1, "published"), (8, "replicated"),
@@ -46,7 +46,7 @@ def test_the_fastest_grid_that_fits_is_chosen():
 
 
 def test_papers100m_on_128_a100():
-    """Exact evaluation keeps c at 32; without it everything fits on each device, and only gradients travel."""
+    """Exact evaluation limits c to 32; without it everything fits on each device, and ranks send only gradients."""
     plan = make_plan(papers(ranks=(128,)))
     row = plan.chosen[128]
     assert (row.grid.replication, row.grid.graph, row.bulk_size, row.largest_bulk) == (32, "partitioned", 10, 10)
@@ -65,7 +65,7 @@ def test_papers100m_on_8_h200():
     assert plan.untested[8].grid.graph == "replicated"
 
 
-def test_a_plan_says_what_json_can_say():
+def test_a_plan_is_a_json_object():
     plan = make_plan(papers(ranks=(16,)))
     found = json.loads(json.dumps(as_json(plan)))
     assert set(found) == {
@@ -87,7 +87,7 @@ def test_a_plan_says_what_json_can_say():
     assert all(rate["origin"] in ("measured", "published", "assumed", "given") for rate in found["rates"].values() if "origin" in rate)
 
 
-def test_nothing_fits_and_what_would():
+def test_a_message_names_a_device_and_ranks_that_fit():
     with pytest.raises(UsageError) as caught:
         make_plan(papers(ranks=(4, 8), device_memory=8 * 10**9))
     message = str(caught.value)
@@ -106,7 +106,7 @@ def test_more_ranks_do_not_help_where_a_minibatch_is_too_large():
         make_plan(papers(ranks=(4,), device_memory=10**9))
 
 
-def test_a_whole_graph_that_only_evaluation_keeps_out():
+def test_leaving_out_evaluation_is_suggested_if_only_it_does_not_fit():
     with pytest.raises(UsageError, match="leave out exact evaluation"):
         make_plan(papers(ranks=(8,), graph="replicated"))
 
@@ -117,7 +117,7 @@ def test_some_ranks_may_be_too_few():
     assert "p = 8: nothing fits into 27 GB" in said(plan)
 
 
-def test_a_larger_c_that_fits_but_was_not_the_fastest_is_named():
+def test_no_larger_c_is_named_if_none_was_requested():
     plan = make_plan(papers(ranks=(8,), replication=(1, 2), device_memory=10**12))
     assert plan.chosen[8].grid.replication == 2
     assert "No larger c was requested" in said(plan)

@@ -1,4 +1,4 @@
-"""Expected memory: against arithmetic by hand, against what is really held, and how it grows."""
+"""Expected memory, compared with arithmetic by hand and with real arrays; and its growth."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_papers100m_partitioned_by_hand():
 
 
 @pytest.mark.parametrize(("codec", "row"), [("bf16", 256), ("int8", 132), ("int4", 68), ("int2", 36)])
-def test_rows_under_way_are_as_large_as_they_travel(codec, row):
+def test_rows_in_buffers_have_the_size_of_their_codec(codec, row):
     buffers = [held(papers(feature_codec=name), CandidateGrid(128, 16, "partitioned"), 10).buffers for name in (codec, "fp32")]
     assert buffers[1] - buffers[0] == pytest.approx(928_449 * (1 + 2 * 7 / 8) * (4 * 128 - row), rel=1e-5)
 
@@ -58,7 +58,7 @@ def test_without_evaluation_training_is_the_peak():
     assert found.total == pytest.approx(1e9 * gigabytes, rel=1e-4)
 
 
-def test_a_block_row_is_as_large_as_was_said():
+def test_a_block_row_has_the_predicted_size():
     asked = request()
     assert held(asked, CandidateGrid(1, 1, "replicated")).graph == digraph().indptr.nbytes + digraph().indices.nbytes
     rows = N // 4
@@ -66,8 +66,8 @@ def test_a_block_row_is_as_large_as_was_said():
     assert held(asked, CandidateGrid(8, 2, "partitioned")).graph == block
 
 
-def test_bulks_take_what_the_loader_says():
-    """The loader predicts from the first minibatch, the plan from the sizes of the graph."""
+def test_bulks_take_what_the_loader_predicts():
+    """The loader predicts from the first mini-batch, the plan from the sizes of the graph."""
     asked = request(batch_size=64)
     adjacency = LocalAdjacency(digraph(), backends.make("auto", 1))
     made = BulkLoader(adjacency, samplers.make("sage", asked.fanouts), np.arange(6400), batch_size=64, shuffle=False, memory_budget=2**22)
@@ -118,7 +118,7 @@ def test_memory_falls_with_p_and_grows_with_c():
 
 
 def test_weights_and_layer_wise_matrices_are_counted():
-    """A column block beside the block row, the squares of both, and row sums."""
+    """Layer-wise samplers hold a column block beside the block row, the squares of both, and row sums."""
     node_wise, layer_wise = (held(request(sampler=sampler), CandidateGrid(4, 1, "partitioned")).graph for sampler in ("sage", "ladies"))
     m, rows = N * DEGREE / 4, N / 4
     assert layer_wise - node_wise == (8 * (N + 1) + 12 * m) + 8 * m + 8 * rows

@@ -1,4 +1,4 @@
-"""What a plan may be asked, what stands in the tables of profiles, and figures that were measured."""
+"""Requests of plans, tables of profiles, and measurements read from files."""
 
 import json
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_what_is_missing_is_named():
         PlanRequest.of(vertices=10, features=2)
 
 
-def test_sizes_are_read_as_people_write_them():
+def test_sizes_are_parsed_with_and_without_units():
     assert parse_bytes("80GB") == parse_bytes("80 gb") == parse_bytes("80000000000") == parse_bytes("80e9") == 80 * 10**9
     assert parse_bytes("74.5GiB") == int(74.5 * 2**30)
     assert parse_bytes("1kB") == 1000
@@ -95,7 +95,7 @@ def test_minibatches_widths_and_parameters():
     assert request().minibatches == -(-N // 1024)
 
 
-def test_given_numbers_go_before_the_profile():
+def test_numbers_of_the_request_override_the_profile():
     network = papers(latency=1e-6, between=12.5e9, devices_per_node=2).connection()
     assert (network.latency.value, network.between.value, network.per_node) == (1e-6, 12.5e9, 2)
     assert network.between.origin == "given"
@@ -134,7 +134,7 @@ def test_the_benchmark_of_a_device_gives_its_rates(written):
         measure(asked, [written(bench | {"batch_size": 16})])
 
 
-def test_every_rate_says_where_it_comes_from():
+def test_every_rate_has_a_source():
     for profile in (*DEVICES.values(), *NETWORKS.values()):
         for rate in vars(profile).values():
             if hasattr(rate, "origin"):
@@ -152,7 +152,7 @@ def test_a_measured_sample_replaces_the_expected_one(written):
 
 
 def test_the_time_of_a_partitioned_sample_is_not_taken_as_a_rate(written):
-    """It holds the exchange, which a plan counts apart."""
+    """Its seconds include the exchange, which a plan counts apart."""
     asked = request(batch_size=100)
     found = measure(asked, [written(SAMPLED | {"graph": "partitioned"})])
     assert found.edges == 15_000
@@ -187,7 +187,7 @@ def test_a_measured_training_replaces_the_time_of_a_step(written):
         ("{", DataError, "not JSON"),
     ],
 )
-def test_figures_of_another_run_or_no_figures_are_refused(written, thing, error, message):
+def test_files_of_other_settings_or_forms_are_refused(written, thing, error, message):
     with pytest.raises(error, match=message):
         measure(request(batch_size=100), [written(thing)])
 

@@ -1,4 +1,4 @@
-"""Expected time: against arithmetic by hand, and in its limits."""
+"""Expected time, compared with arithmetic by hand, and its limits."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def test_papers100m_by_hand():
     assert found.epoch == pytest.approx(0.28, abs=0.01)
 
 
-def test_sampling_hides_behind_the_rest_after_the_first_bulk():
+def test_sampling_overlaps_with_training_after_the_first_bulk():
     asked = papers(ranks=(4,))
     found = predicted(asked, CandidateGrid(4, 4, "replicated"), 5)
     steps, use = 295, (found.fetch + found.compute + found.reduce) / 295
@@ -45,7 +45,7 @@ def test_sampling_hides_behind_the_rest_after_the_first_bulk():
     assert found.epoch == pytest.approx(5 * sample + steps * use)
 
 
-def test_the_slower_of_sampling_and_the_rest_decides():
+def test_the_slower_of_sampling_and_training_decides():
     asked = papers()
     slow = replace(A100, sampling=Rate(1e6, "given", "a test"))
     found = epoch_seconds(asked, expected_sizes(asked), CandidateGrid(4, 4, "replicated"), 1, Measured(slow))
@@ -53,8 +53,8 @@ def test_the_slower_of_sampling_and_the_rest_decides():
     assert found.epoch == pytest.approx(found.sample + use)
 
 
-def test_columns_go_over_the_network_and_rows_stay_in_the_node():
-    """4 devices a node: with c = 4 the members of a column are on different nodes, those of a row on one."""
+def test_columns_use_the_network_and_rows_stay_inside_a_node():
+    """With 4 devices a node and c = 4, a process column spans nodes and a process row lies on one."""
     grid, gigabyte = CandidateGrid(16, 4, "partitioned"), 1e9
     assert transfer(SentPerRank(column=gigabyte), grid, PERLMUTTER) == pytest.approx(1 / 25)
     assert transfer(SentPerRank(row=gigabyte), grid, PERLMUTTER) == pytest.approx(1 / 100)

@@ -1,4 +1,4 @@
-"""Expected minibatches: against arithmetic by hand, and against minibatches that were drawn."""
+"""Expected mini-batches, compared with arithmetic by hand and with sampled ones."""
 
 from math import exp
 
@@ -17,7 +17,7 @@ def drawn(sampler, fanouts, frontier, batch_size, minibatches=16):
 
 
 def test_papers100m_by_hand():
-    """n = 111,059,956, d = 14.548: the first hop takes whole rows, later ones 10 and 5 of each."""
+    """n = 111,059,956, d = 14.548: the first hop draws whole rows, later hops 10 and 5 of each."""
     n, d = 111_059_956, 1_615_685_872 / 111_059_956
     assert d == pytest.approx(14.548, abs=1e-3)
     first = 1024 * d  # 14,897 edges, nearly all to new vertices
@@ -53,7 +53,7 @@ def test_papers100m_by_hand():
         ("fastgcn", (3000, 2000), "new", 0.05),
     ],
 )
-def test_minibatches_that_are_drawn_are_of_the_expected_size(sampler, fanouts, frontier, tolerance):
+def test_sampled_minibatches_have_the_expected_size(sampler, fanouts, frontier, tolerance):
     sizes = expected_sizes(request(sampler=sampler, fanouts=fanouts, frontier=frontier, batch_size=100))
     bulk = drawn(sampler, fanouts, frontier, 100)
     for name, expected in (("num_edges", sizes.edges), ("num_inputs", sizes.inputs), ("nbytes", sizes.nbytes)):

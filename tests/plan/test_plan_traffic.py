@@ -1,4 +1,4 @@
-"""Expected traffic: against what ranks really send over a random graph, and in its limits."""
+"""Expected traffic, compared with bytes that ranks send on a random graph, and its limits."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def block_row(grid, weighted):
 
 
 def sent_by_a_run(asked, p, c, k):
-    """Bytes by kind that p ranks send for one bulk of k minibatches each and for the features of their inputs."""
+    """Return the bytes by kind that p ranks send for one bulk of k mini-batches each and for the features of their inputs."""
     sampler = samplers.make(asked.sampler, asked.fanouts, frontier=asked.frontier)
     seeds = np.random.default_rng(1).permutation(N)[: p * k * asked.batch_size].reshape(p, k, asked.batch_size)
 
@@ -98,7 +98,7 @@ def test_gradients_are_what_the_all_reduce_sends():
 
 
 def test_papers100m_by_hand():
-    """p = 128, c = 32: q = 4, three quarters of the rows are elsewhere; 1,179 minibatches, 10 steps."""
+    """p = 128, c = 32: q = 4, three quarters of the rows are on other ranks; 1,179 mini-batches, 10 steps."""
     asked = papers()
     sent = epoch_bytes(asked, expected_sizes(asked), CandidateGrid(128, 32, "partitioned"), 10)
     rows, edges, inputs = 1024 + 15_920 + 164_758, 997_883, 928_449

@@ -1,4 +1,4 @@
-"""Real runs on a small graph, made once: what reports are made of."""
+"""Results of real runs on a small graph, made once for all tests of reports."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 32, "epochs": 3, "threa
 
 
 def keep(folder: Path, name: str, ranks: int = 1, **options) -> Path:
-    """Train on so many ranks, and write NAME.json and NAME.jsonl as `bulksample train` does."""
+    """Train on `ranks` ranks, and write NAME.json and NAME.jsonl as `bulksample train` does."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = JsonLines(folder / f"{name}.jsonl")
     reports = on_threads(ranks, lambda comm: train(community_graph(), comm, [lines], **{**OPTIONS, **options}))

@@ -1,4 +1,4 @@
-"""The alpha-beta model, by hand, and how a network is asked for."""
+"""The alpha-beta model by hand, and the parsing of networks."""
 
 import pytest
 from reports import report
@@ -25,7 +25,7 @@ def test_ranks_of_one_node_stay_inside():
     assert (inside, between) == (450e9, 50e9)
 
 
-def test_figures_of_a_network_can_be_given():
+def test_rates_of_a_network_can_be_set():
     assert network_models(["ethernet-10g:between=1.25e6:latency=2e-3"], 4) == [
         NetworkModel("ethernet-10g:between=1.25e6:latency=2e-3", 2e-3, 1.25e6)
     ]
@@ -42,17 +42,17 @@ def test_figures_of_a_network_can_be_given():
         (["loopback", "loopback"], "use each name once"),
     ],
 )
-def test_a_network_that_is_none_is_refused(labels, said):
+def test_a_malformed_network_is_refused(labels, said):
     with pytest.raises(UsageError, match=said):
         network_models(labels, 4)
 
 
-def test_names_and_options_are_told_apart():
+def test_names_and_options_are_split():
     assert name_and_options("sync") == ("sync", {})
     assert name_and_options("adaqp:bits=4:partition=a=b") == ("adaqp", {"bits": "4", "partition": "a=b"})
 
 
 @pytest.mark.parametrize("label", ["", ":bits=4", "adaqp:", "adaqp:bits", "adaqp:=4", "adaqp:bits=2:bits=4", "adaqp:bits=4:more"])
-def test_options_that_cannot_be_read_are_refused(label):
+def test_malformed_options_are_refused(label):
     with pytest.raises(UsageError, match="NAME:KEY=VALUE"):
         name_and_options(label)

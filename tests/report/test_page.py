@@ -1,4 +1,4 @@
-"""What a page says: the figures of its runs, in words and in tables; and that nothing in it comes from elsewhere or runs."""
+"""A page holds the numbers of its runs in words and tables, loads nothing, and runs no script."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ VOID = {"meta", "br", "use", "path", "rect", "line", "image"}
 
 
 class Elements(HTMLParser):
-    """Every element with its attributes and its text; unbalanced ones are errors."""
+    """Parser that collects every element with its attributes and text, and fails on unbalanced ones."""
 
     def __init__(self, text):
         super().__init__()
@@ -50,7 +50,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(trained):
-    pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
+    pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install matplotlib")
     return Page(read([trained]))
 
 
@@ -59,12 +59,12 @@ def html(page):
     return page.to_html("A few runs")
 
 
-def test_it_has_every_figure_that_its_runs_allow(page):
+def test_it_has_every_chart_that_its_runs_allow(page):
     names = ["phases", "score_seconds", "score_bytes", "loss", "bytes", "scaling_seconds", "scaling_bytes", "balance"]
     assert [chart.name for chart in page.charts] == names
 
 
-def test_every_figure_has_words_and_numbers(html, page):
+def test_every_chart_has_a_description_and_numbers(html, page):
     elements = Elements(html)
     said = [attributes["aria-label"] for attributes, _ in elements.of("div") if attributes.get("role") == "img"]
     assert said == [chart.description for chart in page.charts]
@@ -74,13 +74,13 @@ def test_every_figure_has_words_and_numbers(html, page):
     assert all(len(row) == len(chart.numbers.head) for chart in page.charts for row in chart.numbers.body)
 
 
-def test_ids_are_its_own(html):
+def test_ids_are_unique(html):
     found = re.findall(r'\bid="([^"]*)"', html)
     assert len(found) == len(set(found))
     assert set(re.findall(r"url\(#([^)]*)\)", html)) | set(re.findall(r'href="#([^"]*)"', html)) <= set(found)
 
 
-def test_it_needs_nothing_else(html):
+def test_it_loads_nothing_else(html):
     elements = Elements(html)
     assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _, _ in elements.all}
     targets = [attributes[key] for _, attributes, _ in elements.all for key in ("src", "href", "xlink:href") if key in attributes]
@@ -89,8 +89,8 @@ def test_it_needs_nothing_else(html):
     assert not re.search(r"url\((?!#)", html)
 
 
-def test_colours_are_those_of_the_page(html):
-    """So a dark page has light figures: no colour of a figure is written into it."""
+def test_charts_use_the_colours_of_the_page(html):
+    """Charts follow a dark page because their colours are variables of the page."""
     drawn = html[html.index("<main>") :]
     assert not re.search(r"(fill|stroke): ?#(?!ffffff)", drawn)
     assert "var(--ink)" in drawn
@@ -103,8 +103,8 @@ def test_the_same_runs_make_the_same_page(html, trained):
 ODD = "<script>alert(1)<script> $x_0$ & 'q' \"d\" _"
 
 
-def test_names_are_text_whatever_they_hold(trained, tmp_path):
-    pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
+def test_names_are_escaped(trained, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install matplotlib")
     place = tmp_path / ODD
     place.mkdir()
     for name in ("one", "two"):
@@ -122,7 +122,7 @@ def test_names_are_text_whatever_they_hold(trained, tmp_path):
     assert "<script" not in page.to_markdown(ODD).replace(ODD, "")
 
 
-def test_figures_are_those_of_the_reports(page, trained):
+def test_numbers_equal_those_of_the_reports(page, trained):
     two = json.loads((trained / "two.json").read_text())
     rows = {row[0]: row for chart in page.charts if chart.name == "phases" for row in chart.numbers.body}
     head = next(chart for chart in page.charts if chart.name == "phases").numbers.head
@@ -144,7 +144,7 @@ def test_more_ranks_are_predicted_from_the_fewest(trained):
     assert family.predicted[1].seconds >= computed * 0.999
 
 
-def test_what_cannot_be_predicted_says_why(trained, tmp_path):
+def test_a_missing_prediction_has_a_reason(trained, tmp_path):
     for name in ("one", "two"):
         run = json.loads((trained / f"{name}.json").read_text())
         run["config"]["fetch_together"] = 4
@@ -154,8 +154,8 @@ def test_what_cannot_be_predicted_says_why(trained, tmp_path):
     assert family.why_not == "plan cannot predict fetch together 4"
 
 
-def test_a_run_under_way_has_curves_and_a_line(trained, tmp_path):
-    pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
+def test_an_unfinished_run_has_curves_and_a_row(trained, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install matplotlib")
     shutil.copy(trained / "one.jsonl", tmp_path / "now.jsonl")
     page = Page(read([tmp_path]))
     assert [chart.name for chart in page.charts] == ["score_seconds", "loss"]
@@ -176,7 +176,7 @@ def test_pngs_markdown_and_csv(page, trained, tmp_path):
     assert rows[2]["config.lr"] == "0.01"
 
 
-def test_without_jinja_it_says_what_would_fit(page, monkeypatch):
+def test_without_jinja_it_says_what_to_install(page, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(UsageError, match=r"a page needs Jinja2 .* use pip install 'bulksample\[plot\]'"):
         page.to_html("x")

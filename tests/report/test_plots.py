@@ -1,4 +1,4 @@
-"""What the plots show: the points of a curve, and a style for each method. Looks are for eyes."""
+"""Plots: the points of curves, one style for each method, legends, axes and files."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ def figures(monkeypatch):
     return seen
 
 
-def test_epochs_without_a_score_cost_and_have_no_point():
+def test_epochs_without_a_score_add_cost_and_no_point():
     found = drawing.curve(run(lines=LINES), lambda line: line["training_bytes"]["total"] / 1e6)
     assert found == drawing.Curve([2, 6], [0.5, 0.75])
 
@@ -48,7 +48,7 @@ def test_the_mean_goes_as_far_as_every_seed():
     assert mean == pytest.approx([0.3, 0.6])
 
 
-def test_a_method_looks_alike_in_every_plot(figures, tmp_path):
+def test_a_method_has_one_style_in_every_plot(figures, tmp_path):
     runs = [run("gone", failure="no"), *(run(label, seed, lines=LINES) for seed in (0, 1) for label in ("sync", "full", "adaqp:bits=4"))]
     files = drawing.draw_comparison(runs, [SLOW], tmp_path)
     assert [file.name for file in files] == ["accuracy_bytes.png", "accuracy_bytes.pdf", "accuracy_seconds.png", "accuracy_seconds.pdf"]

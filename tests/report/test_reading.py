@@ -1,4 +1,4 @@
-"""Which files are results, which lines belong to which run, and what is said of everything else."""
+"""Reading results: the lines of each run, names, series, and errors for other files."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def test_lines_are_found_beside_their_run(trained):
     assert found.skipped == []
 
 
-def test_a_folder_is_all_that_lies_under_it(trained, tmp_path):
+def test_a_folder_stands_for_all_files_under_it(trained, tmp_path):
     shutil.copytree(trained, tmp_path / "a" / "b")
     assert names(read([tmp_path])) == ["one", "one-other", "two"]
 
@@ -49,7 +49,7 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(trained, tmp_path):
     assert names(read([tmp_path / "a", tmp_path / "b"])) == ["a/x", "b/x"]
 
 
-def test_lines_alone_are_a_run_under_way(trained, tmp_path):
+def test_lines_alone_are_an_unfinished_run(trained, tmp_path):
     shutil.copy(trained / "one.jsonl", tmp_path / "now.jsonl")
     with open(tmp_path / "now.jsonl", "a") as stream:
         stream.write('{"epoch": 3, "lo')  # cut short by a crash
@@ -66,7 +66,7 @@ def test_runs_that_differ_in_the_seed_are_one_series(trained):
 
 
 def compared(trained, out):
-    """A comparison of two methods, as `compare` leaves it."""
+    """Write a comparison of two methods as `compare` does."""
     for label in ("full", "adaqp:bits=4"):
         folder = out / "runs" / label.replace(":", "+") / "seed-0"
         folder.mkdir(parents=True)
@@ -92,7 +92,7 @@ def test_two_comparisons_with_the_same_methods_are_told_apart(trained, tmp_path)
     assert labels == ["a/full", "a/adaqp:bits=4", "b/full", "b/adaqp:bits=4"]
 
 
-def test_files_of_other_kinds_are_said_to_be_left_out(trained, tmp_path):
+def test_files_of_other_kinds_are_skipped_with_a_reason(trained, tmp_path):
     store.save(community_graph(), tmp_path / "g")
     plan = ["plan", "--vertices", "1000", "--edges", "9000", "--features", "8", "--ranks", "1", "--json", str(tmp_path / "plan.json")]
     for words in (plan, ["info", "--json", str(tmp_path / "info.json")]):
@@ -121,20 +121,20 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_read_is_named(tmp_path, name):
+def test_a_malformed_file_is_named(tmp_path, name):
     text, said = BAD[name]
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=said):
         read([tmp_path / name])
 
 
-def test_bytes_that_are_no_text_are_named(tmp_path):
+def test_a_binary_file_is_named(tmp_path):
     (tmp_path / "b.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match=r"b\.json: is not text"):
         read([tmp_path / "b.json"])
 
 
-def test_paths_without_anything_are_named(tmp_path):
+def test_missing_and_empty_paths_are_named(tmp_path):
     with pytest.raises(DataError, match="nowhere: there is no such file or folder"):
         read([tmp_path / "nowhere"])
     (tmp_path / "empty").mkdir()
@@ -142,7 +142,7 @@ def test_paths_without_anything_are_named(tmp_path):
         read([tmp_path / "empty"])
 
 
-def test_runs_of_several_versions_are_refused_unless_asked_for(trained, tmp_path):
+def test_runs_of_several_versions_need_mixed_versions(trained, tmp_path):
     old = json.loads((trained / "one.json").read_text())
     old["environment"]["version"] = "0.0.1"
     (tmp_path / "old.json").write_text(json.dumps(old))
@@ -167,7 +167,7 @@ def test_runs_of_several_versions_are_refused_unless_asked_for(trained, tmp_path
         ("data", {"name": "x"}, "vertices is missing"),
     ],
 )  # fmt: skip
-def test_a_result_that_is_not_whole_is_named(trained, tmp_path, key, value, said):
+def test_an_incomplete_result_is_named(trained, tmp_path, key, value, said):
     odd = json.loads((trained / "one.json").read_text()) | {key: value}
     (tmp_path / "odd.json").write_text(json.dumps(odd))
     with pytest.raises(DataError, match=rf"odd\.json: is not a complete result: {re.escape(said)}"):
@@ -182,7 +182,7 @@ def test_a_result_that_is_not_whole_is_named(trained, tmp_path, key, value, said
         ({"unit": "s", "results": {"ours": {"median": 1.0}}}, "min is missing"),
     ],
 )  # fmt: skip
-def test_a_table_that_is_not_whole_is_named(tmp_path, found, said):
+def test_an_incomplete_table_is_named(tmp_path, found, said):
     (tmp_path / "odd.json").write_text(json.dumps(found))
     with pytest.raises(DataError, match=rf"odd\.json.*: is not a complete result: {said}"):
         read([tmp_path / "odd.json"])

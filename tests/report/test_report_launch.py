@@ -1,4 +1,4 @@
-"""Nothing of a launch is left, however it ends."""
+"""A launch leaves no process behind, however it ends."""
 
 import os
 import signal
@@ -31,22 +31,22 @@ def stubborn(monkeypatch):
 
 
 def others():
-    """What carries the mark, but for this process."""
+    """Return the marked processes, except this one."""
     return [pid for pid in alive(MARK) if pid != os.getpid()]
 
 
-def test_the_end_of_a_program_is_told(tmp_path):
+def test_a_launch_returns_code_and_output(tmp_path):
     ended = launch.launch([sys.executable, "-c", "import sys; print(7, flush=True); sys.exit('why')"], tmp_path / "log", 60)
     assert (ended.code, ended.late, ended.printed.split()) == (1, False, ["7", "why"])
     assert (tmp_path / "log").read_text() == ended.printed
 
 
-def test_a_launcher_that_is_not_there_is_bad_use(tmp_path):
+def test_a_missing_launcher_is_bad_use(tmp_path):
     with pytest.raises(UsageError, match=r"no-such-launcher cannot be started: .*No such file"):
         launch.launch([str(tmp_path / "no-such-launcher")], tmp_path / "log", 60)
 
 
-def test_what_takes_too_long_is_ended_with_all_that_it_started(tmp_path, monkeypatch):
+def test_the_time_limit_ends_all_processes(tmp_path, monkeypatch):
     ended = launch.launch(stubborn(monkeypatch), tmp_path / "log", 2)
     assert ended.late
     assert ended.code == -signal.SIGKILL
@@ -54,7 +54,7 @@ def test_what_takes_too_long_is_ended_with_all_that_it_started(tmp_path, monkeyp
     assert others() == []
 
 
-def test_what_a_launcher_leaves_behind_is_ended(tmp_path, monkeypatch):
+def test_processes_that_a_launcher_leaves_behind_are_ended(tmp_path, monkeypatch):
     monkeypatch.setenv(*MARK.split("="))
     leaves = """
 import os, time
@@ -70,7 +70,7 @@ os.read(read, 5)"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_what_was_started(tmp_path, number):
+def test_a_signal_ends_all_processes(tmp_path, number):
     code = f"""
 import sys
 from pathlib import Path
@@ -92,7 +92,7 @@ except launch.Stopped as stopped:
     assert others() == []
 
 
-def test_what_a_launcher_around_it_has_set_can_be_hidden(tmp_path, monkeypatch):
+def test_variables_of_an_outer_launcher_can_be_hidden(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS", "4")
     show = [sys.executable, "-c", "import os; print(os.environ.get('SLURM_NTASKS'))"]
     assert launch.launch(show, tmp_path / "log", 60).printed.strip() == "4"
@@ -113,7 +113,7 @@ def test_ranks_are_started_by_mpirun_and_one_rank_by_nothing(monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize(("variable", "refused"), [("PMI_SIZE", True), ("OMPI_COMM_WORLD_SIZE", True), ("SLURM_NTASKS", False)])
-def test_it_is_started_once(monkeypatch, variable, refused):
+def test_it_refuses_to_run_inside_a_launch(monkeypatch, variable, refused):
     for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, "4")

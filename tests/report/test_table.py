@@ -1,4 +1,4 @@
-"""One table of runs: what its figures are, and that CSV and Markdown are well formed."""
+"""The table of a comparison: its numbers, and well-formed CSV and Markdown."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ SLOW, FAST = NetworkModel("slow", 1e-3, 1.25e6), NetworkModel("fast", 0.0, 1e9)
 
 
 def cells(markdown):
-    """The cells of every line of the table."""
+    """Return the cells of every row of a Markdown table."""
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.replace("\\|", "\0").strip("|").split("|")] for line in lines]
 
@@ -64,7 +64,7 @@ def test_a_graph_without_splits_has_no_score():
     assert cells(to_markdown([row], [SLOW], ""))[2][1] == ""
 
 
-def test_markdown_is_one_table_of_even_lines(table):
+def test_markdown_rows_have_equal_length(table):
     found = cells(to_markdown(table, [SLOW, FAST], "a caption"))
     assert {len(line) for line in found} == {len(found[0])}
     assert found[0] == ["method", "test accuracy, %", "epochs", "MB", "gradients", "messages", "s/epoch", "s/epoch, slow", "s/epoch, fast"]
@@ -72,7 +72,7 @@ def test_markdown_is_one_table_of_even_lines(table):
     assert found[3] == ["odd", "failed: seed 0: a \0 b c", *[""] * 7]
 
 
-def test_only_kinds_that_somebody_sent_have_a_column(table):
+def test_only_kinds_that_were_sent_have_a_column(table):
     assert "topology" not in cells(to_markdown(table, [], ""))[0]
     assert "bytes.topology" in to_csv(table).splitlines()[0].split(",")
 
@@ -97,5 +97,5 @@ def test_a_table_of_failures_only_is_still_a_table():
 @pytest.mark.parametrize(
     ("value", "said"), [(0, "0"), (1234567.0, "1,235,000"), (12.3456, "12.35"), (0.00123456, "0.001235"), (1.5e-7, "1.5e-07")]
 )
-def test_figures_read_well(value, said):
+def test_numbers_are_formatted(value, said):
     assert format_number(value) == said

@@ -1,4 +1,4 @@
-"""Trackers are told what the lines say, on one rank, and never cost a run. Each is read back by its own reader."""
+"""Trackers receive the numbers of a run on rank 0 and never end it. Each format is read back by its own reader."""
 
 import json
 import struct
@@ -18,7 +18,7 @@ OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 32, "epochs": 3, "threa
 
 
 class Heard:
-    """Keeps what it is told; raises where it is asked to."""
+    """A tracker that records every call, and raises in one of them."""
 
     def __init__(self, raises=""):
         self.raises, self.told = raises, []
@@ -39,14 +39,14 @@ class Heard:
 
 
 def run(tracking, tmp_path, ranks=1):
-    """Train with trackers and JSON lines; the report and the lines."""
+    """Train with trackers and JSON lines; return the report and the lines."""
     observers = [JsonLines(tmp_path / "m.jsonl"), tracking]
     with tracking:
         report = tracking.finish(on_threads(ranks, lambda comm: train(community_graph(), comm, observers, **OPTIONS))[0])
     return report, [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
 
 
-def test_a_tracker_hears_the_configuration_every_epoch_and_the_report(tmp_path):
+def test_a_tracker_receives_the_configuration_every_epoch_and_the_report(tmp_path):
     heard = Heard()
     report, lines = run(Tracking([("heard", heard)], {"lr": 0.1}), tmp_path, ranks=2)
     assert heard.told[0] == ("start", {"lr": 0.1})
@@ -54,13 +54,13 @@ def test_a_tracker_hears_the_configuration_every_epoch_and_the_report(tmp_path):
     assert heard.told[-1] == ("finish", flat(report))
 
 
-def test_figures_have_the_names_of_their_places():
+def test_nested_numbers_have_joined_names():
     line = {"epoch": 3, "loss": 0.5, "phases": {"sample": 1}, "resumed": True, "method": "sync", "config": {"lr": 0.1}, "none": None}
     assert flat(line) == {"loss": 0.5, "phases/sample": 1.0}
 
 
 @pytest.mark.parametrize("raises", ["start", "log", "finish"])
-def test_a_tracker_that_fails_is_warned_about_once_and_the_run_goes_on(tmp_path, capsys, raises):
+def test_a_failing_tracker_is_reported_once_and_the_run_goes_on(tmp_path, capsys, raises):
     bad, good = Heard(raises), Heard()
     report, lines = run(Tracking([("bad", bad), ("good", good)], {}), tmp_path)
     assert report["epochs"] == len(lines) == 3
@@ -69,7 +69,7 @@ def test_a_tracker_that_fails_is_warned_about_once_and_the_run_goes_on(tmp_path,
     assert [told[0] for told in good.told] == ["start", "log", "log", "log", "finish"]
 
 
-def test_trackers_hear_of_a_run_that_failed():
+def test_trackers_are_told_of_a_failed_run():
     heard = Heard()
     with pytest.raises(ZeroDivisionError), Tracking([("heard", heard)], {}):
         raise ZeroDivisionError
@@ -77,26 +77,26 @@ def test_trackers_hear_of_a_run_that_failed():
 
 
 @pytest.mark.parametrize("spec", ["tensorboard", "tensorboard:", "comet:x", ":x", ""])
-def test_what_is_no_tracker_is_refused(spec):
+def test_a_malformed_tracker_is_refused(spec):
     with pytest.raises(UsageError, match=r"a tracker must be NAME:TARGET; got .*use tensorboard:DIR, wandb:PROJECT, mlflow:URI"):
         check_trackers([spec])
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
-def test_a_missing_package_is_named_with_what_brings_it(monkeypatch, name):
+def test_a_missing_package_is_named_with_its_pip_command(monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UsageError, match=rf"the package {name} is missing; use pip install 'bulksample\[{name}\]'"):
         check_trackers([f"{name}:x"])
 
 
-def test_a_package_that_is_broken_does_not_cost_the_run(monkeypatch, capsys):
+def test_a_broken_package_does_not_end_the_run(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "wandb", None)
     make_tracking(["wandb:x"], {}).finish({})
     assert "bulksample: wandb:x cannot be started and receives nothing: " in capsys.readouterr().err
 
 
 def test_tensorboard_reads_back(tmp_path):
-    pytest.importorskip("tensorboard", reason="pip install tensorboard would bring it")
+    pytest.importorskip("tensorboard", reason="tensorboard is missing: pip install tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     report, lines = run(make_tracking([f"tensorboard:{tmp_path / 'board'}"], {"lr": 0.25}), tmp_path)
@@ -109,8 +109,8 @@ def test_tensorboard_reads_back(tmp_path):
     assert b"lr: 0.25" in read.Tensors("config/text_summary")[0].tensor_proto.string_val[0]
 
 
-def test_tensorboard_forgets_epochs_that_a_resumed_run_repeats(tmp_path):
-    pytest.importorskip("tensorboard", reason="pip install tensorboard would bring it")
+def test_tensorboard_hides_epochs_that_a_resumed_run_repeats(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is missing: pip install tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for steps, loss in (((0, 1, 2), 1.0), ((1, 2), 0.5)):
@@ -125,7 +125,7 @@ def test_tensorboard_forgets_epochs_that_a_resumed_run_repeats(tmp_path):
 
 
 def log_records(raw, at=7, block=2**15):
-    """The records of a file in LevelDB's log format, which has a head of 7 bytes here: in each block, crc32, length, kind and data."""
+    """Yield the records of a file in LevelDB's log format after a head of 7 bytes: crc32, length, kind and data."""
     data = b""
     while at + 7 <= len(raw):
         if (left := block - at % block) < 7:
@@ -140,7 +140,7 @@ def log_records(raw, at=7, block=2**15):
 
 
 def test_wandb_keeps_an_offline_run(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="pip install wandb would bring it")
+    pytest.importorskip("wandb", reason="wandb is missing: pip install wandb")
     from wandb.proto import wandb_internal_pb2 as protocol
 
     for name, value in {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}.items():
@@ -160,7 +160,7 @@ def test_wandb_keeps_an_offline_run(tmp_path, monkeypatch):
 
 
 def test_mlflow_keeps_a_run_in_a_store(tmp_path, monkeypatch):
-    pytest.importorskip("mlflow", reason="pip install mlflow would bring it")
+    pytest.importorskip("mlflow", reason="mlflow is missing: pip install mlflow")
     from mlflow.tracking import MlflowClient
 
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # which version 3 asks for
