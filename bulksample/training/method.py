@@ -3,7 +3,7 @@
     g = (sum over ranks of the gradients of the summed losses) / (seeds of this step on all ranks)
 
 so p ranks with a mini-batch each make the step that one rank makes with the union of these mini-batches. A method
-overrides what its paper changes and leaves the rest. The loop calls the hooks in this order:
+overrides what its paper changes and leaves the rest. The loop calls the hooks in this order::
 
     open, tensor_comm, view, batches                 once
     for each stage:    model, begin_stage            a network that is trained; most methods have one stage
