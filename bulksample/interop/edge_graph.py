@@ -52,7 +52,7 @@ class EdgeGraph:
         return np.repeat(self.matrix.indices, np.diff(self._starts))
 
     def user_edges(self, edges: np.ndarray) -> np.ndarray:
-        """Return the positions in the user's `edge_index` of positions in `edges`: int64."""
+        """Convert positions in `edges` to positions in the user's `edge_index`: int64."""
         return edges if self._in_order else self.edges[edges]
 
     def edges_of(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -68,14 +68,14 @@ class LaborSampler(BlockSampler):
 
 
 class LadiesSampler(BlockSampler):
-    """LADIES: `nodes_per_layer` vertices by importance; ``block.edata["weight"]`` corrects for the draw."""
+    """LADIES: `nodes_per_layer` vertices by importance; ``block.edata["weight"]`` holds aggregation weights, see `samplers.LayerWise`."""
 
     def __init__(self, nodes_per_layer: Sequence[int], prob: str | None = None, **options: Any) -> None:
         super().__init__("ladies", nodes_per_layer, prob, **options)
 
 
 class FastGCNSampler(BlockSampler):
-    """FastGCN: `nodes_per_layer` vertices from one distribution for all mini-batches; ``block.edata["weight"]`` corrects for the draw."""
+    """FastGCN: `nodes_per_layer` vertices from one distribution for all mini-batches; weights as in `LadiesSampler`."""
 
     def __init__(self, nodes_per_layer: Sequence[int], prob: str | None = None, **options: Any) -> None:
         super().__init__("fastgcn", nodes_per_layer, prob, **options)

@@ -1,7 +1,7 @@
 """Loaders whose examples are vertices: a drop-in for `NeighborLoader`, and the same for LABOR, LADIES and FastGCN.
 
 LABOR:             num_neighbors counts neighbors of a vertex; vertices of a mini-batch share random numbers.
-LADIES, FastGCN:   num_neighbors counts vertices of a layer; batches have an `edge_weight` that corrects for the draw.
+LADIES, FastGCN:   num_neighbors counts vertices of a layer; batches have an `edge_weight`, the weight of each edge in the aggregation.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class _LawLoader(BulkNodeLoader):
 class LaborLoader(_LawLoader):
     """LABOR-0: like `NeighborLoader`, but vertices of a mini-batch share random numbers and so draw fewer distinct neighbors.
 
-    Own options: `layer_dependent`, `subgraph_type`.
+    Further options: `layer_dependent`, `subgraph_type`.
     """
 
     law = "labor"
@@ -160,9 +160,12 @@ class LaborLoader(_LawLoader):
 
 
 class LadiesLoader(_LawLoader):
-    """LADIES: every hop draws `num_neighbors` vertices by importance and keeps all edges to them; `edge_weight` corrects for it.
+    """LADIES: every hop draws `num_neighbors` vertices among all neighbors of the frontier by importance, and keeps all edges to them.
 
-    Own options: `importance`, `debias`, `renormalise`.
+    `edge_weight` is the weight of each edge in the aggregation, divided by the probability that its source was drawn (`debias`) and
+    scaled to sum to one over the edges of a destination (`renormalise`).
+
+    Further options: `importance`, `debias`, `renormalise`; see `bulksample.samplers.LayerWise`.
     """
 
     law = "ladies"
@@ -170,9 +173,11 @@ class LadiesLoader(_LawLoader):
 
 
 class FastGCNLoader(_LawLoader):
-    """FastGCN: every hop draws `num_neighbors` vertices from one distribution for all mini-batches; `edge_weight` corrects for it.
+    """FastGCN: every hop draws `num_neighbors` vertices of the whole graph, from one distribution for all mini-batches.
 
-    Own options: `debias`, `renormalise`.
+    `edge_weight` is computed as in `LadiesLoader`. A drawn vertex may have no edge to the frontier.
+
+    Further options: `debias`, `renormalise`; see `bulksample.samplers.LayerWise`.
     """
 
     law = "fastgcn"

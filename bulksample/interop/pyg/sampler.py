@@ -169,7 +169,7 @@ class BulkSampler(BaseSampler):
         return edge_sample(index, nothing_yet, self.num_nodes, self.disjoint, None, negatives).metadata
 
     def _sample(self, lists: list[np.ndarray], ids: Sequence[int], epoch: int) -> list[SamplerOutput]:
-        """`metadata` holds the weights of the edges."""
+        """Sample mini-batches from lists of seed vertices; `metadata` of each holds the weights of its edges."""
         disjoint = self.disjoint and all(len(seeds) for seeds in lists)
         trees = [np.atleast_1d(seed) for seeds in lists for seed in seeds] if disjoint else lists
         names = [_name_of_tree(id, i) for id, seeds in zip(ids, lists, strict=True) for i in range(len(seeds))] if disjoint else list(ids)
