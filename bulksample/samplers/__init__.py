@@ -1,4 +1,4 @@
-"""Samplers: each a formula in a file of its own."""
+"""Samplers of mini-batches, one file each, whose docstring gives the sampler as a matrix formula."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
     Raises
     ------
     UsageError
-        If the name or an option is unknown, or a value is out of range; the message suggests the nearest that exists.
+        If the name or an option is unknown, or a value is out of range; the message suggests the closest known name.
     """
     if name not in SAMPLERS:
         raise UsageError(unknown("sampler", name, SAMPLERS))

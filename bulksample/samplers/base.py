@@ -1,7 +1,7 @@
-"""The shape every sampler shares: k minibatches, hop by hop, in one call.
+"""The base classes of all samplers: they sample k minibatches, hop by hop, in one call.
 
-A sampler names the law of each hop. The adjacency draws, finds the frontiers and numbers the vertices; here its hops become the
-blocks of minibatches. A sampler never asks where the graph lies.
+A sampler chooses the distribution of each hop. The adjacency draws, finds the frontiers and numbers the vertices. This file cuts the
+hops into the blocks of minibatches. A sampler works alike on a graph in this process and on one distributed over ranks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Sampler(ABC):
     Parameters
     ----------
     fanouts : tuple of int
-        The number that each hop draws, starting at the seeds: neighbours of a vertex (node-wise) or vertices of a layer
+        How many each hop draws, starting at the seeds: neighbours of a vertex (node-wise) or vertices of a layer
         (layer-wise). -1 takes all.
     frontier : {"all", "new"}
         ``all`` expands every vertex of the minibatch so far, with new draws in each layer (the matrix form, DGL's blocks). ``new``
@@ -49,7 +49,7 @@ class Sampler(ABC):
             check_fanout(fanout)
 
     def check(self, adjacency: Adjacency) -> None:  # noqa: B027  # most samplers have a meaning everywhere
-        """Raise `UsageError` if this sampler has no meaning on this graph."""
+        """Raise `UsageError` if this sampler does not support this graph, such as one without weights."""
 
     def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
         """Sample k minibatches in one call.
@@ -96,7 +96,7 @@ class NodeWise(Sampler):
 
     @abstractmethod
     def draw(self, stream: Stream, hop: int, epoch: int) -> Draw:
-        """Return the law by which every row of a hop draws."""
+        """Return the distribution and the random stream from which every row of a hop draws."""
 
     def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
         draws = [self.draw(stream, hop, epoch) for hop in range(len(self.fanouts))]
@@ -108,14 +108,15 @@ class NodeWise(Sampler):
 
 @dataclass(frozen=True)
 class LayerWise(Sampler):
-    """A sampler with one row of Q per minibatch: the frontier draws one set of vertices, and keeps all edges to it.
+    """A sampler with one row of Q per minibatch: the frontier draws one set of vertices, and keeps all edges from them.
 
     Parameters
     ----------
     debias : bool
         Divide the row-normalised weight of each kept edge by the probability that its source was drawn, so that a
         sum over the draws estimates the full aggregation without bias. For draws without replacement this is the
-        exact form of the published 1 / (s p), which it approaches for small s p. If every candidate is drawn the factor is 1,
+        exact form of the published factor 1 / (s p), p the probability of one draw, which it approaches for small s p. If every
+        candidate is drawn the factor is 1,
         and the layer is the full aggregation.
     renormalise : bool
         Scale the weights of each row to sum to one afterwards (LADIES, section 3.3). This lowers the variance and adds
@@ -128,7 +129,7 @@ class LayerWise(Sampler):
 
     @abstractmethod
     def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> LayerLaw | list[LayerPicks]:
-        """Return the law by which hops draw from their frontiers; or the picks of every hop, if they need no frontier."""
+        """Return the distribution by which each hop draws from its frontier; or the picks of every hop, if they need no frontier."""
 
     def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
         draws = [stream.layer_draw(layer=hop, epoch=epoch) for hop in range(len(self.fanouts))]

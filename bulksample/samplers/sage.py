@@ -24,9 +24,9 @@ class Sage(NodeWise):
     Parameters
     ----------
     replace : bool
-        Draw s independent neighbours, repetitions and all.
+        Draw s independent neighbours, which may repeat.
     weighted : bool
-        Draw without replacement with probability by edge weight.
+        Draw without replacement, each draw with probability in proportion to the edge weight.
     """
 
     name: ClassVar[str] = "sage"

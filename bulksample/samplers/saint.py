@@ -1,6 +1,6 @@
 """GraphSAINT with random walks: keeps the vertices that short walks from the seeds visit, and all edges among them.
 
-    x_0 = seeds;   x_{h+1} = SAMPLE(NORM(Q_h A), 1), one row of Q per walker;   B = Q_V A Q_V, V = all that was visited
+    x_0 = seeds;   x_{h+1} = SAMPLE(NORM(Q_h A), 1), one row of Q per walker;   B = Q_V A Q_V^T, V = all visited vertices
 
 A walker at an isolated vertex stays. The loss runs over every vertex of the subgraph, so all of them are seeds of the
 minibatch. The coefficients that undo the sampling bias are left out, as common libraries do by default.

@@ -1,8 +1,8 @@
 """ShaDow: each seed gets a small subgraph of its own, and the model may be as deep as it likes inside it.
 
-    V_r = k hops of draws from root r;   B_r = Q_V A Q_V;   the minibatch is the block diagonal of its B_r
+    V_r = k hops of draws from root r;   B_r = Q_V A Q_V^T, see `subgraph`;   the minibatch is the block diagonal of its B_r
 
-Roots of one minibatch share their draws, so subgraphs that meet a vertex on the same hop see the same neighbours of it.
+Roots of a minibatch share random numbers: if two subgraphs expand the same vertex in the same hop, they draw the same neighbours.
 
 Zeng, Zhang, Xia, Srivastava, Malevich, Kannan, Prasanna, Jin, Chen, "Decoupling the depth and scope of graph neural
 networks", NeurIPS 2021.

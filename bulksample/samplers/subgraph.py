@@ -1,8 +1,8 @@
-"""Shared steps of subgraph samplers: they find vertices first, then keep every edge among them.
+"""Functions shared by the subgraph samplers ShaDow and GraphSAINT, which sample vertices V and keep every edge of A among them.
 
-    B = Q_V A Q_V
+    B = Q_V A Q_V^T,   Q_V the selection matrix of V: one row for each vertex, with a one in its column
 
-The model runs all its layers on the one square block.
+The model runs all its layers on the same square block B.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..selection import Selection
 
 
 def induced(adjacency: Adjacency, vertices: Selection) -> tuple[np.ndarray, np.ndarray]:
-    """Return row pointers (R + 1) and local columns (E) of the induced subgraphs, stacked."""
+    """Return the row pointers (R + 1) and local columns (E) of the subgraphs that the vertices of each part induce, stacked."""
     kept = adjacency.restrict(vertices, vertices, shares=False)
     return kept.pointers, kept.columns
 
