@@ -1,19 +1,19 @@
 #!/bin/bash
 # check.sh [accept] [run]: try the jobs of this folder on a SLURM cluster of simulated nodes on this machine (see onebox.sh).
 #
-#   accept   a controller of 32 nodes with 4 GPUs each takes every job at its full size, 128 GPUs, and refuses a node more
-#   run      every job runs to its end under slurmd, on the processor, with a small graph, on 1 and 2 nodes of 2 ranks each, chained
-#            by submit.sh; then one is told that its time is up, goes back into the queue, resumes, and ends where the others did
+#   accept   a controller of 32 nodes with 4 GPUs each accepts every job at its full size, 128 GPUs, and refuses one more node
+#   run      every job runs to its end under slurmd, on CPUs, with a small graph, on 1 and 2 nodes of 2 ranks each, submitted by
+#            submit.sh; then one job gets the signal that its time is up, is requeued, resumes, and ends with the same result
 #
-# Both, unless one is named. What jobs wrote is kept in BULKSAMPLE_CHECK, a new folder unless given. Needs root, slurmctld, slurmd,
-# munged, and a python on the path that has bulksample.
+# Default: both. Files of the jobs are kept in BULKSAMPLE_CHECK, by default a new folder. Needs root, slurmctld, slurmd, munged, and a
+# python with bulksample on the path.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 place=${BULKSAMPLE_CHECK:-$(mktemp -d)}
 mkdir -p "$place"
 for name in slurmctld slurmd munged sbatch srun; do
   if ! command -v $name >/dev/null; then
-    echo "there is no $name here; '$here/onebox.sh install' would fit" >&2
+    echo "$name is missing; use $here/onebox.sh install" >&2
     exit 2
   fi
 done

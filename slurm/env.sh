@@ -1,15 +1,15 @@
 # shellcheck shell=bash
-# What all jobs of this folder share; they read it first. All of it can be set in the environment of sbatch:
+# Settings of all jobs of this folder. Every job reads this file first. Set them in the environment of sbatch:
 #
-#   BULKSAMPLE_GRAPH      a graph in the store format, on a file system that all nodes see (required)
-#   BULKSAMPLE_RESULTS    where results, logs and checkpoints go; ./results of the folder of submission unless given
-#   BULKSAMPLE_VENV       a virtual environment to activate
-#   BULKSAMPLE_MODULES    modules to load, joined by blanks
+#   BULKSAMPLE_GRAPH      graph in the store format, on a file system that all nodes see (required)
+#   BULKSAMPLE_RESULTS    folder of results, logs and checkpoints. Default: ./results in the folder of submission
+#   BULKSAMPLE_VENV       virtual environment to activate
+#   BULKSAMPLE_MODULES    modules to load, separated by blanks
 #   BULKSAMPLE_DEVICE     cuda, or cpu
-#   BULKSAMPLE_LAUNCHER   srun, mpirun (MPICH's, inside the job) or torchrun (once a node, by srun; needs no MPI)
-#   BULKSAMPLE_MPI        the plug-in of srun that the MPI library speaks: pmi2 for MPICH, see srun --mpi=list
-#   BULKSAMPLE_OPTIONS    more options of `bulksample train`, joined by blanks; they go before those of the job
-#   BULKSAMPLE_RESTARTS   how often a job may put itself back into the queue
+#   BULKSAMPLE_LAUNCHER   srun, mpirun (of MPICH, inside the job) or torchrun (one a node, started by srun; needs no MPI)
+#   BULKSAMPLE_MPI        plug-in of srun for the MPI library: pmi2 for MPICH; srun --mpi=list shows all
+#   BULKSAMPLE_OPTIONS    more options of `bulksample train`, separated by blanks. Options of the job override them
+#   BULKSAMPLE_RESTARTS   how often a job may requeue itself
 
 : "${BULKSAMPLE_GRAPH:?a graph in the store format}"
 : "${BULKSAMPLE_RESULTS:=${SLURM_SUBMIT_DIR:-$PWD}/results}"
@@ -22,23 +22,23 @@ fi
 if [ -n "${BULKSAMPLE_VENV:-}" ]; then . "$BULKSAMPLE_VENV/bin/activate"; fi
 
 graph=$BULKSAMPLE_GRAPH results=$BULKSAMPLE_RESULTS
-work=$results-under-way # what is not finished: a result is there when it is whole
+work=$results-under-way # unfinished files; a finished result moves to $results
 mkdir -p "$results" "$work"
 read -r -a options <<<"$BULKSAMPLE_OPTIONS"
 nodes=$SLURM_JOB_NUM_NODES ranks=$SLURM_NTASKS
 per_node=$((ranks / nodes))
 
-# Every rank sees the four GPUs of its node and takes the one of its SLURM_LOCALID.
+# Every rank sees all GPUs of its node and uses the one with the number SLURM_LOCALID.
 if [ "$BULKSAMPLE_DEVICE" = cpu ]; then sampling=(--backend auto) training=(--backend auto --device cpu)
 else sampling=(--backend cuda) training=(--backend cuda --device cuda); fi
 
-# Where ranks meet that MPI does not bring together: the first node, at a port of this job's own.
+# The address at which ranks without MPI meet: the first node, at a port of its own for each job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 export MASTER_ADDR MASTER_PORT
-export UCX_LOG_LEVEL=${UCX_LOG_LEVEL:-error} # farewells that nobody waited for are no news
+export UCX_LOG_LEVEL=${UCX_LOG_LEVEL:-error} # hides messages about connections that close at the end
 
-# The words that start {ranks} ranks. srun does not take all of this from the job by itself; the end of one rank ends all.
+# The command that starts {ranks} ranks. srun does not inherit all of these options from the job. The end of one rank ends all.
 cpus=${SLURM_CPUS_PER_TASK:-1}
 case $BULKSAMPLE_LAUNCHER in
 srun) launcher=(srun --ntasks={ranks} --ntasks-per-node="$per_node" --cpus-per-task="$cpus" --kill-on-bad-exit=1 --mpi="$BULKSAMPLE_MPI") ;;
@@ -55,7 +55,7 @@ on_ranks() {
   "${launcher[@]//\{ranks\}/$ranks}" python -m bulksample "$@"
 }
 
-# measure NAME WORDS...: the same, and keep its JSON as the result NAME; what is there already is not measured again.
+# measure NAME WORDS...: the same, and keep its JSON as the result NAME. Skip a result that exists.
 measure() {
   local name=$1 code=0
   shift
@@ -67,7 +67,7 @@ measure() {
   mv "$work/$name".*.yaml "$work/$name".json* "$(dirname "$results/$name")"
 }
 
-# train NAME OPTIONS...: the same for `bulksample train`, with the lines of its epochs, and from its newest checkpoint on.
+# train NAME OPTIONS...: the same for `bulksample train`, with the lines of its epochs, resumed from its newest checkpoint.
 train() {
   local name=$1
   shift
@@ -76,8 +76,8 @@ train() {
   rm -rf "$work/$name.checkpoint"
 }
 
-# leave CODE: end the job. Where its time was up, it was preempted, or a rank was lost, it goes back into the queue, and on from there;
-# not where somebody cancelled it. 75: a checkpoint was written for a signal, or a rank was lost; else a signal ended what has no checkpoint, or a rank of it.
+# leave CODE: end the job. A job whose time is up, that was preempted, or that lost a rank is requeued; a cancelled job is not.
+# Code 75: a signal led to a checkpoint, or a rank was lost. 137, 138, 143: a signal ended a command without a checkpoint, or a rank.
 leave() {
   case $1 in
   75 | 137 | 138 | 143)
@@ -89,5 +89,5 @@ leave() {
   exit "$1"
 }
 
-# SLURM also signals this script when a job is preempted; what it waits for then ends by itself.
+# SLURM also signals this script when it preempts the job; the command it waits for ends by itself.
 trap : TERM USR1

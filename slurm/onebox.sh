@@ -1,12 +1,12 @@
 #!/bin/bash
-# onebox.sh: a SLURM cluster of simulated nodes on this machine, to try jobs before they queue. Needs root, and neither systemd nor
-# control groups nor a database: every node is a slurmd with a port of its own, and its GPUs are null devices.
+# onebox.sh: a SLURM cluster of simulated nodes on this machine, to try jobs before submission. Needs root, but no systemd, no
+# control groups and no database: every node is a slurmd with its own port, and its GPUs are null devices.
 #
-#   onebox.sh install         Debian's packages
-#   onebox.sh up [NODES]      so many nodes (4) in the partition 'gpu'; GPUS, CPUS and MEM_MB of each from the environment. With LIVE=0
-#                             nothing runs on them, and they count as switched off: enough for sbatch --test-only
+#   onebox.sh install         install SLURM from the packages of Debian
+#   onebox.sh up [NODES]      start NODES nodes (default 4) in the partition 'gpu'; GPUS, CPUS and MEM_MB set the resources of each. With
+#                             LIVE=0 no slurmd runs and nodes count as powered off, which is enough for sbatch --test-only
 #   eval "$(onebox.sh env)"   point sbatch, srun and sinfo at it
-#   onebox.sh down            end the daemons that were started, by their numbers
+#   onebox.sh down            end the daemons that `up` started, by their process ids
 set -euo pipefail
 box=${ONEBOX:-${TMPDIR:-/tmp}/onebox}
 : "${GPUS:=4}" "${CPUS:=64}" "${MEM_MB:=256000}" "${LIVE:=1}" "${FIRST_PORT:=16817}"
@@ -14,7 +14,7 @@ box=${ONEBOX:-${TMPDIR:-/tmp}/onebox}
 configure() {
   local count=$1 host nodes where
   if [ ${#box} -gt 68 ]; then
-    echo "onebox.sh: sockets lie in $box, whose name has ${#box} characters; ONEBOX of at most 68 would fit" >&2
+    echo "onebox.sh: sockets lie in $box, whose name has ${#box} characters; ONEBOX of use at most 68" >&2
     exit 2
   fi
   host=$(hostname -s)
@@ -32,7 +32,7 @@ configure() {
 ClusterName=onebox
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=$FIRST_PORT
-# a job that was put back may start after so many seconds
+# seconds before a requeued job may start
 AuthInfo=socket=$box/run/munge.sock,cred_expire=5
 SlurmUser=root
 StateSaveLocation=$box/state
@@ -41,7 +41,7 @@ SlurmctldPidFile=$box/run/slurmctld.pid
 SlurmdPidFile=$box/run/slurmd.%n.pid
 SlurmctldLogFile=$box/log/slurmctld.log
 SlurmdLogFile=$box/log/slurmd.%n.log
-# what a bare machine allows: no control groups, no raised limits, no accounting
+# settings for a bare machine: no control groups, no raised limits, no accounting
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -50,15 +50,15 @@ MpiDefault=none
 ReturnToService=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-# look often for what waits, and remember what has ended
+# schedule often, and remember ended jobs
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 MinJobAge=7200
-# or a time that is too long passes
+# without this, jobs with too long a time limit are accepted
 EnforcePartLimits=ALL
 GresTypes=gpu
-# believe this file, not the hardware
+# trust this file, not the hardware
 SlurmdParameters=config_overrides
-# or nodes that are switched off are not eligible
+# without this, powered-off nodes are not eligible
 SuspendProgram=/bin/true
 ResumeProgram=/bin/true
 SuspendTime=INFINITE

@@ -1,13 +1,13 @@
 #!/bin/bash
 # submit.sh [EXPERIMENT...] [-- OPTIONS of sbatch]
 #
-# Submit experiments (sampling, train_replicated, train_partitioned, compare; all four unless named) for every size, and a last job
-# that gathers and plots. The sizes of an experiment wait for each other, so that at most one of them is in the machine; a size that
-# failed holds nobody up. BULKSAMPLE_SIZES says how many nodes, "1 2 4 8 16 32" unless given; env.sh, what else can be set.
+# Submit experiments (sampling, train_replicated, train_partitioned, compare; default: all four) for every number of nodes, and a last
+# job that gathers and plots the results. The jobs of an experiment run one after another; a failed job does not stop the next.
+# BULKSAMPLE_SIZES sets the numbers of nodes, by default "1 2 4 8 16 32". env.sh lists all other settings.
 #
 #   BULKSAMPLE_GRAPH=/scratch/products slurm/submit.sh train_replicated train_partitioned -- --account=me --partition=gpu
 #
-# Prints the numbers of the jobs, that of the last one at the end.
+# Prints the ids of the jobs, that of the last one at the end.
 set -euo pipefail
 BULKSAMPLE_SLURM=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${BULKSAMPLE_GRAPH:?a graph in the store format, on a file system that all nodes see}"
@@ -24,7 +24,7 @@ if [ $# -gt 0 ]; then shift; fi
 if [ ${#experiments[@]} = 0 ]; then experiments=(sampling train_replicated train_partitioned compare); fi
 for experiment in "${experiments[@]}"; do
   if [ ! -f "$BULKSAMPLE_SLURM/$experiment.sbatch" ]; then
-    echo "there is no experiment $experiment; sampling, train_replicated, train_partitioned and compare would fit" >&2
+    echo "there is no experiment $experiment; use sampling, train_replicated, train_partitioned or compare" >&2
     exit 2
   fi
 done
@@ -36,7 +36,7 @@ for experiment in "${experiments[@]}"; do
   before=()
   for nodes in "${sizes[@]}"; do
     job=$(sbatch --parsable --nodes="$nodes" "${before[@]}" "${logs[@]}" "$@" "$BULKSAMPLE_SLURM/$experiment.sbatch")
-    job=${job%%;*} # on a federation the cluster's name follows
+    job=${job%%;*} # in a federation the name of the cluster follows
     echo "$job $experiment on $nodes nodes"
     before=(--dependency="afterany:$job") all+=("$job")
   done
