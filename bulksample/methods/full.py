@@ -1,6 +1,6 @@
 """Full-graph training: every step is one pass over the whole graph, with its rows in blocks over the ranks.
 
-    g = sum over ranks of d/dtheta sum over own training rows of the loss, over the training rows of all ranks
+    g = 1 / (training rows of all ranks)  sum over ranks of  d/dtheta  sum of the loss over the training rows of the rank
 
 In every layer, hidden rows that other ranks aggregate travel forward, and their gradients travel back. This is the exact
 baseline of AdaQP, RETEXO and Grappa. With width f_l sent in layer l (kind "activations"), an epoch sends
@@ -70,12 +70,12 @@ class Full(Method):
         return WholeGraphSource()
 
     def loss(self, context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
-        """Return the loss of the own training rows; a rank without any still takes part in the pass of all ranks."""
+        """Return the loss of this rank's training rows. A rank without any still takes part in the pass, which is collective."""
         logits, labelled = self.logits(context), self.labels >= 0
         return F.cross_entropy(logits[labelled], self.labels[labelled], reduction="sum"), int(labelled.sum())
 
     def logits(self, context: TrainingContext) -> torch.Tensor:
-        """Return the logits of the own rows: shape (m, classes); collective."""
+        """Return the logits of this rank's rows: shape (m, classes); collective."""
         return self.graph(cast(Gnn, context.model))
 
     def describe(self) -> dict[str, Any]:

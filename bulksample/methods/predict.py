@@ -76,7 +76,7 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
 
 
 def _read(path: Path) -> tuple[Path, checkpoint.Snapshot]:
-    """Return the checkpoint in a folder, or the newest below it."""
+    """Read a checkpoint: that of the folder itself, or the newest of its subfolders ``step-...``."""
     found = checkpoint.newest(path)
     if found is not None:
         return found

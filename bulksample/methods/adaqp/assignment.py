@@ -1,4 +1,4 @@
-"""Widths for all messages, every c epochs: from traced ranges on every rank to the tables that both ranks hold.
+"""Choose the widths (bits per number: 2, 4 or 8) of all messages every c epochs, from the ranges of values that each rank traced.
 
     beta_u = a_u f / 6 (max h_u - min h_u)^2,     a_u = sum over receiving rows v of P_vu^2
 
@@ -32,15 +32,16 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 class Assignment:
-    """The widths of all messages.
+    """Collect the traces on rank 0, solve for the widths there, and install the tables of widths on every rank.
 
     Parameters
     ----------
     comm : Comm
     rounded : RoundedMessages
-        The source of traces, and the holder of the tables.
+        Holds the traces, and the tables of widths in use.
     halo : Halo
     weights : lists of float64 arrays
+        a_u of the rows sent to each rank; see `coefficients`.
     links : LinkSpeeds
     trade : float
         lambda of `widths.Problem`.
@@ -182,7 +183,7 @@ def coefficients(rows: OwnRows, normalised: bool, weights: str, comm: Comm) -> W
 
 
 def _packed(bits: np.ndarray) -> np.ndarray:
-    """Pack widths as classes of 2 bits, four to a byte: uint8, shape (ceil(m / 4),)."""
+    """Pack m widths, each as its 2-bit index in `CLASSES`, four to a byte: uint8, shape (ceil(m / 4),)."""
     classes = np.zeros(-(-len(bits) // 4) * 4, np.uint8)
     classes[: len(bits)] = np.searchsorted(CLASSES, bits)
     packed: np.ndarray = np.bitwise_or.reduce(classes.reshape(-1, 4) << np.arange(0, 8, 2, dtype=np.uint8), axis=1)
@@ -190,7 +191,7 @@ def _packed(bits: np.ndarray) -> np.ndarray:
 
 
 def _unpacked(packed: np.ndarray) -> np.ndarray:
-    """Unpack widths; up to three more follow the packed ones."""
+    """Unpack widths packed by `_packed`; the last byte may yield up to three more, which the caller drops."""
     widths: np.ndarray = np.array(CLASSES, np.uint8)[(packed[:, None] >> np.arange(0, 8, 2, dtype=np.uint8) & np.uint8(3)).reshape(-1)]
     return widths
 

@@ -1,4 +1,4 @@
-"""Averages after agreed numbers of steps, over the ranks of a job: deterministic, and as safe as the job.
+"""Model averaging among the ranks of one job, each time after a fixed number of steps. It is deterministic; a lost rank ends the job.
 
 Rank 0 is the server and ranks 1 .. p - 1 train; a rank alone is both. All trainers make the same number of steps an epoch;
 smaller parts have smaller mini-batches.
@@ -25,7 +25,7 @@ _KIND = "model"
 
 
 class Lockstep(Participant):
-    """A rank of a job whose ranks average when all of them have made the steps of an interval."""
+    """A participant that is a rank of a job. All ranks average together at the end of each interval of steps."""
 
     def __init__(self, config: TrainConfig, comm: Comm) -> None:
         self._config, self._comm = config, comm
@@ -104,7 +104,10 @@ class Lockstep(Participant):
     # ---- checkpoints: weights between two averages, moments of Adam, sums since the last average
 
     def before_save(self, context: TrainingContext) -> None:
-        """Send 3 |theta| words and a few for each trainer; a rank alone sends nothing, because the loop's checkpoint is complete."""
+        """Send rank 0 the weights and Adam's moments of each trainer: 3 |theta| words and a few more.
+
+        A rank alone sends nothing, because the loop's checkpoint is complete.
+        """
         if self._comm.size > 1:
             moments = [tensor.reshape(-1).cpu() for tensor in _moments(context)]
             own = [torch.from_numpy(vector_of(context.model)), *moments, self._sums, torch.tensor([float(self._steps_made)])]

@@ -47,7 +47,7 @@ from .trainer_server import TrainerServer
 
 
 class Averaging(Method):
-    """Training on separate parts, with averages of the weights.
+    """Train on separate parts of the graph, and average the weights of the models at intervals.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ class Averaging(Method):
     # ---- steps and averages
 
     def combine_gradients(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
-        """Divide the gradients by the number of own seeds; nothing travels."""
+        """Divide the gradients by the number of this trainer's seeds; nothing is sent."""
         if sums[0] > 0:
             for parameter in context.model.parameters():
                 if parameter.grad is not None:
@@ -181,7 +181,7 @@ class Averaging(Method):
         return np.concatenate([vector_of(context.model), totals.astype(np.float32)])
 
     def weight(self, context: TrainingContext, steps: int) -> float:
-        """Return a_m after so many steps since the last average."""
+        """Return a_m, given the steps of this trainer since the last average."""
         return {"responders": 1.0, "steps": float(steps), "vertices": float(context.view.adjacency.n)}[self.config.average_by]
 
     # ---- after a round
@@ -200,7 +200,7 @@ class Averaging(Method):
             self.participant.wait_for_all(context)
 
     def begin_round(self, context: TrainingContext) -> None:
-        """Switch to the new vertices of the own part, if the server has changed them."""
+        """Switch to the new vertices of this trainer's part, if the server has changed them."""
         self.participant.begin_round(context)
         members = self.participant.new_vertices()
         if members is not None:

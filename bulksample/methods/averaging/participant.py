@@ -31,7 +31,7 @@ class Partitioning:
 
 
 class AveragingRule(Protocol):
-    """The arithmetic of an average, which a method provides."""
+    """The formula of an average, which a method provides."""
 
     def average(self, context: TrainingContext, vectors: list[np.ndarray]) -> np.ndarray:
         """Return the corrected average of the trainers' vectors; the server's model holds it afterwards."""
@@ -40,7 +40,7 @@ class AveragingRule(Protocol):
         """Improve the average that the server's model holds."""
 
     def weight(self, context: TrainingContext, steps: int) -> float:
-        """Return the weight of this trainer in an average, after so many steps."""
+        """Return the weight of this trainer in an average, given its steps since the last one."""
 
 
 class Participant:
@@ -60,23 +60,29 @@ class Participant:
     part: int | None
 
     def receive_part(self, partitioning: Partitioning | None) -> tuple[np.ndarray | None, str]:
-        """Return the vertices of the own part, ascending (None: the whole graph), and the split. The server provides the partitioning."""
+        """Return the vertices of this process's part, ascending, and the split to train on; None as vertices stands for the whole graph.
+
+        The server passes its `partitioning`, a trainer None.
+        """
         raise NotImplementedError
 
     def new_vertices(self) -> np.ndarray | None:
-        """Return the vertices of the own part if the server has changed them since the last call."""
+        """Return the vertices of this trainer's part if the server has changed them since the last call, else None."""
         return None
 
     def batches(self, context: TrainingContext) -> BatchSource:
-        """Return the steps of an epoch."""
+        """Return the source of the training steps."""
         raise NotImplementedError
 
     def use_view(self, context: TrainingContext) -> None:
-        """Make the next steps on a new view of the context."""
+        """Take the next mini-batches from the view that the context has now."""
         raise NotImplementedError
 
     def end_step(self, context: TrainingContext, rule: AveragingRule, sums: torch.Tensor) -> torch.Tensor:
-        """Average if it is due; return the seeds, summed loss and stop requests of all trainers that became known: shape (3,)."""
+        """Average if an interval ends with this step. Return sums over trainers that are new since the last call: shape (3,).
+
+        They are the number of seeds, the loss and the number of stop requests; zeros if nothing is new.
+        """
         raise NotImplementedError
 
     def share_scores(self, scores: dict[str, float]) -> dict[str, float]:
@@ -84,26 +90,26 @@ class Participant:
         return scores
 
     def before_save(self, context: TrainingContext) -> None:
-        """Send the server the state that only trainers have."""
+        """Send the server the state that only trainers have, such as Adam's moments, for a checkpoint."""
 
     def wait_for_all(self, context: TrainingContext) -> None:
         """Wait before the first round until all participants are present."""
 
     def begin_round(self, context: TrainingContext) -> None:
-        """Restore the state that a checkpoint held, once."""
+        """Restore the state of a checkpoint in the first round after a resume."""
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the tensors that a resumed run needs."""
         return {}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Take these tensors back."""
+        """Restore the tensors that `state_dict` returned."""
 
     def close(self) -> None:
         """End the run for all participants."""
 
     def describe(self) -> dict[str, Any]:
-        """Return the lines of the report."""
+        """Return the entries for the run's report."""
         return {"trainers": self.trainers}
 
 
@@ -123,7 +129,7 @@ def load_vector(model: Model, vector: np.ndarray) -> None:
 
 
 def fill(tensors: list[torch.Tensor], vector: np.ndarray) -> None:
-    """Fill tensors with consecutive numbers of a vector."""
+    """Copy consecutive numbers of a vector into tensors."""
     at, numbers = 0, torch.from_numpy(np.array(vector, np.float32))
     for tensor in tensors:
         tensor.detach().copy_(numbers[at : at + tensor.numel()].view_as(tensor))

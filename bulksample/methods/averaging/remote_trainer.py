@@ -66,7 +66,7 @@ class RemoteTrainer(Participant):
         self._new_members: np.ndarray | None = None
 
     def _receive(self, kind: Kind) -> Frame:
-        """Return the next frame, which must be of a kind. New vertices that arrive before it are kept for the next epoch."""
+        """Return the next frame, which must be of the given kind. New vertices that arrive before it are kept for the next epoch."""
         while (frame := self._connection.receive(self._config.timeout)).kind == Kind.MEMBERS and kind != Kind.MEMBERS:
             self._new_members = frame.numbers("int32")
         return _expect(self._connection, frame, kind)
@@ -105,7 +105,7 @@ class RemoteTrainer(Participant):
         self._sums, self._steps_made, self._round = torch.zeros(3), 0, push.round
 
     def end_step(self, context: TrainingContext, rule: AveragingRule, sums: torch.Tensor) -> torch.Tensor:
-        """Answer if the server asks, or at the end of an interval of steps."""
+        """Send the weights to the server if it requests them, or at the end of an interval of steps."""
         self._sums += sums
         self._steps_made += 1
         if self._idle:
@@ -121,7 +121,7 @@ class RemoteTrainer(Participant):
         return torch.tensor([0.0, 0.0, float(self.ended or sums[2] > 0)])
 
     def _answer(self, context: TrainingContext, rule: AveragingRule, number: int) -> None:
-        """Send the own weights for a round, and continue from the average that comes back."""
+        """Send this trainer's weights to the server as its answer in a round, and train on from the average that it returns."""
         weight = np.float32(rule.weight(context, self._steps_made))
         own = np.append(np.concatenate([vector_of(context.model), self._sums.numpy()]), weight)
         self._connection.send(vector_frame(Kind.ANSWER, own, number, self._steps_made), self._config.timeout)
@@ -141,7 +141,7 @@ class RemoteTrainer(Participant):
 
 
 def _expect(connection: Connection, frame: Frame, kind: Kind) -> Frame:
-    """Return the frame if it is of a kind.
+    """Return the frame if it is of the given kind.
 
     Raises
     ------

@@ -67,7 +67,7 @@ class SampledMessages:
     Attributes
     ----------
     incoming, outgoing : list of bool arrays, one for each rank
-        The rows of the own halo that the rank sends, and the own rows that travel to the rank's halo.
+        Masks of the rows drawn for this epoch: rows of this rank's halo that the other rank sends, and rows that this rank sends to it.
     """
 
     def __init__(self, share: float, seed: int, comm: Comm) -> None:

@@ -1,1 +1,1 @@
-"""CoFree-GNN: edges are divided among ranks, and only gradients travel."""
+"""CoFree-GNN: each rank trains on its part of the edges, and the ranks exchange only gradients."""

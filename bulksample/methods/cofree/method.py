@@ -1,23 +1,26 @@
-"""CoFree-GNN: edges are divided among ranks, a vertex is copied to every rank that has one of its edges, and only gradients travel.
+"""CoFree-GNN: each rank trains on its part of the edges, and the ranks exchange only gradients.
+
+A vertex is copied to every rank that has one of its edges.
 
     offline    every edge lies in one part E_p;   V_p = the ends of E_p, with their features
     epoch      g = sum over p, v in V_p of w_pv grad loss(f_p(v)) / training vertices,   w_pv = d_p(v) / d(v)
 
-d_p(v) counts the in-neighbours of v that part p has, so the weights of all copies of a vertex add up to one. A vertex without
-in-neighbours counts on the rank of its block row alone. Over p ranks an epoch sends 2 (p - 1) 4 (|theta| + 3) bytes (kind
-"gradients"), whatever was cut. Once, before the first epoch, travel 4 n (p - 1) bytes of degrees, 8 bytes (16 with weights) for
-each edge that leaves its block row (kind "topology"), and the features of every copy on another rank than its block row (see
-`distributed.matrix.feature_exchange.RowExchange`).
+d_p(v) counts the in-neighbours of v in part p, so the weights of all copies of a vertex add up to one. A vertex without
+in-neighbours has one copy with weight one, on the rank of its block row. Over p ranks an epoch sends 2 (p - 1) 4 (|theta| + 3) bytes
+(kind "gradients"), whatever the parts. Three things are sent once, before the first epoch: 4 n (p - 1) bytes of degrees; 8 bytes
+(16 with weights) for each edge whose part is on another rank than its block row (both of kind "topology"); and a row of features for
+each copy of a vertex on another rank than its block row (see `distributed.matrix.feature_exchange.RowExchange`).
 
-To first order this is exact: sum over p of w_pv mean over N_p(v) of x = mean over N(v) of x. So the copies of a vertex, on average,
-have the outputs of the whole graph in one linear layer of means. Deeper models see less than L hops. Means are over local
-neighbours, the norms of a GCN use degrees of the whole graph, and its sums are d(v) times a local mean. With one rank it is `full`.
+For one linear layer of means this is exact: sum over p of w_pv mean over N_p(v) of x = mean over N(v) of x, so the weighted average of
+the copies of a vertex is its output on the whole graph. With more layers, a copy sees only the part of its L-hop neighbourhood that
+is on its rank. Means are over local neighbours. A GCN normalises by degrees of the whole graph, and estimates a sum by d(v) times the
+local mean. With one rank this is the method `full`.
 
-Cuts
-    random    a Philox word of the two ends              degree    a word of the end with fewer neighbours: hubs are cut, leaves are not
-`--drop-edge q` leaves out each pair of ends with probability q, by one of `--edge-masks K` masks in turn, drawn once.
+The part of an edge is chosen by a random (Philox) word, which depends on
+    random    both of its ends                degree    its end with fewer in-neighbours: hubs have many copies, leaves few
+`--drop-edge q` removes each pair of ends with probability q. It draws K masks (`--edge-masks`) once, and epochs use them in turn.
 
-Only the abstract of the paper was at hand, so the weights by degree and the choice of cuts are our own reading of it.
+Only the abstract of the paper was available, so the weights by degree and the two ways to choose parts are our interpretation of it.
 Cao, Deng, Wu, Huang, Subbian, Leskovec, "Communication-free distributed GNN training with vertex cut", arXiv 2308.03209.
 The cut by degree: Xie, Yan, Li, Zhang, "Distributed power-law graph computing: theoretical and empirical analysis", NeurIPS 2014.
 """
@@ -61,7 +64,7 @@ class CoFree(Method):
         require_single_precision(config)
 
     def view(self, context: TrainingContext) -> None:
-        """Replace the block row by this rank's part of the edges; collective."""
+        """Train on this rank's part of the edges instead of its block row; collective."""
         whole, self._comm = cast(BlockView, context.view), context.comm
         if whole.weights is not None:
             raise UsageError(
@@ -102,7 +105,7 @@ class CoFree(Method):
 
 
 def part_of_edges(how: str, seed: int, rows: np.ndarray, columns: np.ndarray, degrees: np.ndarray, parts: int) -> np.ndarray:
-    """The part of each edge v <- u, that of u <- v being the same: int64.
+    """Return the part of each edge v <- u, the same as that of u <- v: int64.
 
     Parameters
     ----------
@@ -110,7 +113,7 @@ def part_of_edges(how: str, seed: int, rows: np.ndarray, columns: np.ndarray, de
     rows, columns : int32, shape (e,)
         v and u.
     degrees : integers, shape (n,)
-        In-neighbours in the whole graph; of two ends with equally many, the lower id decides.
+        In-neighbours in the whole graph. If both ends have equally many, the one with the lower id decides.
     """
     low, high = np.minimum(rows, columns), np.maximum(rows, columns)
     if how == "degree":
@@ -120,12 +123,12 @@ def part_of_edges(how: str, seed: int, rows: np.ndarray, columns: np.ndarray, de
 
 
 def pair_words(seed: int, stage: int, low: np.ndarray, high: np.ndarray, turn: int) -> np.ndarray:
-    """Return a random word for each pair of vertices: uint32."""
+    """Return a random word for each pair of vertices (low, high): uint32; `stage` and `turn` select independent words."""
     return philox(counters(low, high, turn, tag(Purpose.GENERATE, stage, 0)), seed)[..., 0]
 
 
 def thinned(matrix: CSR, vertices: np.ndarray, rate: float, seed: int, mask: int) -> CSR:
-    """Return the matrix without the entries that a mask drops; it drops v <- u and u <- v together."""
+    """Return the matrix without the entries that random mask number `mask` drops; v <- u and u <- v are dropped together."""
     rows, columns = vertices[matrix.row_of_entry()], vertices[matrix.indices]
     words = pair_words(seed, _DROP, np.minimum(rows, columns), np.maximum(rows, columns), mask)
     keep = words >= rate * 2**32
@@ -134,12 +137,12 @@ def thinned(matrix: CSR, vertices: np.ndarray, rate: float, seed: int, mask: int
 
 
 def cut_view(whole: BlockView, comm: Comm, how: str, seed: int) -> tuple[LocalView, np.ndarray]:
-    """Return this rank's part of the edges with their ends, and the weight of each of its seeds (float64); collective.
+    """Send each edge to the rank of its part; return this rank's part as a view, and the weight of each of its seeds (float64). Collective.
 
     Raises
     ------
     UsageError
-        If the graph is in c > 1 copies on the grid.
+        If the grid replicates the graph c > 1 times.
     """
     if whole.grid.replication != 1:
         raise UsageError(f"training on parts keeps one block row on each rank; got replication {whole.grid.replication}: use 1")

@@ -115,7 +115,7 @@ class FederatedRETEXO(RETEXO):
 
 
 def _count_clients(own: OwnRows, labels: np.ndarray, vertices: int) -> dict[str, int]:
-    """Count the clients among the own rows, of up to so many vertices each, and the pairs and masks that they need."""
+    """Count the clients of this rank's rows (`vertices` rows each), their pairs, and the clients with training or validation rows."""
     place = np.empty(own.rows, np.int64)
     place[np.argsort(own.vertices)] = np.arange(own.rows)
     client = place // vertices

@@ -184,7 +184,7 @@ class RETEXO(Full):
 
 
 def _halo_feature_bytes(own: OwnRows, codec: str) -> int:
-    """Return the bytes of the features of halo rows: of sparse rows a count and 8 bytes an entry, of dense rows those of the codec."""
+    """Return the bytes to fetch the features of halo rows. A sparse row has 4 bytes and 8 an entry; the codec sets those of a dense row."""
     first, last = own.rows, own.x.shape[0]
     if isinstance(own.x, SparseRows):
         return 4 * (last - first) + 8 * int(own.x.indptr[last] - own.x.indptr[first])
