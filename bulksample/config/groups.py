@@ -128,7 +128,7 @@ class RunningOptions(Options):
 
 
 class ThreadOptions(Options):
-    """The division of the threads of a rank."""
+    """The threads of a rank that sample mini-batches while the others train."""
 
     group, title = "running", "Running"
     free: ClassVar[tuple[str, ...]] = ("sampling_threads",)

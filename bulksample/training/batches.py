@@ -1,6 +1,6 @@
-"""The steps of a round: the batch that a rank trains on in each step, and the position of a run among them.
+"""The sequence of training steps: the mini-batch and the input rows of each step, and the position from which a run resumes.
 
-`MiniBatchSource` fetches inputs ahead: the rows of the next mini-batches travel while the model computes with the present ones.
+`MiniBatchSource` fetches inputs ahead: the rows of the next mini-batches are fetched while the model trains on the current ones.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ EMPTY_BATCH = StepBatch(None, None)
 
 
 class BatchSource(ABC):
-    """The steps of one epoch after another.
+    """An iterable over the training steps of this rank. Each iteration yields the remaining steps of an epoch; then the next begins.
 
     Attributes
     ----------
     epoch : int
         The current epoch.
     step : int
-        Steps of this epoch that are complete: yielded, and followed by the request for the next.
+        Complete steps of this epoch. A step is complete when the next one is requested.
     steps : int
         Steps of an epoch.
     together : int
@@ -56,19 +56,19 @@ class BatchSource(ABC):
 
     @abstractmethod
     def drop(self) -> None:
-        """Give up the steps that were prepared ahead; all ranks do so after the same step."""
+        """Discard the steps that were prepared ahead; all ranks call this after the same step."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the run as a JSON object, with ``epoch`` and ``step``."""
+        """Return the position of the run as a JSON object, with ``epoch`` and ``step``, for a checkpoint."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a position; raises `UsageError` if it does not fit."""
+        """Resume from a position that `state_dict` returned; raises `UsageError` if it belongs to a run with other steps."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Return the lines of the report."""
+        """Return the entries for the run's report."""
 
 
 class Window(NamedTuple):

@@ -1,4 +1,4 @@
-"""Where a rank computes. `ComputeContext` is the CPU; `training.cuda.compute` has the one for a GPU. The loop cannot tell them apart."""
+"""The device on which a rank trains: `ComputeContext` is the CPU, `training.cuda.compute` the GPU. The loop uses both alike."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tensor_comm import HostTensorComm, TensorComm
 
 
 class ComputeContext:
-    """Computes on the CPU.
+    """Place the model, the features and the mini-batches on the CPU, and make the back end that samples.
 
     Attributes
     ----------

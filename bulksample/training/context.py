@@ -118,7 +118,7 @@ class TrainingContext:
         return int(as_u64(words)[0])
 
     def replace_view(self, view: View) -> None:
-        """Train on another view from now on; its adjacency and features move to the compute device. Collective if the adjacency is."""
+        """Train on another view from now on; moves its adjacency and features to the compute device. Collective if the adjacency is."""
         self.view = self.compute.move_view(view, self.tensor_comm, self.sampler, self.threads.sample > 0)
 
     def set_model(self, model: Model) -> None:

@@ -27,7 +27,7 @@ def environment() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Return the name of the processor; empty if the system does not name it."""
+    """Return the model name of the CPU; an empty string if the system does not know it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

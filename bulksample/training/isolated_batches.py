@@ -1,4 +1,4 @@
-"""The steps of ranks that train on parts of their own: as many steps on every rank, and no seed left out."""
+"""The training steps of ranks that each train on a part of the graph: the same number on every rank, and every seed in one of them."""
 
 from __future__ import annotations
 

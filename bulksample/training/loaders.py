@@ -1,4 +1,4 @@
-"""Loaders of mini-batches for a run: one that all ranks share, and loaders of ranks that train on parts of their own."""
+"""Make the loaders of mini-batches of a run: one that all ranks share, or one for each rank that trains on its own part of the graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PART_SEED = 0x9E3779B97F4A7C15  # every part draws with its own seed, because ro
 
 
 def shared_loader(context: TrainingContext) -> BulkLoader:
-    """Return this rank's loader: of the mini-batches of an epoch, rank r of p takes number r, r + p, r + 2 p, ...
+    """Return this rank's loader of the shared sequence of mini-batches: rank r of p takes numbers r, r + p, r + 2 p, ...
 
     With a collective adjacency all ranks use the smallest bulk size of any rank, because every bulk is then a collective call.
     """

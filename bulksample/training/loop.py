@@ -1,4 +1,4 @@
-"""The training loop, the only one. A method changes what its paper changes through the hooks of `training.method`.
+"""The training loop that all methods share. A method changes it through the hooks of `training.method`.
 
     for each round (epoch):
         agree on the number of steps
@@ -69,7 +69,7 @@ class Trainer:
     Raises
     ------
     UsageError
-        If the request has no meaning on this graph, or the ranks received different requests.
+        If an option does not fit this graph, or the ranks were given different options.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Trainer:
 
     @property
     def model(self) -> Model:
-        """The model in its present state."""
+        """The model with its current weights."""
         return self.context.model
 
     def run(self) -> dict[str, Any]:

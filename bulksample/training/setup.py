@@ -99,7 +99,7 @@ def _block_view(config: TrainOptions, request: ViewRequest, placement: Placement
 
 
 def _access_count(config: TrainOptions, opened: OpenBlock, backend: Backend, sampler: Sampler, comm: Comm) -> np.ndarray:
-    """Estimate how often each own row of the features is fetched: its degree, or its count in the first mini-batches."""
+    """Estimate how often each row of this rank's features is fetched: its degree, or its count in the first mini-batches."""
     if config.cache_by == "degree":
         return opened.column_counts()
     loader = BulkLoader(

@@ -1,4 +1,4 @@
-"""Where a rank computes if it has a GPU: the CUDA form of `training.compute.ComputeContext`."""
+"""The GPU on which a rank trains: the CUDA form of `training.compute.ComputeContext`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _INFERENCE_NUMBERS = 2**28  # held at once in exact inference: small chunks woul
 
 
 class CudaComputeContext(ComputeContext):
-    """Computes on a GPU.
+    """Place the model, the features and, if it samples, the graph on a GPU.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class CudaComputeContext(ComputeContext):
         return view
 
     def _adjacency(self, adjacency: Adjacency, over: TensorComm, sampler: Sampler, ahead: bool) -> Adjacency:
-        """Move A to the GPU if the GPU samples; owners of block rows exchange over `over` if two threads may use it."""
+        """Move the adjacency to the GPU if the GPU samples; ranks that own block rows exchange through `over` if two threads may use it."""
         if adjacency.collective:
             self._placement["samples_by"] = "host"
         if adjacency.backend is not self.cuda.engine:

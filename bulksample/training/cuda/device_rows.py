@@ -54,7 +54,7 @@ class DeviceRows(SparseRows):
             return DeviceRows(self.cuda, indptr, indices, None if self.weights is None else weights, self.shape[0])
 
     def times(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute A X without a gradient: float32, shape (D, f)."""
+        """Compute A X, not recorded by autograd: float32, shape (D, f) from (S, f)."""
         with self.cuda.streams.train.on("aggregate"):
             flat = self.cuda.array(x.float().reshape(-1))
             summed: torch.Tensor = self.cuda.tensor(kernels.aggregate(self.cuda.kernels, self._block, flat, x.shape[1], mean=False))

@@ -1,4 +1,4 @@
-"""Process groups of torch.distributed for the ranks of a communicator, and whether NCCL can be used: it needs a GPU for each rank."""
+"""Make torch.distributed process groups for the ranks of a communicator, and check that NCCL can be used: one GPU for each rank."""
 
 from __future__ import annotations
 
