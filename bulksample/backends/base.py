@@ -1,6 +1,6 @@
-"""The contract of a back end: the meaning of each primitive, written once.
+"""The interface of a back end, and the definition of each of its primitives.
 
-`reference` is this page in numpy; `native` and `cuda` are the same thing made fast. Every primitive is a
+`reference` implements the definitions in numpy; `native` and `cuda` are fast implementations. Every primitive is a
 function of its arguments alone, and every back end returns the same bits. Arguments are canonical and in
 range (`CSR.validate`, `Selection.of`); back ends do not check them again.
 
@@ -41,7 +41,7 @@ class LayerPicks(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """The names of the random words of stochastic rounding; the row and the column complete them."""
+    """The counter of the random words for stochastic rounding, apart from the row and the column."""
 
     seed: int
     tag: int
@@ -57,7 +57,7 @@ class Restriction(NamedTuple):
 
 
 class LayerRace(NamedTuple):
-    """The law of layer-wise hops: they draw by the column sums of a matrix over the rows of the frontier."""
+    """The distribution of layer-wise hops: a column is drawn by its sum over the frontier's rows of a matrix."""
 
     entries: CSR  # of A's pattern: the entries to sum
     factors: np.ndarray | None  # int64, shape (n,): the factor of each row
@@ -67,7 +67,7 @@ class LayerRace(NamedTuple):
 
 
 class LayerWeights(NamedTuple):
-    """The weighting of edges that a layer-wise sampler keeps; see `samplers.base.LayerWise`."""
+    """How to weight the edges that a layer-wise sampler keeps; see `samplers.base.LayerWise`."""
 
     row_sums: np.ndarray  # float64, shape (n,)
     debias: bool
@@ -361,7 +361,7 @@ class Backend(ABC):
         """
 
     def check_product(self, a: CSR, b: CSR) -> None:
-        """Raise the errors that `spgemm` promises, before anything is computed."""
+        """Check the arguments of `spgemm`, and raise the errors that it documents."""
         if a.shape[1] != b.shape[0]:
             raise UsageError(f"A B needs as many columns in A as rows in B: got {a.shape} and {b.shape}")
         for name, matrix in (("A", a), ("B", b)):

@@ -23,7 +23,7 @@ _LOW, _16 = np.uint32(0xFFFF), np.uint32(16)
 
 
 def quantise(rows: np.ndarray, bits: int, wide: bool, names: np.ndarray, noise: Noise | None) -> np.ndarray:
-    """See `Backend.quantise`; rows have been checked."""
+    """Encode rows as `Backend.quantise` defines; the caller has checked that all numbers are below `LARGEST` in size."""
     most = np.float32(np.inf if rows.shape[1] else 0)
     lo, hi = rows.min(1, initial=most) + np.float32(0), rows.max(1, initial=-most) + np.float32(0)  # no negative zero
     zero, step = header(lo, hi, bits, wide)
@@ -36,7 +36,7 @@ def quantise(rows: np.ndarray, bits: int, wide: bool, names: np.ndarray, noise: 
 
 
 def dequantise(records: np.ndarray, width: int, bits: int, wide: bool) -> np.ndarray:
-    """See `Backend.dequantise`."""
+    """Decode records as `Backend.dequantise` defines."""
     packed = -(-width * bits // 8)
     size = np.dtype("<u4" if wide else "<u2")
     zero, step = np.ascontiguousarray(records[:, packed:]).view(size).astype(np.uint32).T
@@ -54,7 +54,7 @@ def dequantise(records: np.ndarray, width: int, bits: int, wide: bool) -> np.nda
 def header(lo: np.ndarray, hi: np.ndarray, bits: int, wide: bool) -> tuple[np.ndarray, np.ndarray]:
     """Compute the header that travels beside the codes, z and S: uint32 words of float32, or their upper halves.
 
-    A constant row fits a narrow header whole: 31 bits of it and the first code.
+    For a row of one repeated value, a narrow header holds 31 bits of that value instead of z and S, and the first code the last bit.
     """
     low, top = lo.view(np.uint32), 2**bits - 1
     if wide:
@@ -67,13 +67,13 @@ def header(lo: np.ndarray, hi: np.ndarray, bits: int, wide: bool) -> tuple[np.nd
 
 
 def grid(zero: np.ndarray, step: np.ndarray, wide: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Read the numbers z and S of a header: float64; a constant row has step 0."""
+    """Decode z and S of a header: float64; S is 0 for a constant row."""
     shift, moves = np.uint32(0 if wide else 16), np.where(_constant(step, wide), np.uint32(0), step)
     return (zero << shift).view(np.float32).astype(np.float64), (moves << shift).view(np.float32).astype(np.float64)
 
 
 def _constant(step: np.ndarray, wide: bool) -> np.ndarray:
-    """Mark the narrow headers that hold a whole row."""
+    """Return a mask of the constant rows, those whose narrow header holds the row's value instead of z and S: bool."""
     return np.zeros(step.shape, bool) if wide else (step & _CONSTANT) > 0
 
 
@@ -84,7 +84,7 @@ def _float_up(x: np.ndarray) -> np.ndarray:
 
 
 def _codes(rows: np.ndarray, zero: np.ndarray, step: np.ndarray, top: int, words: np.ndarray) -> np.ndarray:
-    """Encode rows: uint8, of their shape. A quotient that rounding lifted above the highest code becomes that code."""
+    """Encode rows: uint8, of their shape. A quotient that was rounded above the highest code becomes that code."""
     moves = step > 0
     place = np.where(moves[:, None], rows - zero[:, None], 0.0) / np.where(moves, step, 1.0)[:, None]
     whole = np.floor(place)
@@ -93,7 +93,7 @@ def _codes(rows: np.ndarray, zero: np.ndarray, step: np.ndarray, top: int, words
 
 
 def _words(shape: tuple[int, ...], names: np.ndarray, noise: Noise | None) -> np.ndarray:
-    """Return the random word of every entry, named by (row, receiver, column): uint32."""
+    """Return the random word of every entry, a function of (name of the row, receiver, column): uint32."""
     if noise is None:
         return np.full(shape, NEAREST)
     blocks = -(-shape[1] // 4)

@@ -20,7 +20,7 @@ _32 = np.uint64(32)
 
 
 class Reference(Backend):
-    """The primitives of `Backend` as they are defined."""
+    """The primitives of `Backend` in numpy, written for clarity: the definition that the other back ends match bit for bit."""
 
     name = "reference"
 
@@ -124,7 +124,7 @@ class Reference(Backend):
             out *= scale[rows][:, None]
 
     def spmm(self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, x: np.ndarray) -> np.ndarray:
-        """Multiply as `Backend.spmm` says; float64 is summed in float64."""
+        """Multiply as `Backend.spmm` defines; float64 input is summed in float64."""
         from scipy.sparse import csr_array
 
         own = slice(indptr[0], indptr[-1])
@@ -151,7 +151,7 @@ def located(a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray)
 
 
 def keys(column: np.ndarray, vertex: np.ndarray | int, minibatch: np.ndarray | int, weight: np.ndarray | float, draw: Draw) -> np.ndarray:
-    """Compute the key E / w of each candidate: float64."""
+    """Compute the random key E / w of each candidate of weight w, E as in `Backend.smallest_keys`: float64."""
     u = as_u64(philox(counters(column, vertex, minibatch, draw.tag), draw.seed))
     return neg_log2(u).astype(np.float64) / weight
 
@@ -172,7 +172,10 @@ def neg_log2(u: np.ndarray) -> np.ndarray:
 
 
 def inclusion_probability(weight: np.ndarray, tau: float | np.ndarray) -> np.ndarray:
-    """Compute P(key < tau) = 1 - 2**-(w tau), keys in 57 fractional bits: float64; csrc/race_row.h derives the series."""
+    """Compute the probability that a column of weight w has a key below tau, 1 - 2**-(w tau): float64.
+
+    tau counts units of 2**-57, as keys do. csrc/race_row.h derives the series.
+    """
     product = np.asarray(weight, np.float64) * tau
     sure = ~(product < 2.0**63)
     x = np.maximum(np.where(sure, 1.0, product), 1.0).astype(np.uint64)
@@ -218,7 +221,7 @@ def _log2_floor(u: np.ndarray) -> np.ndarray:
 
 
 def _draw_below(ranges: np.ndarray, t: int, minibatch: np.ndarray, name: np.ndarray, draw: Draw) -> np.ndarray:
-    """Make draw t of each row, uniform in 0 .. range - 1: multiply-shift, with rejection of the uneven words."""
+    """Draw number t of each row, uniform in 0 .. range - 1, by multiply-shift; words that would make it uneven are rejected."""
 
     def word(index: np.ndarray | int, position: int, rows: np.ndarray) -> np.ndarray:
         return philox(counters(index, name[rows], minibatch[rows], draw.tag), draw.seed)[:, position].astype(np.uint64)
@@ -251,7 +254,7 @@ def _independent(degree: np.ndarray, s: int, minibatch: np.ndarray, name: np.nda
 
 
 def _race_rows(neighbours: CSR, names: np.ndarray, minibatch: np.ndarray, s: int, draw: Draw) -> Picks:
-    """Draw the s smallest keys of each row, in ascending column order."""
+    """Draw from each row the s neighbours with the smallest random keys: the laws RACE and LABOR of `Backend.sample_rows`."""
     row = neighbours.row_of_entry()
     weight = np.ones(neighbours.nnz) if neighbours.values is None else neighbours.values.astype(np.float64)
     row, column, weight = row[weight > 0], neighbours.indices[weight > 0], weight[weight > 0]
