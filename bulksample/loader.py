@@ -119,7 +119,7 @@ class BulkLoader:
 
     @property
     def bytes_per_minibatch(self) -> int:
-        """Bytes of the minibatch that was sampled to choose `bulk_size`; 0 if none was."""
+        """Bytes in memory of the first minibatch, which ``bulk_size="auto"`` samples to choose k; 0 if `bulk_size` was given."""
         return self._like.nbytes() if self._like is not None else 0
 
     def _expected_bytes(self, k: int) -> int:

@@ -64,7 +64,7 @@ class SparseRows:
         return torch.from_numpy(self.indices.astype(np.int64))
 
     def row_max(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the largest value among the entries of each row, 0 for an empty row: shape (D, h) from (E, h)."""
+        """Return for each row the largest of its entries' values, 0 for an empty row: shape (D, h) from `values` of shape (E, h)."""
         top = torch.zeros(self.shape[0], values.shape[1], dtype=values.dtype)
         some = self.degrees > 0
         if some.any():
@@ -83,7 +83,7 @@ class SparseRows:
         return SparseRows(*made, self.shape[0])
 
     def times(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute A X without a gradient: shape (D, f) from x of shape (S, f)."""
+        """Compute A X, A this matrix, not recorded by autograd: shape (D, f) from x of shape (S, f). `product` is differentiable."""
         array = x.detach().contiguous().numpy()
         return torch.from_numpy(_backend(array, self.weights).spmm(self.indptr, self.indices, self.weights, array))
 

@@ -39,7 +39,7 @@ def check_run(file: Path, found: JsonObject) -> None:
 
 
 def check_line(where: str, found: JsonObject) -> None:
-    """Check the line of an epoch. Its loss is None if no rank had a seed."""
+    """Check the JSON object of an epoch, one line of a metrics file; raise `DataError`. Its loss may be None: then no rank had a seed."""
     _numbers(where, found, _LINE)
     _must(found["loss"] is None or _is_number(found["loss"]), where, "loss", found["loss"])
 

@@ -1,7 +1,7 @@
-"""A model on the whole graph at once, its rows in blocks over the ranks, one block a rank.
+"""Run a model on the whole graph at once. Each rank holds one block of rows and computes their outputs.
 
-    for l = 1 .. L:   sent = send_l(h)          own rows
-                      halo rows of sent travel  ->  rows with remote neighbors
+    for l = 1 .. L:   sent = send_l(h)          this rank's rows
+                      halo rows of sent arrive  ->  rows with remote neighbors
                       h = receive_l(A, sent)    rows without remote neighbors meanwhile
 
 In the backward pass the gradients of halo rows return to their owners. The layers are those of mini-batches. The input of the
@@ -42,7 +42,7 @@ class FrozenInput:
     ----------
     rows : PassRows
     x : shape (m + h, f)
-        Own rows, then halo rows.
+        This rank's m rows, then h halo rows, which other ranks hold.
     """
 
     def __init__(self, rows: PassRows, x: Input) -> None:
@@ -50,7 +50,7 @@ class FrozenInput:
         self._gathered: tuple[Input, ...] | None = None
 
     def layer(self, layer: Layer, model: Model, clean: bool = False) -> torch.Tensor:
-        """Apply the layer to own rows: shape (m, width of the output). Local.
+        """Apply the layer, and return its output for this rank's rows: shape (m, width of the output). Local.
 
         A linear layer aggregates a dense input once and touches no edge again, unless the input has dropout. With `clean`
         dropout acts on the aggregate instead of the input.
@@ -73,7 +73,7 @@ class FrozenInput:
 
 
 class FullGraph:
-    """A model over all rows of the graph.
+    """A full-graph forward pass of a model, distributed over the ranks by rows.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class FullGraph:
         self.input = FrozenInput(rows, rows.x)
 
     def __call__(self, model: Gnn) -> torch.Tensor:
-        """Compute the logits of own rows: shape (m, classes); collective."""
+        """Run the model on the whole graph, and return the logits of this rank's m rows: shape (m, classes). Collective."""
         rows, h = self.rows, cast(Input, None)
         for i, module in enumerate(model.layers):
             layer = cast(Layer, module)

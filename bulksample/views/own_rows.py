@@ -40,9 +40,9 @@ class OwnRows:
     labels : int64, shape (m,)
     masks : dict of bool arrays of shape (m,)
     degrees : float32, shape (m + h,)
-        Degrees of own rows, then of halo rows.
+        Degrees of this rank's rows, then of halo rows.
     x : dense or sparse rows, shape (m + h, f)
-        Features of own rows, then of halo rows (kind "features"); without `fetch`, shape (m, f).
+        Features of this rank's rows, then of halo rows (kind "features"); without `fetch`, shape (m, f).
 
     Raises
     ------
@@ -78,7 +78,7 @@ class OwnRows:
         return len(self.vertices)
 
     def _renumber_halo(self, order: np.ndarray) -> None:
-        """Renumber own rows in the halo, which counts them as the block does, to the order used here."""
+        """Renumber this rank's rows in the halo from the order of the block to the order of `vertices`."""
         number = np.empty(len(order), np.int32)
         number[order] = np.arange(len(order), dtype=np.int32)
         own = self.halo.sources < len(order)
@@ -86,7 +86,7 @@ class OwnRows:
         self.halo.requested = [number[requested] for requested in self.halo.requested]
 
     def part(self, first: int, last: int, sources: int) -> Block:
-        """Return a range of own rows as a block on the compute device."""
+        """Return a range of this rank's rows as a block on the compute device."""
         if (first, last, sources) not in self._parts:
             indptr, weights = self.structure.indptr, self.structure.weights
             entries = slice(int(indptr[first]), int(indptr[last]))
@@ -127,7 +127,7 @@ class LayerHaloExchange:
         self._received: np.ndarray | None = None
 
     def send(self, own: np.ndarray) -> None:
-        """Start to send own rows to the ranks that have them in their halo."""
+        """Start to send this rank's rows to the ranks that have them in their halo."""
         self._flight = self._halo.start(own, self._messages, f"{self._key} forward")
 
     def receive(self) -> np.ndarray:
@@ -142,13 +142,13 @@ class LayerHaloExchange:
         self._flight, self._received = self._halo.start_back(halo, self._messages, f"{self._key} backward"), None
 
     def receive_back(self) -> np.ndarray:
-        """Wait for the gradients of own rows, summed over the ranks that return some."""
+        """Wait for the gradients of this rank's rows, summed over the ranks that return some."""
         assert self._flight is not None
         return self._flight.wait_sum()
 
 
 class _SendHalo(torch.autograd.Function):
-    """Forward: send own rows. Backward, which runs after that of all central rows: receive their gradients."""
+    """Forward: send this rank's rows. Backward, which runs after that of all central rows: receive their gradients."""
 
     @staticmethod
     def forward(ctx: Any, sent: torch.Tensor, exchange: LayerHaloExchange) -> torch.Tensor:

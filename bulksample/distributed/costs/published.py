@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PublishedWords:
-    """Words that one process sends, by term, summed over layers."""
+    """The published formula evaluated: words that one process sends, one field for each term, summed over layers."""
 
     ranks: int
     replication: int

@@ -47,7 +47,7 @@ from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent
 
 
 class BlockRowCosts(ABC):
-    """Predictions for the collectives of a `BlockRowAdjacency`.
+    """Predicted messages and bytes of each operation of a `BlockRowAdjacency`.
 
     Methods take the arguments of all ranks: p selections in rank order. `first_use` predicts what a first layer-wise call adds.
 
@@ -121,7 +121,7 @@ class BlockRowCosts(ABC):
 
 
 class OwnerCosts(BlockRowCosts):
-    """Predictions for `OwnerAdjacency`."""
+    """Predicted messages and bytes of `OwnerAdjacency`."""
 
     def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> GridSent:
         drawn = self._drawn(fanout, draw.law)
@@ -183,12 +183,12 @@ class OwnerCosts(BlockRowCosts):
 
 
 class RowsCosts(BlockRowCosts):
-    """Predictions for `RowsAdjacency`.
+    """Predicted messages and bytes of `RowsAdjacency`.
 
     Attributes
     ----------
     works_on : int64, shape (p / c,)
-        The process column that works on each block column: the inverse of `ProcessGrid.block_columns`.
+        The process column that multiplies by each block row of A: the inverse of `ProcessGrid.block_columns`.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class RowsCosts(BlockRowCosts):
 def costs_of(
     exchange: str, ranks: int, replication: int, matrix: CSR, backend: Backend, layout: Layout | None = None
 ) -> OwnerCosts | RowsCosts:
-    """Return the predictions for a policy: owner, rows or rows-oblivious."""
+    """Return the predicted messages and bytes of an exchange policy: owner, rows or rows-oblivious."""
     if exchange == "owner":
         return OwnerCosts(ranks, replication, matrix, backend, layout)
     return RowsCosts(ranks, replication, matrix, backend, layout, oblivious=exchange == "rows-oblivious")

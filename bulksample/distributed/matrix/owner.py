@@ -64,7 +64,7 @@ class OwnerAdjacency(BlockRowAdjacency):
         return KeptEdges(ends, found[0], found[1] if shares else None)
 
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
-        """Send the frontier to the whole process column; receive 12 bytes for each entry of the product."""
+        """Compute Q A: send the frontier to all ranks of the process column; receive 12 bytes for each entry of the product."""
         requests, product = self._multiply_own_range(q, entries)
         columns = self._own[product.indices]
         answers = exchange_ragged_rows(self._column, [len(part) for part in requests], product.indptr, [columns, product.entries()])
@@ -72,7 +72,11 @@ class OwnerAdjacency(BlockRowAdjacency):
         return CSR(ends, found, values, (len(q), self.n))
 
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
-        """Send the frontier to the whole process column; receive 12 bytes for each candidate, at most s + 1 from each member."""
+        """Draw s vertices for each mini-batch, as `Adjacency.sample_layer` defines.
+
+        Sends the frontier to all ranks of the process column. Each returns, of its columns, at most the s + 1 candidates with the
+        smallest keys: 12 bytes each.
+        """
         check_fanout(fanout)
         requests, product = self._multiply_own_range(q, entries)
         columns, sums = self._own[product.indices], product.entries()
@@ -90,12 +94,12 @@ class OwnerAdjacency(BlockRowAdjacency):
         return self.grid.column_comm
 
     def _multiply_own_range(self, q: Selection, entries: Entries) -> tuple[list[Selection], CSR]:
-        """Return the selections of all members, and Q A[:, own range] for them, with columns numbered within the range."""
+        """Return the selections of all members, and Q A[:, this rank's columns] for them, with columns numbered from 0."""
         requests = exchange_selections(self._column, [q] * self._column.size)
         return requests, self.backend.spgemm(to_places(stack_selections(requests), self.layout).per_minibatch(), self._columns_of(entries))
 
     def _columns_of(self, entries: Entries) -> CSR:
-        """Return A[:, own range] with the given entries; the first call is collective and makes it."""
+        """Return A[:, this rank's columns] with the given entries; the first call is collective and makes it."""
         if entries not in self._column_blocks:
             self._column_blocks[entries] = self._column_block(self.with_entries(entries))
         return self._column_blocks[entries]
