@@ -136,7 +136,7 @@ for part in "$@"; do
   case $part in
   accept) LIVE=0 box 32 accept ;;
   run) box 2 run ;;
-  *) fail "there is no part $part; accept and run would fit" ;;
+  *) fail "there is no part $part; use accept or run" ;;
   esac
 done
 echo "what jobs wrote is in $place"

@@ -14,7 +14,7 @@ box=${ONEBOX:-${TMPDIR:-/tmp}/onebox}
 configure() {
   local count=$1 host nodes where
   if [ ${#box} -gt 68 ]; then
-    echo "onebox.sh: sockets lie in $box, whose name has ${#box} characters; ONEBOX of use at most 68" >&2
+    echo "onebox.sh: the path of the sockets, $box, has ${#box} characters; use an ONEBOX of at most 68" >&2
     exit 2
   fi
   host=$(hostname -s)

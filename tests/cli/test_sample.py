@@ -77,7 +77,7 @@ def test_options_reach_the_sampler(command, folder, tmp_path):
         (["--bulk-size", "many"], 2, "bulk_size must be"),
         (["--bulk-size", "0"], 2, "bulk_size must be"),
         (["--batch-size", "0"], 2, "batch-size"),
-        (["--seeds", "dev"], 2, "--seeds: input should be 'train', 'val', 'test' or 'all'; got 'dev'"),
+        (["--seeds", "dev"], 2, "there is no seeds 'dev'; use train, val, test, all"),
         (["--backend", "abacus"], 2, "backend 'abacus'"),
         (["--options", "weighted=true"], 2, "no edge weights"),
         (["--options", "wieghted=true"], 2, "did you mean 'weighted'"),

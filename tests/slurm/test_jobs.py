@@ -138,7 +138,7 @@ def test_a_box_whose_sockets_would_have_too_long_a_name_is_refused(tmp_path):
     environment = {**os.environ, "ONEBOX": str(box)}
     done = subprocess.run([str(SLURM / "onebox.sh"), "up"], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "use at most 68" in done.stderr
+    assert "use an ONEBOX of at most 68" in done.stderr
     assert not box.exists()
 
 
