@@ -78,7 +78,7 @@ def _graph(arrays: dict[str, Array], name: str) -> Graph:
 
 
 def _take(arrays: dict[str, Array], name: str, kinds: str, ndim: int, dtype: type[np.generic]) -> Array | None:
-    """Return the array of that name as `dtype`, its values unchanged; None where there is none."""
+    """Convert the named array to `dtype` without changing a value; None if the file has no such array."""
     return None if name not in arrays else typed(name, arrays[name], kinds, ndim, dtype)
 
 

@@ -25,19 +25,19 @@ def shared_steps(seeds: list[int], batch_size: int) -> tuple[int, list[int]]:
 
 
 class IsolatedBatches(BatchSource):
-    """The steps of a rank on one view after another.
+    """The training steps of a rank on its own view of the graph, which a method may replace during the run.
 
     Parameters
     ----------
     fixed : dict
         Values that a checkpoint must hold for a run to resume from it, such as the number of ranks.
     on_drop : callable
-        Called when the steps under way are given up.
+        Called when the steps that were prepared ahead are discarded.
 
     Attributes
     ----------
     minibatches : MiniBatchSource, optional
-        The mini-batches of the present view; without them a step is one pass over the whole view.
+        The mini-batches of the current view; None if a step is one pass over the whole view.
     """
 
     def __init__(self, fixed: dict[str, Any], on_drop: Callable[[], None] = lambda: None) -> None:
@@ -45,7 +45,7 @@ class IsolatedBatches(BatchSource):
         self.minibatches: MiniBatchSource | None = None
 
     def train_on(self, minibatches: MiniBatchSource | None, steps: int) -> None:
-        """Continue with the mini-batches of another view at the present epoch and step."""
+        """Continue at the current epoch and step with the mini-batches of another view, `steps` of them in an epoch."""
         self.minibatches, self.steps = minibatches, steps
         if minibatches is not None:
             position = {"epoch": self.epoch, "step": min(self.step, minibatches.steps)}

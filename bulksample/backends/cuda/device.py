@@ -1,4 +1,4 @@
-"""Memory and launches of a device.
+"""A device as the CUDA back end uses it: arrays in its memory, copies to and from the host, and kernel launches.
 
 Arrays live where the array module puts them; only `put` and `get` copy between host and device. Launches return at once. Only `get`
 waits, so every use of it is deliberate.
@@ -97,7 +97,7 @@ class CudaDevice:
         return pointers
 
     def matrix(self, a: CSR) -> DeviceCSR:
-        """Place a matrix once where kernels can read it; matrices that share arrays on the host share them on the device."""
+        """Copy a matrix once to where kernels can read it. Matrices that share arrays on the host share them on the device."""
         if a not in self._matrices:
             values = None if a.values is None else self._shared(a.values)
             self._matrices[a] = a.with_values(a.values), DeviceCSR(self._shared(a.indptr), self._shared(a.indices), values, a.shape)

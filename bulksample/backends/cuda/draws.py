@@ -41,7 +41,7 @@ def rows_of(device: CudaDevice, q: Selection) -> FrontierRows:
 
 
 def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int, draw: Draw) -> DrawnEdges:
-    """Draw as `Backend.sample_rows` says. Waits for one number if a row takes all neighbours, or more than 32 by key."""
+    """Draw as `Backend.sample_rows` defines. Waits for one number if a row takes all neighbours, or more than 32 by key."""
     if fanout == -1:
         return copied(device, a, rows)[0]
     keyed = draw.law in (Law.RACE, Law.LABOR)
@@ -116,7 +116,7 @@ def copied(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[DrawnE
 def smallest(
     device: CudaDevice, pointers: Any, columns: Any, weights: Any, entries: int, s: int, minibatches: Any, draw: Draw, once: bool
 ) -> tuple[Any, Any, Any]:
-    """Draw as `Backend.smallest_keys` says; picks may be longer than the last pointer. Waits for their number if all are taken."""
+    """Draw as `Backend.smallest_keys` defines; picks may be longer than the last pointer. Waits for their number if fanout is -1."""
     k = len(minibatches)
     keys = device.empty(entries * (k if once else 1), np.uint64)
     width = entries if once else -1

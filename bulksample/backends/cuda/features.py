@@ -58,7 +58,7 @@ def gather(
 
 
 def aggregate(device: CudaDevice, block: FloatCSR, x: Any, width: int, mean: bool) -> Any:
-    """Compute A X, or the means over rows: float32, D * width numbers."""
+    """Compute A X, or with `mean` the mean over the entries of each row: float32, D * width numbers."""
     y = device.empty(block.rows * width, np.float32)
     work = 32 * block.rows * -(-width // 128)
     device.start("sum_rows", work, block.indptr, block.indices, block.weights, x, block.rows, width, int(mean), y)

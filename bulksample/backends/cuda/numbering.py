@@ -11,7 +11,7 @@ from .tables import STRUCTURES, FoundVertices, HeldVertices, chosen
 
 
 class Numbering:
-    """The numbering of the vertices of k minibatches of a graph of n vertices.
+    """Give the vertices of each of k minibatches local numbers 0, 1, ..., hop by hop; the graph has n vertices.
 
     Parameters
     ----------
@@ -28,10 +28,10 @@ class Numbering:
         self._held: HeldVertices | None = None  # whose numbers the structure knows
 
     def number(self, held: HeldVertices, found: FoundVertices) -> tuple[HeldVertices, Any, np.ndarray, np.ndarray]:
-        """Number the vertices found; see `Backend.relabel`.
+        """Number the found vertices as `Backend.relabel` defines.
 
-        Returns the extended vertices and the local numbers on the device; on the host, and waited for, the pointers of the extended
-        vertices and of those found.
+        Returns the held vertices with the new ones, and the local number of each found vertex, both on the device; then, on the host,
+        the pointers of the first and of the found vertices, for which it waits.
         """
         device, k, room = self._device, self._k, len(found.columns)
         ends = device.empty(2 * k + 2, np.int64)

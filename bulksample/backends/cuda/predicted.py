@@ -20,7 +20,7 @@ SLACK = 1.02  # small arrays, and what an allocator rounds up
 
 
 class BulkBytes(NamedTuple):
-    """Memory of a bulk of k minibatches."""
+    """Predicted device bytes of a bulk of k minibatches."""
 
     peak: int  # while they are sampled
     kept: int  # afterwards, while they are used

@@ -1,8 +1,8 @@
-"""Find the slots of the vertices of k minibatches on a device, with one of two structures that give the same numbers.
+"""Map each (minibatch, vertex) to a slot, an index into an array of numbers, on a device; by a direct table or by hash tables.
 
-A slot is a place in an array of numbers. Two vertices share a slot if and only if they are the same vertex of the same minibatch. The
-steps that follow (`numbering`) are the same for both. With E vertices found over the life of a numbering, h of them held, and random
-reads of 32 bytes (a write reads first):
+Two vertices share a slot if and only if they are the same vertex of the same minibatch. The steps that follow (`numbering`) are the
+same for both structures, and so are the numbers. With E vertices found over the life of a numbering, h of them held (numbered by
+earlier hops), and random reads of 32 bytes (a write reads first):
 
 ========= ===================================== ============================================ =======================================
 structure memory                                moved for a vertex that is entered           moved besides
@@ -29,7 +29,7 @@ HASHED = 32  # bytes of a vertex in hash tables: up to four slots of two words e
 
 
 class HeldVertices(NamedTuple):
-    """The vertices that k minibatches hold, on the device. `vertices` may be longer than the last pointer."""
+    """The vertices that k minibatches hold, which have numbers, on the device. `vertices` may be longer than the last pointer."""
 
     pointers: Any  # int64, shape (k + 1,)
     vertices: Any  # int32
@@ -37,7 +37,7 @@ class HeldVertices(NamedTuple):
 
 
 class FoundVertices(NamedTuple):
-    """The vertices that each minibatch found, in order. `columns` may be longer than the last pointer."""
+    """The sources of the edges drawn in a hop, in order, for each minibatch. `columns` may be longer than the last pointer."""
 
     pointers: Any  # int64, shape (k + 1,)
     columns: Any  # int32
@@ -59,12 +59,12 @@ class TableBytes(NamedTuple):
 
 
 class Structure(Protocol):
-    """A structure that finds slots."""
+    """A table that maps (minibatch, vertex) to a slot: `Direct` or `Hash`."""
 
     def __init__(self, device: CudaDevice, k: int, n: int) -> None: ...
 
     def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
-        """Enter vertices: numbers of the held ones, and the first place of each one found. Waits for nothing.
+        """Enter the held vertices with their numbers, and each found one with the position of its first occurrence. Waits for nothing.
 
         `known` is true if the held vertices are those held and found in the last call.
         """
@@ -75,7 +75,7 @@ class Structure(Protocol):
 
 
 class Direct:
-    """A table with a word for every vertex of every minibatch; held vertices stay entered from hop to hop."""
+    """A table with one word for each of n vertices in each of k minibatches. Held vertices stay entered from hop to hop."""
 
     def __init__(self, device: CudaDevice, k: int, n: int) -> None:
         self._device, self._k = device, k
@@ -91,7 +91,7 @@ class Direct:
 
 
 class Hash:
-    """Hash tables of the vertices held or found, at most half full; built anew for each hop."""
+    """One hash table for each minibatch, with its held and found vertices, at most half full; rebuilt for each hop."""
 
     def __init__(self, device: CudaDevice, k: int, n: int) -> None:
         self._device, self._k, self._n = device, k, n
@@ -134,7 +134,7 @@ def table_of(device: CudaDevice, k: int, pointers: Any, vertices: Any, count: in
 
 
 def _tables(device: CudaDevice, k: int, pointers: Any, count: int, n: int) -> tuple[Any, Any, Any]:
-    """Allocate hash tables: vertices, starts and numbers. Table j is for pointers[j + 1] - pointers[j] of n vertices, all for `count`."""
+    """Allocate k hash tables (vertices, starts, numbers): table j for pointers[j + 1] - pointers[j] of n vertices, `count` in all."""
     if min(count, n) > LARGEST_TABLE:
         raise OverflowError(f"a table could hold over {LARGEST_TABLE} vertices: {count} are found in all; use a smaller bulk")
     sizes = device.empty(k, np.int32)

@@ -21,7 +21,7 @@ from .process_groups import group_of, why_not_nccl
 
 
 class GroupTensorComm(TensorComm):
-    """Moves tensors by a process group of torch.distributed; collective to make.
+    """Send tensors through a process group of torch.distributed (NCCL or gloo). Making one is collective.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class GroupTensorComm(TensorComm):
 
 
 class MpiTensorComm(TensorComm):
-    """Moves tensors by MPI, which gets their addresses; sums have the bits of `HostTensorComm`.
+    """Pass the device addresses of tensors to a CUDA-aware MPI library. Sums equal those of `HostTensorComm` bit for bit.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Node-wise sampling of a graph in block rows on devices: row ids go to their owners, picks come back; the host sees only counts.
+"""Node-wise sampling on GPUs of a graph in block rows: row ids go to the ranks that own them, drawn neighbors come back.
 
-Messages and their order are those of `distributed.matrix.owner.OwnerAdjacency`, and so are the mini-batches, bit for bit. Layer-wise
-samplers use that class, over the host.
+Tensors stay on the GPUs; the host reads only counts. Messages, their order and the mini-batches are those of
+`distributed.matrix.owner.OwnerAdjacency`, bit for bit. Layer-wise samplers use that class, over the host.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DeviceRouting(NamedTuple):
 
 
 class DeviceOwnerAdjacency(OwnerAdjacency):
-    """Block rows of A on the devices of a process column.
+    """An adjacency whose block rows lie on the GPUs of the ranks of a process column; each draws from its own rows.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         return hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new)
 
     def _drawn(self, minibatches: torch.Tensor, frontier: HeldVertices, fanout: int, draw: Draw) -> DrawnEdges:
-        """Let the owners of a frontier's rows draw; return the picks in the order of the frontier."""
+        """Have the owners of a frontier's rows draw their neighbors; return the picks in the order of the frontier."""
         cuda, over = self._cuda, self.over
         vertices = cuda.tensor(frontier.vertices)[: frontier.size]
         routing = self._routing(vertices, cuda.tensor(frontier.pointers), len(minibatches))

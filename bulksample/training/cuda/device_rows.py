@@ -1,4 +1,4 @@
-"""Sparse times dense on a device: blocks with arrays there, multiplied by the kernels of csrc/spmm.cu.
+"""Multiply sparse by dense matrices on a device, with the kernels of csrc/spmm.cu.
 
     Y = A X,    dX = A^T dY        one warp sums a row in the order of its entries, so a product repeats to the bit
 
@@ -89,7 +89,7 @@ class DeviceRows(SparseRows):
 
 @dataclass(frozen=True, eq=False)
 class DeviceBlock(Block):
-    """A `Block` with tensors of a device as arrays."""
+    """A `Block` whose arrays are tensors on a device."""
 
     cuda: CudaContext = field(kw_only=True)
 
@@ -100,14 +100,14 @@ def _(block: DeviceBlock) -> SparseRows:
 
 
 def block_on_device(cuda: CudaContext, block: Block) -> DeviceBlock:
-    """Return a block on a device; arrays that are already there are not copied."""
+    """Copy a block to a device; arrays that are already there are not copied."""
     first, last = (int(block.indptr[0]), int(block.indptr[-1])) if isinstance(block.indptr, np.ndarray) else (0, len(block.indices))
     weights = None if block.weights is None else cuda.put(block.weights[first:last])
     return DeviceBlock(cuda.put(block.indptr) - first, cuda.put(block.indices[first:last]), weights, block.num_sources, cuda=cuda)
 
 
 def rows_on_device(cuda: CudaContext, rows: SparseRows | torch.Tensor) -> SparseRows | torch.Tensor:
-    """Return dense or sparse rows on a device."""
+    """Copy dense or sparse rows to a device; rows that are already there are returned as they are."""
     if isinstance(rows, torch.Tensor):
         moved: torch.Tensor = cuda.put(rows)
         return moved
