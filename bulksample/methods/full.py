@@ -2,7 +2,7 @@
 
     g = 1 / (training rows of all ranks)  sum over ranks of  d/dtheta  sum of the loss over the training rows of the rank
 
-In every layer, hidden rows that other ranks aggregate travel forward, and their gradients travel back. This is the exact
+In every layer, a rank sends its hidden rows to the ranks that aggregate them; the backward pass returns their gradients. This is the exact
 baseline of AdaQP, RETEXO and Grappa. With width f_l sent in layer l (kind "activations"), an epoch sends
 4 B_sum (f_l forward + f_l backward) bytes, B_sum the halo rows of all ranks. The first layer sends nothing, because its
 input never changes; `--form naive` sends it in every epoch, as published systems do.

@@ -124,7 +124,7 @@ class Assignment:
         return found
 
     def _channels(self, key: str) -> list[tuple[Pair, int]]:
-        """Return (sender, receiver) and the number of rows of all pairs that have some, by sender."""
+        """List the pairs of ranks that exchange rows: ((sender, receiver), number of rows), sorted by sender."""
         counts = self._counts.T if is_backward(key) else self._counts
         return [((int(i), int(j)), int(counts[i, j])) for i, j in np.argwhere(counts)]
 

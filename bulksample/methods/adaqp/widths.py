@@ -1,12 +1,13 @@
-"""Choice of bits for each message: less noise against less time, without a solver.
+"""Choose the bits of each message: less noise against less time. A search replaces the published solver.
 
     minimise   lambda (Var - Var_8) / (Var_2 - Var_8) + (1 - lambda) (Time - Time_2) / (Time_8 - Time_2)   over b in {2, 4, 8}
     Var  = sum over messages of beta / (2^b - 1)^2
     Time = sum over rounds r = 1 .. p - 1 of the longest theta_ij bytes_ij + gamma_ij,  j = i + r mod p
 
 Var_2 and Time_2 belong to 2 bits everywhere, Var_8 and Time_8 to 8 bits. If a round may take the time Z, its pairs are independent
-of each other. The second upgrade of a message, 4 -> 8 bits, gains less per byte than the first. So every pair buys upgrades in
-order of gain per byte, and the best Z is one of the times at which a pair has bought one more.
+of each other. An upgrade doubles the bits of one message: it reduces the noise (its gain) and adds bytes (its cost). The second upgrade
+of a message, 4 -> 8 bits, gains less per byte than the first. So every pair makes its upgrades in order of gain per byte, and the best Z
+is one of the times at which a pair has made one more.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class LinkSpeeds(NamedTuple):
 
 
 class _Upgrades(NamedTuple):
-    """The upgrades of a pair, in the order in which it buys them."""
+    """The upgrades of a pair of ranks, in order of gain per byte."""
 
     pair: Pair
     message: np.ndarray  # int64, shape (2 n,)
@@ -86,11 +87,11 @@ class Problem:
         return noise * (self.variance(widths) - self.variance(most)) + wait * (self.time(widths) - self.time(least))
 
     def uniform(self, bits: int) -> Widths:
-        """Return one width for every message."""
+        """Return the same width for every message."""
         return {pair: np.full(len(beta), bits, np.uint8) for pair, beta in self.betas.items() if len(beta)}
 
     def best_uniform(self) -> Widths:
-        """Return the best of the three uniform choices."""
+        """Return the best of the three choices with one width for all messages."""
         return min((self.uniform(bits) for bits in CLASSES), key=self.objective)
 
     def solve(self) -> Widths:
@@ -116,7 +117,7 @@ class Problem:
             self._buy(offer, float(times[best]), widths[offer.pair])
 
     def _buy(self, offer: _Upgrades, until: float, bits: np.ndarray) -> None:
-        """Buy upgrades in order while time lasts; then one cheaper upgrade for the remaining time, if the next one is too expensive."""
+        """Upgrade messages in order until the time `until`. If the next upgrade takes too long, try the next cheaper one instead."""
         bought = int(np.searchsorted(offer.time, until, side="right"))
         np.multiply.at(bits, offer.message[:bought], np.uint8(2))
         at = offer.time[bought - 1] if bought else offer.start
@@ -150,7 +151,7 @@ class Problem:
         return int(np.bincount(np.searchsorted(CLASSES, bits), minlength=3) @ np.array(self.sizes))
 
     def _slope(self, pair: Pair) -> float:
-        """Return the milliseconds per byte of a pair."""
+        """Return the milliseconds per byte from one rank to another."""
         return float(self.links.theta[pair]) / 2**20
 
     def _milliseconds(self, pair: Pair, sent: int) -> float:

@@ -29,7 +29,7 @@ _SERVER_SEED = 0xD1B54A32D192ED03  # the server draws with its own seed
 
 
 class LLCG(PSGDPA):
-    """Learn locally, correct globally."""
+    """Learn locally, correct globally: PSGD-PA with a correction of each average on the whole graph."""
 
     name: ClassVar[str] = "llcg"
 
@@ -43,7 +43,7 @@ class LLCG(PSGDPA):
         return model
 
     def correct(self, context: TrainingContext) -> None:
-        """Make the steps of the server; nothing travels."""
+        """Train the averaged model for S steps on the server, on mini-batches of the whole graph; nothing is sent."""
         view = self.whole_view
         for _ in range(self.config.server_steps):
             minibatch = next(iter(self._loader), None) or next(iter(self._loader))  # the first call may end an epoch
@@ -58,7 +58,7 @@ class LLCG(PSGDPA):
         self._adam.zero_grad()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return also the moments of the server's Adam and the position of its loader."""
+        """Return the tensors of PSGD-PA, the moments of the server's Adam, and the position of its loader."""
         if not self.config.server_steps:
             return super().state_dict()
         moments = self._adam.state_dict()["state"].items()

@@ -1,4 +1,4 @@
-"""The trainers of a run that may die, be late, or join again: the server's side of the protocol.
+"""The server's side of the protocol with trainers that may die, be late, or join again.
 
     a trainer         the server
     ASK               INVITE    the configuration                                    (on a connection of its own)
@@ -36,7 +36,7 @@ _HELLO_BYTES = 2**16  # the largest frame of a connection that has not been welc
 
 @dataclass(eq=False)
 class Member:
-    """One connection, and the trainer at its other end."""
+    """A connection, and the state of the trainer at its other end."""
 
     connection: Connection
     part: int | None = None  # None before the welcome
@@ -49,7 +49,7 @@ class Member:
 
 
 class Roster:
-    """The members of a run.
+    """The server's connections to all trainers: it admits them, collects their answers and sends averages.
 
     Parameters
     ----------
@@ -113,11 +113,11 @@ class Roster:
         return self._grace if self._grace is not None else max(GRACE_SECONDS, GRACE_STEPS * slowest)
 
     def vacant(self, seconds: float) -> list[int]:
-        """Return the parts that have had no member for so many seconds."""
+        """Return the parts that have had no member for the given seconds."""
         return [part for part, since in self._vacant.items() if time.monotonic() - since >= seconds]
 
     def wait_for(self, count: int, until: float) -> None:
-        """Let trainers join until so many are ready, or until a time of the monotonic clock."""
+        """Let trainers join until the given number are ready, or until a time of the monotonic clock."""
         while len(self.present) < count and time.monotonic() < until:
             self.attend(_TICK)
 

@@ -1,4 +1,4 @@
-"""Grappa: every rank trains on its own part of the graph, and nothing but gradients travels.
+"""Grappa: every rank trains on its own part of the graph, and the ranks exchange only gradients.
 
     offline            p chunks of the vertices; rank r trains on the seeds of chunk r
     super-epoch t      rank r sees S = chunk r and c - 1 others, chosen anew in each (see `chunks`)
@@ -17,8 +17,8 @@ Weights, normalised over the step (see `seed_weights` and `tree_weights`)
 shrunk to (1 - lambda) + lambda w, with lambda given or the effective share of the seeds.
 
 With `tree` and `fresh` the gradient tends to that of neighbor-sampled training on the whole graph, with a bias of O(1 / seeds of a
-step). The other weights are first-order corrections. With static chunks a tree that touches two chunks beyond the own one is in no
-strict view, and no weight repairs that. With one rank this is `sync`, or with --full-graph `full`, to the bit.
+step). The other weights are first-order corrections. With static chunks a tree that touches two or more other chunks may be
+in no strict view, and no weight corrects for that. With one rank this is `sync`, or with --full-graph `full`, to the bit.
 
 The published code uses the coverage of the first hop alone, which is near 1 with a halo; here coverage spans all hops.
 

@@ -39,7 +39,7 @@ def effective_share(count: float, total: float, squares: float) -> float:
 
 
 def capped(weights: np.ndarray, quantile: float) -> tuple[np.ndarray, float]:
-    """Cut weights at their own quantile; return them and the sum that was cut off."""
+    """Limit weights to their quantile; return them and the sum that this removed."""
     if quantile >= 1 or not len(weights):
         return weights, 0.0
     cut = np.minimum(weights, np.quantile(weights, quantile, method="lower"))

@@ -46,7 +46,7 @@ from .single_layer import SingleLayerModel, head
 
 
 class RETEXO(Full):
-    """Stages of one layer each, on inputs that were exchanged once."""
+    """Train one layer in each stage, on inputs that the ranks exchange once."""
 
     name: ClassVar[str] = "retexo"
 
@@ -104,7 +104,7 @@ class RETEXO(Full):
 
     @torch.no_grad()
     def _after(self, part: SingleLayerModel) -> FrozenInput:
-        """Return the input of the next stage; sends 4 B_sum d bytes (kind "activations")."""
+        """Compute the input of the next stage, and exchange its halo rows: 4 B_sum d bytes (kind "activations")."""
         part.eval()
         own = self.export(part, part.rows(self.input))
         part.train()
@@ -123,7 +123,7 @@ class RETEXO(Full):
             self.finish(context)
 
     def finish(self, context: TrainingContext) -> None:
-        """Leave the whole network as the result of the run."""
+        """Make the whole network the result of the run."""
         context.set_result(self.network)
 
     # ---- a round
@@ -135,7 +135,7 @@ class RETEXO(Full):
         return logits
 
     def evaluate(self, context: TrainingContext) -> dict[str, float]:
-        """Return the scores of the present stage. Every rank has the logits of its rows, so only counts travel for the accuracy."""
+        """Return the scores of the current stage. Every rank has the logits of its rows, so accuracy needs only sums of counts."""
         context.model.eval()
         with torch.no_grad():
             logits = self.logits(context)
