@@ -28,7 +28,7 @@ def as_array(name: str, value: Any) -> Array:
         If it is none of them; the message begins with `name`.
     """
     try:
-        array = np.asanyarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        array: np.ndarray = np.asanyarray(value.detach().cpu() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{name}: cannot be read as a dense array ({error}); use numbers or booleans") from error
     if array.dtype.kind not in "biuf":
@@ -119,11 +119,10 @@ def read_columns(graph: Graph, features: PathLike | None = None, labels: PathLik
     DataError
         Naming the file.
     """
-    columns = {"x": features, "y": labels}
-    arrays = {key: _one_row_each(Path(path), graph) for key, path in columns.items() if path is not None}
+    x, y = (None if path is None else _one_row_each(Path(path), graph) for path in (features, labels))
     masks = None if split is None else _read_split(Path(split), graph.n)
     try:
-        return with_columns(graph, **arrays, masks=masks)
+        return with_columns(graph, x=x, y=y, masks=masks)
     except DataError as error:
         names = ", ".join(Path(path).name for path in (features, labels, split) if path is not None)
         raise DataError(f"{names}: {error}") from error

@@ -99,7 +99,7 @@ def _class_limits(model: BlockModel) -> np.ndarray:
     """Return the running sums of the class shares p_k ∝ k^-z, scaled by 2**32: uint64, shape (classes,)."""
     shares = exp(-model.class_skew * log(np.arange(1, model.classes + 1)))
     running = np.cumsum(shares)
-    limits = (running / running[-1] * 2.0**32).astype(np.uint64)
+    limits: np.ndarray = (running / running[-1] * 2.0**32).astype(np.uint64)
     limits[-1] = 2**32
     return limits
 
@@ -159,7 +159,8 @@ def _directions(words: Words, stage: int, count: int, f: int) -> np.ndarray:
     """Draw unit vectors: float64, shape (count, f)."""
     vectors = _normals(words, stage, 0, count, f)
     squares = np.cumsum(vectors * vectors, axis=1)[:, -1:]  # a running sum has one order of additions, a reduction has several
-    return vectors / np.sqrt(squares)
+    unit: np.ndarray = vectors / np.sqrt(squares)
+    return unit
 
 
 def _normals(words: Words, stage: int, first: int, count: int, f: int) -> np.ndarray:

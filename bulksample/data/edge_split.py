@@ -149,7 +149,7 @@ def joined(a: CSR, sources: np.ndarray, destinations: np.ndarray, entries: bool 
     keys = a.row_of_entry() * a.shape[1] + a.indices  # ascending, as A is canonical
     wanted = destinations.astype(np.int64) * a.shape[1] + sources
     at = np.searchsorted(keys, wanted)
-    found = at < len(keys)
+    found: np.ndarray = at < len(keys)
     found[found] = keys[at[found]] == wanted[found]
     if not entries:
         return found

@@ -81,7 +81,8 @@ def scaled(bits: np.ndarray, width: int, bound: np.ndarray | int) -> np.ndarray:
     bound = np.asarray(bound, np.uint64)
     bits = bits.astype(np.uint64, copy=False)
     low = bits & ((np.uint64(1) << half) - np.uint64(1))
-    return (((bits >> half) * bound + ((low * bound) >> half)) >> half).astype(np.int64)
+    scaled: np.ndarray = ((bits >> half) * bound + ((low * bound) >> half)) >> half
+    return scaled.astype(np.int64)
 
 
 class RangeLookup:
@@ -105,7 +106,7 @@ class RangeLookup:
 
     def find(self, numbers: np.ndarray) -> np.ndarray:
         """Return the range of each number 0 .. total - 1: int64, the shape of `numbers`."""
-        place = self.guide[numbers >> self.shift]
+        place: np.ndarray = self.guide[numbers >> self.shift]
         late = np.flatnonzero(self.running[place + 1] <= numbers)
         while len(late):
             place[late] += 1

@@ -137,7 +137,7 @@ def _distinct(indices: Any) -> np.ndarray:
     indices = torch.as_tensor(indices).cpu()
     if indices.dtype == torch.bool:
         indices = indices.nonzero().view(-1)
-    seeds = indices.numpy()
+    seeds: np.ndarray = indices.numpy()
     distinct, counts = np.unique(seeds, return_counts=True)
     if len(distinct) < len(seeds):
         raise UsageError(f"indices name vertex {distinct[counts.argmax()]} {counts.max()} times; use distinct ones")

@@ -33,11 +33,11 @@ class TreeBatch(NamedTuple):
 
     def nodes_by_hop(self) -> list[int]:
         """Return the number of vertices that each hop added: L + 1 numbers with the sum N."""
-        return np.diff(self.held, prepend=0).tolist()
+        return [int(count) for count in np.diff(self.held, prepend=0)]
 
     def edges_by_hop(self) -> list[int]:
         """Return the number of edges of each hop: L numbers with the sum E."""
-        return np.diff(self.pointers[np.concatenate([[0], self.held[:-1]])]).tolist()
+        return [int(count) for count in np.diff(self.pointers[np.concatenate([[0], self.held[:-1]])])]
 
     def with_edges(self, copies: np.ndarray, carried: np.ndarray | None) -> TreeBatch:
         """Repeat every edge by its number in `copies`."""
