@@ -1,4 +1,4 @@
-"""The graph that a run is given: in memory, or the directory of a store."""
+"""Open the graph of a run, given in memory or as the directory of a store."""
 
 from __future__ import annotations
 

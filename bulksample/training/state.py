@@ -1,4 +1,4 @@
-"""The whole state of a run as tensors and JSON, and back, so that a resumed run continues bit by bit."""
+"""Convert the whole state of a run to tensors and JSON and back, so that a resumed run repeats an uninterrupted one bit for bit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def capture(context: TrainingContext, method: Method) -> Snapshot:
 
 
 def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
-    """Set a run to a captured state.
+    """Restore a run from a state that `capture` returned.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Boundary-node sampling: full-graph training in which each halo row travels with probability q, divided by q.
+"""Boundary-node sampling: full-graph training in which each halo row is sent with probability q, and then divided by q.
 
     h_halo[u] = h[u] / q  if u was drawn,   0 otherwise        drawn anew in every epoch, the same in all its layers
 
@@ -62,7 +62,7 @@ class BNS(Full):
 
 
 class SampledMessages:
-    """Messages that hold the halo rows drawn for the epoch.
+    """Exchange only the halo rows that were drawn for the epoch, divided by q.
 
     Attributes
     ----------

@@ -8,11 +8,11 @@ A step sends 2 (p - 1) 4 (|theta| + 7) bytes over p ranks (kind "gradients"): th
 n, sum of w**2, and the sum of the weights before and beyond a cap. The amount depends neither on the cut nor on features or fanouts.
 
 Views
-    strict   the induced subgraph of S          halo   and the features of all sources from outside          base   c = 1, strict
+    strict   the induced subgraph of S          halo   also the edges into S from outside, with features      base   c = 1, strict
 Chunks
     static   block rows, as --partition makes them       fresh   drawn anew in every super-epoch
 Weights, normalised over the step (see `seed_weights` and `tree_weights`)
-    node     coverage over all hops of each seed        batch   one for each rank and step: the mean of those
+    node     coverage over all hops of each seed        batch   the mean of those over the seeds of a rank in a step
     tree     Horvitz-Thompson; exact                    none    uniform
 shrunk to (1 - lambda) + lambda w, with lambda given or the effective share of the seeds.
 
@@ -53,7 +53,7 @@ from .tree_weights import tree_weights
 
 
 class Grappa(Method):
-    """Training on parts, with gradients weighted by the coverage of their seeds."""
+    """Train on parts of the graph, with the loss of each seed weighted by how much of its neighbourhood the part covers."""
 
     name: ClassVar[str] = "grappa"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
@@ -100,7 +100,7 @@ class Grappa(Method):
         context.replace_view(self.local)
 
     def visible_parts(self, turn: int) -> VisibleParts:
-        """Return the chunk of every vertex and the chunks that each rank sees in a super-epoch; local, and alike on every rank."""
+        """Return the chunk of every vertex and the chunks that each rank sees in a super-epoch; local, and equal on every rank."""
         config, p = self.config, self.comm.size
         part = self._blocks.part
         if config.chunking == "fresh":
@@ -160,7 +160,7 @@ class Grappa(Method):
             self._coming = None
 
     def _use_view(self, context: TrainingContext) -> None:
-        """Set the steps and the seed weights of the present view; weights by coverage add three numbers over ranks (kind "control")."""
+        """Set the steps and the seed weights of the current view; coverage weights sum three numbers over ranks (kind "control")."""
         config, view = self.config, self.local
         counts = np.bincount(self.visible_parts(self._turn).part[self.whole.seeds], minlength=self.comm.size)
         steps, sizes = shared_steps(counts.tolist(), config.batch_size)
@@ -231,7 +231,7 @@ class Grappa(Method):
         return weights
 
     def combine_gradients(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
-        """Add gradients as `sync` does, with four more scalars: n, sum of w**2, mass before the cap, mass beyond it."""
+        """Add gradients as `sync` does, with four more scalars: n, sum of w**2, and the sum of weights before the cap and beyond it."""
         summed = super().combine_gradients(context, torch.cat([sums, self._step_sums]))
         self._totals += torch.cat([summed[:1], summed[3:]]).double()
         return summed[:3]
