@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 @dataclass
 class Ended:
-    """How a launch ended."""
+    """The exit code of a launch, its output and its seconds."""
 
     code: int
     out: str
@@ -81,7 +81,7 @@ class Ranks:
         return ended
 
     def _orphans(self):
-        """What of this launch is alive a while after its end, by process number."""
+        """Processes of this launch that are alive three seconds after its end, by process number."""
         for _ in range(30):
             left = alive(self.mark)
             if not left:

@@ -1,4 +1,4 @@
-"""Slow and obvious answers, and comparisons that name the first difference."""
+"""Slow and obvious oracles, and comparisons that name the first difference."""
 
 from __future__ import annotations
 

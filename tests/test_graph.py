@@ -1,4 +1,4 @@
-"""What a graph promises, and that a broken promise is named."""
+"""A graph keeps its promises, and a broken one is named."""
 
 import numpy as np
 import pytest

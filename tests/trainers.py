@@ -1,4 +1,4 @@
-"""Trainers that join a server: where it may listen, and what it asks of them."""
+"""Trainers that join a server: a free port for it to listen on, and the configuration it sends them."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""What the CUDA back end does besides being right: where matrices lie, and how often it waits."""
+"""The CUDA back end keeps matrices on the device and seldom waits for it."""
 
 import gc
 

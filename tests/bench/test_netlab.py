@@ -70,7 +70,7 @@ def test_what_is_no_rate(rate):
 
 @pytest.fixture
 def heard():
-    """What is started now hears SIGINT, also where these tests were started in the background of a shell, which has it ignored."""
+    """Let started processes hear SIGINT; the shell ignores it for tests that run in its background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -122,6 +122,6 @@ def _alive(folder):
 
 
 def _network():
-    """What this machine has of links and of named namespaces."""
+    """The links and named namespaces of this machine."""
     links = subprocess.run(["ip", "-o", "link", "show"], capture_output=True, text=True, check=True).stdout
     return links, sorted(Path("/run/netns").glob("*")), sorted(Path("/etc/netns").glob("*"))

@@ -20,7 +20,7 @@ print(paced(lambda: {{"sum": sum(range(2 * 10**6))}}, 0.2)["sum"])
 
 
 def run_of(folder, served, scores):
-    """What `train` leaves of a run with rounds of 1 s, after each of which it evaluates for 0.25 s."""
+    """Files that `train` leaves after rounds of 1 s, each followed by an evaluation of 0.25 s."""
     lines = [{"seconds": 1.0, "steps": 3 * (i + 1), "phases": {"evaluate": 0.25}} for i in range(len(scores))]
     for line, score in zip(lines, scores, strict=True):
         line |= {} if score is None else {"val_accuracy": score}

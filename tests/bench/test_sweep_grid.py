@@ -1,4 +1,4 @@
-"""What the benchmarks foresee is what ranks send."""
+"""Ranks send the bytes that the benchmarks predict."""
 
 import argparse
 import subprocess

@@ -1,4 +1,4 @@
-"""What is not a graph never ends in anything but a `DataError`, and in exit code 65 on the command line.
+"""A damaged file raises `DataError` and nothing else, and ends a command with exit code 65.
 
 Bytes are damaged at random: the answer is a `DataError` or a valid graph, never another exception and never a signal.
 The cases with a name are in `test_malformed_stores.py` and `test_malformed_files.py`.
@@ -77,7 +77,7 @@ def test_random_damage_to_files(tmp_path, rounds):
 
 @pytest.mark.parametrize("rounds", [15, pytest.param(1000, marks=pytest.mark.long)])
 def test_random_damage_to_stores_whose_sums_agree(stores, tmp_path, rounds):
-    """What a writer with a fault of its own, or with bad intent, could sign."""
+    """Damage under correct checksums, as a faulty or malicious writer could sign it."""
     rng = np.random.default_rng(8)
     refusals = total = 0
     for kind in ("dense", "sparse"):

@@ -1,4 +1,4 @@
-"""What an import in the layout of ogbn-papers100M needs of memory: a formula, held against measurements, that is below 64 GiB for it."""
+"""Memory of an import in the layout of ogbn-papers100M: measurements agree with a formula, which stays below 64 GiB."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""What README.md and docs/ show is run as it is shown: commands in the order of the page, then its Python as one program.
+"""Commands and Python of README.md and docs/ run as shown: the commands in the order of the page, then its Python as one program.
 
 A block marked ``bash`` or ``python`` is run; ``text`` marks what only a cluster can run, outlines of commands, and output.
 """

@@ -34,7 +34,7 @@ class Apart(torch.Tensor):
         self.held = held
 
     def tolist(self):
-        """As a card's tensors have it; torch refuses it of classes of one's own."""
+        """The interface of a tensor on a device, which torch refuses for classes of our own."""
         return self.held.tolist()
 
     @classmethod

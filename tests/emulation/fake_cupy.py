@@ -1,4 +1,4 @@
-"""As much of CuPy as the CUDA back end asks for, its modules run by the host library: so the code around a device runs without one."""
+"""A fake CuPy, as much as the CUDA back end uses; the host library runs its kernels, so code around a device needs none."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""What is checked of DGL loaders, in plain functions: any Python that has DGL may run them, `python dgl_checks.py` prints the results."""
+"""Checks of the DGL loaders as plain functions: `python dgl_checks.py` runs them in any Python that has DGL and prints the results."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def narrow_ids_stay_narrow():
 
 
 def message_of(call):
-    """What `UsageError` says, or nothing where there is none."""
+    """The message of a `UsageError`, or nothing if none is raised."""
     try:
         call()
     except UsageError as error:

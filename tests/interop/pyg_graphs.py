@@ -39,7 +39,7 @@ def in_degrees(batch):
 
 
 def same(one, other):
-    """Whether two batches are equal, attribute by attribute."""
+    """True if two batches are equal, attribute by attribute."""
     assert one.keys() == other.keys()
     for key in one.keys():  # noqa: SIM118  # a Data iterates over pairs
         if isinstance(one[key], torch.Tensor):

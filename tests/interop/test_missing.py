@@ -1,4 +1,4 @@
-"""What is said where another library is missing, and that nobody pays for one that is not used."""
+"""A missing library is named in one line, and a library that is not used is not imported."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a model of torch_geometric makes of our batches."""
+"""Models of torch_geometric compute on our batches as they do on the whole graph."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What is drawn, and how often: existence, distinctness, uniformity, exact inclusion probabilities, unbiasedness.
+"""Draws follow their law: they exist, are distinct and uniform, have exact inclusion probabilities, and are unbiased.
 
 Bounds are four standard errors, or a p-value of 1e-4 after Bonferroni. Draws are functions of fixed seeds, so a test
 that passes once passes always.
@@ -32,7 +32,7 @@ def one_row(columns, weights=None):
 
 
 def draw_many(matrix, fanout, law, minibatches, seed=1, backend=None):
-    """What vertex 0 draws in many minibatches."""
+    """The draws of vertex 0 in many minibatches."""
     q = Selection(np.arange(minibatches), np.arange(minibatches + 1), np.zeros(minibatches), matrix.shape[0])
     return (backend or fast()).sample_rows(matrix, q, fanout, Stream(seed).draw(law))
 

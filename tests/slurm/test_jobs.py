@@ -62,7 +62,7 @@ def test_every_option_exists():
 @pytest.mark.parametrize(("device", "words"), [("cuda", "--backend cuda --device cuda"), ("cpu", "--backend auto --device cpu")])
 @pytest.mark.parametrize("launcher", ["srun", "mpirun", "torchrun"])
 def test_the_environment_says_how_ranks_start(tmp_path, device, words, launcher):
-    """With a stand-in for scontrol, and an srun, mpirun and python that only say what they were asked."""
+    """Run a job script with stand-ins for scontrol, srun, mpirun and python that print their arguments."""
     for name in ("srun", "mpirun", "python"):
         (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
         (tmp_path / name).chmod(0o755)
