@@ -73,7 +73,7 @@ def _by_isin(a: CSR, sources: np.ndarray, destinations: np.ndarray, entries: boo
 
 
 def figures(ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Any]:
-    """Of two ways, ours first."""
+    """Return the milliseconds of two ways in alternation, ours first, and how many times as fast ours is."""
     found = alternate({name: milliseconds(call) for name, call in ways.items()}, rounds)
     told = {name: summary(values) for name, values in found.items()}
     ours, other = (one["median"] for one in told.values())

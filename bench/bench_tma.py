@@ -93,7 +93,7 @@ def main() -> None:
     settings = json.loads(json.dumps(asked | EVERY | {"steps": options.steps}))
     rows, methods = _kept(options.json, settings), options.methods.split(",")
     if strangers := set(methods) - set(METHODS):
-        parser.error(f"no row has the method {', '.join(sorted(strangers))}; {', '.join(METHODS)} would fit")
+        parser.error(f"no row has the method {', '.join(sorted(strangers))}; use {', '.join(METHODS)}")
     wanted = [row for row, (_, how) in ROWS.items() if how["method"] in methods and not (options.all_parts and "lost_parts" in how)]
     for name in options.graphs.split(","):
         for seed in map(int, options.seeds.split(",")):
@@ -158,7 +158,7 @@ def _change(text: str) -> tuple[str, str]:
     """Parse an option of `train` and its value."""
     name, equals, value = text.partition("=")
     if not equals or name in SETTLED or name not in TrainConfig.model_fields:
-        raise argparse.ArgumentTypeError(f"OPTION=VALUE of train would fit, but none of {', '.join(sorted(SETTLED))}; got {text!r}")
+        raise argparse.ArgumentTypeError(f"got {text!r}; use OPTION=VALUE of train, but none of {', '.join(sorted(SETTLED))}")
     return name, value
 
 
@@ -168,7 +168,7 @@ def _kept(path: Path | None, settings: dict[str, Any]) -> dict[tuple[str, str], 
         return {}
     kept = json.loads(path.read_text())
     if kept["settings"] != settings:
-        raise SystemExit(f"{path} was run with other settings; another FILE would fit")
+        raise SystemExit(f"{path} was run with other settings; use another FILE")
     return {(row["graph"], row["row"]): row for row in kept["rows"]}
 
 

@@ -138,7 +138,7 @@ def numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"numbers such as 10,5 would fit; got {text!r}") from error
+        raise argparse.ArgumentTypeError(f"got {text!r}; use numbers such as 10,5") from error
 
 
 def some_of(*known: str) -> Callable[[str], list[str]]:
@@ -147,7 +147,7 @@ def some_of(*known: str) -> Callable[[str], list[str]]:
     def read(text: str) -> list[str]:
         found = text.split(",")
         if unknown := [name for name in found if name not in known]:
-            raise argparse.ArgumentTypeError(f"some of {','.join(known)} would fit; got {','.join(unknown)!r}")
+            raise argparse.ArgumentTypeError(f"got {','.join(unknown)!r}; use some of {','.join(known)}")
         return found
 
     return read

@@ -67,7 +67,7 @@ class LayerRace(NamedTuple):
 
 
 class LayerWeights(NamedTuple):
-    """How to weight the edges that a layer-wise sampler keeps; see `samplers.base.LayerWise`."""
+    """The weights of the edges that a layer-wise sampler keeps; see `samplers.base.LayerWise`."""
 
     row_sums: np.ndarray  # float64, shape (n,)
     debias: bool

@@ -238,8 +238,8 @@ def split_edges(
     graph, held = links.split_edges(stores.load(store), val, test, negatives, seed)
     manifest = stores.save(graph, out, overwrite)
     held.save(out)
-    told = {f"{split}_edges": len(held.pairs[split]) for split in links.HELD_OUT} | {"negatives": negatives}
-    emit({"store": str(out), **summary(manifest), **told, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")
+    sizes = {f"{split}_edges": len(held.pairs[split]) for split in links.HELD_OUT} | {"negatives": negatives}
+    emit({"store": str(out), **summary(manifest), **sizes, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")
 
 
 @app.command("verify")

@@ -116,8 +116,7 @@ class LayerWise(Sampler):
         Divide the row-normalised weight of each kept edge by the probability that its source was drawn, so that a
         sum over the draws estimates the full aggregation without bias. For draws without replacement this is the
         exact form of the published factor 1 / (s p), p the probability of one draw, which it approaches for small s p. If every
-        candidate is drawn the factor is 1,
-        and the layer is the full aggregation.
+        candidate is drawn, the factor is 1 and the layer is the full aggregation.
     renormalise : bool
         Scale the weights of each row to sum to one afterwards (LADIES, section 3.3). This lowers the variance and adds
         a bias that vanishes as s grows; ``False`` is the unbiased estimator.

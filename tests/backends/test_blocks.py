@@ -29,7 +29,7 @@ def large():
 
 
 def test_arrays_that_are_kept_stay_as_they_are(large):
-    """Of every other bulk one minibatch is kept while the memory of the others goes round."""
+    """One mini-batch of each bulk is kept while the memory of the others is used again."""
     kept = [large(epoch)[epoch % 4] for epoch in range(12)]
     assert kept[0].vertices.nbytes > 2**16
     for epoch in (0, 5, 11):

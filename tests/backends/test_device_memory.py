@@ -1,4 +1,4 @@
-"""What a bulk takes on a device is known before: every allocation is counted beside the prediction, and one that is refused is survived."""
+"""The memory of a bulk on a device equals its prediction, allocation by allocation; a refused allocation is survived."""
 
 import types
 import weakref

@@ -1,4 +1,4 @@
-"""What stands between the kernels and a device, with a stand-in for CuPy: launches, streams, ranges, ranks' devices, a shared pool."""
+"""Launches, streams, ranges, the devices of ranks and the shared pool, with a stand-in for CuPy."""
 
 import sys
 

@@ -61,13 +61,13 @@ def test_a_failed_launch_is_a_fault_and_the_rest_is_kept(monkeypatch, capsys):
 
 @pytest.mark.parametrize("text", ["", "2,", "2,x", "1.5"])
 def test_what_is_no_list_of_numbers(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="10,5 would fit"):
+    with pytest.raises(argparse.ArgumentTypeError, match="use numbers such as 10,5"):
         ranks.numbers(text)
 
 
 def test_unknown_names_are_told_from_known_ones():
     assert ranks.some_of("sample", "train")("train,sample") == ["train", "sample"]
-    with pytest.raises(argparse.ArgumentTypeError, match="some of sample,train would fit; got 'plan'"):
+    with pytest.raises(argparse.ArgumentTypeError, match="got 'plan'; use some of sample,train"):
         ranks.some_of("sample", "train")("sample,plan")
 
 

@@ -50,7 +50,7 @@ class Apartness(TorchDispatchMode):
 
 
 def carried_out(func, args, kwargs):
-    """An operation on the numbers; what comes of it lies where its arguments do, or where it was asked to."""
+    """Run an operation on the numbers; the result is on the device of the arguments, or on the one that was named."""
     given = []
     tree_map(lambda value: given.append(value) if isinstance(value, torch.Tensor) else None, (args, kwargs))
     there = {id(tensor.held): tensor for tensor in given if isinstance(tensor, Apart)}

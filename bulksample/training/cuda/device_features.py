@@ -22,7 +22,7 @@ _TYPES = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16", np.d
 
 
 class RowPlacement(NamedTuple):
-    """How many of n rows are on the device, and their bytes there."""
+    """The number of rows, of n, that are on the device, and their bytes there."""
 
     rows: int
     n: int

@@ -1,4 +1,4 @@
-"""How training calls CuPy and torch's streams, with fakes for both that record the calls."""
+"""Calls of training to CuPy and to torch's streams, recorded by fakes of both."""
 
 from contextlib import contextmanager
 
