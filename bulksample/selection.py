@@ -118,10 +118,6 @@ class Selection:
         sizes = self.sizes - earlier.sizes
         return Selection(self.minibatches, np.concatenate([[0], np.cumsum(sizes)]), self.vertices[keep], self.n)
 
-    def per_vertex(self) -> CSR:
-        """Return Q with one row per (minibatch, vertex): shape (R, n), one 1 in each row."""
-        return CSR(np.arange(len(self.vertices) + 1, dtype=np.int64), self.vertices, None, (len(self.vertices), self.n))
-
     def per_minibatch(self, values: np.ndarray | None = None) -> CSR:
         """Return Q with one row per minibatch: shape (k, n). Entries are ones, or the given int64 of shape (R,)."""
         order = np.lexsort((self.vertices, self.minibatch_of_row()))
