@@ -40,8 +40,8 @@ class KeptEdges(NamedTuple):
 class Adjacency(ABC):
     """The n x n matrix A of a graph; row v lists the in-neighbours that v aggregates from.
 
-    A subclass implements `left_multiply`, `sample_rows`, `sample_layer` and `restrict`. By default several hops are taken
-    hop by hop and no memory is predicted; a subclass overrides what it can do better.
+    A subclass implements `left_multiply`, `sample_rows` and `restrict`. By default a layer is drawn from the product Q A, several
+    hops are taken hop by hop, and no memory is predicted; a subclass overrides what it can do better.
 
     Attributes
     ----------
@@ -78,12 +78,13 @@ class Adjacency(ABC):
         """Draw SAMPLE(NORM(Q A), s) with one row of Q per (minibatch, vertex), in one step; see `Backend.sample_rows`."""
 
     @abstractmethod
-    def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
-        """Draw SAMPLE(NORM(Q A), s) with one row of Q per minibatch; NORM raises sums to a power. See `Backend.smallest_keys`."""
-
-    @abstractmethod
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
         """Compute Q_R A Q_C per minibatch, A row-normalised; leave out the shares if `shares` is false."""
+
+    def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
+        """Draw SAMPLE(NORM(Q A), s) with one row of Q per minibatch; NORM raises sums to a power. See `Backend.smallest_keys`."""
+        p = self.left_multiply(q, entries)
+        return self.backend.smallest_keys(p.indptr, p.indices, race_weights(p.entries(), power), check_fanout(fanout), q.minibatches, draw)
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
         """Take k minibatches through all hops of node-wise sampling: `sample_rows` hop by hop, numbered; see `Backend.expand`."""
@@ -234,10 +235,6 @@ class LocalAdjacency(Adjacency):
         if entries == "weights":
             return self.matrix, None
         return (self.squares, None) if self.weighted else (self._pattern, self._inverse_squares)
-
-    def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
-        p = self.left_multiply(q, entries)
-        return self.backend.smallest_keys(p.indptr, p.indices, race_weights(p.entries(), power), check_fanout(fanout), q.minibatches, draw)
 
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
         kept = self.backend.restrict(self._pattern, rows, columns)

@@ -127,7 +127,7 @@ def test_the_default_goes_hop_by_hop_to_the_same_minibatches(backend):
     adjacency, seeds = LocalAdjacency(matrix, backend), mixed_seeds(200)
 
     class HopByHop(Adjacency):
-        """The same graph behind the four methods that every adjacency has; the others are the defaults."""
+        """The same graph behind the three methods that every adjacency has; the others are the defaults."""
 
         def __init__(self):
             self.n, self.weighted, self.backend = adjacency.n, adjacency.weighted, backend
@@ -137,9 +137,6 @@ def test_the_default_goes_hop_by_hop_to_the_same_minibatches(backend):
 
         def sample_rows(self, *arguments):
             return adjacency.sample_rows(*arguments)
-
-        def sample_layer(self, *arguments):
-            return adjacency.sample_layer(*arguments)
 
         def restrict(self, *arguments):
             return adjacency.restrict(*arguments)

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 
-from ...adjacency import Entries, KeptEdges, LocalAdjacency, race_weights
-from ...backends.base import Backend, LayerPicks, Picks, check_fanout
+from ...adjacency import Entries, KeptEdges, LocalAdjacency
+from ...backends.base import Backend, Picks, check_fanout
 from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR
@@ -62,10 +61,6 @@ class RowsAdjacency(BlockRowAdjacency):
         rows, places = self._fetch(q.vertices)
         at = Selection(q.minibatches, q.pointers, places, q.n, q.names)
         return self.backend.sample_rows(rows, at, check_fanout(fanout), draw)
-
-    def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
-        p = self.left_multiply(q, entries)
-        return self.backend.smallest_keys(p.indptr, p.indices, race_weights(p.entries(), power), check_fanout(fanout), q.minibatches, draw)
 
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
         fetched, places = self._fetch(rows.vertices)
