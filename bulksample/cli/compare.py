@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +106,7 @@ def _write(
     setup: SharedSetup, config: Path | None, runs: list[ContestantRun], networks: list[NetworkModel], out: Path, plots: bool
 ) -> dict[str, Any]:
     """Write the table as JSON, Markdown and CSV, and the plots; return the JSON object."""
+    from ..backends.native import processors
     from ..report import table
 
     rows = table.rows(runs, networks)
@@ -115,7 +115,7 @@ def _write(
     caption = f"{setup.graph.name}, ranks: {setup.ranks}, seeds: {', '.join(map(str, seeds))}, options: {asked}"
     result = {
         "graph": str(setup.graph), "ranks": setup.ranks, "seeds": seeds, "options": list(setup.options), "start": list(setup.start),
-        "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processors": processors(),
         "networks": {one.label: {"latency": one.latency, "bytes_per_second": one.bandwidth} for one in networks},
         "methods": rows, "failed": [row["method"] for row in rows if row["failed"]],
         "runs": [

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from ..errors import UsageError, unknown
@@ -31,6 +31,12 @@ class Options(BaseModel):
     title: ClassVar[str] = ""
     methods: ClassVar[tuple[str, ...]] = ()
     free: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_none(cls, values: Any) -> Any:
+        """Leave out options that are None, so that they take their defaults."""
+        return {key: value for key, value in values.items() if value is not None} if isinstance(values, dict) else values
 
     @classmethod
     def groups(cls) -> list[type[Options]]:

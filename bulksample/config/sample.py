@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from .groups import DistributionOptions, RunningOptions, SamplingOptions, SeedOptions
 from .options import Options
@@ -22,8 +20,3 @@ class EpochOptions(Options):
 
 class SampleConfig(SeedOptions, SamplingOptions, EpochOptions, DistributionOptions, RunningOptions):
     """One epoch of sampling: the options of training that affect sampling, and those of the epoch."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_none(cls, values: Any) -> Any:
-        return {key: value for key, value in values.items() if value is not None} if isinstance(values, dict) else values

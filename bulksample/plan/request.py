@@ -105,11 +105,6 @@ class Machine(Options):
 class PlanRequest(GraphSizes, PlannedTraining, Machine):
     """One plan. `PlanRequest.of` raises `UsageError` for values that are missing, out of range or do not go together."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_none(cls, values: Any) -> Any:
-        return {key: value for key, value in values.items() if value is not None} if isinstance(values, dict) else values
-
     @model_validator(mode="after")
     def _check_together(self) -> PlanRequest:
         if self.edges > self.vertices**2:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..backends.native import processors
 from ..version import __version__
 
 _PACKAGES = ("numpy", "scipy", "torch", "mpi4py", "mpich", "openmpi", "cupy-cuda13x", "cupy-cuda12x")
@@ -21,7 +21,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": processor(),
-        "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processors": processors(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
     }
 
