@@ -30,15 +30,15 @@ class LayerLaw(NamedTuple):
 
 
 class KeptEdges(NamedTuple):
-    """Q_R A Q_C, kept per minibatch: the edges from selected rows to selected columns."""
+    """Q_R A Q_C, kept per mini-batch: the edges from selected rows to selected columns."""
 
     pointers: np.ndarray  # int64, shape (R + 1,)
-    columns: np.ndarray  # int32, shape (E,): positions in the minibatch's part of Q_C, ascending by global vertex
+    columns: np.ndarray  # int32, shape (E,): positions in the mini-batch's part of Q_C, ascending by global vertex
     shares: np.ndarray | None  # float64, shape (E,): w_uv / sum_j w_uj, which is 1 / degree where A holds ones
 
 
 class Adjacency(ABC):
-    """The n x n matrix A of a graph; row v lists the in-neighbours that v aggregates from.
+    """The n x n matrix A of a graph; row v lists the in-neighbors that v aggregates from.
 
     A subclass implements `left_multiply`, `sample_rows` and `restrict`. By default a layer is drawn from the product Q A, several
     hops are taken hop by hop, and no memory is predicted; a subclass overrides what it can do better.
@@ -67,7 +67,7 @@ class Adjacency(ABC):
 
     @abstractmethod
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
-        """Compute Q A with one row of Q per minibatch: int64, shape (k, n).
+        """Compute Q A with one row of Q per mini-batch: int64, shape (k, n).
 
         `entries` names what stands at (u, v): 1; the fixed-point weight; or the square of the row-normalised weight,
         (w_uv / sum_j w_uj)**2, in fixed point.
@@ -75,19 +75,19 @@ class Adjacency(ABC):
 
     @abstractmethod
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
-        """Draw SAMPLE(NORM(Q A), s) with one row of Q per (minibatch, vertex), in one step; see `Backend.sample_rows`."""
+        """Draw SAMPLE(NORM(Q A), s) with one row of Q per (mini-batch, vertex), in one step; see `Backend.sample_rows`."""
 
     @abstractmethod
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
-        """Compute Q_R A Q_C per minibatch, A row-normalised; leave out the shares if `shares` is false."""
+        """Compute Q_R A Q_C per mini-batch, A row-normalised; leave out the shares if `shares` is false."""
 
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
-        """Draw SAMPLE(NORM(Q A), s) with one row of Q per minibatch; NORM raises sums to a power. See `Backend.smallest_keys`."""
+        """Draw SAMPLE(NORM(Q A), s) with one row of Q per mini-batch; NORM raises sums to a power. See `Backend.smallest_keys`."""
         p = self.left_multiply(q, entries)
         return self.backend.smallest_keys(p.indptr, p.indices, race_weights(p.entries(), power), check_fanout(fanout), q.minibatches, draw)
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
-        """Take k minibatches through all hops of node-wise sampling: `sample_rows` hop by hop, numbered; see `Backend.expand`."""
+        """Take k mini-batches through all hops of node-wise sampling: `sample_rows` hop by hop, numbered; see `Backend.expand`."""
 
         def draw_hop(frontier: Selection, hop: int) -> Hop:
             return Hop(*self.sample_rows(frontier, fanouts[hop], draws[hop]), None)
@@ -98,7 +98,7 @@ class Adjacency(ABC):
         self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
         debias: bool, renormalise: bool,
     ) -> list[Expansion]:  # fmt: skip
-        """Take k minibatches through all hops of layer-wise sampling: `sample_layer` and `restrict` hop by hop, numbered and weighted.
+        """Take k mini-batches through all hops of layer-wise sampling: `sample_layer` and `restrict` hop by hop, numbered and weighted.
 
         `drawn` is the law by which hops draw, or the picks of every hop where these need no frontier. For `debias` and
         `renormalise` see `samplers.LayerWise`.
@@ -113,7 +113,7 @@ class Adjacency(ABC):
         return hop_by_hop(self.backend.relabel, seeds, draw_hop, len(fanouts), only_new)
 
     def _edges_to(self, drawn: LayerPicks, frontier: Selection, debias: bool, renormalise: bool) -> Hop:
-        """Extract the edges from a frontier to the vertices that its minibatches drew, and weigh them."""
+        """Extract the edges from a frontier to the vertices that its mini-batches drew, and weigh them."""
         columns = Selection(frontier.minibatches, drawn.pointers, drawn.columns, frontier.n)
         kept = self.restrict(frontier, columns)  # Q_R A Q_C
         assert kept.shares is not None
@@ -128,14 +128,14 @@ class Adjacency(ABC):
         return Hop(kept.pointers, columns.vertices[source], weights.astype(np.float32))
 
     def bulk_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int | None:
-        """Predict the peak bytes of sampling k minibatches node-wise, `seeds` seeds together, while k others are in use.
+        """Predict the peak bytes of sampling k mini-batches node-wise, `seeds` seeds together, while k others are in use.
 
         Returns None if unknown.
         """
         return None
 
     def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int | None:
-        """Predict the peak bytes of sampling k minibatches layer-wise, their result included; None if unknown.
+        """Predict the peak bytes of sampling k mini-batches layer-wise, their result included; None if unknown.
 
         `from_frontier` is false where the vertices that a hop draws do not depend on its frontier.
         """
@@ -148,7 +148,7 @@ class Adjacency(ABC):
     def layer_tables(self, k: int, b: int, rows: np.ndarray) -> int:
         """Predict the bytes that `expand_layers` takes beside its result; 0 if unknown.
 
-        Each minibatch draws among the neighbours of `rows`.
+        Each mini-batch draws among the neighbors of `rows`.
         """
         return 0
 

@@ -20,7 +20,7 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A directed graph; row v of the adjacency lists the in-neighbours that v aggregates from.
+    """A directed graph; row v of the adjacency lists the in-neighbors that v aggregates from.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""The loader: shuffles the seeds, cuts them into minibatches, and samples k of these at a time ahead of use.
+"""The loader: shuffles the seeds, cuts them into mini-batches, and samples k of these at a time ahead of use.
 
-The vertices of a minibatch depend on its id and the epoch alone: not on k, the rank that samples it or how far the loader has run.
-So a run can stop after any minibatch and resume elsewhere with the same ones.
+The vertices of a mini-batch depend on its id and the epoch alone: not on k, the rank that samples it or how far the loader has run.
+So a run can stop after any mini-batch and resume elsewhere with the same ones.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .rng import Stream
 from .samplers import NodeWise, Sampler
 from .selection import Selection
 
-AUTO_LIMIT = 32  # minibatches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
+AUTO_LIMIT = 32  # mini-batches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
 COPIES = 2.5  # bulks in memory: one in use, one being sampled, and buffers kept for reuse or allocated too large
 ORDER = 24  # bytes a seed while an epoch is shuffled: its key, its place, and scratch of the sort
 
 
 class BulkLoader:
-    """A loader that iterates over the minibatches of one epoch after another.
+    """A loader that iterates over the mini-batches of one epoch after another.
 
     Parameters
     ----------
@@ -39,25 +39,25 @@ class BulkLoader:
     seeds : integer, shape (m,)
         The seeds; repetitions are legal.
     batch_size : int
-        b; the last minibatch of an epoch may hold fewer.
+        b; the last mini-batch of an epoch may hold fewer.
     bulk_size : int or "auto"
-        k, the number of minibatches sampled in one call. ``auto`` samples one minibatch and takes as many as fit `memory_budget`, at
-        most 32. With `prefetch` an epoch then begins with bulks of 1, 2, 4, ... minibatches, so that the first is ready soon.
+        k, the number of mini-batches sampled in one call. ``auto`` samples one mini-batch and takes as many as fit `memory_budget`, at
+        most 32. With `prefetch` an epoch then begins with bulks of 1, 2, 4, ... mini-batches, so that the first is ready soon.
     seed : int
     shuffle : bool
         Permute the seeds anew in each epoch.
     drop_last : bool
-        Leave out a last minibatch of fewer than b seeds.
+        Leave out a last mini-batch of fewer than b seeds.
     rank, ranks : int
-        At step t this loader yields minibatch ``t * ranks + rank``, or None if the epoch has no such minibatch: all ranks make the same
+        At step t this loader yields mini-batch ``t * ranks + rank``, or None if the epoch has no such mini-batch: all ranks make the same
         number of steps.
     memory_budget : int, optional
-        Bytes for sampled minibatches; by default a quarter of the free memory. If memory runs out while the graph lies in this process,
+        Bytes for sampled mini-batches; by default a quarter of the free memory. If memory runs out while the graph lies in this process,
         the loader warns, and samples this and later bulks in halves.
     prefetch : bool
         Sample the next bulk on a thread while the current one is consumed.
     handed : callable
-        Transforms the minibatches of a bulk before they are yielded, on the thread that sampled them.
+        Transforms the mini-batches of a bulk before they are yielded, on the thread that sampled them.
 
     Raises
     ------
@@ -95,7 +95,7 @@ class BulkLoader:
         self._batch_size, self._rank, self._ranks = batch_size, rank, ranks
         self._prefetch, self._handed = prefetch, handed
         self._grows = prefetch and bulk_size == "auto"
-        self._most: int | None = None  # minibatches sampled in one call, once a bulk of k took more memory than there is
+        self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
         self._minibatches = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size)
         self.epoch = 0
         self._step = 0
@@ -104,7 +104,7 @@ class BulkLoader:
         self.bulk_size = bulk_size if bulk_size != "auto" else self._fitting(memory_budget)
 
     def __len__(self) -> int:
-        """Return the number of minibatches in an epoch, over all ranks."""
+        """Return the number of mini-batches in an epoch, over all ranks."""
         return self._minibatches
 
     @property
@@ -119,7 +119,7 @@ class BulkLoader:
 
     @property
     def bytes_per_minibatch(self) -> int:
-        """Bytes in memory of the first minibatch, which ``bulk_size="auto"`` samples to choose k; 0 if `bulk_size` was given."""
+        """Bytes in memory of the first mini-batch, which ``bulk_size="auto"`` samples to choose k; 0 if `bulk_size` was given."""
         return self._like.nbytes() if self._like is not None else 0
 
     def _expected_bytes(self, k: int) -> int:
@@ -153,7 +153,7 @@ class BulkLoader:
         self.epoch, self._step = epoch + 1, 0
 
     def _bulks(self, order: np.ndarray) -> Iterator[tuple[int, list[MiniBatch | None]]]:
-        """Yield the first step and the minibatches of each remaining bulk."""
+        """Yield the first step and the mini-batches of each remaining bulk."""
         spans = self._spans()
         if not self._prefetch:
             for span in spans:
@@ -175,7 +175,7 @@ class BulkLoader:
         return [range(start, stop) for start, stop in pairwise(starts)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the loader, ready for JSON; the minibatch yielded last counts as consumed."""
+        """Return the position of the loader, ready for JSON; the mini-batch yielded last counts as consumed."""
         return {"epoch": self.epoch, "step": self._step, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -184,7 +184,7 @@ class BulkLoader:
         Raises
         ------
         UsageError
-            If the state was saved with other seeds, batch size, random seed or number of ranks: the minibatches would differ.
+            If the state was saved with other seeds, batch size, random seed or number of ranks: the mini-batches would differ.
         """
         for key, own in self._identity().items():
             if state.get(key) != own:
@@ -207,7 +207,7 @@ class BulkLoader:
         return self._seeds[self._stream.permutation(len(self._seeds), self.epoch)] if self._shuffle else self._seeds
 
     def _sample(self, order: np.ndarray, epoch: int, steps: range) -> list[MiniBatch | None]:
-        """Sample this rank's minibatches of some steps."""
+        """Sample this rank's mini-batches of some steps."""
         ids = [t * self._ranks + self._rank for t in steps]
         own = [i for i in ids if i < self._minibatches]
         lists = [self._seeds_of(order[i * self._batch_size : (i + 1) * self._batch_size], epoch) for i in own]
@@ -219,7 +219,7 @@ class BulkLoader:
         return examples
 
     def _sample_bulk(self, seeds: Selection, epoch: int) -> list[MiniBatch]:
-        """Sample the minibatches of a bulk in one call; once memory has run out, in calls of half as many."""
+        """Sample the mini-batches of a bulk in one call; once memory has run out, in calls of half as many."""
         if self._most is None:
             try:
                 return self._handed(self._sampler.sample_bulk(self._adjacency, seeds, self._stream, epoch))
@@ -233,7 +233,7 @@ class BulkLoader:
         return [m for piece in pieces for m in self._handed(self._sampler.sample_bulk(self._adjacency, piece, self._stream, epoch))]
 
     def _probe(self) -> MiniBatch | None:
-        """Sample this rank's first minibatch; None if it has none."""
+        """Sample this rank's first mini-batch; None if it has none."""
         return self._sample(self._order(), 0, range(1))[0] if self.steps else None
 
     def _fitting(self, budget: int | None) -> int:

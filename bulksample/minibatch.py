@@ -1,6 +1,6 @@
-"""The result of a sampler: a minibatch of nested blocks, and its digest.
+"""The result of a sampler: a mini-batch of nested blocks, and its digest.
 
-The vertices of a minibatch are one list. The seeds come first, and each layer appends the vertices it found. So
+The vertices of a mini-batch are one list. The seeds come first, and each layer appends the vertices it found. So
 the destinations of every block are a prefix of its sources, and the self term needs no look-up.
 """
 
@@ -18,7 +18,7 @@ from .sparse import frozen
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """The sampled adjacency of one layer of one minibatch: destinations x sources.
+    """The sampled adjacency of one layer of one mini-batch: destinations x sources.
 
     Its arrays are read-only numpy arrays, or tensors of the same types on a device.
 
@@ -26,12 +26,12 @@ class Block:
     ----------
     indptr : int64, shape (destinations + 1,)
     indices : int32, shape (edges,)
-        Local sources: positions in the minibatch's list of vertices. Within a row they stand in ascending order of
+        Local sources: positions in the mini-batch's list of vertices. Within a row they stand in ascending order of
         the global vertex; a row drawn with replacement may repeat one.
     weights : float32, shape (edges,), optional
         Weight of each edge in the aggregation; ``None`` stands for the mean over the row.
     num_sources : int
-        Sources are the first `num_sources` vertices of the minibatch, destinations the first ``len(indptr) - 1``.
+        Sources are the first `num_sources` vertices of the mini-batch, destinations the first ``len(indptr) - 1``.
     """
 
     indptr: np.ndarray
@@ -103,7 +103,7 @@ class MiniBatch:
         return self.blocks[:1] if self.nested else self.blocks
 
     def on_host(self) -> MiniBatch:
-        """Return the minibatch with its arrays on the host; itself if they are there."""
+        """Return the mini-batch with its arrays on the host; itself if they are there."""
         if isinstance(self.blocks[0].indptr, np.ndarray):
             return self
         blocks = [(_on_host(b.indptr), _on_host(b.indices), None if b.weights is None else _on_host(b.weights)) for b in self.blocks]
@@ -111,7 +111,7 @@ class MiniBatch:
         return MiniBatch(self.id, self.epoch, self.seeds, *map(_on_host, (self.seed_rows, self.vertices)), tuple(there), self.nested)
 
     def digest(self) -> str:
-        """Compute the SHA-256 of every array with its name, dtype and shape: equal minibatches have equal digests on any machine."""
+        """Compute the SHA-256 of every array with its name, dtype and shape: equal mini-batches have equal digests on any machine."""
         sha = hashlib.sha256(f"minibatch {self.id} of epoch {self.epoch}".encode())
         parts = [("seeds", self.seeds), ("seed_rows", self.seed_rows), ("vertices", self.vertices)]
         for layer, block in enumerate(self.blocks):
@@ -136,9 +136,9 @@ def _on_host(array: Any) -> Any:
 
 
 def digest(minibatches: Iterable[MiniBatch] | Iterable[tuple[int, int, str]]) -> str:
-    """Compute one SHA-256 of many minibatches, independent of their order.
+    """Compute one SHA-256 of many mini-batches, independent of their order.
 
-    Takes minibatches, or triples (epoch, id, digest) of minibatches that are no longer in memory.
+    Takes mini-batches, or triples (epoch, id, digest) of mini-batches that are no longer in memory.
     """
     named = [(m.epoch, m.id, m.digest()) if isinstance(m, MiniBatch) else m for m in minibatches]
     return hashlib.sha256("\n".join(f"{epoch} {id} {text}" for epoch, id, text in sorted(named)).encode()).hexdigest()

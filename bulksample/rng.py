@@ -4,9 +4,9 @@ Philox4x32-10 turns a 128-bit counter and a 64-bit key into four 32-bit words. T
 the counter names the draw. So no two draws share a word, and no word depends on a rank, a thread, a launch shape
 or a position within a bulk::
 
-    word 0   index      the block of four draws of a row, or the id of a neighbour
+    word 0   index      the block of four draws of a row, or the id of a neighbor
     word 1   vertex     the row; 0 for laws that leave it out (LABOR, layer-wise)
-    word 2   minibatch  the id of the minibatch within its epoch
+    word 2   mini-batch  the id of the mini-batch within its epoch
     word 3   tag        purpose (4 bits) | layer (8 bits) | epoch (20 bits)
 
 References
@@ -36,9 +36,9 @@ class Purpose(IntEnum):
 
     SEEDS = 0  # the order of the seeds in an epoch
     UNIFORM = 1  # node-wise draws: positions in a row
-    RACE = 2  # weighted node-wise draws: a key per (row, neighbour)
+    RACE = 2  # weighted node-wise draws: a key per (row, neighbor)
     LABOR = 3  # the same with the row left out
-    LAYER = 4  # layer-wise draws: a key per (minibatch, vertex)
+    LAYER = 4  # layer-wise draws: a key per (mini-batch, vertex)
     GENERATE = 5  # synthetic graphs
     TRAIN = 6  # initial weights and dropout of a step
     ROUNDING = 7  # stochastic rounding of rows that travel: a word per (row, receiver, column)
@@ -47,12 +47,12 @@ class Purpose(IntEnum):
 
 
 class Law(IntEnum):
-    """The law by which a row draws s of its neighbours."""
+    """The law by which a row draws s of its neighbors."""
 
     UNIFORM = 0  # s distinct ones, every subset equally likely (Floyd)
     REPLACEMENT = 1  # s independent ones
     RACE = 2  # s distinct ones, by weight: the s smallest of -log(u) / w
-    LABOR = 3  # the same, u shared by all rows that see the neighbour
+    LABOR = 3  # the same, u shared by all rows that see the neighbor
 
 
 def philox(counter: np.ndarray, key: int) -> np.ndarray:
@@ -105,7 +105,7 @@ class Stream:
         return Draw(law, self.seed, tag(purpose, layer, epoch))
 
     def layer_draw(self, *, epoch: int = 0, layer: int = 0) -> Draw:
-        """Return the counter prefix of the layer-wise draws of one layer: a race whose keys name (minibatch, vertex)."""
+        """Return the counter prefix of the layer-wise draws of one layer: a race whose keys name (mini-batch, vertex)."""
         return Draw(Law.LABOR, self.seed, tag(Purpose.LAYER, layer, epoch))
 
     def words(
@@ -133,8 +133,8 @@ class Stream:
 class Draw:
     """A sampling law with the part of the counter that is fixed in one call.
 
-    ``law`` decides which counter words vary: UNIFORM and REPLACEMENT name (minibatch, row, draw), RACE names
-    (minibatch, row, neighbour), LABOR names (minibatch, neighbour).
+    ``law`` decides which counter words vary: UNIFORM and REPLACEMENT name (mini-batch, row, draw), RACE names
+    (mini-batch, row, neighbor), LABOR names (mini-batch, neighbor).
     """
 
     law: Law

@@ -1,6 +1,6 @@
 """The selection matrix Q, which lists the vertices of each of k minibatches.
 
-Node-wise samplers read Q with one row per (minibatch, vertex), layer-wise samplers with one row per
+Node-wise samplers read Q with one row per (mini-batch, vertex), layer-wise samplers with one row per
 minibatch. Both are the same list of vertices, so both are views of one object.
 """
 
@@ -18,21 +18,21 @@ from .sparse import CSR, frozen
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The vertices of k minibatches, stacked.
+    """The vertices of k mini-batches, stacked.
 
     Parameters
     ----------
     minibatches : int64, shape (k,)
-        Ids of the minibatches within their epoch; they name the random numbers.
+        Ids of the mini-batches within their epoch; they name the random numbers.
     pointers : int64, shape (k + 1,)
-        Minibatch j holds ``vertices[pointers[j]:pointers[j + 1]]``.
+        Mini-batch j holds ``vertices[pointers[j]:pointers[j + 1]]``.
     vertices : int32, shape (R,)
-        In the order in which they were found. Distinct within a minibatch, except in a selection of seeds
+        In the order in which they were found. Distinct within a mini-batch, except in a selection of seeds
         as the user gave them.
     n : int
         Number of vertices of the graph.
     own_names : int32, shape (R,), optional
-        The name of each row in the counter of its random numbers. By default it is the vertex itself. Rows of a minibatch that share a
+        The name of each row in the counter of its random numbers. By default it is the vertex itself. Rows of a mini-batch that share a
         vertex and must draw independently need names of their own (random walks name the walker).
     """
 
@@ -60,7 +60,7 @@ class Selection:
         Raises
         ------
         UsageError
-            If a vertex is not in 0 .. n - 1, or a minibatch id does not fit 32 bits.
+            If a vertex is not in 0 .. n - 1, or a mini-batch id does not fit 32 bits.
         """
         ids = np.arange(len(lists)) if minibatches is None else np.asarray(minibatches, np.int64)
         if len(ids) and not 0 <= ids.min() <= ids.max() < MAX_MINIBATCHES:
@@ -75,7 +75,7 @@ class Selection:
 
     @staticmethod
     def everything(n: int) -> Selection:
-        """Select every vertex in one minibatch: a row of ones."""
+        """Select every vertex in one mini-batch: a row of ones."""
         return Selection(np.zeros(1), np.array([0, n]), np.arange(n), n)
 
     def __len__(self) -> int:
@@ -88,15 +88,15 @@ class Selection:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Vertices per minibatch: int64, shape (k,)."""
+        """Vertices per mini-batch: int64, shape (k,)."""
         return np.diff(self.pointers)
 
     def minibatch_of_row(self) -> np.ndarray:
-        """Return for each vertex the position of its minibatch in the bulk, 0 .. k - 1: int64, shape (R,)."""
+        """Return for each vertex the position of its mini-batch in the bulk, 0 .. k - 1: int64, shape (R,)."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def none_of(self) -> Selection:
-        """Return the same minibatches without any vertex."""
+        """Return the same mini-batches without any vertex."""
         return Selection(self.minibatches, np.zeros_like(self.pointers), self.vertices[:0], self.n)
 
     def part(self, j: int) -> np.ndarray:
@@ -104,14 +104,14 @@ class Selection:
         return self.vertices[self.pointers[j] : self.pointers[j + 1]]
 
     def parts(self, first: int, last: int) -> Selection:
-        """Return minibatches first .. last - 1; fewer if there are not so many."""
+        """Return mini-batches first .. last - 1; fewer if there are not so many."""
         pointers = self.pointers[first : last + 1]
         rows = slice(pointers[0], pointers[-1])
         names = None if self.own_names is None else self.own_names[rows]
         return Selection(self.minibatches[first:last], pointers - pointers[0], self.vertices[rows], self.n, names)
 
     def added_since(self, earlier: Selection) -> Selection:
-        """Return the vertices that each minibatch holds beyond those of `earlier`, which are a prefix of its own."""
+        """Return the vertices that each mini-batch holds beyond those of `earlier`, which are a prefix of its own."""
         keep = np.ones(len(self.vertices), bool)
         starts = np.repeat(self.pointers[:-1] - earlier.pointers[:-1], earlier.sizes)
         keep[starts + np.arange(len(earlier.vertices))] = False
@@ -119,7 +119,7 @@ class Selection:
         return Selection(self.minibatches, np.concatenate([[0], np.cumsum(sizes)]), self.vertices[keep], self.n)
 
     def per_minibatch(self, values: np.ndarray | None = None) -> CSR:
-        """Return Q with one row per minibatch: shape (k, n). Entries are ones, or the given int64 of shape (R,)."""
+        """Return Q with one row per mini-batch: shape (k, n). Entries are ones, or the given int64 of shape (R,)."""
         order = np.lexsort((self.vertices, self.minibatch_of_row()))
         entries = None if values is None else np.asarray(values, np.int64)[order]
         return CSR(self.pointers, self.vertices[order], entries, (len(self), self.n))

@@ -4,7 +4,7 @@
 function of its arguments alone, and every back end returns the same bits. Arguments are canonical and in
 range (`CSR.validate`, `Selection.of`); back ends do not check them again.
 
-Letters: A is n x n, Q selects R vertices in k minibatches, s is the fanout, E counts what was drawn.
+Letters: A is n x n, Q selects R vertices in k mini-batches, s is the fanout, E counts what was drawn.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Restriction(NamedTuple):
     """Q_R A Q_C, kept per minibatch."""
 
     pointers: np.ndarray  # int64, shape (R + 1,)
-    columns: np.ndarray  # int32, shape (E,): positions in the minibatch's part of Q_C, ascending by global vertex
+    columns: np.ndarray  # int32, shape (E,): positions in the mini-batch's part of Q_C, ascending by global vertex
     entries: np.ndarray  # int64, shape (E,): positions in A.indices
 
 
@@ -126,10 +126,10 @@ class Backend(ABC):
 
     @abstractmethod
     def sample_rows(self, a: CSR, q: Selection, fanout: int, draw: Draw) -> Picks:
-        """Draw SAMPLE(NORM(Q A), s) with one row of Q per (minibatch, vertex); Q A is never stored.
+        """Draw SAMPLE(NORM(Q A), s) with one row of Q per (mini-batch, vertex); Q A is never stored.
 
         Row r draws from row v = ``q.vertices[r]`` of A, of degree d. Its name in the counters is ``q.names[r]`` (v itself, as a
-        rule). ``fanout = -1`` takes all d neighbours.
+        rule). ``fanout = -1`` takes all d neighbors.
 
         =========== ========================================================================================
         law         the picks
@@ -137,14 +137,14 @@ class Backend(ABC):
         UNIFORM     all d where d <= s; else Floyd's s draws: for t = 0 .. s - 1, with j = d - s + t, a position
                     uniform in 0 .. j, or j itself where that position is taken
         REPLACEMENT s independent positions, kept in ascending order, repetitions and all; none where d = 0
-        RACE        the s smallest keys -log(u) / w among the neighbours of positive weight, ties to the smaller
-                    column; u names (minibatch, row, neighbour)
-        LABOR       the same, u names (minibatch, neighbour)
+        RACE        the s smallest keys -log(u) / w among the neighbors of positive weight, ties to the smaller
+                    column; u names (mini-batch, row, neighbor)
+        LABOR       the same, u names (mini-batch, neighbor)
         =========== ========================================================================================
 
         Position t is made from word t mod 4 of block t div 4 by multiply-shift, exactly uniform by rejection
         (Lemire 2019); the i-th retry of draw t is word 0 of block ``2**31 + i * 2**20 + t``. Keys are those of
-        `smallest_keys`. Matrices of ones weigh every neighbour alike.
+        `smallest_keys`. Matrices of ones weigh every neighbor alike.
 
         References
         ----------
@@ -161,7 +161,7 @@ class Backend(ABC):
         Parameters
         ----------
         pointers, columns : int64 (k + 1,), int32 (nnz,)
-            One row per minibatch, columns ascending; or a single row, ``len(pointers) == 2``, that all share.
+            One row per mini-batch, columns ascending; or a single row, ``len(pointers) == 2``, that all share.
         weights : float64, shape (nnz,)
             Finite and not negative; zero is never drawn.
         fanout : int
@@ -175,7 +175,7 @@ class Backend(ABC):
         Notes
         -----
         E is -log2(u / 2**64) in fixed point with 57 fractional bits, of a 64-bit u from the counter (column, 0,
-        minibatch, tag), by integer arithmetic alone; E / w is one IEEE division, so every device orders keys alike.
+        mini-batch, tag), by integer arithmetic alone; E / w is one IEEE division, so every device orders keys alike.
         With tau the smallest key that was left out, a column of weight w had its key below tau with probability
         1 - 2**(-w tau): the inclusion probability, 1 where nothing was left out. A sum over the draws in which each
         term is divided by it is unbiased; where s p is small it tends to s p, the correction of the with-replacement law.
@@ -188,9 +188,9 @@ class Backend(ABC):
 
     @abstractmethod
     def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
-        """Compute Q_R A Q_C for each minibatch: the entries of A whose row and column it selected.
+        """Compute Q_R A Q_C for each mini-batch: the entries of A whose row and column it selected.
 
-        Work is the sum of the degrees of the rows, or less if few columns are selected; memory is per minibatch, never n words.
+        Work is the sum of the degrees of the rows, or less if few columns are selected; memory is per mini-batch, never n words.
         """
 
     @abstractmethod
@@ -215,23 +215,23 @@ class Backend(ABC):
         Parameters
         ----------
         known : Selection
-            Distinct vertices that each minibatch holds already; they keep their positions.
+            Distinct vertices that each mini-batch holds already; they keep their positions.
         pointers, columns : int64 (k + 1,), int32 (E,)
-            The vertices that each minibatch found, in order.
+            The vertices that each mini-batch found, in order.
 
         Returns
         -------
         extended : Selection
             The known vertices followed by the new ones in order of first occurrence.
         local : int32, shape (E,)
-            The position of each found vertex in its minibatch's part of `extended`.
+            The position of each found vertex in its mini-batch's part of `extended`.
         """
 
     @abstractmethod
     def expand(
         self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
     ) -> list[Expansion]:
-        """Take minibatches through all hops of node-wise sampling in one call.
+        """Take mini-batches through all hops of node-wise sampling in one call.
 
         Hop h draws ``sample_rows(a, frontier, fanouts[h], draws[h])`` and numbers the vertices it found by `relabel`; `hop_by_hop`
         says which rows the next frontier has. All draws have one seed. `entries` asks for the positions of the edges in A, which a
@@ -246,7 +246,7 @@ class Backend(ABC):
     def expand_layers(
         self, a: CSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
-        """Take minibatches through all hops of layer-wise sampling in one call; None if this back end cannot.
+        """Take mini-batches through all hops of layer-wise sampling in one call; None if this back end cannot.
 
         Parameters
         ----------
@@ -261,13 +261,13 @@ class Backend(ABC):
         return None
 
     def expand_tables(self, n: int, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
-        """Predict the bytes of the tables of `expand` for k > 0 minibatches of b seeds and `vertices` vertices each; 0 if unknown."""
+        """Predict the bytes of the tables of `expand` for k > 0 mini-batches of b seeds and `vertices` vertices each; 0 if unknown."""
         return 0
 
     def layer_tables(self, a: CSR, k: int, b: int, candidates: int) -> int:
-        """Predict the bytes of the tables of `expand_layers` for k > 0 minibatches of b seeds; 0 if unknown.
+        """Predict the bytes of the tables of `expand_layers` for k > 0 mini-batches of b seeds; 0 if unknown.
 
-        Each minibatch draws among `candidates` vertices; 0 if the draws need no frontier.
+        Each mini-batch draws among `candidates` vertices; 0 if the draws need no frontier.
         """
         return 0
 
@@ -384,7 +384,7 @@ def refuse_row(rows: np.ndarray, name: int, row: int) -> DataError:
 
 
 def check_fanout(fanout: int) -> int:
-    """Return the fanout if it is -1 (all neighbours) or 0 .. 2**20 - 1; raise `UsageError` otherwise."""
+    """Return the fanout if it is -1 (all neighbors) or 0 .. 2**20 - 1; raise `UsageError` otherwise."""
     if fanout != -1 and not 0 <= fanout <= MAX_FANOUT:
         raise UsageError(f"fanout must be -1 (all neighbours) or in 0 .. {MAX_FANOUT}; got {fanout}")
     return fanout

@@ -1,4 +1,4 @@
-"""Take minibatches through their hops: the loop that every sampler shares, written once.
+"""Take mini-batches through their hops: the loop that every sampler shares, written once.
 
 It defines `Backend.expand`. Adjacencies use it wherever a back end cannot take all hops in one call, as for a graph on many ranks.
 """
@@ -17,13 +17,13 @@ class Hop(NamedTuple):
     """The edges that the rows of a frontier drew in one hop."""
 
     pointers: np.ndarray  # int64, shape (rows + 1,)
-    columns: np.ndarray  # int32, shape (E,): global vertices, or positions in the vertices of the minibatch
+    columns: np.ndarray  # int32, shape (E,): global vertices, or positions in the vertices of the mini-batch
     weights: np.ndarray | None  # float32, shape (E,); None stands for the mean
     entries: np.ndarray | None = None  # int64, shape (E,): positions in A, if asked for and known
 
 
 class Expansion(NamedTuple):
-    """One minibatch after all its hops, in local numbers.
+    """One mini-batch after all its hops, in local numbers.
 
     `held` counts the vertices before the first hop and after each. So hop h draws for rows ``0 .. held[h] - 1`` and finds
     the vertices ``held[h] .. held[h + 1] - 1``. There is one `Hop` for each of them; but if only new vertices are expanded,
@@ -40,7 +40,7 @@ Relabel = Callable[[Selection, np.ndarray, np.ndarray], tuple[Selection, np.ndar
 
 
 def hop_by_hop(relabel: Relabel, seeds: Selection, draw_hop: Callable[[Selection, int], Hop], hops: int, only_new: bool) -> list[Expansion]:
-    """Take k minibatches through their hops.
+    """Take k mini-batches through their hops.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def cut(
     sizes: list[np.ndarray],
     only_new: bool,
 ) -> list[Expansion]:
-    """Cut a bulk into its minibatches, as views where possible.
+    """Cut a bulk into its mini-batches, as views where possible.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def cut(
     hops : list of (int64 of shape (k + 1,), Hop)
         Pointers of the frontier, and the draws of its rows.
     sizes : list of int64, shape (k,)
-        Number of vertices that each minibatch held before the first hop and after each.
+        Number of vertices that each mini-batch held before the first hop and after each.
     """
     counts = np.stack(sizes, axis=1).tolist()
     expansions = []

@@ -1,4 +1,4 @@
-"""The CPU back end in C++: csrc/ through pybind11, the GIL released, one block of rows or one minibatch per thread.
+"""The CPU back end in C++: csrc/ through pybind11, the GIL released, one block of rows or one mini-batch per thread.
 
 Results do not depend on the number of threads.
 """

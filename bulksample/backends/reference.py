@@ -254,7 +254,7 @@ def _independent(degree: np.ndarray, s: int, minibatch: np.ndarray, name: np.nda
 
 
 def _race_rows(neighbours: CSR, names: np.ndarray, minibatch: np.ndarray, s: int, draw: Draw) -> Picks:
-    """Draw from each row the s neighbours with the smallest random keys: the laws RACE and LABOR of `Backend.sample_rows`."""
+    """Draw from each row the s neighbors with the smallest random keys: the laws RACE and LABOR of `Backend.sample_rows`."""
     row = neighbours.row_of_entry()
     weight = np.ones(neighbours.nnz) if neighbours.values is None else neighbours.values.astype(np.float64)
     row, column, weight = row[weight > 0], neighbours.indices[weight > 0], weight[weight > 0]

@@ -1,4 +1,4 @@
-"""Draw columns by weight from one row that all minibatches share, in time independent of the length of the row.
+"""Draw columns by weight from one row that all mini-batches share, in time independent of the length of the row.
 
     t_i = sum over j <= i of -log2(u_j);   c_i = v with probability w_v / W;   key of v = the first t_i with c_i = v
 
@@ -24,7 +24,7 @@ _TOTAL_BITS = 62
 
 
 class SharedRow:
-    """A sparse row of integer weights from which minibatches draw columns.
+    """A sparse row of integer weights from which mini-batches draw columns.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class SharedRow:
         self._by_arrivals = lru_cache(maxsize=64)(self._few_arrivals_do)
 
     def draw(self, backend: Backend, fanout: int, minibatches: np.ndarray, draw: Draw) -> LayerPicks:
-        """Draw s columns for each minibatch, with their inclusion probabilities, with the distribution of `Backend.smallest_keys`."""
+        """Draw s columns for each mini-batch, with their inclusion probabilities, with the distribution of `Backend.smallest_keys`."""
         if fanout != -1 and self._by_arrivals(fanout):
             drawn = [self._first(backend, fanout, int(minibatch), draw) for minibatch in minibatches]
             pointers = np.arange(len(minibatches) + 1, dtype=np.int64) * fanout

@@ -1,4 +1,4 @@
-"""The base classes of all samplers: they sample k minibatches, hop by hop, in one call.
+"""The base classes of all samplers: they sample k mini-batches, hop by hop, in one call.
 
 A sampler chooses the distribution of each hop. The adjacency draws, finds the frontiers and numbers the vertices. This file cuts the
 hops into the blocks of minibatches. A sampler works alike on a graph in this process and on one distributed over ranks.
@@ -24,15 +24,15 @@ Frontier = Literal["all", "new"]
 
 @dataclass(frozen=True)
 class Sampler(ABC):
-    """A sampler of minibatches of nested blocks.
+    """A sampler of mini-batches of nested blocks.
 
     Parameters
     ----------
     fanouts : tuple of int
-        How many each hop draws, starting at the seeds: neighbours of a vertex (node-wise) or vertices of a layer
+        How many each hop draws, starting at the seeds: neighbors of a vertex (node-wise) or vertices of a layer
         (layer-wise). -1 takes all.
     frontier : {"all", "new"}
-        ``all`` expands every vertex of the minibatch so far, with new draws in each layer (the matrix form, DGL's blocks). ``new``
+        ``all`` expands every vertex of the mini-batch so far, with new draws in each layer (the matrix form, DGL's blocks). ``new``
         expands only the vertices not expanded yet, and all lower layers share their draws (torch_geometric).
     """
 
@@ -52,19 +52,19 @@ class Sampler(ABC):
         """Raise `UsageError` if this sampler does not support this graph, such as one without weights."""
 
     def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
-        """Sample k minibatches in one call.
+        """Sample k mini-batches in one call.
 
         Parameters
         ----------
         seeds : Selection
-            The seeds of each minibatch; empty lists and repeated seeds are legal.
+            The seeds of each mini-batch; empty lists and repeated seeds are legal.
         stream : Stream
         epoch : int
 
         Returns
         -------
         list of k MiniBatch
-            Each depends on (graph, sampler, seed, epoch, minibatch id, its seeds) alone, not on its bulk, the
+            Each depends on (graph, sampler, seed, epoch, mini-batch id, its seeds) alone, not on its bulk, the
             back end, the threads or the ranks.
         """
         self.check(adjacency)
@@ -72,11 +72,11 @@ class Sampler(ABC):
 
     @abstractmethod
     def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:
-        """Take k minibatches through all hops, before they are cut into blocks."""
+        """Take k mini-batches through all hops, before they are cut into blocks."""
 
     @abstractmethod
     def table_bytes(self, adjacency: Adjacency, k: int, like: MiniBatch) -> int:
-        """Predict the bytes that sampling k > 0 minibatches like this one takes beside the minibatches; 0 if unknown."""
+        """Predict the bytes that sampling k > 0 mini-batches like this one takes beside the mini-batches; 0 if unknown."""
 
     def _minibatch(self, seeds: Selection, j: int, epoch: int, part: Expansion) -> MiniBatch:
         """Cut the hops into blocks: rows are the vertices held before a hop, sources those held after it."""
@@ -92,7 +92,7 @@ class Sampler(ABC):
 
 
 class NodeWise(Sampler):
-    """A sampler with one row of Q per (minibatch, vertex): every vertex of the frontier draws among its own neighbours."""
+    """A sampler with one row of Q per (mini-batch, vertex): every vertex of the frontier draws among its own neighbors."""
 
     @abstractmethod
     def draw(self, stream: Stream, hop: int, epoch: int) -> Draw:
@@ -108,7 +108,7 @@ class NodeWise(Sampler):
 
 @dataclass(frozen=True)
 class LayerWise(Sampler):
-    """A sampler with one row of Q per minibatch: the frontier draws one set of vertices, and keeps all edges from them.
+    """A sampler with one row of Q per mini-batch: the frontier draws one set of vertices, and keeps all edges from them.
 
     Parameters
     ----------

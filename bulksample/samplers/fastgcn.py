@@ -2,7 +2,7 @@
 
     P = 1 (A o A),  the row of all ones, A row-normalised: q(v) ~ ||A(:, v)||^2;   EXTRACT: Q_R A Q_C
 
-P is one row for all minibatches, computed once. Drawing then needs no graph, and for a long P its time depends on s alone
+P is one row for all mini-batches, computed once. Drawing then needs no graph, and for a long P its time depends on s alone
 (`arrivals`). Unlike LADIES, FastGCN may draw vertices without an edge to the frontier.
 
 Chen, Ma, Xiao, "FastGCN: fast learning with graph convolutional networks via importance sampling", ICLR 2018, eq. 10.

@@ -1,8 +1,8 @@
-"""The whole neighbourhood: every vertex of the frontier keeps all its neighbours.
+"""The whole neighborhood: every vertex of the frontier keeps all its neighbors.
 
     A_l = Q A with its empty columns dropped
 
-Every sampler becomes this one as its fanout grows; it evaluates a minibatch exactly.
+Every sampler becomes this one as its fanout grows; it evaluates a mini-batch exactly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .base import NodeWise
 
 @dataclass(frozen=True)
 class Full(NodeWise):
-    """Sampler of all neighbours in every hop; only the number of fanouts matters."""
+    """Sampler of all neighbors in every hop; only the number of fanouts matters."""
 
     name: ClassVar[str] = "full"
 

@@ -1,8 +1,8 @@
-"""LABOR: neighbour sampling in which all vertices of a frontier share one random number per neighbour.
+"""LABOR: neighbor sampling in which all vertices of a frontier share one random number per neighbor.
 
-    SAMPLE: the s smallest keys -log(u_t) / w_vt of row v, where u_t names (minibatch, layer, t) but not v
+    SAMPLE: the s smallest keys -log(u_t) / w_vt of row v, where u_t names (mini-batch, layer, t) but not v
 
-Each row on its own draws as GraphSAGE does. Rows that share a neighbour tend to draw it together, so a minibatch touches
+Each row on its own draws as GraphSAGE does. Rows that share a neighbor tend to draw it together, so a mini-batch touches
 fewer vertices. If the layer is left out as well, layers tend to draw the same vertices.
 
 Balin and Catalyurek, "Layer-neighbor sampling: defusing neighborhood explosion in GNNs", NeurIPS 2023: LABOR-0 with

@@ -1,6 +1,6 @@
-"""LADIES: each layer draws s vertices from the neighbourhood of the whole frontier, by importance.
+"""LADIES: each layer draws s vertices from the neighborhood of the whole frontier, by importance.
 
-    P = Q (A o A),  one row of Q per minibatch, A row-normalised;   SAMPLE: s of each row;   EXTRACT: Q_R A Q_C
+    P = Q (A o A),  one row of Q per mini-batch, A row-normalised;   SAMPLE: s of each row;   EXTRACT: Q_R A Q_C
 
 Zou, Hu, Wang, Jiang, Sun, Gu, "Layer-dependent importance sampling for training deep and large graph convolutional
 networks", NeurIPS 2019; as a matrix product, Tripathy, Yelick, Buluc, MLSys 2024, section 4.2.

@@ -1,4 +1,4 @@
-"""GraphSAGE: every vertex of the frontier draws s of its neighbours.
+"""GraphSAGE: every vertex of the frontier draws s of its neighbors.
 
     P = Q A,  one nonzero a row in Q;   NORM: rows of P by their sums;   SAMPLE: s of each row;   EXTRACT: the picks
 
@@ -19,12 +19,12 @@ from .base import NodeWise
 
 @dataclass(frozen=True)
 class Sage(NodeWise):
-    """Node-wise neighbour sampling.
+    """Node-wise neighbor sampling.
 
     Parameters
     ----------
     replace : bool
-        Draw s independent neighbours, which may repeat.
+        Draw s independent neighbors, which may repeat.
     weighted : bool
         Draw without replacement, each draw with probability in proportion to the edge weight.
     """

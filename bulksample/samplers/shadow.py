@@ -1,8 +1,8 @@
 """ShaDow: each seed gets a small subgraph of its own, and the model may be as deep as it likes inside it.
 
-    V_r = k hops of draws from root r;   B_r = Q_V A Q_V^T, see `subgraph`;   the minibatch is the block diagonal of its B_r
+    V_r = k hops of draws from root r;   B_r = Q_V A Q_V^T, see `subgraph`;   the mini-batch is the block diagonal of its B_r
 
-Roots of a minibatch share random numbers: if two subgraphs expand the same vertex in the same hop, they draw the same neighbours.
+Roots of a mini-batch share random numbers: if two subgraphs expand the same vertex in the same hop, they draw the same neighbors.
 
 Zeng, Zhang, Xia, Srivastava, Malevich, Kannan, Prasanna, Jin, Chen, "Decoupling the depth and scope of graph neural
 networks", NeurIPS 2021.
@@ -72,7 +72,7 @@ class Shadow(Sage):
 
     @staticmethod
     def _roots_first(seeds: Selection, held: Selection) -> tuple[np.ndarray, np.ndarray]:
-        """Order the held vertices so that the roots of a minibatch come first; return each vertex's place, and the order."""
+        """Order the held vertices so that the roots of a mini-batch come first; return each vertex's place, and the order."""
         minibatch = seeds.minibatch_of_row()[held.minibatch_of_row()]
         other = np.ones(len(held.vertices), bool)
         other[held.pointers[:-1]] = False

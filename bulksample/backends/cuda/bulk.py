@@ -1,4 +1,4 @@
-"""Take k minibatches through all their hops on a device; they leave it only when they are done."""
+"""Take k mini-batches through all their hops on a device; they leave it only when they are done."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .tables import FoundVertices, HeldVertices
 class DeviceHop(NamedTuple):
     """The edges that the rows of a frontier drew in one hop, in local numbers, on the device."""
 
-    frontier: Any  # int64, shape (k + 1,): rows of each minibatch
+    frontier: Any  # int64, shape (k + 1,): rows of each mini-batch
     pointers: Any  # int64, shape (R + 1,)
     columns: Any  # int32, shape (E,)
-    ends: np.ndarray  # int64, shape (k + 1,), on the host: edges of each minibatch
+    ends: np.ndarray  # int64, shape (k + 1,), on the host: edges of each mini-batch
     weights: Any = None  # float32, shape (E,), or None: the mean
 
 
 class DeviceBulk(NamedTuple):
-    """k minibatches on the device."""
+    """k mini-batches on the device."""
 
     seed_rows: Any  # int32, shape (seeds,)
     held: HeldVertices
@@ -45,7 +45,7 @@ class DeviceBulk(NamedTuple):
 
 
 class DeviceSeeds(NamedTuple):
-    """The seeds of k minibatches, on the device."""
+    """The seeds of k mini-batches, on the device."""
 
     seeds: FoundVertices
     minibatches: Any  # int64, shape (k,): see `draws.FrontierRows`
@@ -55,14 +55,14 @@ DrawHop = Callable[[HeldVertices, int], DrawnEdges]  # draws hop h for the rows 
 
 
 def put_seeds(device: CudaDevice, seeds: Selection) -> DeviceSeeds:
-    """Copy the seeds of k minibatches to the device."""
+    """Copy the seeds of k mini-batches to the device."""
     return DeviceSeeds(FoundVertices(device.put(seeds.pointers), device.put(seeds.vertices)), device.put(seeds.minibatches))
 
 
 def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> DeviceBulk:
-    """Take k minibatches through node-wise hops; see `Backend.expand`.
+    """Take k mini-batches through node-wise hops; see `Backend.expand`.
 
-    Waits once a hop for its counts, and once more if a hop takes all neighbours.
+    Waits once a hop for its counts, and once more if a hop takes all neighbors.
     """
     k, asked = len(seeds), put_seeds(device, seeds)
     numbering = Numbering(device, k, a.shape[1], most_found(len(asked.seeds.columns), fanouts, len(a.indices), k))

@@ -19,7 +19,7 @@ class FrontierRows(NamedTuple):
 
     vertices: Any  # int32, shape (R,)
     names: Any  # int32, shape (R,)
-    parts: Any  # int64, shape (k + 1,): minibatch j has the rows parts[j] .. parts[j + 1] - 1
+    parts: Any  # int64, shape (k + 1,): mini-batch j has the rows parts[j] .. parts[j + 1] - 1
     minibatches: Any  # int64, shape (k,): ids
     size: int  # R
     k: int
@@ -41,7 +41,7 @@ def rows_of(device: CudaDevice, q: Selection) -> FrontierRows:
 
 
 def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int, draw: Draw) -> DrawnEdges:
-    """Draw as `Backend.sample_rows` defines. Waits for one number if a row takes all neighbours, or more than 32 by key."""
+    """Draw as `Backend.sample_rows` defines. Waits for one number if a row takes all neighbors, or more than 32 by key."""
     if fanout == -1:
         return copied(device, a, rows)[0]
     keyed = draw.law in (Law.RACE, Law.LABOR)

@@ -1,7 +1,7 @@
-"""Take minibatches through layer-wise hops on a device: product, race, restriction and numbering, hop after hop.
+"""Take mini-batches through layer-wise hops on a device: product, race, restriction and numbering, hop after hop.
 
-A hop waits for two sizes, the neighbours of the frontier and the vertices held after it; for two more if it takes all. Sums over
-neighbours have room for one per neighbour.
+A hop waits for two sizes, the neighbors of the frontier and the vertices held after it; for two more if it takes all. Sums over
+neighbors have room for one per neighbor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .tables import HeldVertices
 
 
 class DevicePicks(NamedTuple):
-    """The vertices that each minibatch drew."""
+    """The vertices that each mini-batch drew."""
 
     pointers: Any  # int64, shape (k + 1,)
     columns: Any  # int32
@@ -32,7 +32,7 @@ class DevicePicks(NamedTuple):
 def expand_layers(
     device: CudaDevice, a: DeviceCSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
 ) -> DeviceBulk:
-    """Take k minibatches through all hops; see `Backend.expand_layers`."""
+    """Take k mini-batches through all hops; see `Backend.expand_layers`."""
     k, asked, row_sums = len(seeds), put_seeds(device, seeds), device.constant(weights.row_sums)
     given = [] if isinstance(drawn, LayerRace) else [int(np.diff(picks.pointers).max(initial=0)) for picks in drawn]
     fanouts = drawn.fanouts if isinstance(drawn, LayerRace) else given

@@ -11,7 +11,7 @@ from .tables import STRUCTURES, FoundVertices, HeldVertices, chosen
 
 
 class Numbering:
-    """Give the vertices of each of k minibatches local numbers 0, 1, ..., hop by hop; the graph has n vertices.
+    """Give the vertices of each of k mini-batches local numbers 0, 1, ..., hop by hop; the graph has n vertices.
 
     Parameters
     ----------
@@ -50,12 +50,12 @@ class Numbering:
 
 
 def nothing_held(device: CudaDevice, k: int) -> HeldVertices:
-    """Make k minibatches that hold no vertex yet."""
+    """Make k mini-batches that hold no vertex yet."""
     return HeldVertices(device.put(np.zeros(k + 1, np.int64)), device.empty(0, np.int32), 0)
 
 
 def beyond(device: CudaDevice, grown: HeldVertices, held: HeldVertices, k: int) -> HeldVertices:
-    """Return the vertices that each minibatch of `grown` holds beyond those of `held`."""
+    """Return the vertices that each mini-batch of `grown` holds beyond those of `held`."""
     pointers, vertices = device.empty(k + 1, np.int64), device.empty(grown.size - held.size, np.int32)
     device.start("drop_known", grown.size, held.pointers, grown.pointers, k, grown.vertices, pointers, vertices)
     return HeldVertices(pointers, vertices, grown.size - held.size)

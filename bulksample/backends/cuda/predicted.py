@@ -36,7 +36,7 @@ def bulk_bytes(
     n, entries : int
         Vertices of the graph, and entries of its matrix.
     k, seeds : int
-        Minibatches, and seeds of all of them together.
+        Mini-batches, and seeds of all of them together.
     fanouts : sequence of int
     free : int
         Bytes that the device plans with.

@@ -2,8 +2,8 @@
 
     rows_0 = seeds,   entries_h = k top(rows_h / k),   drawn_h = k s_h,   edges_h = min(entries_h, rows_h s_h)
 
-top(r) is the sum of the r largest degrees, which no r vertices exceed; it is concave, so minibatches of unequal size have fewer
-neighbours. How much less is taken depends on how much larger those degrees are than the ones that are met. What belongs to the
+top(r) is the sum of the r largest degrees, which no r vertices exceed; it is concave, so mini-batches of unequal size have fewer
+neighbors. How much less is taken depends on how much larger those degrees are than the ones that are met. What belongs to the
 graph, its matrices, row sums and factors, is placed once and not counted.
 """
 
@@ -19,7 +19,7 @@ from .tables import HASHED, STRUCTURES, Name, TableBytes, chosen
 
 _SUM = 4 * 24  # bytes of a sum in the tables of a product: four slots, each a vertex, a sum, a mark and a rank
 _SORTED = 28 + 32  # bytes of a sum while sorted: key, sum, both in order, the order; and the copies of CuPy's argsort
-_ENTRY = 16  # bytes of a neighbour while it is looked up: its column number, a mark and a rank
+_ENTRY = 16  # bytes of a neighbor while it is looked up: its column number, a mark and a rank
 _DRAWN = 12  # bytes of a drawn vertex and its inclusion probability
 
 
@@ -27,7 +27,7 @@ class _Hop(NamedTuple):
     """Upper bounds of the sizes of a hop."""
 
     rows: int
-    entries: int  # neighbours of the rows
+    entries: int  # neighbors of the rows
     sums: int  # different ones
     drawn: int
     edges: int
@@ -46,10 +46,10 @@ def layer_bytes(
     top : int64, shape (n + 1,)
         Sums of the largest degrees: of none, of one, of two, ...
     k, seeds : int
-        Minibatches, and seeds of all of them together.
+        Mini-batches, and seeds of all of them together.
     fanouts : sequence of int
     from_frontier : bool
-        True if hops draw from the neighbours of their frontiers; false if their picks are given.
+        True if hops draw from the neighbors of their frontiers; false if their picks are given.
     free, numbering
         See `predicted.bulk_bytes`.
     """

@@ -55,8 +55,8 @@ def restrict(
 ) -> tuple[Any, Any, Any]:
     """Compute pointers, columns and entries of Q_R A Q_C; the last two may be longer than the last pointer.
 
-    Waits for the pointers into A and the number of neighbours where `counted` does not give them, and for the number of edges
-    where `most` does not say how many columns a minibatch selects at the most.
+    Waits for the pointers into A and the number of neighbors where `counted` does not give them, and for the number of edges
+    where `most` does not say how many columns a mini-batch selects at the most.
     """
     pointers, entries = counted or extents(device, a, rows)
     count = len(columns)

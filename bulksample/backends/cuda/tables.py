@@ -1,4 +1,4 @@
-"""Map each (minibatch, vertex) to a slot, an index into an array of numbers, on a device; by a direct table or by hash tables.
+"""Map each (mini-batch, vertex) to a slot, an index into an array of numbers, on a device; by a direct table or by hash tables.
 
 Two vertices share a slot if and only if they are the same vertex of the same minibatch. The steps that follow (`numbering`) are the
 same for both structures, and so are the numbers. With E vertices found over the life of a numbering, h of them held (numbered by
@@ -11,7 +11,7 @@ direct    4 n k, once; 8 a slot kept            76: its number is read and writt
 hash      32 a vertex, 8 a slot                 140: the vertex's word, its number           32 a vertex and h vertices in each hop
 ========= ===================================== ============================================ =======================================
 
-So a direct table wins if it is smaller than hash tables would be (many minibatches of a small graph), and hash tables win if a bulk
+So a direct table wins if it is smaller than hash tables would be (many mini-batches of a small graph), and hash tables win if a bulk
 meets few vertices of a large graph. These are predictions; bench/gpu.py measures both.
 """
 
@@ -29,7 +29,7 @@ HASHED = 32  # bytes of a vertex in hash tables: up to four slots of two words e
 
 
 class HeldVertices(NamedTuple):
-    """The vertices that k minibatches hold, which have numbers, on the device. `vertices` may be longer than the last pointer."""
+    """The vertices that k mini-batches hold, which have numbers, on the device. `vertices` may be longer than the last pointer."""
 
     pointers: Any  # int64, shape (k + 1,)
     vertices: Any  # int32
@@ -59,7 +59,7 @@ class TableBytes(NamedTuple):
 
 
 class Structure(Protocol):
-    """A table that maps (minibatch, vertex) to a slot: `Direct` or `Hash`."""
+    """A table that maps (mini-batch, vertex) to a slot: `Direct` or `Hash`."""
 
     def __init__(self, device: CudaDevice, k: int, n: int) -> None: ...
 
@@ -91,7 +91,7 @@ class Direct:
 
 
 class Hash:
-    """One hash table for each minibatch, with its held and found vertices, at most half full; rebuilt for each hop."""
+    """One hash table for each mini-batch, with its held and found vertices, at most half full; rebuilt for each hop."""
 
     def __init__(self, device: CudaDevice, k: int, n: int) -> None:
         self._device, self._k, self._n = device, k, n
@@ -127,7 +127,7 @@ def chosen(n: int, k: int, expected: int, free: int) -> Name:
 
 
 def table_of(device: CudaDevice, k: int, pointers: Any, vertices: Any, count: int, n: int) -> tuple[Any, Any, Any]:
-    """Build hash tables of the distinct vertices of each minibatch: vertices, starts and numbers."""
+    """Build hash tables of the distinct vertices of each mini-batch: vertices, starts and numbers."""
     table, starts, numbers = _tables(device, k, pointers, count, n)
     device.start("enter_known", count, pointers, vertices, k, table, starts, numbers)
     return table, starts, numbers

@@ -1,4 +1,4 @@
-"""A sampler for torch_geometric: k minibatches in one call, or one at a time for its `NodeLoader` and `LinkLoader`.
+"""A sampler for torch_geometric: k mini-batches in one call, or one at a time for its `NodeLoader` and `LinkLoader`.
 
     from torch_geometric.loader import NodeLoader
     loader = NodeLoader(data, BulkSampler(data, [15, 10, 5]), batch_size=1024)

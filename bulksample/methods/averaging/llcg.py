@@ -1,7 +1,7 @@
 """LLCG: PSGD-PA whose server corrects every average on the whole graph.
 
     round r      K rho^r local steps on METIS parts, averaged       rho: --interval-growth
-    correction   S steps of the server on mini-batches of the whole graph, all neighbours, by an Adam of its own
+    correction   S steps of the server on mini-batches of the whole graph, all neighbors, by an Adam of its own
     then         the corrected average is sent to all trainers
 
 Averaging alone leaves an error that more steps do not reduce: the distance of local gradients from the global one, due to

@@ -4,7 +4,7 @@
     SuperTMA     METIS clusters, each goes to a random part          keeps rho + (1 - rho) (Q / M - 1) / (Q - 1) of them
 
 with Q clusters that hold a share rho of the edges. Parts with few cut edges, as PSGD-PA has, differ in labels and features, which
-costs the average accuracy; random parts lose neighbours instead. Q = M is PSGD-PA, Q = n is RandomTMA. The publication averages after
+costs the average accuracy; random parts lose neighbors instead. Q = M is PSGD-PA, Q = n is RandomTMA. The publication averages after
 fixed seconds (`--interval 2s --tolerate-failures`), weighs responders equally, and uses about 15000 clusters on graphs of a million
 vertices. Here parts are as even in vertices (random) or in clusters (super) as possible. Which method is better depends on the
 graph: the trade-off that the server prints shows what each loses.

@@ -5,19 +5,19 @@ A vertex is copied to every rank that has one of its edges.
     offline    every edge lies in one part E_p;   V_p = the ends of E_p, with their features
     epoch      g = sum over p, v in V_p of w_pv grad loss(f_p(v)) / training vertices,   w_pv = d_p(v) / d(v)
 
-d_p(v) counts the in-neighbours of v in part p, so the weights of all copies of a vertex add up to one. A vertex without
-in-neighbours has one copy with weight one, on the rank of its block row. Over p ranks an epoch sends 2 (p - 1) 4 (|theta| + 3) bytes
+d_p(v) counts the in-neighbors of v in part p, so the weights of all copies of a vertex add up to one. A vertex without
+in-neighbors has one copy with weight one, on the rank of its block row. Over p ranks an epoch sends 2 (p - 1) 4 (|theta| + 3) bytes
 (kind "gradients"), whatever the parts. Three things are sent once, before the first epoch: 4 n (p - 1) bytes of degrees; 8 bytes
 (16 with weights) for each edge whose part is on another rank than its block row (both of kind "topology"); and a row of features for
 each copy of a vertex on another rank than its block row (see `distributed.matrix.feature_exchange.RowExchange`).
 
 For one linear layer of means this is exact: sum over p of w_pv mean over N_p(v) of x = mean over N(v) of x, so the weighted average of
-the copies of a vertex is its output on the whole graph. With more layers, a copy sees only the part of its L-hop neighbourhood that
-is on its rank. Means are over local neighbours. A GCN normalises by degrees of the whole graph, and estimates a sum by d(v) times the
+the copies of a vertex is its output on the whole graph. With more layers, a copy sees only the part of its L-hop neighborhood that
+is on its rank. Means are over local neighbors. A GCN normalises by degrees of the whole graph, and estimates a sum by d(v) times the
 local mean. With one rank this is the method `full`.
 
 The part of an edge is chosen by a random (Philox) word, which depends on
-    random    both of its ends                degree    its end with fewer in-neighbours: hubs have many copies, leaves few
+    random    both of its ends                degree    its end with fewer in-neighbors: hubs have many copies, leaves few
 `--drop-edge q` removes each pair of ends with probability q. It draws K masks (`--edge-masks`) once, and epochs use them in turn.
 
 Only the abstract of the paper was available, so the weights by degree and the two ways to choose parts are our interpretation of it.
@@ -51,7 +51,7 @@ _CUT, _DROP = 103, 104  # stages of Purpose.GENERATE that nothing else uses
 
 
 class CoFree(Method):
-    """Full-graph training on parts of the edges; each copy of a vertex counts by its share of the neighbours."""
+    """Full-graph training on parts of the edges; each copy of a vertex counts by its share of the neighbors."""
 
     name: ClassVar[str] = "cofree"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
@@ -113,7 +113,7 @@ def part_of_edges(how: str, seed: int, rows: np.ndarray, columns: np.ndarray, de
     rows, columns : int32, shape (e,)
         v and u.
     degrees : integers, shape (n,)
-        In-neighbours in the whole graph. If both ends have equally many, the one with the lower id decides.
+        In-neighbors in the whole graph. If both ends have equally many, the one with the lower id decides.
     """
     low, high = np.minimum(rows, columns), np.maximum(rows, columns)
     if how == "degree":

@@ -1,10 +1,10 @@
-"""Weights of seeds by coverage: the share of a seed's neighbourhood that lies in the view.
+"""Weights of seeds by coverage: the share of a seed's neighborhood that lies in the view.
 
     kappa_S(w) = |N(w) and S| / d(w),   1 where d(w) = 0          the coverage of w by the view S
     c_l(v)     = mean over all u in N(v) of [u in S] c_(l-1)(u)   of walks of l steps, c_0 = 1: one product with A for each hop
-    w_v        = c_L(v) / mean of c_L over the seeds that have neighbours;   1 for a seed that has none
+    w_v        = c_L(v) / mean of c_L over the seeds that have neighbors;   1 for a seed that has none
 
-With w_v = kappa / E kappa the estimate is unbiased for a gradient that is affine in the mean of the neighbours' messages; for
+With w_v = kappa / E kappa the estimate is unbiased for a gradient that is affine in the mean of the neighbors' messages; for
 others it is a first-order correction. A weight is the coverage itself, never its inverse: a seed that the view hardly covers
 counts little.
 """
@@ -24,7 +24,7 @@ def walk_coverage(matrix: CSR, degrees: np.ndarray, hops: int) -> np.ndarray:
     matrix : CSR, shape (m, m)
         The edges within the view.
     degrees : integers, shape (m,)
-        In-neighbours in the whole graph. A walk that ends early counts as staying.
+        In-neighbors in the whole graph. A walk that ends early counts as staying.
     """
     covered, row = np.ones(matrix.shape[0]), matrix.row_of_entry()
     for _ in range(hops):

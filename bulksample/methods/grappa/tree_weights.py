@@ -1,13 +1,13 @@
 """Horvitz-Thompson weights of whole sampled trees: exact if every tree is possible, with a variance that grows with the tree.
 
 A seed v draws a tree T from the view S with probability q_S(T|v), instead of p(T|v) in the whole graph. There is one factor for
-every row that draws k neighbours. Pi(T) is the probability that the view of v holds the vertices that T needs.
+every row that draws k neighbors. Pi(T) is the probability that the view of v holds the vertices that T needs.
 
     W_S(T) = p / q_S = product over rows of C(d_S, k) / C(d, k),  k = min(k, d)      without replacement
                                          of (d_S / d)**k                             with replacement; 1 where d = 0
     w = W_S(T) / Pi(T),    Pi(T) = (c / m)**(vertices that T needs, other than v)    fresh chunks, c of m seen
 
-T needs all its vertices; with a halo, only those that draw and have neighbours. E w g(T) = sum over T of p(T|v) g(T) is exact,
+T needs all its vertices; with a halo, only those that draw and have neighbors. E w g(T) = sum over T of p(T|v) g(T) is exact,
 because every tree has Pi > 0. A tree is the set of rows that the output of v depends on: a row that two parents share draws
 once and counts once.
 """
@@ -33,7 +33,7 @@ def tree_weights(
     matrix : CSR, shape (m, m)
         The edges within the view.
     degrees : integers, shape (m,)
-        In-neighbours in the whole graph.
+        In-neighbors in the whole graph.
     fanouts : L fanouts, from the seeds outwards
     share : float
         c / m.
@@ -66,7 +66,7 @@ def row_ratio(local: np.ndarray, degrees: np.ndarray, fanout: int, replace: bool
     local, degrees : integers
         d_S and d.
     fanout : int
-        k; -1 takes all neighbours.
+        k; -1 takes all neighbors.
     """
     if replace and fanout != -1:
         power: np.ndarray = np.divide(local, degrees, out=np.ones(len(degrees)), where=degrees > 0) ** fanout

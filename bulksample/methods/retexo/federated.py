@@ -1,10 +1,10 @@
-"""RETEXO in federated mode: every client holds a few vertices and keeps their features; neighbours exchange logits.
+"""RETEXO in federated mode: every client holds a few vertices and keeps their features; neighbors exchange logits.
 
     z^0_v = W_2 act(W_1 x_v)                                   an MLP, alone
     z^l_v = W_2 act(W_1 [z_v || mean of z_u])                  gcn and sage: both are this with RETEXO
           = W_2 act(W_1 [z_v || max of W_pool z_u])            sage-pool
           = W act(attention over z_u)                          gat; several heads but in the last stage, which has one
-    for l = 1 .. L, on z = z^(l-1), the logits, frozen and sent once to every neighbour
+    for l = 1 .. L, on z = z^(l-1), the logits, frozen and sent once to every neighbor
 
 A stage minimises the mean cross entropy over labelled clients; the best stage by validation score gives the scores. Ranks simulate
 the clients: a step of all labelled clients is the step of their union, and a rank sends a row of logits once to each other
@@ -12,7 +12,7 @@ rank that needs it. `FederatedRETEXO.client_bytes` counts the bytes that real cl
 
     parameters    2 R_l (m_tr + m_val) |theta_l|    to the clients with training or validation vertices, and back, each round
     final         N |theta_l|                       to all N clients, after each stage
-    logits        pairs C                           for l = 1 .. L; a pair is a vertex and another client with a neighbour
+    logits        pairs C                           for l = 1 .. L; a pair is a vertex and another client with a neighbor
 
 Kolluri, Choudhary, Hooi, Saxena, "RETEXO: scalable neural network training over distributed graphs", arXiv 2302.13053 v1.
 """

@@ -15,7 +15,7 @@ of rank 0, before and after each stage). No gradient of a row ever travels. Head
 `Gnn` with a layer norm. `--refine K` then trains it end to end for K rounds, as `full` does.
 
 With one layer this is `full`. The published code uses degrees within the part of a rank, freezes one dropout mask into the
-aggregate, and leaves out vertices without neighbours. Here degrees are those of the whole graph, dropout follows the cached
+aggregate, and leaves out vertices without neighbors. Here degrees are those of the whole graph, dropout follows the cached
 aggregate, and every vertex is kept.
 
 Kolluri, Choudhary, Hooi, Saxena, "RETEXO: scalable neural network training over distributed graphs", arXiv 2302.13053.
