@@ -24,7 +24,7 @@ _LINKS = ("sync", *AVERAGING)  # methods that can predict links
 
 
 class MethodOptions(Options):
-    """The method."""
+    """The option that names the method."""
 
     title = "Common"
     method: str = Field("sync", description=f"Method of training: {', '.join(METHODS)}. sync averages gradients at every step.")

@@ -74,9 +74,9 @@ class BlockRowCosts(ABC):
         self.ranks, self.replication, self.rows = ranks, replication, ranks // replication
         self.whole, self.weighted = LocalAdjacency(matrix, backend), matrix.values is not None
         self.layout = layout or Layout.even(matrix.shape[0], self.rows)
-        n, dealt, blocks = matrix.shape[0], self.layout.n, self.layout.blocks
-        if (dealt, blocks) != (n, self.rows):
-            raise UsageError(f"the layout must deal {n} rows to {self.rows} blocks; got {dealt} rows in {blocks}")
+        n, rows, blocks = matrix.shape[0], self.layout.n, self.layout.blocks
+        if (rows, blocks) != (n, self.rows):
+            raise UsageError(f"the layout must divide {n} rows into {self.rows} blocks; got {rows} rows in {blocks}")
         self.column, self.row = CollectiveCosts("column", self.rows, replication), CollectiveCosts("row", self.rows, replication)
 
     @abstractmethod

@@ -40,10 +40,10 @@ class BlockRowAdjacency(Adjacency):
         self.grid, self.backend, self.block = grid, backend, block
         self.n = block.shape[1]
         self.weighted = block.values is not None
-        self.layout = layout or Layout.even(self.n, grid.rows)
-        if self.layout.blocks != grid.rows or self.layout.n != self.n:
-            raise UsageError(f"the layout must deal {self.n} rows to {grid.rows} blocks; got {self.layout.n} rows in {self.layout.blocks}")
-        self.bounds = self.layout.bounds
+        self.layout = layout = layout or Layout.even(self.n, grid.rows)
+        if (layout.n, layout.blocks) != (self.n, grid.rows):
+            raise UsageError(f"the layout must divide {self.n} rows into {grid.rows} blocks; got {layout.n} rows in {layout.blocks}")
+        self.bounds = layout.bounds
         self.first, last = (int(bound) for bound in self.bounds[grid.row : grid.row + 2])
         if block.shape[0] != last - self.first:
             raise UsageError(f"block row {grid.row} must have {last - self.first} rows; it has {block.shape[0]}")

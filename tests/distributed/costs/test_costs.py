@@ -267,8 +267,8 @@ def test_calls_that_do_not_pair_up_are_an_error():
     [
         ((6, 4, ZOO["random"], BACKEND), "replication must divide the number of ranks"),
         ((4, 0, ZOO["random"], BACKEND), "replication must divide the number of ranks"),
-        ((4, 2, ZOO["random"], BACKEND, Layout.even(200, 3)), "must deal 200 rows to 2 blocks; got 200 rows in 3"),
-        ((4, 2, ZOO["random"], BACKEND, Layout.even(199, 2)), "must deal 200 rows to 2 blocks; got 199 rows in 2"),
+        ((4, 2, ZOO["random"], BACKEND, Layout.even(200, 3)), "must divide 200 rows into 2 blocks; got 200 rows in 3"),
+        ((4, 2, ZOO["random"], BACKEND, Layout.even(199, 2)), "must divide 200 rows into 2 blocks; got 199 rows in 2"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments, message):
