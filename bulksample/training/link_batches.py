@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from ..config.train import TrainOptions
 from ..data.random_words import scaled
 from ..errors import UsageError
 from ..loader import BulkLoader
@@ -97,18 +96,3 @@ def _without(block: Block, vertices: np.ndarray, keys: np.ndarray, n: int) -> Bl
 def edges_of(a: CSR) -> np.ndarray:
     """Return the positions of the entries of A that are no loops: int64."""
     return np.flatnonzero(a.indices != a.row_of_entry())
-
-
-def examples(task: str, view: View) -> int:
-    """Return the number of examples of a rank: its seeds, or its edges."""
-    if task == "links":
-        assert view.adjacency.whole_matrix is not None
-        return len(edges_of(view.adjacency.whole_matrix))
-    return len(view.seeds)
-
-
-def loader_of(config: TrainOptions, view: View, sampler: Sampler, **options: Any) -> BulkLoader:
-    """Return a loader of the examples of the task: seeds, or edges."""
-    if config.task == "links":
-        return EdgeLoader(view, sampler, config.exclude_targets, **options)
-    return BulkLoader(view.adjacency, sampler, view.seeds, **options)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..config.train import TrainOptions
 from ..loader import BulkLoader
 from ..samplers import Sampler
 from ..views.view import View
 from .context import TrainingContext
-from .link_batches import loader_of
+from .link_batches import EdgeLoader, edges_of
 
 PART_SEED = 0x9E3779B97F4A7C15  # every part draws with its own seed, because rows have the same numbers in all parts
 
@@ -19,7 +20,7 @@ def shared_loader(context: TrainingContext) -> BulkLoader:
     With a collective adjacency all ranks use the smallest bulk size of any rank, because every bulk is then a collective call.
     """
     config, comm, view = context.config, context.comm, context.view
-    loader = loader_of(
+    loader = _loader_of(
         config, view, context.sampler,
         batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed, rank=comm.rank, ranks=comm.size,
         memory_budget=_budget(context), prefetch=context.threads.sample > 0, handed=view.stream_sync.bulk_sampled,
@@ -38,7 +39,7 @@ def part_loader(context: TrainingContext, part: int, batch_size: int) -> BulkLoa
 def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_offset: int, **options: Any) -> BulkLoader:
     """Return a loader of the examples of a view, with the seed of the run plus an offset."""
     seed = (context.config.seed + seed_offset) % 2**64
-    return loader_of(
+    return _loader_of(
         context.config, view, sampler, seed=seed, memory_budget=_budget(context), handed=view.stream_sync.bulk_sampled, **options
     )  # fmt: skip
 
@@ -46,3 +47,18 @@ def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_
 def _budget(context: TrainingContext) -> int | None:
     """Return the bytes that sampled mini-batches may take; None leaves that to the loader."""
     return context.config.memory_budget or context.compute.budget()
+
+
+def examples(task: str, view: View) -> int:
+    """Return the number of examples of a rank: its seeds, or its edges."""
+    if task == "links":
+        assert view.adjacency.whole_matrix is not None
+        return len(edges_of(view.adjacency.whole_matrix))
+    return len(view.seeds)
+
+
+def _loader_of(config: TrainOptions, view: View, sampler: Sampler, **options: Any) -> BulkLoader:
+    """Return a loader of the examples of the task: seeds, or edges."""
+    if config.task == "links":
+        return EdgeLoader(view, sampler, config.exclude_targets, **options)
+    return BulkLoader(view.adjacency, sampler, view.seeds, **options)

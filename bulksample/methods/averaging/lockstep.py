@@ -16,8 +16,7 @@ from ...errors import UsageError
 from ...training.batches import BatchSource, MiniBatchSource
 from ...training.context import TrainingContext
 from ...training.isolated_batches import IsolatedBatches, shared_steps
-from ...training.link_batches import examples
-from ...training.loaders import part_loader
+from ...training.loaders import examples, part_loader
 from ..config import TrainConfig
 from .participant import SCALARS, AveragingRule, Participant, Partitioning, fill, load_vector, vector_of, weights_of
 
