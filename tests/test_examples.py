@@ -20,7 +20,6 @@ def python(*words, cwd):
 
 
 def test_quickstart_runs(tmp_path):
-    pytest.importorskip("torch")
     community_graph().save(tmp_path / "g")
     lines = python(str(QUICKSTART), "g", cwd=tmp_path).splitlines()
     assert all(" digest " in line for line in lines[:-1])

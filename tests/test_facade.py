@@ -95,7 +95,6 @@ def test_a_graph_saves_itself(tmp_path):
 
 
 def test_training_takes_a_graph_or_a_path(tmp_path):
-    pytest.importorskip("torch")
     graph, options = community_graph(), {"method": "sync", "fanouts": [4, 4], "hidden": 8, "epochs": 2, "batch_size": 64, "threads": 1}
     report = bs.train(graph, **options)
     graph.save(tmp_path / "g")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from samples import assert_same
 
 import bulksample as bs
@@ -76,7 +77,6 @@ def test_options_of_edges():
 
 
 def test_tensors_are_taken():
-    torch = pytest.importorskip("torch")
     tensors = {"weights": torch.tensor([1.0, 2, 3, 4], requires_grad=True), "x": torch.eye(4), "y": torch.tensor([0, 1, 2, -1])}
     graph = from_edges(source=torch.tensor(SOURCE), destination=torch.tensor(DESTINATION), train_mask=torch.from_numpy(TRAIN), **tensors)
     assert_same(graph, from_edges())

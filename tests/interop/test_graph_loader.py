@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from communities import community_graph
 
 import bulksample as bs
@@ -103,7 +104,6 @@ def test_seeds_are_a_split_ids_or_a_mask(seeds):
 
 
 def test_seeds_may_be_tensors_and_may_repeat():
-    torch = pytest.importorskip("torch")
     assert digests(loader(seeds=torch.from_numpy(TRAIN))) == digests(loader())
     batch = next(iter(loader(seeds=[7, 7, 8], shuffle=False)))
     assert batch.seeds.tolist() == [7, 7, 8]
@@ -145,7 +145,6 @@ def test_a_sampler_may_be_given_whole():
 
 @pytest.mark.parametrize("sampler", ["sage", "ladies"])
 def test_tensors_hold_what_arrays_hold(sampler):
-    torch = pytest.importorskip("torch")
     from bulksample.nn.aggregate import aggregate
 
     for batch in loader(sampler=sampler):
@@ -163,7 +162,6 @@ def test_tensors_hold_what_arrays_hold(sampler):
 
 
 def test_a_loop_in_plain_torch_learns():
-    torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     layers = torch.nn.ModuleList(torch.nn.Linear(2 * a, b) for a, b in ((8, 16), (16, 3)))
     optimizer = torch.optim.Adam(layers.parameters(), lr=0.01)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from uniform import DEGREE, N, digraph, papers, request
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, loader, samplers
@@ -83,7 +84,6 @@ def test_bulks_take_what_the_loader_predicts():
     ],
 )
 def test_what_torch_keeps_for_the_backward_pass_is_two_thirds_of_the_activations(features, hidden, classes, fanouts):
-    torch = pytest.importorskip("torch")
     from bulksample.nn.model import Gnn
 
     asked = request(features=features, hidden=hidden, classes=classes, fanouts=fanouts, batch_size=64)
