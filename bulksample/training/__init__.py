@@ -2,6 +2,7 @@
 
 loop.py        the loop                            method.py     the hooks that a method overrides
 context.py     the state that hooks receive        state.py checkpoint.py   resume bit by bit
-batches.py     the steps of an epoch               loaders.py isolated_batches.py link_batches.py
+batches.py     the steps of an epoch               loaders.py     makes the loaders of mini-batches
+link_batches.py      mini-batches of edges         isolated_batches.py   steps of a rank that trains on its own part
 setup.py source.py   the graph and its view        compute.py choose_device.py cuda/   the host or the GPU that computes
 """
