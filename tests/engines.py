@@ -9,6 +9,8 @@ from bulksample import backends
 
 ALL = ["reference", "native", "emulated", pytest.param("cuda", marks=pytest.mark.cuda)]
 HELD_AGAINST_THE_REFERENCE = ["native 1", "native 2", "native 4", "emulated 0", "emulated 3", pytest.param("cuda", marks=pytest.mark.cuda)]
+REPEATED = ("emulated 3", "native 4")  # another schedule, more threads: run with the long tests
+EMULATED = ("sage", "labor", "ladies", "fastgcn", "full")  # settings of samplers that an emulated device draws every time
 QUICK = ("random", "weighted", "star", "single")  # graphs of the zoo on which every back end is tested every time
 
 
@@ -27,13 +29,18 @@ def engine(name):
 def is_long(item):
     """True if a test belongs to the long ones by its parameters: beyond four graphs only `native` of two threads runs every time.
 
-    On rows marked ``heavy`` an emulated device is long on every graph.
+    On rows marked ``heavy`` an emulated device is long on every graph, and so are `REPEATED` engines and, emulated, the settings
+    beyond `EMULATED`.
     """
     parameters = getattr(item, "callspec", None)
     if parameters is None:
         return False
     engines = [str(parameters.params[fixture]) for fixture in ("backend", "fast") if fixture in parameters.params]
     if item.get_closest_marker("heavy") and any(name.startswith("emulated") for name in engines):
+        return True
+    if any(name in REPEATED for name in engines):
+        return True
+    if parameters.params.get("setting", EMULATED[0]) not in EMULATED and "emulated" in engines:
         return True
     beyond = parameters.params.get("matrix", QUICK[0]) not in QUICK
     return beyond and any(name not in ("native", "native 2") for name in engines)

@@ -218,7 +218,8 @@ with world(120) as comm:
 """
 
 
-@pytest.mark.parametrize(("p", "c"), [(2, 1), pytest.param(4, 1, marks=pytest.mark.long), pytest.param(4, 2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("p", "c"), [(2, 1), (4, 1), (4, 2)])
 def test_processes_on_devices_sample_as_one_rank_on_its_cpu_does(stored, p, c):
     """Tensors travel over the host, as if ranks shared a GPU, and directly, as if each rank had its own."""
     alone = trained(stored / "plain", SerialComm(), ComputeContext(), epochs=0)[2]
