@@ -140,7 +140,7 @@ class BulkLoader:
     def __iter__(self) -> Iterator[MiniBatch | None]:
         """Iterate over the remaining steps of the current epoch; afterwards the loader stands at the start of the next."""
         epoch = self.epoch
-        bulks = self._bulks(self._order())
+        bulks = self._bulks(self._order(), epoch)
         while True:
             began = time.perf_counter()
             start, bulk = next(bulks, (0, None))
@@ -152,18 +152,18 @@ class BulkLoader:
                 yield minibatch
         self.epoch, self._step = epoch + 1, 0
 
-    def _bulks(self, order: np.ndarray) -> Iterator[tuple[int, list[MiniBatch | None]]]:
+    def _bulks(self, order: np.ndarray, epoch: int) -> Iterator[tuple[int, list[MiniBatch | None]]]:
         """Yield the first step and the mini-batches of each remaining bulk."""
         spans = self._spans()
         if not self._prefetch:
             for span in spans:
-                yield span.start, self._sample(order, self.epoch, span)
+                yield span.start, self._sample(order, epoch, span)
             return
         with ThreadPoolExecutor(1, thread_name_prefix="sampler") as thread:
-            waiting = [thread.submit(self._sample, order, self.epoch, span) for span in spans[:1]]
+            waiting = [thread.submit(self._sample, order, epoch, span) for span in spans[:1]]
             for i, span in enumerate(spans):
                 bulk = waiting.pop().result()
-                waiting += [thread.submit(self._sample, order, self.epoch, following) for following in spans[i + 1 : i + 2]]
+                waiting += [thread.submit(self._sample, order, epoch, following) for following in spans[i + 1 : i + 2]]
                 yield span.start, bulk
 
     def _spans(self) -> list[range]:

@@ -76,6 +76,15 @@ def test_epochs_differ_and_repeat():
     assert digests(again) == second
 
 
+def test_an_older_iterator_goes_on_in_its_own_epoch():
+    expected = list(loader(bulk_size=1, prefetch=False))
+    shared = loader(bulk_size=1, prefetch=False)
+    older = iter(shared)
+    taken = [next(older)]
+    list(shared)  # a newer iterator finishes the epoch
+    assert digests([*taken, *older]) == digests(expected)
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7, 12])
 def test_ranks_share_the_minibatches_of_one_epoch(ranks):
     whole = list(loader())
