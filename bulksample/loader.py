@@ -82,8 +82,9 @@ class BulkLoader:
         prefetch: bool = True,
         handed: Callable[[list[MiniBatch]], list[MiniBatch]] = list,
     ) -> None:
-        if batch_size < 1:
-            raise UsageError(f"batch_size must be positive; got {batch_size}")
+        if not isinstance(batch_size, int | np.integer) or batch_size < 1:
+            raise UsageError(f"batch_size must be positive, and a whole number; got {batch_size!r}")
+        batch_size = int(batch_size)  # a numpy number would not fit into the JSON of the state
         if not 0 <= rank < ranks:
             raise UsageError(f"rank must be in 0 .. {ranks - 1}; got {rank}")
         if bulk_size != "auto" and bulk_size < 1:
@@ -185,11 +186,17 @@ class BulkLoader:
         ------
         UsageError
             If the state was saved with other seeds, batch size, random seed or number of ranks: the mini-batches would differ.
+            If it is no state, or names a step that an epoch does not have.
         """
+        if not isinstance(state, dict):
+            raise UsageError(f"the loader's state must be what state_dict returned; got {type(state).__name__}")
         for key, own in self._identity().items():
             if state.get(key) != own:
                 raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {own!r} now")
-        self.epoch, self._step = int(state["epoch"]), int(state["step"])
+        epoch, step = state.get("epoch"), state.get("step")
+        if not isinstance(epoch, int) or not isinstance(step, int) or epoch < 0 or not 0 <= step <= self.steps:
+            raise UsageError(f"the loader's state is damaged: epoch {epoch!r}, step {step!r}; an epoch has {self.steps} steps")
+        self.epoch, self._step = epoch, step
 
     def _identity(self) -> dict[str, Any]:
         sampler = f"{type(self._sampler).__name__}{sorted(vars(self._sampler).items())}"
@@ -198,7 +205,7 @@ class BulkLoader:
             "sampler": sampler,
             "batch_size": self._batch_size,
             "ranks": self._ranks,
-            "random_seed": self._stream.seed,
+            "random_seed": int(self._stream.seed),
             "shuffle": self._shuffle,
             "minibatches": self._minibatches,
         }

@@ -96,8 +96,8 @@ class Stream:
     seed: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**64:
-            raise UsageError(f"seed must be a 64-bit number: got {self.seed}; use 0 to {2**64 - 1}")
+        if not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**64:
+            raise UsageError(f"seed must be a 64-bit number: got {self.seed!r}; use 0 to {2**64 - 1}")
 
     def draw(self, law: Law, *, epoch: int = 0, layer: int = 0) -> Draw:
         """Return the law and the counter prefix of the node-wise draws of one layer."""

@@ -133,6 +133,24 @@ def test_a_state_of_another_run_is_refused(change, named):
         loader(**change).load_state_dict(loader().state_dict())
 
 
+@pytest.mark.parametrize("change", [{"step": 11}, {"step": -1}, {"step": None}, {"epoch": -1}, {"epoch": "x"}])
+def test_a_damaged_state_is_refused_and_changes_nothing(change):
+    one = loader()
+    with pytest.raises(UsageError, match="the loader's state is damaged: epoch"):
+        one.load_state_dict(one.state_dict() | change)
+    assert one.state_dict() == loader().state_dict()
+
+
+def test_what_is_no_state_is_refused():
+    with pytest.raises(UsageError, match="must be what state_dict returned; got NoneType"):
+        loader().load_state_dict(None)
+
+
+def test_numpy_numbers_leave_the_state_plain_json():
+    state = loader(batch_size=np.int64(4), seed=np.int64(5)).state_dict()
+    assert json.loads(json.dumps(state)) == loader(batch_size=4, seed=5).state_dict()
+
+
 def test_auto_fits_the_budget_and_says_what_it_expects():
     small, large = loader(bulk_size="auto", memory_budget=1), loader(bulk_size="auto", memory_budget=2**30)
     assert small.bulk_size == 1
@@ -174,6 +192,8 @@ def test_the_prediction_counts_the_tables_of_each_thread(sampler):
     ("option", "message"),
     [
         ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": 2.5}, "batch_size must be positive, and a whole number; got 2.5"),
+        ({"seed": 1.5}, "seed must be a 64-bit number: got 1.5"),
         ({"bulk_size": 0}, "bulk_size"),
         ({"rank": 2, "ranks": 2}, "rank must be"),
         ({"seeds": [0, N]}, f"vertex {N}"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,4 +39,8 @@ def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
             near = difflib.get_close_matches(option, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(sorted(known))}"
             raise UsageError(f"sampler {name!r} has no option {option!r}; {hint}")
-    return SAMPLERS[name](tuple(fanouts), **options)
+    try:
+        hops = tuple(operator.index(fanout) for fanout in fanouts)
+    except TypeError:
+        raise UsageError(f"fanouts must be a list of whole numbers, one for each hop; got {fanouts!r}") from None
+    return SAMPLERS[name](hops, **options)

@@ -130,6 +130,9 @@ def test_without_a_split_every_vertex_is_a_seed():
         ({"replaced": True}, "did you mean 'replace'"),
         ({"sampler": "sagee"}, "'sagee'"),
         ({"fanouts": []}, "fanouts"),
+        ({"fanouts": 2}, "fanouts must be a list of whole numbers, one for each hop; got 2"),
+        ({"fanouts": [1.5]}, "fanouts must be a list of whole numbers"),
+        ({"fanouts": "2,2"}, "fanouts must be a list of whole numbers"),
         ({"batch_size": 0}, "batch_size"),
         ({"sampler": bs.samplers.Sage((4, 3))}, "got a sampler object, and fanouts"),
     ],
@@ -137,6 +140,11 @@ def test_without_a_split_every_vertex_is_a_seed():
 def test_bad_arguments_are_refused(options, message):
     with pytest.raises(bs.UsageError, match=message):
         loader(**options)
+
+
+def test_fanouts_may_be_an_array():
+    state = loader(fanouts=[4, 3]).state_dict()
+    loader(fanouts=np.array([4, 3])).load_state_dict(state)
 
 
 def test_a_sampler_may_be_given_whole():
