@@ -39,7 +39,8 @@ def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph") -
 
     check_input(data)
     source, destination = edge_ends(data)
-    found = [key for key in _PYG_WEIGHTS if key in data and _one_each(data[key], len(source))]
+    given = [key for key in _PYG_WEIGHTS if key in data and data[key] is not None]
+    found = [key for key in given if key == "edge_weight" or _one_each(data[key], len(source))]  # other edge_attr are no weights
     weights = _weights(data, weight_attr, found, list(data.keys()))
     if weights is None and weight_attr == "auto":
         weights = edge_values(data)

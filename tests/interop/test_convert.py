@@ -97,6 +97,9 @@ def test_parallel_edges_become_one():
         ({"y": torch.zeros(1, dtype=torch.long)}, "labels must be int64 of shape"),
         ({"edge_index": EDGES + 2}, "vertices run from 0 to 3"),
         ({"edge_index": EDGES - 1}, "names source -1"),
+        ({"edge_index": EDGES.float() + 0.5}, r"edge_index: got float32 of shape \(2, 4\); use integers of shape \(2, m\)"),
+        ({"edge_index": EDGES.t()}, r"edge_index: got int64 of shape \(4, 2\)"),
+        ({"edge_weight": torch.ones(3)}, r"weights: got shape \(3,\); use one number for each of the 4 edges"),
     ],
 )
 def test_bad_columns_are_refused(change, message):

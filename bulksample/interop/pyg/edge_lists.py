@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from ...errors import UsageError
+from ...errors import DataError, UsageError
 from ..edge_graph import EdgeGraph, edge_graph
 
 _ONLY = "heterogeneous, remote and temporal graphs are not supported: use a torch_geometric.data.Data without times"
@@ -46,7 +46,7 @@ def graph_of(data: Data, weight_attr: str | None = None) -> EdgeGraph:
 
 
 def edge_ends(data: Data) -> tuple[np.ndarray, np.ndarray]:
-    """Return sources and destinations of the edges in their order: int64, shape (m,) each."""
+    """Return sources and destinations of the edges in their order: int64, shape (m,) each; `DataError` if `edge_index` is none."""
     if (adj_t := compressed(data)) is not None:
         rows = np.diff(adj_t.crow_indices().cpu().numpy())
         return adj_t.col_indices().cpu().numpy().astype(np.int64), np.repeat(np.arange(len(rows)), rows)
@@ -55,7 +55,12 @@ def edge_ends(data: Data) -> tuple[np.ndarray, np.ndarray]:
         return source.cpu().numpy(), destination.cpu().numpy()
     if data.edge_index is None:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    source, destination = torch.as_tensor(data.edge_index).cpu().long()
+    edges = torch.as_tensor(data.edge_index).cpu()
+    whole = not (edges.is_floating_point() or edges.is_complex() or edges.dtype == torch.bool) or not edges.numel()
+    if edges.ndim != 2 or len(edges) != 2 or not whole:
+        kind = str(edges.dtype).removeprefix("torch.")
+        raise DataError(f"edge_index: got {kind} of shape {tuple(edges.shape)}; use integers of shape (2, m)")
+    source, destination = edges.long()
     return source.contiguous().numpy(), destination.contiguous().numpy()
 
 
