@@ -54,7 +54,7 @@ def tables(path: Path, skip: int = 0, columns: tuple[int, ...] = (2, 3)) -> Iter
     DataError
         If a line has another number of columns, or compressed data ends early; the message names the line.
     """
-    regular_size(path, path.name)
+    regular_size(path, path.name or str(path))
     found = 0
     for first, text in _blocks(path):
         table, found = _table(path, first, text, skip, columns, found)

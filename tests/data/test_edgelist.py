@@ -162,3 +162,9 @@ def test_options_out_of_range_are_bad_use(tmp_path, options):
     path.write_text("1 2\n")
     with pytest.raises(UsageError):
         edgelist.read(path, **options)
+
+
+def test_a_folder_in_place_of_a_file_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"^\.: is not a regular file"):
+        edgelist.read(".")
