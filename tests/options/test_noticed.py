@@ -1,0 +1,43 @@
+"""Every option has a test, and that test fails where the option does nothing."""
+
+import pytest
+from forcing import forced, run
+from noticed_by import NOT_YET, SAMPLE, TRAIN
+
+from bulksample.config.sample import SampleConfig
+from bulksample.methods.config import TrainConfig
+
+TABLES = {"train": (TrainConfig, TRAIN), "sample": (SampleConfig, SAMPLE)}
+
+
+def _rows():
+    """(command, option, test); all but the first option of each file are long."""
+    rows, seen = [], set()
+    for command, (_, table) in TABLES.items():
+        for option, test in table.items():
+            again = (command, file := test.partition("::")[0]) in seen
+            seen.add((command, file))
+            rows.append(pytest.param(command, option, test, marks=pytest.mark.long if again else (), id=f"{command}-{option}"))
+    return rows
+
+
+@pytest.mark.parametrize("command", TABLES)
+def test_every_option_is_in_the_table(command):
+    config, table = TABLES[command]
+    declared, listed = set(config.by_name()), set(table)
+    assert not listed - declared, "rows of options that do not exist"
+    assert declared - listed == NOT_YET[command], "options without a test that would notice them doing nothing"
+
+
+@pytest.mark.parametrize(("command", "option", "test"), _rows())
+def test_an_option_that_does_nothing_is_noticed(command, option, test, request):
+    with forced(TABLES[command][0], option), pytest.raises((AssertionError, pytest.fail.Exception)):
+        run(test, request)
+
+
+def test_forcing_reaches_every_reader_but_no_check():
+    """An option is legal by what the user gave, and its default to whoever reads it; other options stay as they were."""
+    with forced(TrainConfig, "checkpoint"):
+        config = TrainConfig.of(checkpoint="here", checkpoint_every=3)
+        assert (config.checkpoint, config.checkpoint_every) == (None, 3)
+    assert TrainConfig.of(checkpoint="here").checkpoint == "here"
