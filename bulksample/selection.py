@@ -13,7 +13,7 @@ import numpy as np
 
 from .errors import UsageError
 from .rng import MAX_MINIBATCHES
-from .sparse import CSR, frozen
+from .sparse import CSR, frozen, row_pointers
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Selection:
         ids = np.arange(len(lists)) if minibatches is None else np.asarray(minibatches, np.int64)
         if len(ids) and not 0 <= ids.min() <= ids.max() < MAX_MINIBATCHES:
             raise UsageError(f"minibatch ids must be in 0 .. {MAX_MINIBATCHES - 1}; got {ids.min()} .. {ids.max()}")
-        pointers = np.concatenate([[0], np.cumsum([len(part) for part in lists])]).astype(np.int64)
+        pointers = row_pointers([len(part) for part in lists])
         vertices = np.concatenate([np.asarray(part, np.int64) for part in lists]) if len(lists) else np.empty(0, np.int64)
         bad = np.flatnonzero((vertices < 0) | (vertices >= n))
         if len(bad):
@@ -116,7 +116,7 @@ class Selection:
         starts = np.repeat(self.pointers[:-1] - earlier.pointers[:-1], earlier.sizes)
         keep[starts + np.arange(len(earlier.vertices))] = False
         sizes = self.sizes - earlier.sizes
-        return Selection(self.minibatches, np.concatenate([[0], np.cumsum(sizes)]), self.vertices[keep], self.n)
+        return Selection(self.minibatches, row_pointers(sizes), self.vertices[keep], self.n)
 
     def per_minibatch(self, values: np.ndarray | None = None) -> CSR:
         """Return Q with one row per mini-batch: shape (k, n). Entries are ones, or the given int64 of shape (R,)."""

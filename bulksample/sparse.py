@@ -153,7 +153,12 @@ class CSR:
         counts = self.degrees[rows]
         entry = runs(self.indptr[rows], counts)
         values = None if self.values is None else self.values[entry]
-        return CSR(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), self.indices[entry], values, (len(counts), self.shape[1]))
+        return CSR(row_pointers(counts), self.indices[entry], values, (len(counts), self.shape[1]))
+
+    def keep(self, entries: np.ndarray) -> CSR:
+        """Return the matrix of the entries where a mask, bool of shape (nnz,), is True."""
+        values = None if self.values is None else self.values[entries]
+        return CSR(row_pointers(entries)[self.indptr], self.indices[entries], values, self.shape)
 
     def row_at(self, entry: int) -> int:
         """Return the row that holds an entry."""
@@ -162,9 +167,7 @@ class CSR:
     def transpose(self) -> CSR:
         """Return the transposed matrix, canonical."""
         order = np.argsort(self.indices, kind="stable")  # rows ascend already, so a stable sort keeps them ascending
-        counts = np.bincount(self.indices, minlength=self.shape[1])
-        indptr = np.zeros(self.shape[1] + 1, np.int64)
-        np.cumsum(counts, out=indptr[1:])
+        indptr = row_pointers(np.bincount(self.indices, minlength=self.shape[1]))
         values = None if self.values is None else self.values[order]
         return CSR(indptr, self.row_of_entry()[order].astype(np.int32), values, self.shape[::-1])
 
@@ -213,17 +216,22 @@ class CSR:
             first = np.flatnonzero(np.diff(place, prepend=-1))
             if len(first) < len(place):
                 place, values = place[first], np.add.reduceat(values, first)
-        indptr = np.zeros(shape[0] + 1, np.int64)
-        np.cumsum(np.bincount(place // max(shape[1], 1), minlength=shape[0]), out=indptr[1:])
+        indptr = row_pointers(np.bincount(place // max(shape[1], 1), minlength=shape[0]))
         return CSR(indptr, (place % max(shape[1], 1)).astype(np.int32), values, shape)
+
+
+def row_pointers(counts: Any) -> np.ndarray:
+    """Return the row pointers of rows with these numbers of entries, 0, c_0, c_0 + c_1, ...: int64, shape (m + 1,)."""
+    pointers = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, dtype=np.int64, out=pointers[1:])
+    return pointers
 
 
 def runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Return start, start + 1, ... for each run, one run after the other: int64, shape (sum of counts,)."""
-    ends = np.cumsum(counts, dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
-    shifts: np.ndarray = np.repeat(np.asarray(starts, np.int64) - (ends - counts), counts)
-    return shifts + np.arange(total)
+    ends = row_pointers(counts)
+    shifts: np.ndarray = np.repeat(np.asarray(starts, np.int64) - ends[:-1], counts)
+    return shifts + np.arange(ends[-1])
 
 
 def fixed_point(weights: np.ndarray, most_summed: int) -> tuple[np.ndarray, float]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bulksample import CSR, DataError
-from bulksample.sparse import MAX_VERTICES, fixed_point
+from bulksample.sparse import MAX_VERTICES, fixed_point, row_pointers
 
 GOOD = dict(indptr=np.array([0, 2, 2, 3]), indices=np.array([0, 2, 1], np.int32), values=None, shape=(3, 3))
 
@@ -109,3 +109,16 @@ def test_fixed_point_keeps_zero_zero_and_small_positive():
 def test_fixed_point_names_the_bad_weight(bad):
     with pytest.raises(DataError, match="weight 2 is"):
         fixed_point(np.array([1.0, 2.0, bad]), 3)
+
+
+def test_the_kept_entries_are_those_of_scipy():
+    matrix = broken(values=np.array([5, 6, 7]))
+    kept = matrix.keep(np.array([False, True, True]))
+    assert np.array_equal(kept.validate().to_scipy().toarray(), [[0, 0, 6], [0, 0, 0], [0, 7, 0]])
+    assert np.array_equal(broken().keep(np.zeros(3, bool)).indptr, [0, 0, 0, 0])
+
+
+def test_row_pointers_start_at_zero_and_are_wide():
+    pointers = row_pointers(np.array([2, 0, 2**31 - 1], np.int32))
+    assert (pointers.dtype, pointers.tolist()) == (np.int64, [0, 2, 2, 2**31 + 1])
+    assert row_pointers([]).tolist() == [0]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..rng import Draw, Law, as_u64, counters, philox
 from ..selection import Selection
-from ..sparse import CSR
+from ..sparse import CSR, row_pointers
 from . import quantiser as grids
 from .base import LARGEST, Backend, LayerPicks, Noise, Picks, Restriction, refuse_row
 from .hops import Expansion, Hop, hop_by_hop
@@ -45,7 +45,7 @@ class Reference(Backend):
             return _race_rows(self.extract_rows(a, q.vertices), q.names, minibatch, fanout, draw)
         degree = a.degrees[q.vertices]
         drawn = np.minimum(degree, fanout) if draw.law is Law.UNIFORM else np.where(degree > 0, fanout, 0)
-        pointers = _pointers(drawn)
+        pointers = row_pointers(drawn)
         position = np.arange(pointers[-1]) - np.repeat(pointers[:-1], drawn)  # for rows that take all
         choose = np.flatnonzero((degree > fanout) if draw.law is Law.UNIFORM else drawn > 0)
         law = _floyd if draw.law is Law.UNIFORM else _independent
@@ -67,7 +67,7 @@ class Reference(Backend):
             kept = np.sort(order[:s])  # columns ascend, so positions do
             picks.append(column[kept])
             inclusion.append(inclusion_probability(weight[kept], tau))
-        ends = _pointers(np.array([len(part) for part in picks], np.int64))
+        ends = row_pointers(np.array([len(part) for part in picks], np.int64))
         return LayerPicks(ends, _stack(picks, np.int32), _stack(inclusion, np.float64))
 
     def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
@@ -82,7 +82,7 @@ class Reference(Backend):
             found.append(local[local >= 0])
             entries.append(candidates[local >= 0])
             place[selected] = -1
-        return Restriction(_pointers(_stack(counts, np.int64)), _stack(found, np.int32), _stack(entries, np.int64))
+        return Restriction(row_pointers(_stack(counts, np.int64)), _stack(found, np.int32), _stack(entries, np.int64))
 
     def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
         return located(a, rows, pointers, columns)
@@ -97,7 +97,7 @@ class Reference(Backend):
             number[order] = np.arange(len(order))
             vertices.append(distinct[order])
             local.append(number[inverse][len(known.part(j)) :])
-        ends = _pointers(np.array([len(part) for part in vertices], np.int64))
+        ends = row_pointers(np.array([len(part) for part in vertices], np.int64))
         return Selection(known.minibatches, ends, _stack(vertices, np.int32), known.n), _stack(local, np.int32)
 
     def expand(
@@ -137,7 +137,7 @@ class Reference(Backend):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         order = np.argsort(indices, kind="stable")
         row = np.repeat(np.arange(len(indptr) - 1, dtype=np.int32), np.diff(indptr))
-        return _pointers(np.bincount(indices, minlength=columns)), row[order], None if weights is None else weights[order]
+        return row_pointers(np.bincount(indices, minlength=columns)), row[order], None if weights is None else weights[order]
 
 
 def located(a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -261,20 +261,16 @@ def _race_rows(neighbours: CSR, names: np.ndarray, minibatch: np.ndarray, s: int
     key = keys(column, names[row] if draw.law is Law.RACE else 0, minibatch[row], weight, draw)
     order = np.lexsort((column, key, row))
     candidates = np.bincount(row, minlength=len(names))
-    rank = np.arange(len(order)) - np.repeat(_pointers(candidates)[:-1], candidates)
+    rank = np.arange(len(order)) - np.repeat(row_pointers(candidates)[:-1], candidates)
     kept = np.sort(order[rank < s])  # entries ascend by row, then column
-    return Picks(_pointers(np.minimum(candidates, s)), column[kept])
+    return Picks(row_pointers(np.minimum(candidates, s)), column[kept])
 
 
 def _row_entries(a: CSR, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the row pointers of Q A, and the positions in A of its entries."""
     degree = a.degrees[rows]
-    indptr = _pointers(degree)
+    indptr = row_pointers(degree)
     return indptr, np.arange(indptr[-1]) + np.repeat(a.indptr[rows] - indptr[:-1], degree)
-
-
-def _pointers(counts: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 def _stack(parts: list[np.ndarray], dtype: type) -> np.ndarray:

@@ -141,7 +141,7 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
     drawn = {}
     for first, split in zip((0, counts[0]), HELD_OUT, strict=True):
         drawn[split] = _negatives(a, pairs[split][:, 0], negatives, words, first * negatives)
-    return replace(graph, adjacency=_without(a, gone)), HeldOutEdges(graph.n, pairs, drawn)
+    return replace(graph, adjacency=a.keep(~gone)), HeldOutEdges(graph.n, pairs, drawn)
 
 
 def joined(a: CSR, sources: np.ndarray, destinations: np.ndarray, entries: bool = False) -> np.ndarray:
@@ -162,12 +162,6 @@ def _same_pattern(a: CSR) -> bool:
     """Return True if every edge exists in both directions."""
     turned = a.transpose()
     return bool(np.array_equal(turned.indptr, a.indptr) and np.array_equal(turned.indices, a.indices))
-
-
-def _without(a: CSR, gone: np.ndarray) -> CSR:
-    rows = np.bincount(a.row_of_entry()[~gone], minlength=a.shape[0])
-    indptr = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
-    return CSR(indptr, a.indices[~gone], None if a.values is None else a.values[~gone], a.shape)
 
 
 def _negatives(a: CSR, sources: np.ndarray, count: int, words: Words, first: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from ..errors import UsageError
 from ..minibatch import MiniBatch
 from ..rng import Stream
 from ..selection import Selection
-from ..sparse import runs
+from ..sparse import row_pointers, runs
 from .sage import Sage
 from .subgraph import induced, square
 
@@ -57,7 +57,7 @@ class Shadow(Sage):
         pointers, columns = induced(adjacency, held)
         place, order = self._roots_first(seeds, held)
         edges = np.diff(pointers)
-        stacked = np.concatenate([[0], np.cumsum(edges[order])])
+        stacked = row_pointers(edges[order])
         entry = runs(pointers[order], edges[order])
         local = place[(np.repeat(held.pointers[held.minibatch_of_row()], edges) + columns)[entry]]
         vertices, ends = held.vertices[order], held.pointers[seeds.pointers]

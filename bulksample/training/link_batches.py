@@ -25,7 +25,7 @@ from ..minibatch import Block, MiniBatch
 from ..rng import Purpose
 from ..samplers import Sampler
 from ..selection import Selection
-from ..sparse import CSR
+from ..sparse import CSR, row_pointers
 from ..views.view import View
 
 _ATTEMPTS = 100  # after these, a vertex with edges to nearly all others keeps the last draw
@@ -89,7 +89,7 @@ def without_targets(minibatch: MiniBatch, reverse: bool, n: int) -> MiniBatch:
 def _without(block: Block, vertices: np.ndarray, keys: np.ndarray, n: int) -> Block:
     row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
     keep = ~np.isin(vertices[row] * n + vertices[block.indices], keys)
-    indptr = np.concatenate([[0], np.cumsum(keep)])[block.indptr]
+    indptr = row_pointers(keep)[block.indptr]
     return replace(block, indptr=indptr, indices=block.indices[keep], weights=None if block.weights is None else block.weights[keep])
 
 

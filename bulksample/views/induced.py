@@ -8,7 +8,7 @@ import numpy as np
 
 from ..distributed.matrix.graph_block import load_block
 from ..graph import Graph
-from ..sparse import CSR
+from ..sparse import CSR, row_pointers
 
 
 def part_of(source: Graph | str | os.PathLike[str], vertices: np.ndarray, label: str | None = None) -> Graph:
@@ -69,7 +69,7 @@ def local_graph(seen: np.ndarray, rows: CSR, halo: int | None) -> tuple[np.ndarr
     size, row = m + len(outside), rows.row_of_entry()[keep]
     column = np.where(inside, inner, m + outer)[keep]
     order = np.argsort(row * size + column, kind="stable")
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=size))]).astype(np.int64)
+    indptr = row_pointers(np.bincount(row, minlength=size))
     values = None if rows.values is None else rows.values[keep][order]
     matrix = CSR(indptr, column[order].astype(np.int32), values, (size, size))
     return np.concatenate([seen, outside]).astype(np.int32), matrix

@@ -23,7 +23,7 @@ from ..graph import Graph
 from ..minibatch import Block
 from ..nn.aggregate import SparseRows
 from ..nn.layers import Input, Layer
-from ..sparse import CSR
+from ..sparse import CSR, row_pointers
 from .features import Features, Fetching
 from .induced import local_graph
 from .partitioned import BlockView
@@ -168,7 +168,7 @@ def _exchange_rows(whole: BlockView, parts: VisibleParts, outside: bool) -> tupl
     seen = np.concatenate([vertices[parts.sees(comm.rank, vertices)] for vertices in members])
     if len(counts) != len(seen) or len(columns) != counts.sum():
         raise PeerLost(f"rank {comm.rank} sees {len(seen)} rows; {len(counts)} came")
-    rows = CSR(np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64), columns, values, (len(seen), n))
+    rows = CSR(row_pointers(counts), columns, values, (len(seen), n))
     order = np.argsort(seen)
     return seen[order], rows.take(order)
 
@@ -176,11 +176,7 @@ def _exchange_rows(whole: BlockView, parts: VisibleParts, outside: bool) -> tupl
 def _rows_for(block: GraphBlock, parts: VisibleParts, rank: int, outside: bool) -> CSR:
     """Select the rows of this block that a rank sees."""
     rows = block.adjacency.take(np.flatnonzero(parts.sees(rank, block.vertices)))
-    if outside:
-        return rows
-    keep = parts.sees(rank, rows.indices)
-    indptr = np.concatenate([[0], np.cumsum(keep)])[rows.indptr].astype(np.int64)
-    return CSR(indptr, rows.indices[keep], None if rows.values is None else rows.values[keep], rows.shape)
+    return rows if outside else rows.keep(parts.sees(rank, rows.indices))
 
 
 def _stored(x: Input) -> np.ndarray | CSR:

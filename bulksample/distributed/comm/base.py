@@ -325,7 +325,7 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
 
 def _into(out: np.ndarray, rounds: Iterator[tuple[np.ndarray, np.ndarray]], sizes: np.ndarray) -> None:
     """Copy the pieces of all rounds into `out`, rank after rank: those of rank r start at the sum of sizes[:r]."""
-    at = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    at = np.cumsum(sizes) - sizes
     for received, now in rounds:
         starts = np.cumsum(now) - now
         for r in np.flatnonzero(now):

@@ -13,7 +13,7 @@ from ...data.manifest import Manifest, load_manifest
 from ...data.store import open_array
 from ...errors import DataError, UsageError
 from ...graph import SPLITS
-from ...sparse import CSR, frozen, runs
+from ...sparse import CSR, frozen, row_pointers, runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ class _StoredRows:
         low, high = int(starts.min(initial=len(indices))), int(ends.max(initial=0))
         if len(starts) and not (low >= 0 and high <= len(indices) and (starts <= ends).all()):
             raise DataError(f"{what}: row pointers run from {low} to {high} and must ascend; there are {len(indices)} entries")
-        indptr = np.concatenate([[0], np.cumsum(ends - starts)])
+        indptr = row_pointers(ends - starts)
         entries: Any = slice(low, high)
         if indptr[-1] != max(0, high - low):  # the rows are not consecutive
             entries = runs(starts, ends - starts)

@@ -17,7 +17,7 @@ from ...adjacency import Entries, KeptEdges, race_weights
 from ...backends.base import Backend, LayerPicks, Picks, check_fanout
 from ...rng import Draw
 from ...selection import Selection
-from ...sparse import CSR
+from ...sparse import CSR, row_pointers
 from ..comm.base import Comm
 from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
@@ -27,7 +27,6 @@ from .selection_exchange import (
     exchange_selections,
     in_request_order,
     merge_columns,
-    row_pointers,
     split_by_owner,
     stack_selections,
     to_places,

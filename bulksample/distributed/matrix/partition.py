@@ -20,7 +20,7 @@ from ...data.files import sync_folder
 from ...data.npy import Archive
 from ...data.random_words import Words
 from ...errors import BackendUnavailable, DataError, UsageError
-from ...sparse import CSR, MAX_VERTICES, frozen
+from ...sparse import CSR, MAX_VERTICES, frozen, row_pointers
 
 PARTITIONERS = ("block", "random", "metis", "super")
 _CLUSTERS_PER_PART = 16
@@ -66,7 +66,7 @@ class Partition:
     @cached_property
     def bounds(self) -> np.ndarray:
         """Bounds of the parts: part i holds the new ids ``bounds[i]:bounds[i + 1]``; int64, shape (parts + 1,)."""
-        return frozen(np.concatenate([[0], np.cumsum(np.bincount(self.assignment, minlength=self.parts))]), np.int64)
+        return frozen(row_pointers(np.bincount(self.assignment, minlength=self.parts)))
 
     @cached_property
     def order(self) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...selection import Selection
-from ...sparse import runs
+from ...sparse import row_pointers, runs
 from ..comm.base import Comm, PendingAlltoall
 from .layout import Layout
 
@@ -117,8 +117,3 @@ def merge_columns(answers: list[list[np.ndarray]]) -> list[np.ndarray]:
     order = np.argsort(row * (int(columns.max(initial=0)) + 1) + columns, kind="stable")  # ascending pieces: a merge
     arrays = [np.concatenate(column)[order] for column in list(zip(*answers, strict=True))[1:]]
     return [row_pointers(np.bincount(row, minlength=len(answers[0][0]))), *arrays]
-
-
-def row_pointers(counts: np.ndarray) -> np.ndarray:
-    """Return the row pointers of counts: int64."""
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import PeerLost, UsageError
-from ...sparse import CSR
+from ...sparse import CSR, row_pointers
 from ..comm.base import Comm, PendingAlltoall
 from .layout import checked_bounds
-from .selection_exchange import row_pointers, start_ragged_rows, wait_ragged_rows
+from .selection_exchange import start_ragged_rows, wait_ragged_rows
 
 
 class SparseRowExchange:

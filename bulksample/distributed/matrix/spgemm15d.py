@@ -22,12 +22,12 @@ from ...adjacency import Entries, KeptEdges, LocalAdjacency
 from ...backends.base import Backend, Picks, check_fanout
 from ...rng import Draw
 from ...selection import Selection
-from ...sparse import CSR
+from ...sparse import CSR, row_pointers
 from ..comm.base import PendingAlltoall
 from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
 from .layout import Layout
-from .selection_exchange import exchange_ragged_rows, exchange_selections, row_pointers, stack_selections, to_places
+from .selection_exchange import exchange_ragged_rows, exchange_selections, stack_selections, to_places
 
 
 class RowsAdjacency(BlockRowAdjacency):

@@ -11,6 +11,7 @@ from ...backends.hops import Expansion, Hop
 from ...errors import UsageError
 from ...rng import Stream
 from ...selection import Selection
+from ...sparse import row_pointers
 from ..edge_graph import edge_graph
 from ..parallel_edges import expand_edges
 from .samplers import BlockSampler
@@ -93,6 +94,6 @@ class EdgeSampler:
         if self.edges.pointers is None:
             return EdgeHop(destinations, sources, hop.pointers, hop.columns, self.edges.user_edges(entries), hop.weights)
         edges, counts, shares = self.edges.edges_of(entries)
-        ends = np.concatenate([[0], np.cumsum(counts)])
+        ends = row_pointers(counts)
         weights = None if hop.weights is None else np.repeat(hop.weights, counts) * shares
         return EdgeHop(destinations, sources, ends[hop.pointers], np.repeat(hop.columns, counts), self.edges.user_edges(edges), weights)

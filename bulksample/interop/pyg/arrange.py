@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...backends.hops import Expansion
-from ...sparse import runs
+from ...sparse import row_pointers, runs
 
 
 class TreeBatch(NamedTuple):
@@ -41,7 +41,7 @@ class TreeBatch(NamedTuple):
 
     def with_edges(self, copies: np.ndarray, carried: np.ndarray | None) -> TreeBatch:
         """Repeat every edge by its number in `copies`."""
-        ends = np.concatenate([[0], np.cumsum(copies)])
+        ends = row_pointers(copies)
         return self._replace(pointers=ends[self.pointers], columns=np.repeat(self.columns, copies), carried=carried, entries=None)
 
 
@@ -50,9 +50,9 @@ def arrange(trees: Sequence[Expansion]) -> TreeBatch:
     parts = [_with_seeds_first(tree) for tree in trees]
     if len(parts) == 1:
         return parts[0]
-    first = np.cumsum([0] + [len(part.vertices) for part in parts])
-    first_row = np.cumsum([0] + [len(part.pointers) - 1 for part in parts])
-    first_edge = np.cumsum([0] + [len(part.columns) for part in parts])
+    first = row_pointers([len(part.vertices) for part in parts])
+    first_row = row_pointers([len(part.pointers) - 1 for part in parts])
+    first_edge = row_pointers([len(part.columns) for part in parts])
     hop = np.concatenate([np.repeat(np.arange(len(part.held)), part.nodes_by_hop()) for part in parts])
     tree = np.repeat(np.arange(len(parts)), np.diff(first))
     order = np.argsort(hop, kind="stable")
@@ -66,7 +66,7 @@ def arrange(trees: Sequence[Expansion]) -> TreeBatch:
     entry = runs(starts[rows], sizes[rows])
     columns = place[np.concatenate([part.columns + start for part, start in zip(parts, first, strict=False)])][entry]
     carried, entries = (_taken(found, entry) for found in ([part.carried for part in parts], [part.entries for part in parts]))
-    pointers = np.concatenate([[0], np.cumsum(sizes[rows])])
+    pointers = row_pointers(sizes[rows])
     held = np.sum([part.held for part in parts], axis=0)
     return TreeBatch(np.concatenate([part.vertices for part in parts])[order], pointers, columns, carried, entries, held, tree[order])
 
@@ -84,7 +84,7 @@ def _with_seeds_first(tree: Expansion) -> TreeBatch:
         rows = order[: len(hop.pointers) - 1 + len(seeds) - held[0]]
         sizes = np.diff(hop.pointers)[rows]
         entry = runs(hop.pointers[rows], sizes)
-        pointers, columns = np.concatenate([[0], np.cumsum(sizes)]), place[hop.columns[entry]]
+        pointers, columns = row_pointers(sizes), place[hop.columns[entry]]
         carried, entries = (_taken([part], entry) for part in (hop.weights, hop.entries))
         vertices, held = tree.vertices[order], held + len(seeds) - held[0]
     return TreeBatch(vertices, pointers, columns, carried, entries, held, np.zeros(len(vertices), np.int64))

@@ -26,7 +26,7 @@ from ...errors import UsageError
 from ...rng import MAX_EPOCHS, MAX_MINIBATCHES, Stream
 from ...samplers import LayerWise
 from ...selection import Selection
-from ...sparse import runs
+from ...sparse import row_pointers, runs
 from ..distributed import block_rows
 from ..parallel_edges import expand_edges
 from .arrange import TreeBatch, arrange
@@ -220,14 +220,14 @@ class BulkSampler(BaseSampler):
     def _induced(self, found: TreeBatch) -> tuple[TreeBatch, np.ndarray]:
         """Return all edges among the vertices of each tree."""
         order = np.argsort(found.tree, kind="stable")
-        trees = np.concatenate([[0], np.cumsum(np.bincount(found.tree))]) if len(found.tree) else np.zeros(1, np.int64)
+        trees = row_pointers(np.bincount(found.tree))
         within = Selection(np.arange(len(trees) - 1), trees, found.vertices[order], self.num_nodes)
         kept = self.adjacency.backend.restrict(self.graph.matrix, within, within)
         sizes = np.diff(kept.pointers)
         local = order[np.repeat(trees[within.minibatch_of_row()], sizes) + kept.columns]
         back = np.argsort(order)
         entry = runs(kept.pointers[back], sizes[back])
-        pointers = np.concatenate([[0], np.cumsum(sizes[back])])
+        pointers = row_pointers(sizes[back])
         return self._all_copies(found._replace(pointers=pointers, columns=local[entry], carried=None), kept.entries[entry])
 
     def _next_name(self) -> tuple[list[int], int]:

@@ -131,9 +131,7 @@ def thinned(matrix: CSR, vertices: np.ndarray, rate: float, seed: int, mask: int
     """Return the matrix without the entries that random mask number `mask` drops; v <- u and u <- v are dropped together."""
     rows, columns = vertices[matrix.row_of_entry()], vertices[matrix.indices]
     words = pair_words(seed, _DROP, np.minimum(rows, columns), np.maximum(rows, columns), mask)
-    keep = words >= rate * 2**32
-    indptr = np.concatenate([[0], np.cumsum(keep)])[matrix.indptr].astype(np.int64)
-    return CSR(indptr, matrix.indices[keep], None if matrix.values is None else matrix.values[keep], matrix.shape)
+    return matrix.keep(words >= rate * 2**32)
 
 
 def cut_view(whole: BlockView, comm: Comm, how: str, seed: int) -> tuple[LocalView, np.ndarray]:

@@ -25,6 +25,7 @@ from ...backends.hops import Expansion, Hop
 from ...minibatch import MiniBatch
 from ...rng import Draw
 from ...selection import Selection
+from ...sparse import row_pointers
 from .cuda_context import CudaContext
 from .device_rows import block_on_device
 from .streams import BulkMemory, CudaStreamSync, DeviceMiniBatch
@@ -54,7 +55,7 @@ class DeviceAdjacency(LocalAdjacency):
     @cached_property
     def _top(self) -> np.ndarray:
         """Entry i is the sum of the i largest degrees: int64, shape (n + 1,)."""
-        return np.concatenate([[0], np.cumsum(np.sort(self.matrix.degrees)[::-1])])
+        return row_pointers(np.sort(self.matrix.degrees)[::-1])
 
     def _expanded_layers(
         self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
