@@ -1,18 +1,4 @@
-"""Predict what a `RowExchange` on a process grid sends when it is made, with its cache, and in each fetch.
-
-The g = p / c ranks of a process column exchange the rows of a matrix of f columns; rank i holds block row i. Opening compares five
-numbers. A cache with room for m rows is filled from candidates: rank i names its m_i = min(m, own rows) rows of highest access
-count, and sends the h_i of them that are among the m highest of all.
-
-======== ======================================================= ===========================
-kind     bytes that rank i sends in opening                      messages
-======== ======================================================= ===========================
-control  40 (g - 1), and with a cache (8 + 16 m_i) (g - 1) more  g - 1, 4 (g - 1) with a cache
-features row_bytes(f) * h_i (g - 1)                              g - 1 with a cache, else 0
-======== ======================================================= ===========================
-
-The table of a fetch is in `matrix.feature_exchange`.
-"""
+"""Predict what the fetches of a `RowExchange` send on a process grid. The table of a fetch is in `matrix.feature_exchange`."""
 
 from __future__ import annotations
 
@@ -33,24 +19,6 @@ def predict_cache(n: int, width: int, codec: str, cache_bytes: int, access_count
     """Return the places that every cache will hold, ascending; `access_count` is that of all places, shape (n,)."""
     room = min(n, cache_bytes // max(1, codec_named(codec).row_bytes(width)))
     return hottest(SerialComm(), 0, np.asarray(access_count, np.float64), room)
-
-
-def predict_opening(
-    replication: int, bounds: np.ndarray, width: int, codec: str = "fp32", cache_bytes: int = 0, access_count: np.ndarray | None = None
-) -> Tallies:
-    """Predict what every rank sends when a `RowExchange` is made in each process column."""
-    others, n = len(bounds) - 2, int(bounds[-1])
-    if not cache_bytes or access_count is None:
-        column = [{"control": SentCount(others, 40 * others), "features": SentCount(0, 0)} for _ in bounds[1:]]
-    else:
-        row_bytes = codec_named(codec).row_bytes(width)
-        candidates = np.minimum(min(n, cache_bytes // max(1, row_bytes)), np.diff(bounds)).tolist()
-        hot = np.diff(np.searchsorted(predict_cache(n, width, codec, cache_bytes, access_count), bounds)).tolist()
-        column = [
-            {"control": SentCount(4 * others, (48 + 16 * m) * others), "features": SentCount(others, row_bytes * h * others)}
-            for m, h in zip(candidates, hot, strict=True)
-        ]
-    return [sent for sent in column for _ in range(replication)]
 
 
 def predict_fetch(

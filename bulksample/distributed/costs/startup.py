@@ -1,14 +1,11 @@
-"""Predict what opening a graph in block rows sends: the grid, the layout, the seeds.
+"""Predict what gathering the seeds of a graph in block rows sends. The g ranks of a process column take part.
 
-================= ======== ========================= ==================== ==================================================
-step              kind     bytes that rank r sends   messages of rank r   among
-================= ======== ========================= ==================== ==================================================
-two splits        control  32 (p - 1)                2 (p - 1)            all ranks
-layout            topology 4 n (p - 1) from rank 0   p - 1 from rank 0    all ranks, if METIS made it or it is from a file
-its error, if any control  24 (p - 1)                2 (p - 1)            all ranks, in the same case
-is there a seed   topology g - 1                     g - 1                process column, if no split is named
-seeds             topology (8 + 4 own) (g - 1)       2 (g - 1)            process column of g ranks, unless all are seeds
-================= ======== ========================= ==================== ==================================================
+================= ======== ====================== ========== ===========================
+step              kind     bytes of each rank     messages   when
+================= ======== ====================== ========== ===========================
+is there a seed   topology g - 1                  g - 1      no split is named
+seeds             topology (8 + 4 own) (g - 1)    2 (g - 1)  unless all vertices are seeds
+================= ======== ====================== ========== ===========================
 """
 
 from __future__ import annotations
@@ -17,24 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .collectives import ID, CollectiveCosts, GridSent, nothing_sent
-
-_NO_ERROR = 16 + len('["", ""]')  # two words sent ahead, and the message that no error occurred
-
-
-def grid_made(ranks: int, replication: int) -> GridSent:
-    """Predict the two splits of `ProcessGrid`."""
-    sent = nothing_sent(ranks // replication, replication)
-    sent[1] += np.reshape([2 * (ranks - 1), 32 * (ranks - 1)], (2, 1, 1))
-    return sent
-
-
-def layout_broadcast(ranks: int, replication: int, n: int) -> GridSent:
-    """Predict the broadcast of a partition that rank 0 made or read. Every rank makes block and random layouts itself."""
-    sent = nothing_sent(ranks // replication, replication)
-    sent[1] += np.reshape([2 * (ranks - 1), _NO_ERROR * (ranks - 1)], (2, 1, 1))
-    sent[0, :, 0, 0] += ranks - 1, ID * n * (ranks - 1)
-    return sent
+from .collectives import ID, CollectiveCosts, GridSent
 
 
 def seeds_gathered(replication: int, own: Sequence[int], named: bool) -> GridSent:

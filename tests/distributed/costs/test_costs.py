@@ -1,6 +1,7 @@
 """Predicted messages and bytes equal those sent, for every policy, sampler, grid and layout."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,11 +16,11 @@ from bulksample.data import store
 from bulksample.distributed.comm.base import KINDS, SentCount
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.costs.call_recorder import CallRecorder, predict_calls
-from bulksample.distributed.costs.collectives import tallies
-from bulksample.distributed.costs.feature_fetch import predict_cache, predict_fetch, predict_opening
+from bulksample.distributed.costs.collectives import nothing_sent, tallies
+from bulksample.distributed.costs.feature_fetch import predict_cache, predict_fetch
 from bulksample.distributed.costs.published import published_words
 from bulksample.distributed.costs.sampling import costs_of
-from bulksample.distributed.costs.startup import grid_made, layout_broadcast, seeds_gathered
+from bulksample.distributed.costs.startup import seeds_gathered
 from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.feature_exchange import RowExchange
 from bulksample.distributed.matrix.grid import ProcessGrid
@@ -29,6 +30,34 @@ from bulksample.distributed.matrix.open_graph import Placement, open_for_samplin
 GRIDS = [(1, 1), (2, 1), (3, 3), (4, 2), (6, 3), (8, 2)]
 NOTHING = dict.fromkeys(KINDS, SentCount(0, 0))
 BACKEND = backends.make("auto", 1)
+
+
+def grid_made(p, c):
+    """The two splits of a grid: each rank sends 16 bytes to all others, twice."""
+    sent = nothing_sent(p // c, c)
+    sent[1] += np.reshape([2 * (p - 1), 32 * (p - 1)], (2, 1, 1))
+    return sent
+
+
+def layout_broadcast(p, c, n):
+    """Rank 0 sends n part numbers; before that, all ranks agree that no error occurred: two words and a message of 8 bytes."""
+    sent = nothing_sent(p // c, c)
+    sent[1] += np.reshape([2 * (p - 1), (16 + 8) * (p - 1)], (2, 1, 1))
+    sent[0, :, 0, 0] += p - 1, 4 * n * (p - 1)
+    return sent
+
+
+def exchange_made(c, bounds, row_bytes, cache_bytes, access_count):
+    """Each rank compares five numbers; a cache of m rows is filled from the min(m, own) candidates of each rank."""
+    others = len(bounds) - 2
+    if not cache_bytes:
+        return [{"control": (others, 40 * others)}] * (c * (others + 1))
+    m, hot = cache_bytes // row_bytes, predict_cache(bounds[-1], 5, "bf16", cache_bytes, access_count)
+    column = []
+    for first, last in pairwise(bounds):
+        sent = row_bytes * int(((first <= hot) & (hot < last)).sum()) * others
+        column.append({"control": (4 * others, (48 + 16 * int(min(m, last - first))) * others), "features": (others, sent)})
+    return [sent for sent in column for _ in range(c)]
 
 
 def foreseen(sampler, policy, matrix, lists, p, c, layout=None, bulk=MINIBATCHES):
@@ -232,7 +261,7 @@ def test_features_on_a_grid(p, c, cache_bytes):
         return made, {kind: SentCount(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in KINDS}
 
     made, moved = zip(*on_threads(p, rank), strict=True)
-    assert list(made) == [NOTHING | sent for sent in predict_opening(c, bounds, 5, "bf16", cache_bytes, access_count)]
+    assert list(made) == [NOTHING | sent for sent in exchange_made(c, bounds, 2 * 5, cache_bytes, access_count)]
     cached = predict_cache(37, 5, "bf16", cache_bytes, access_count)
     assert list(moved) == [NOTHING | sent for sent in predict_fetch(c, asked, bounds, 5, "bf16", cached)]
 
