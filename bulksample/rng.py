@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -83,6 +84,12 @@ def counters(index: np.ndarray | int, vertex: np.ndarray | int, minibatch: np.nd
     return np.stack([np.asarray(part).astype(np.uint32) for part in parts], axis=-1)
 
 
+def check_seed(seed: Any) -> None:
+    """Raise `UsageError` unless the seed is an integer from 0 to 2**64 - 1."""
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
+        raise UsageError(f"seed must be a 64-bit number: got {seed!r}; use 0 to {2**64 - 1}")
+
+
 @dataclass(frozen=True)
 class Stream:
     """The source of all random numbers of a run: functions of the seed and of the name of the draw.
@@ -96,8 +103,7 @@ class Stream:
     seed: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**64:
-            raise UsageError(f"seed must be a 64-bit number: got {self.seed!r}; use 0 to {2**64 - 1}")
+        check_seed(self.seed)
 
     def draw(self, law: Law, *, epoch: int = 0, layer: int = 0) -> Draw:
         """Return the law and the counter prefix of the node-wise draws of one layer."""

@@ -35,9 +35,14 @@ def unavailable_because() -> str | None:
     return None
 
 
+def processor_ids() -> list[int]:
+    """Return the ids of the processors that this process may run on, ascending."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
 def processors() -> int:
     """Count the processors that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(processor_ids())
 
 
 class Native(Backend):

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ..report.checks import is_number
+
 JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the result as one JSON object; - for standard output.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
 _FILE_ONLY = ("config", "balance", "data", "environment")  # parts of a report that are too long for the table
@@ -47,7 +49,7 @@ def _show(result: dict[str, Any], title: str) -> None:
     for key, value in ((key, value) for key, value in result.items() if key not in _FILE_ONLY):
         if not isinstance(value, dict):
             table.add_row(key, Text(_readable(key, value)))
-        elif value and all(_is_number(inner) for inner in value.values()):
+        elif value and all(is_number(inner) for inner in value.values()):
             table.add_row(key, Text(_listed(key, value)))
         else:
             for name, inner in value.items():
@@ -62,13 +64,9 @@ def _listed(key: str, numbers: dict[str, Any]) -> str:
     return ", ".join(shown) or "none"
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _readable(name: str, value: Any) -> str:
     """Format a value; numbers whose names contain bytes or seconds get a unit."""
-    if isinstance(value, bool) or value is None or not isinstance(value, int | float):
+    if not is_number(value):
         return str(value)
     if name.startswith("seconds"):
         return _scaled(value, [(1, "s"), (1e-3, "ms"), (1e-6, "us")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,23 +29,14 @@ def predict(
         raise UsageError(f"{out} exists already; use another file, or --overwrite")
     if not out.parent.is_dir():
         raise UsageError(f"there is no folder {out.parent}; use one that exists")
-    import numpy as np
-
+    from ..data.files import save_npz
     from ..methods.predict import predict as run
 
     began = time.perf_counter()
     found = run(directory, checkpoint, threads)
     both = {"logits": found.logits, "embeddings": found.embeddings}
     arrays: dict[str, Any] = {name: array for name, array in both.items() if array is not None}
-    made = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        with open(made, "wb") as stream:
-            np.savez(stream, **arrays)
-        made.replace(out)
-    except OSError as error:
-        raise UsageError(f"cannot write {out}: {error.strerror or error}") from error
-    finally:
-        made.unlink(missing_ok=True)
+    save_npz(out, arrays)
     emit({
         "file": str(out), "checkpoint": str(found.path), "step": found.step, "method": found.config.method, "model": found.config.model,
         "task": found.config.task, **{name: list(array.shape) for name, array in arrays.items()}, **found.accuracies,

@@ -6,3 +6,5 @@ train.py     these groups together; `methods/config.py` adds the options of ever
 sample.py    one epoch of sampling
 file.py      YAML
 """
+
+DEFAULT_FANOUTS = (15, 10, 5)

@@ -6,9 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from . import DEFAULT_FANOUTS
 from .options import BulkSize, Fanouts, Options, SamplerOptions, Words
-
-DEFAULT_FANOUTS = (15, 10, 5)
 
 
 class SeedOptions(Options):

@@ -11,8 +11,8 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from ..errors import UsageError
+from . import DEFAULT_FANOUTS
 from .groups import (
-    DEFAULT_FANOUTS,
     ComputingOptions,
     DataOptions,
     DistributionOptions,

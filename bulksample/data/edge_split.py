@@ -7,7 +7,6 @@ seed and on the edge, so a split is the same on every machine.
 
 from __future__ import annotations
 
-import io
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from ..errors import DataError, UsageError
 from ..graph import Graph
 from ..sparse import CSR
+from .files import save_npz
 from .npy import Archive
 from .random_words import Words, scaled
 
@@ -60,19 +60,10 @@ class HeldOutEdges:
                     raise DataError(f"{split}: {what} must name vertices from 0 to {self.n - 1}")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write `links.npz` into the folder of a store; an interrupted write leaves no file."""
-        stream, target = io.BytesIO(), Path(folder) / FILE
+        """Write `links.npz` into the folder of a store. Raises `UsageError` if it cannot be written."""
         arrays = {f"{split}_pairs": self.pairs[split].astype("<i4") for split in HELD_OUT}
         arrays |= {f"{split}_negatives": self.negatives[split].astype("<i4") for split in HELD_OUT}
-        np.savez(stream, **{"n": np.array(self.n, "<i8"), **arrays})  # type: ignore[arg-type]
-        made = target.with_name(f".{FILE}.{os.getpid()}.tmp")
-        try:
-            made.write_bytes(stream.getvalue())
-            os.replace(made, target)
-        except OSError as error:
-            raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
-        finally:
-            made.unlink(missing_ok=True)
+        save_npz(Path(folder) / FILE, {"n": np.array(self.n, "<i8"), **arrays})
 
     @staticmethod
     def load(folder: str | os.PathLike[str]) -> HeldOutEdges:

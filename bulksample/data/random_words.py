@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import UsageError
-from ..rng import Purpose, as_u64, counters, philox, tag
+from ..rng import Purpose, as_u64, check_seed, counters, philox, tag
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
@@ -30,8 +29,7 @@ class Words:
     backend: Backend | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**64:
-            raise UsageError(f"seed must be a 64-bit number: got {self.seed}; use 0 to {2**64 - 1}")
+        check_seed(self.seed)
 
     def of(self, stage: int, first: int, count: int, column: int = 0) -> np.ndarray:
         """Return four words for each of the items ``first .. first + count - 1``: uint32, shape (count, 4)."""

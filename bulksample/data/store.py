@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import DataError, UsageError
 from ..graph import SPLITS, Graph
 from ..sparse import CSR
-from .files import sha256_of, sync_folder, write_npy
+from .files import sha256_of, sync_folder, write_npy, write_synced
 from .manifest import FILE, ArrayEntry, Manifest, file_of, load_manifest, summary
 from .npy import open_npy, regular_size
 
@@ -66,10 +66,7 @@ def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = Fals
             num_classes=int(graph.num_classes),
             arrays=entries,
         ).with_digest()
-        with open(made / FILE, "wb") as stream:
-            stream.write(manifest.dumps())
-            stream.flush()
-            os.fsync(stream.fileno())
+        write_synced(made / FILE, manifest.dumps())
         sync_folder(made)
         _move(made, target)
     except OSError as error:

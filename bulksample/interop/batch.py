@@ -88,43 +88,40 @@ class Batch:
         return TensorBatch(self, device)
 
 
+class _Converted:
+    """An array of a `Batch` as a tensor; it is converted when it is first read."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, batch: TensorBatch, owner: type) -> torch.Tensor:
+        tensor = batch.__dict__[self.name] = _tensor(getattr(batch.batch, self.name), batch.device)
+        return tensor
+
+
 @dataclass(frozen=True, eq=False)
 class TensorBatch:
-    """A sampled mini-batch as torch tensors on one device. Each attribute is converted when it is first read.
+    """A `Batch` as torch tensors on one device. Each attribute is converted when it is first read.
 
     Parameters
     ----------
     batch : Batch
     device : torch.device, or what makes one
+
+    Attributes
+    ----------
+    vertices, seeds, seed_rows, x, y : torch.Tensor
+        The arrays of `Batch`; integers as int64.
     """
 
     batch: Batch
     device: Any
 
-    @cached_property
-    def vertices(self) -> torch.Tensor:
-        """All sampled vertices, the distinct seeds first: int64, shape (N,)."""
-        return _tensor(self.batch.vertices, self.device)
-
-    @cached_property
-    def seeds(self) -> torch.Tensor:
-        """The seeds: int64, shape (b,)."""
-        return _tensor(self.batch.seeds, self.device)
-
-    @cached_property
-    def seed_rows(self) -> torch.Tensor:
-        """The position of each seed in `vertices`: int64, shape (b,). It is 0 .. b - 1 unless a seed repeats."""
-        return _tensor(self.batch.seed_rows, self.device)
-
-    @cached_property
-    def x(self) -> torch.Tensor:
-        """Features of `vertices`: float32, shape (N, f). Raises `UsageError` if the graph has none."""
-        return _tensor(self.batch.x, self.device)
-
-    @cached_property
-    def y(self) -> torch.Tensor:
-        """Labels of `seeds`: int64, shape (b,); -1 where a seed has none. Raises `UsageError` if the graph has none."""
-        return _tensor(self.batch.y, self.device)
+    vertices = _Converted()
+    seeds = _Converted()
+    seed_rows = _Converted()
+    x = _Converted()
+    y = _Converted()
 
     @cached_property
     def blocks(self) -> tuple[TensorBlock, ...]:
@@ -132,7 +129,7 @@ class TensorBatch:
         return tuple(TensorBlock.of(block, self.device) for block in self.batch.blocks)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the sampled arrays: equal mini-batches have equal digests on every machine."""
+        """Return `Batch.digest`."""
         return self.batch.digest()
 
 

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from .. import backends, samplers
 from ..adjacency import LocalAdjacency
+from ..config import DEFAULT_FANOUTS
 from ..errors import UsageError
 from ..graph import Graph
 from ..loader import BulkLoader
 from ..samplers import Sampler
 from .batch import Batch
-
-DEFAULT_FANOUTS = (15, 10, 5)
 
 
 class Loader:

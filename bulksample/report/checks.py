@@ -41,7 +41,7 @@ def check_run(file: Path, found: JsonObject) -> None:
 def check_line(where: str, found: JsonObject) -> None:
     """Check the JSON object of an epoch, one line of a metrics file; raise `DataError`. Its loss may be None: then no rank had a seed."""
     _numbers(where, found, _LINE)
-    _must(found["loss"] is None or _is_number(found["loss"]), where, "loss", found["loss"])
+    _must(found["loss"] is None or is_number(found["loss"]), where, "loss", found["loss"])
 
 
 def check_comparison(file: Path, found: JsonObject) -> None:
@@ -67,7 +67,7 @@ def check_comparison(file: Path, found: JsonObject) -> None:
 def _mean(where: str, found: JsonObject, key: str) -> None:
     """Check a mean and its standard deviation, which is None for a single value."""
     _numbers(where, found, (f"{key}.mean",))
-    _must(found[key].get("std") is None or _is_number(found[key]["std"]), where, f"{key}.std", found[key].get("std"))
+    _must(found[key].get("std") is None or is_number(found[key]["std"]), where, f"{key}.std", found[key].get("std"))
 
 
 def check_bench(file: Path, found: JsonObject) -> None:
@@ -83,10 +83,11 @@ def _numbers(where: str, found: JsonObject, names: tuple[str, ...]) -> None:
         value: Any = found
         for key in name.split("."):
             value = value.get(key) if isinstance(value, dict) else None
-        _must(_is_number(value), where, name, value)
+        _must(is_number(value), where, name, value)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return True for an integer or a float, False for a boolean and everything else."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..data.files import sync_folder
+from ..data.files import sync_folder, write_synced
 from ..errors import DataError, UsageError
 
 FORMAT = 1
@@ -51,8 +51,8 @@ def save(directory: str | os.PathLike[str], number: int, tensors: dict[str, torc
     shutil.rmtree(new, ignore_errors=True)
     try:
         new.mkdir()
-        _write(new / _TENSORS, data)
-        _write(new / _STATE, text)
+        write_synced(new / _TENSORS, data)
+        write_synced(new / _STATE, text)
         sync_folder(new)
         if target.exists():  # a resumed run writes the same step with the same content
             shutil.rmtree(target)
@@ -108,10 +108,3 @@ def load(path: str | os.PathLike[str]) -> Snapshot:
 def _found(root: Path) -> list[Path]:
     """Return the checkpoints below a directory, the newest first."""
     return sorted((path for path in root.glob("step-*") if path.name[5:].isdigit()), key=lambda path: int(path.name[5:]), reverse=True)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import NamedTuple
 
+from ...backends.native import processor_ids
 from ...errors import UsageError
 from .base import Comm
 
@@ -15,7 +15,7 @@ def fair_threads(comm: Comm) -> int:
 
     This is right whether a launcher gives all ranks of a machine the same mask or binds each rank to its own processors.
     """
-    mask = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    mask = processor_ids()
     processors = [socket.gethostname(), mask]
     return max(1, len(mask) // comm.gather_control(processors).count(processors))
 

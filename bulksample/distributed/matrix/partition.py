@@ -6,9 +6,7 @@ machines.
 
 from __future__ import annotations
 
-import io
 import os
-import uuid
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...data.files import sync_folder
+from ...data.files import save_npz
 from ...data.npy import Archive
 from ...data.random_words import Words
 from ...errors import BackendUnavailable, DataError, UsageError
@@ -85,21 +83,8 @@ class Partition:
         return self.order[self.bounds[part] : self.bounds[part + 1]]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an `.npz` file atomically. Raises `UsageError` if it cannot be written."""
-        target, stream = Path(path), io.BytesIO()
-        np.savez(stream, parts=np.array(self.parts, "<i8"), assignment=self.assignment.astype("<i4"))
-        made = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            with open(made, "wb") as file:
-                file.write(stream.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(made, target)
-            sync_folder(target.parent)
-        except OSError as error:
-            raise UsageError(f"cannot write a partition at {target}: {error.strerror or error}") from error
-        finally:
-            made.unlink(missing_ok=True)
+        """Write an `.npz` file. Raises `UsageError` if it cannot be written."""
+        save_npz(Path(path), {"parts": np.array(self.parts, "<i8"), "assignment": self.assignment.astype("<i4")})
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Partition:

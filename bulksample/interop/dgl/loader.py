@@ -14,7 +14,7 @@ from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...loader import BulkLoader
 from .. import require
-from ..slicing import Slicer, can_gather
+from ..feature_gather import FeatureGather, can_gather
 from .edge_sampler import EdgeHop, EdgeMiniBatch, EdgeSampler
 from .samplers import BlockSampler, refuse_values
 
@@ -87,7 +87,7 @@ class DataLoader:
             if name not in graph.ndata:
                 raise UsageError(f"the graph has no vertex feature {name!r}; it has {', '.join(graph.ndata) or 'none'}")
         self._features = tuple(name for name in graph_sampler.features if can_gather(graph.ndata[name]))
-        self._sliced = Slicer()
+        self._gather = FeatureGather()
         self._drawn = EdgeSampler(graph, graph_sampler)
         rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         adjacency = LocalAdjacency(self._drawn.edges.matrix, backends.make(backend), entries=True)
@@ -111,7 +111,7 @@ class DataLoader:
         vertices = torch.from_numpy(found.vertices.astype(np.int64)).to(self.graph.idtype)
         blocks = [self._block(vertices[: hop.num_sources], hop) for hop in found.blocks]
         for name in self._features:
-            blocks[0].srcdata[name] = self._sliced(self.graph.ndata[name], found.vertices)
+            blocks[0].srcdata[name] = self._gather(self.graph.ndata[name], found.vertices)
         if self._device is not None:
             blocks = [block.to(self._device) for block in blocks]
         place = self.graph.device if self._device is None else self._device

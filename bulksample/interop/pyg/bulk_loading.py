@@ -1,12 +1,13 @@
 """Iterate over an epoch for the drop-in loaders of torch_geometric: sample k mini-batches in one call, ahead of use.
 
-A thread samples the next bulk while the current one is used. `num_workers` threads slice features ahead. There are no worker
+A thread samples the next bulk while the current one is used. `num_workers` threads gather features ahead. There are no worker
 processes, so nothing is copied between processes. Mini-batch t of an epoch does not depend on k or on the number of threads.
 """
 
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +21,7 @@ from torch_geometric.sampler import SamplerOutput
 
 from ...errors import UsageError
 from ...loader import AUTO_LIMIT, COPIES, free_memory, growing
-from ..slicing import Slicer, can_gather
+from ..feature_gather import FeatureGather, can_gather
 from .sampler import BulkSampler
 
 _NOT_HERE = {
@@ -30,7 +31,7 @@ _NOT_HERE = {
 }
 
 
-class BulkLoading:
+class BulkLoading(ABC):
     """Bulk sampling for subclasses of `NodeLoader` and `LinkLoader`.
 
     Attributes
@@ -68,14 +69,15 @@ class BulkLoading:
         if "batch_size" in options and options["batch_size"] is None:
             raise UsageError("batch_size was None; use a positive number")
         self.epoch = 0
-        self._sliced = Slicer()
+        self._gather = FeatureGather()
         self._bulk_size, self._budget, self._grows = bulk_size, memory_budget, bulk_size == "auto"
         self._stream, self._comm, self._together = sampler.stream, sampler.comm, sampler.grid is not None
         self._shuffle = bool(options.get("shuffle"))
         self._own_order = options.get("sampler") is None and options.get("batch_sampler") is None
 
+    @abstractmethod
     def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
-        raise NotImplementedError
+        """Sample the mini-batches with these ids from their examples."""
 
     def __len__(self) -> int:
         """Return the number of mini-batches of this rank in an epoch."""
@@ -84,13 +86,13 @@ class BulkLoading:
     def __iter__(self) -> Iterator[Data]:
         epoch, self.epoch = self.epoch, self.epoch + 1
         lists = self._index_lists(epoch)
-        with ThreadPoolExecutor(1, "sampler") as sampler, ThreadPoolExecutor(max(1, self.num_workers), "slicer") as slicers:
+        with ThreadPoolExecutor(1, "sampler") as sampler, ThreadPoolExecutor(max(1, self.num_workers), "gather") as gatherers:
             if not (self.filter_per_worker and self.num_workers):
                 yield from (self._finished(out) for out in self._sampled(lists, epoch, sampler))
                 return
             ahead: deque[Future[Data]] = deque()
             for out in self._sampled(lists, epoch, sampler):
-                ahead.append(slicers.submit(self._finished, out))
+                ahead.append(gatherers.submit(self._finished, out))
                 if len(ahead) > self.num_workers * (self.prefetch_factor or 2):
                     yield ahead.popleft().result()
             while ahead:
@@ -116,7 +118,7 @@ class BulkLoading:
     def filter_fn(self, out: SamplerOutput) -> Any:
         """Build a batch: torch_geometric slices the attributes, this class adds the rest, then the user's transform runs.
 
-        torch_geometric sees features that `Slicer` gathers as matrices without columns.
+        torch_geometric sees features that `FeatureGather` gathers as matrices without columns.
         """
         ours = {} if self.transform_sampler_output else {key: x for key, x in self.data if can_gather(x) and self.data.is_node_attr(key)}
         plain = copy.copy(self)
@@ -125,7 +127,7 @@ class BulkLoading:
             plain.data[key] = x[:, :0]
         batch = super(BulkLoading, plain).filter_fn(out)  # type: ignore[misc]  # the method of torch_geometric's loader
         for key, x in ours.items():
-            batch[key] = self._sliced(x, out.node.numpy())
+            batch[key] = self._gather(x, out.node.numpy())
         batch = self._completed(batch, out)
         return batch if self.transform is None else self.transform(batch)
 

@@ -27,7 +27,7 @@ from ...rng import MAX_EPOCHS, MAX_MINIBATCHES, Stream
 from ...samplers import LayerWise
 from ...selection import Selection
 from ...sparse import row_pointers, runs
-from ..distributed import block_rows
+from ..distribute_rows import distribute_rows
 from ..parallel_edges import expand_edges
 from .arrange import TreeBatch, arrange
 from .edge_lists import check_input, check_times, graph_of
@@ -114,7 +114,7 @@ class BulkSampler(BaseSampler):
             if self.comm is None or self.grid is None:
                 self._adjacencies[threads] = LocalAdjacency(self.graph.matrix, backend, entries=True)
             else:
-                self._adjacencies[threads] = block_rows(self.graph.matrix, self.comm, self.grid, backend)
+                self._adjacencies[threads] = distribute_rows(self.graph.matrix, self.comm, self.grid, backend)
         return self._adjacencies[threads]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+# ruff: noqa: B027  # a hook without a body is for participants that need it
 """The contract of a participant in model averaging: a server, a trainer or both, and how weights travel between them.
 
 A vector holds the weights of a model as float32, followed by four scalars: seeds in the losses since the last average, their
@@ -6,6 +7,7 @@ summed loss, the number of stop requests, and the trainer's weight in the averag
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -43,7 +45,7 @@ class AveragingRule(Protocol):
         """Return the weight of this trainer in an average, given its steps since the last one."""
 
 
-class Participant:
+class Participant(ABC):
     """One process of model averaging.
 
     Attributes
@@ -59,31 +61,30 @@ class Participant:
     serves: bool
     part: int | None
 
+    @abstractmethod
     def receive_part(self, partitioning: Partitioning | None) -> tuple[np.ndarray | None, str]:
         """Return the vertices of this process's part, ascending, and the split to train on; None as vertices stands for the whole graph.
 
         The server passes its `partitioning`, a trainer None.
         """
-        raise NotImplementedError
 
     def new_vertices(self) -> np.ndarray | None:
         """Return the vertices of this trainer's part if the server has changed them since the last call, else None."""
         return None
 
+    @abstractmethod
     def batches(self, context: TrainingContext) -> BatchSource:
         """Return the source of the training steps."""
-        raise NotImplementedError
 
     def use_view(self, context: TrainingContext) -> None:
-        """Take the next mini-batches from the view that the context has now."""
-        raise NotImplementedError
+        """Take the next mini-batches from the context's view, which changed because `new_vertices` returned some."""
 
+    @abstractmethod
     def end_step(self, context: TrainingContext, rule: AveragingRule, sums: torch.Tensor) -> torch.Tensor:
         """Average if an interval ends with this step. Return sums over trainers that are new since the last call: shape (3,).
 
         They are the number of seeds, the loss and the number of stop requests; zeros if nothing is new.
         """
-        raise NotImplementedError
 
     def share_scores(self, scores: dict[str, float]) -> dict[str, float]:
         """Return the server's scores, if this process needs them."""

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...backends.native import processors
 from ...distributed.comm.base import Comm
 from ...distributed.comm.launchers import PREFIXES
 from ...distributed.comm.primitives import SentCount
@@ -104,7 +105,7 @@ class TrainerServer(Participant):
 
     def _invitation(self) -> dict[str, Any]:
         """Return the configuration of a trainer: this run's, with the threads of the machine shared among the trainers."""
-        threads = self._config.threads or max(1, len(os.sched_getaffinity(0)) // self._config.trainers)
+        threads = self._config.threads or max(1, processors() // self._config.trainers)
         return self._config.model_dump(mode="json") | {"threads": threads}
 
     def _welcome(self, part: int) -> list[Frame]:

@@ -10,7 +10,7 @@ from ..distributed.matrix.owner import OwnerAdjacency
 from ..sparse import CSR
 
 
-def block_rows(matrix: CSR, comm: Comm, replication: int, backend: Backend) -> OwnerAdjacency:
+def distribute_rows(matrix: CSR, comm: Comm, replication: int, backend: Backend) -> OwnerAdjacency:
     """Distribute A in even block rows on a p/c x c grid, with the `owner` policy. Collective; each rank samples its own rows."""
     grid = ProcessGrid(comm, replication)
     layout = Layout.even(matrix.shape[0], grid.rows)

@@ -16,12 +16,12 @@ from ..nn.gather import RowPool, gather_rows
 
 
 def can_gather(x: Any) -> bool:
-    """Return True if `Slicer` can gather these features: a contiguous float32 matrix on the host that needs no gradient."""
+    """Return True for features that `FeatureGather` can gather: a contiguous float32 matrix on the host that needs no gradient."""
     plain = isinstance(x, torch.Tensor) and x.device.type == "cpu" and x.layout is torch.strided and not x.requires_grad
     return plain and x.dim() == 2 and x.dtype == torch.float32 and x.is_contiguous()
 
 
-class Slicer:
+class FeatureGather:
     """A gather of feature rows on all threads of torch; each calling thread has its own memory pool."""
 
     def __init__(self) -> None:

@@ -1,0 +1,50 @@
+"""Files that are replaced whole: their bytes and their names are synced."""
+
+import os
+
+import numpy as np
+import pytest
+
+from bulksample import UsageError
+from bulksample.data.edge_split import HeldOutEdges
+from bulksample.data.files import save_npz
+from bulksample.distributed.matrix.partition import Partition
+
+PAIRS = {split: np.array([[0, 1]], np.int32) for split in ("val", "test")}
+SAVERS = {
+    "parts.npz": lambda folder: Partition(2, np.array([0, 1, 1])).save(folder / "parts.npz"),
+    "links.npz": lambda folder: HeldOutEdges(3, PAIRS, PAIRS).save(folder),
+}
+
+
+@pytest.mark.parametrize("name", SAVERS)
+def test_a_file_is_synced_before_it_gets_its_name_and_its_folder_after(name, tmp_path, monkeypatch):
+    calls, fsync, replace = [], os.fsync, os.replace
+
+    def synced(handle):
+        calls.append("folder" if os.path.isdir(f"/proc/self/fd/{handle}") else "file")
+        fsync(handle)
+
+    def renamed(made, target):
+        calls.append(os.path.basename(target))
+        replace(made, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    SAVERS[name](tmp_path)
+    assert calls == ["file", name, "folder"]
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
+    target = tmp_path / "a.npz"
+    save_npz(target, {"x": np.arange(3)})
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UsageError, match=r"cannot write .*a\.npz: No space left"):
+        save_npz(target, {"x": np.arange(9)})
+    assert os.listdir(tmp_path) == ["a.npz"]
+    assert np.load(target)["x"].tolist() == [0, 1, 2]
