@@ -111,7 +111,8 @@ def train(graph: Graph | str | os.PathLike[str], **options: Any) -> dict[str, An
     Returns
     -------
     dict
-        ``test_accuracy`` at the best validation score, the losses, seconds by phase, bytes sent, and all options.
+        ``test_accuracy`` at the best validation score, the losses, seconds by phase, bytes sent, and all options. ``stopped`` is True
+        if Ctrl-C, SIGTERM or SIGUSR1 ended the training after a step; a second Ctrl-C or SIGTERM ends the process.
 
     Raises
     ------

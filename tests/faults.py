@@ -5,6 +5,7 @@ FAULT is JSON: the rank, what it does (raise, exit, _exit 0, _exit 3, kill, stop
     ["phase", NAME, k]      when it enters the k-th block of a phase of the ledger
     ["collective", k]       in its k-th wait, on whichever thread; what is waited for has been started by then
     ["thread", k]           in the k-th wait of a thread that is not the main one
+    ["import", NAME]        when it imports a module
     ["seconds", s]          s seconds after its start, wherever it is then (kill and stop only)
 """
 
@@ -19,6 +20,7 @@ import sys
 import threading
 
 ACTS = ("raise", "exit", "_exit 0", "_exit 3", "kill", "stop")
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "terminate": signal.SIGTERM}
 
 
 def misbehave(act):
@@ -28,7 +30,7 @@ def misbehave(act):
         sys.exit(0)
     if act.startswith("_exit"):
         os._exit(int(act.split()[1]))
-    os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[act])
+    os.kill(os.getpid(), SIGNALS[act])
 
 
 def at_phase(act, name, count):
@@ -57,9 +59,19 @@ def at_wait(act, count, counts=lambda: True):
     Watch.wait = faulty
 
 
+def at_import(act, module):
+    class Finder:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name == module:
+                misbehave(act)
+
+    sys.meta_path.insert(0, Finder)
+
+
 def after(act, seconds):
     """From outside, so that it strikes while a library keeps the interpreter, too."""
-    number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[act].value
+    number = SIGNALS[act].value
     subprocess.Popen(["sh", "-c", f"sleep {seconds}; kill -{number} {os.getpid()}"])
 
 
@@ -73,6 +85,8 @@ def install(rank, act, where):
         at_wait(act, *point)
     elif kind == "thread":
         at_wait(act, *point, counts=lambda: threading.current_thread() is not threading.main_thread())
+    elif kind == "import":
+        at_import(act, *point)
     else:
         after(act, *point)
 

@@ -7,8 +7,12 @@ error of the package its exit code and prints its message without a traceback.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 
+from ..distributed.comm.launchers import Launch, launched
+from ..distributed.comm.sentinel import sentinel_of
+from ..distributed.comm.stop_signals import RaiseStopped, Stopped
 from ..errors import EXIT_BAD_DATA, EXIT_BAD_USE, EXIT_PEER_LOST, BackendUnavailable, DataError, PeerLost, UsageError
 
 _EXIT_CODES = {DataError: EXIT_BAD_DATA, UsageError: EXIT_BAD_USE, BackendUnavailable: EXIT_BAD_USE, PeerLost: EXIT_PEER_LOST}
@@ -16,9 +20,21 @@ _EXIT_INTERRUPTED = 1
 
 
 def main() -> None:
-    """Run the command line and exit: 0, 2 (bad use), 65 (bad data) or 75 (a peer was lost)."""
+    """Run the command line and exit: 0, 2 (bad use), 65 (bad data) or 75 (a peer was lost, or a signal asked to stop)."""
     # libgomp reads this when it is loaded. Threads that spin at a barrier slow down the rank that they wait for.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if (launch := launched()).ranks > 1:
+        sentinel_of(launch)
+    try:
+        with RaiseStopped():
+            _run()
+    except Stopped as stopped:
+        _stop(launch, str(stopped))
+        sys.exit(EXIT_PEER_LOST)
+
+
+def _run() -> None:
+    """Run the command line and exit. Large libraries are imported here, under the eyes of the sentinel."""
     import typer
 
     from .app import app
@@ -47,13 +63,23 @@ def main() -> None:
 
 def _refuse(error: Exception) -> int:
     """Print why a command line cannot be parsed, on one rank only, as all ranks parse the same one; return the exit code."""
-    from ..distributed.comm.launchers import launched
     from .usage import explain
 
     message = explain(error)  # empty if the help was shown instead
     if message and not launched().rank:  # rank 0, or no launcher at all
         print(f"bulksample: UsageError: {message}", file=sys.stderr)
     return EXIT_BAD_USE
+
+
+def _stop(launch: Launch, signal: str) -> None:
+    """Print which signal stopped this process. Ranks leave together; before they have connected, the launcher ends the others."""
+    comm = sys.modules.get("bulksample.distributed.comm.world")
+    if launch.ranks == 1 or (comm is not None and comm.connected()):
+        end_all_ranks(EXIT_PEER_LOST, f"bulksample: stopped by {signal}; run the same command again")
+    else:
+        who = f"rank {launch.rank} of {launch.ranks} (process {os.getpid()} on {socket.gethostname()})"
+        print(f"bulksample: {who} was stopped by {signal} before the ranks connected; run the same command again", file=sys.stderr)
+        sentinel_of(launch).abort(EXIT_PEER_LOST)
 
 
 def end_all_ranks(code: int, reason: str) -> None:

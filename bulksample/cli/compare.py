@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..distributed.comm.stop_signals import Stopped
 from ..errors import EXIT_PEER_LOST, UsageError
 from ..methods import METHODS
 from ..methods.averaging.options import AVERAGING
@@ -45,7 +46,7 @@ def compare(
 ) -> None:
     """Train methods one after another on the same graph, partition, seeds and model. Exit code 1 if one failed."""
     from ..report.compare import SharedSetup, compare, contestants
-    from ..report.launch import Stopped, refuse_inside_a_launch, starter, stoppable
+    from ..report.launch import refuse_inside_a_launch, starter, stoppable
     from ..report.network import network_models
 
     refuse_inside_a_launch()

@@ -20,16 +20,13 @@ from pathlib import Path
 from types import FrameType
 
 from ..distributed.comm.launchers import PREFIXES, launched
+from ..distributed.comm.stop_signals import Stopped
 from ..errors import UsageError
 
 _MARK = "BULKSAMPLE_RUN"
 _GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL
 _KILLED_SECONDS = 5.0  # for the kernel to end killed processes
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class Stopped(BaseException):
-    """Raised when a signal asks this process to stop."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from ..distributed.comm.agree import agree
 from ..distributed.comm.base import Comm
 from ..distributed.comm.launchers import launched
 from ..distributed.comm.ledger import Ledger, balance, combine
+from ..distributed.comm.stop_signals import StopSignals
 from ..distributed.comm.thread_budget import divide_threads, fair_threads
 from ..distributed.comm.threads import SerialComm
 from ..errors import UsageError
@@ -39,7 +40,6 @@ from .environment import environment
 from .method import Method
 from .observers import Observer
 from .setup import ViewRequest, make_sampler
-from .signals import StopSignals
 from .source import Source, shared_fingerprint, sizes_of
 from .state import capture, resume
 

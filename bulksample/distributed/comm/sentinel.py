@@ -6,13 +6,18 @@ shell of a megabyte that waits for the end of a pipe. The kernel closes the pipe
 reported that it leaves, the sentinel names it and asks the launcher to end the job with code 75.
 
 The sentinel belongs to the process group of its rank. A launcher that kills the group kills the sentinel too, which then
-prints nothing. Otherwise the sentinel kills the group in the end, so that no child of the rank is left.
+prints nothing. Otherwise the sentinel kills the group in the end, so that no child of the rank is left. Launchers pass Ctrl-C
+and requests to stop on to the group; the sentinel blocks these signals, because its rank may outlive them.
+
+The command line starts the sentinel before it imports anything large, other programs when they ask for the communicator.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
+import signal
 import socket
 from contextlib import suppress
 
@@ -20,11 +25,13 @@ from ...errors import EXIT_PEER_LOST
 from .launchers import Launch
 
 # Input: lines "STATE NUMBER"; the last one counts. Output: the socket to a launcher that speaks PMI-1, or nothing.
-# The shell sleeps half a second, so that a launcher can kill the group or reap the process first; it then stays silent.
 # Field 52 of /proc/PID/stat is the exit status of the process in the encoding of wait(2).
+# Hydra always kills the whole group, so a shell that runs on has something to report. It hurries: if Hydra finds the dead process
+# first, the job ends with the code of the signal. Under other launchers the shell sleeps half a second, so that the launcher
+# can kill or reap the process first; then it stays silent.
 _SCRIPT = r"""
-rank=$1 size=$2 pid=$3 host=$4 code=$5 group=$6
-state=starting seconds=0
+rank=$1 size=$2 pid=$3 host=$4 code=$5 group=$6 hydra=$7
+state=importing seconds=0
 while read -r word number; do
     state=$word seconds=$number
     case $state in
@@ -32,13 +39,12 @@ while read -r word number; do
     abort) echo "cmd=abort exitcode=$number"; exit ;;
     esac
 done
-sleep 0.5 || sleep 1
-kill -0 "$pid" 2>/dev/null || exit
 ended=
 read -r line 2>/dev/null </proc/"$pid"/stat && { set -- ${line##*)}; shift 49; ended=$1; }
+[ "$hydra" ] || { sleep 0.5 || sleep 1; kill -0 "$pid" 2>/dev/null || exit; }
 signal=$((${ended:-0} % 128))
 case $state:$signal in
-left:0) exit ;;
+left:0 | importing:0) exit ;;
 starting:14) what="waited $seconds s for the other ranks to start" ;;
 left:14) what="waited $seconds s for the other ranks to end" ;;
 *:9) what="was killed by signal 9, as by the kernel when memory runs out" ;;
@@ -51,6 +57,14 @@ sleep 0.1 || sleep 1
 echo "cmd=abort exitcode=$code"
 [ "$group" = "$pid" ] && kill -9 0
 """
+
+_BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@functools.cache
+def sentinel_of(launch: Launch) -> Sentinel:
+    """Return the sentinel of this process; the first call starts it."""
+    return Sentinel(launch)
 
 
 class Sentinel:
@@ -70,18 +84,20 @@ class Sentinel:
         if shell is None or not hasattr(os, "posix_spawn"):
             return
         reading, self._pipe = os.pipe()
-        words = [rank, str(launch.ranks), str(os.getpid()), socket.gethostname(), str(EXIT_PEER_LOST), str(os.getpgrp())]
+        hydra = "yes" if self._connected else ""
+        words = [rank, str(launch.ranks), str(os.getpid()), socket.gethostname(), str(EXIT_PEER_LOST), str(os.getpgrp()), hydra]
         nowhere = (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
         files = [(os.POSIX_SPAWN_DUP2, reading, 0), nowhere if socket_to_launcher is None else (os.POSIX_SPAWN_DUP2, socket_to_launcher, 1)]
-        os.posix_spawn(shell, ["sh", "-c", _SCRIPT, "sentinel", *words], os.environ, file_actions=files)
+        os.posix_spawn(shell, ["sh", "-c", _SCRIPT, "sentinel", *words], os.environ, file_actions=files, setsigmask=_BLOCKED)
         os.close(reading)
         os.register_at_fork(after_in_child=self._close_in_child)
 
     def report(self, state: str, number: float = 0) -> bool:
         """Report the state of this process; return False if the sentinel is not running.
 
-        ``starting`` and ``left`` (by all ranks): about to wait in MPI for `number` seconds; ``working``; ``reported``: an error has
-        been printed already, the sentinel need not report the end.
+        ``importing`` (the first state): no rank waits for this one yet, so it may exit. ``starting`` and ``left`` (by all ranks):
+        about to wait in MPI for `number` seconds. ``working``. ``reported``: an error has been printed already, the sentinel need
+        not report the end.
         """
         if self._pipe < 0:
             return False

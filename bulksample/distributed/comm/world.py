@@ -18,8 +18,9 @@ from .cuda_aware import CudaAware, ask
 from .launchers import Launch, launched
 from .mpi import MpiComm
 from .processes import ProcessComm
-from .sentinel import Sentinel
+from .sentinel import Sentinel, sentinel_of
 from .shared_memory import forget_names, sweep
+from .stop_signals import default_actions
 from .threads import SerialComm
 from .watch import alarm, set_alarm
 
@@ -64,14 +65,14 @@ def world(timeout: float = 300.0) -> Comm:
 
 
 def _launched(launch: Launch, timeout: float) -> Comm:
-    """Connect the ranks that a launcher started. MPI blocks until all ranks have started, so an alarm limits that wait."""
+    """Connect the ranks that a launcher started. MPI blocks until all have started; an alarm limits that wait, signals end it."""
     global _sentinel
     if _sentinel is None:
-        _sentinel = Sentinel(launch)
+        _sentinel = sentinel_of(launch)
         atexit.register(_leave_in_time)
     _sentinel.report("starting", timeout + OUTSIDE_SECONDS)
     try:
-        with alarm(timeout + OUTSIDE_SECONDS):
+        with alarm(timeout + OUTSIDE_SECONDS), default_actions():
             made = _over_torch(launch, timeout, _sentinel) if launch.by_torch else _over_mpi(launch, timeout, _sentinel)
     except BaseException:
         _sentinel.report("reported")
@@ -130,6 +131,11 @@ def cuda_aware() -> CudaAware:
     """Ask the MPI library whether it reads and writes device memory; start MPI if it is not running."""
     mpi = _import_mpi(Launch())
     return CudaAware(False, "mpi4py, or an MPI library for it, is missing") if mpi is None else ask(mpi.__file__)
+
+
+def connected() -> bool:
+    """True if this process is one of several ranks that have connected and have not left."""
+    return isinstance(_world, ProcessComm) and not _world.closed
 
 
 def abort_world(code: int, reason: str) -> None:

@@ -1,0 +1,89 @@
+"""Requests to stop: SIGINT (Ctrl-C), SIGTERM, and SIGUSR1, which schedulers send some time before they end a job.
+
+In a training the first request lets the loop finish its step and write a checkpoint. Everywhere else it raises `Stopped`.
+A later SIGINT or SIGTERM ends the process at once, by the default action of the signal.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_AT_ONCE = (signal.SIGINT, signal.SIGTERM)  # a scheduler may send SIGTERM long after SIGUSR1: that is still a first request
+_SAME_SECONDS = 0.5  # one Ctrl-C may arrive twice, from the terminal and from a launcher
+
+
+class Stopped(BaseException):
+    """Raised by a signal that asks this process to stop; its message is the name of the signal. No `except Exception` catches it."""
+
+
+class StopSignals:
+    """A context that records requests to stop in `received`, so that the loop can finish its step, write a checkpoint and return.
+
+    Off the main thread, where Python allows no handlers, it does nothing. A signal that the parent process ignores stays ignored:
+    a shell lets its background jobs ignore Ctrl-C.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self._asked: float | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if number in _AT_ONCE:
+            now = time.monotonic()
+            if self._asked is not None:
+                if now - self._asked > _SAME_SECONDS:
+                    _end(number)
+                return
+            self._asked = now
+        first, self.received = not self.received, True
+        if first:
+            self._act(number)
+
+    def _act(self, number: int) -> None:
+        """React to the first request; the loop reads `received`."""
+
+
+class RaiseStopped(StopSignals):
+    """A context in which the first request to stop raises `Stopped` on the main thread."""
+
+    def _act(self, number: int) -> None:
+        raise Stopped(signal.Signals(number).name)
+
+
+@contextmanager
+def default_actions() -> Iterator[None]:
+    """Let signals end the process at once for the length of a ``with`` block: in a library that does not return, handlers never run."""
+    on_main = threading.current_thread() is threading.main_thread()
+    handled = [number for number in _SIGNALS if on_main and signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int) -> None:
+    """End this process by the default action of a signal, so that its parent sees which one it was."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
