@@ -1,0 +1,73 @@
+"""The options of the task, the labels and the features: examples counted by hand, rows recomputed by numpy."""
+
+import numpy as np
+import torch
+from plain import graph, minibatches, trainer
+
+from bulksample.data import store
+
+LINKS = {"task": "links", "batch_size": 16, "hidden": 6}
+
+
+def rows_of(**options):
+    """Every mini-batch's vertices, and the features that the model gets for them."""
+    return [(batch.minibatch.vertices, batch.x.numpy()) for batch in trainer(graph(), **options).context.batches]
+
+
+def test_task_links_learns_from_edges(links):
+    adjacency = store.load(links).adjacency
+    row = adjacency.row_of_entry()
+    edges = {(int(u), int(v)) for u, v in zip(adjacency.indices, row, strict=True)}
+    assert all(u != v for u, v in edges)
+    examples = [tuple(pair) for minibatch in minibatches(trainer(links, **LINKS)) for pair in minibatch.seeds.reshape(3, -1)[:2].T.tolist()]
+    assert len(examples) == len(edges)
+    assert set(examples) == edges
+
+
+def test_decoder_mlp_is_two_linear_layers_and_a_prelu(links):
+    """w . prelu(W (z_u * z_v) + b) + c, in plain torch."""
+    made = trainer(links, **LINKS, decoder="mlp")
+    counts = (2 * 8 * 6 + 6) + (2 * 6 * 6 + 6) + (6 * 6 + 6) + (6 + 1) + 1
+    assert sum(parameter.numel() for parameter in made.model.parameters()) == counts
+    slope = next(parameter for name, parameter in made.model.named_parameters() if name == "slope")
+    linear = [parameter for name, parameter in made.model.named_parameters() if name.startswith("decoder")]
+    u, v = torch.randn(2, 10, 6, generator=torch.Generator().manual_seed(0))
+    inner = (u * v) @ linear[0].T + linear[1]
+    expected = torch.where(inner > 0, inner, slope * inner) @ linear[2].T + linear[3]
+    torch.testing.assert_close(made.model.score(u, v), expected[:, 0])
+
+
+def test_exclude_targets_leaves_out_the_edges_that_are_asked_for(links):
+    for exclude, ways in (("self", 1), ("both", 2)):
+        for minibatch in minibatches(trainer(links, **LINKS, exclude_targets=exclude, sampler="full")):
+            source, destination, _ = minibatch.seeds.reshape(3, -1)
+            asked = set(zip(destination.tolist(), source.tolist(), strict=True))
+            asked |= {(u, v) for v, u in asked} if ways == 2 else set()
+            for block in minibatch.blocks:
+                row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
+                sampled = set(zip(minibatch.vertices[row].tolist(), minibatch.vertices[block.indices].tolist(), strict=True))
+                assert not asked & sampled
+
+
+def test_label_is_another_column():
+    view = trainer(graph(), label="other", seeds="all").context.view
+    assert view.num_classes == 2
+    assert view.classes.tolist() == graph().extra["other"].tolist()
+
+
+def test_feature_norm_divides_each_row():
+    x = graph().features.astype(np.float64)
+    norms = {"l1": np.abs(x).sum(1, keepdims=True), "l2": np.sqrt((x * x).sum(1, keepdims=True))}
+    for norm, lengths in norms.items():
+        for vertices, rows in rows_of(feature_norm=norm):
+            np.testing.assert_allclose(rows, (x / lengths)[vertices], rtol=1e-5)
+
+
+def test_feature_storage_rounds_once_and_halves_the_bytes():
+    x = graph().features
+    stored = {"fp16": x.astype(np.float16).astype(np.float32), "bf16": torch.from_numpy(x).bfloat16().float().numpy()}
+    for storage, rounded in stored.items():
+        assert not np.array_equal(rounded, x)
+        for vertices, rows in rows_of(feature_storage=storage):
+            np.testing.assert_array_equal(rows, rounded[vertices])
+        assert trainer(graph(), feature_storage=storage).context.view.memory["features"] == 2 * x.size

@@ -1,0 +1,114 @@
+"""The options of sampling: the mini-batches of a run, held against the neighbors that the graph lists."""
+
+import numpy as np
+from plain import graph, minibatches, trainer
+
+from bulksample import CSR, Graph
+from bulksample.samplers import Sampler
+
+
+def edges_of(block, vertices):
+    """The edges of a block as pairs (destination, source) of the graph."""
+    row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
+    return list(zip(vertices[row].tolist(), vertices[block.indices].tolist(), strict=True))
+
+
+def neighbors(source):
+    return [source.adjacency.indices[a:b].tolist() for a, b in zip(source.adjacency.indptr, source.adjacency.indptr[1:], strict=False)]
+
+
+def labelled(adjacency, weight_unit=1.0):
+    """A graph of these edges whose vertices all have features, a class and a place in the training split."""
+    n = adjacency.shape[0]
+    masks = {"train": np.ones(n, bool)}
+    return Graph(adjacency, weight_unit, np.ones((n, 2), np.float32), np.arange(n, dtype=np.int64) % 2, 2, masks)
+
+
+def ring(n, ahead):
+    """Every vertex has the next `ahead` vertices of a ring as neighbors."""
+    v = np.repeat(np.arange(n), ahead)
+    return CSR.from_edges(v, (v + np.tile(np.arange(ahead) + 1, n)) % n, (n, n))
+
+
+def test_seed_names_the_order_and_the_draws_of_the_epoch():
+    """Two seeds agree on the seeds of an epoch, but neither on their order nor on the neighbors drawn."""
+    zero, one = (minibatches(trainer(graph(), seed=seed, fanouts=(1,), batch_size=64))[0] for seed in (0, 5))
+    assert sorted(zero.seeds) == sorted(one.seeds)
+    assert zero.seeds.tolist() != one.seeds.tolist()
+    assert set(edges_of(zero.blocks[0], zero.vertices)) != set(edges_of(one.blocks[0], one.vertices))
+
+
+def test_sampler_full_takes_every_neighbor():
+    listed = neighbors(graph())
+    for minibatch in minibatches(trainer(graph(), sampler="full", fanouts=(1, 1))):
+        for block in minibatch.blocks:
+            expected = [(v, u) for v in minibatch.vertices[: block.num_destinations].tolist() for u in listed[v]]
+            assert sorted(edges_of(block, minibatch.vertices)) == sorted(expected)
+
+
+def test_fanouts_are_the_most_draws_of_a_row_in_each_hop():
+    degrees, fanouts = graph().adjacency.degrees, (1, 3, 2)
+    assert degrees.max() > max(fanouts)
+    for minibatch in minibatches(trainer(graph(), fanouts=fanouts)):
+        for block, fanout in zip(reversed(minibatch.blocks), fanouts, strict=True):
+            rows = minibatch.vertices[: block.num_destinations]
+            assert np.diff(block.indptr).tolist() == np.minimum(degrees[rows], fanout).tolist()
+
+
+def test_sampler_options_reach_the_sampler():
+    """By weight, a row whose other edges weigh nothing has one neighbor to draw."""
+    n = 40
+    adjacency = ring(n, 3)
+    heavy = adjacency.indices == (adjacency.row_of_entry() * 7 % 3 + 1 + adjacency.row_of_entry()) % n
+    source = labelled(adjacency.with_values(heavy.astype(np.int64)))
+    only = {(v, (v + v * 7 % 3 + 1) % n) for v in range(n)}
+    (minibatch,) = minibatches(trainer(source, fanouts=(1,), batch_size=n, sampler_options="weighted=true"))
+    assert set(edges_of(minibatch.blocks[0], minibatch.vertices)) == only
+
+
+def test_frontier_new_expands_each_vertex_once():
+    """On a ring where everyone has one neighbor, hop h adds the vertices h ahead; expanding anew would repeat the edges before."""
+    n = 30
+    for minibatch in minibatches(trainer(labelled(ring(n, 1)), frontier="new", fanouts=(1, 1, 1), batch_size=1)):
+        (seed,) = minibatch.seeds.tolist()
+        assert edges_of(minibatch.blocks[0], minibatch.vertices) == [((seed + h) % n, (seed + h + 1) % n) for h in range(3)]
+        assert minibatch.num_edges == 3  # 1 + 2 + 3 if every hop drew for all vertices
+
+
+def test_batch_size_is_the_seeds_of_a_minibatch():
+    seeds = int(graph().masks["train"].sum())
+    sizes = [len(minibatch.seeds) for minibatch in minibatches(trainer(graph(), batch_size=7))]
+    assert sizes == [7] * (seeds // 7) + [seeds % 7] * (seeds % 7 > 0)
+
+
+def bulks(monkeypatch, **options):
+    """The sizes of the calls that sample an epoch."""
+    sizes, original = [], Sampler.sample_bulk
+    made = trainer(graph(), **options)
+
+    def counted(self, adjacency, seeds, *more):
+        sizes.append(len(seeds))
+        return original(self, adjacency, seeds, *more)
+
+    monkeypatch.setattr(Sampler, "sample_bulk", counted)
+    count = len(minibatches(made))
+    return count, sizes
+
+
+def test_bulk_size_is_the_minibatches_of_a_call(monkeypatch):
+    count, sizes = bulks(monkeypatch, batch_size=4, bulk_size=3)
+    assert count > 3
+    assert sizes == [3] * (count // 3) + [count % 3] * (count % 3 > 0)
+
+
+def test_memory_budget_bounds_the_bulk(monkeypatch):
+    """A budget of one byte leaves room for single mini-batches; the free memory has room for the whole epoch."""
+    count, sizes = bulks(monkeypatch, batch_size=4, memory_budget=1)
+    assert sizes == [1] * count
+    assert bulks(monkeypatch, batch_size=4)[1] == [count]
+
+
+def test_seeds_are_those_of_the_split():
+    for split in ("val", "test", "all"):
+        seeds = np.concatenate([minibatch.seeds for minibatch in minibatches(trainer(graph(), seeds=split))])
+        assert sorted(seeds) == (list(range(60)) if split == "all" else np.flatnonzero(graph().masks[split]).tolist())
