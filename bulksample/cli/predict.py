@@ -29,7 +29,7 @@ def predict(
         raise UsageError(f"{out} exists already; use another file, or --overwrite")
     if not out.parent.is_dir():
         raise UsageError(f"there is no folder {out.parent}; use one that exists")
-    from ..data.files import save_npz
+    from ..data.atomic import save_npz
     from ..methods.predict import predict as run
 
     began = time.perf_counter()

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import DataError, UsageError
 from ..graph import Graph
 from ..sparse import CSR
-from .files import save_npz
+from .atomic import save_npz, sweep
 from .npy import Archive
 from .random_words import Words, scaled
 
@@ -77,6 +77,7 @@ class HeldOutEdges:
             If the file is damaged.
         """
         path = Path(folder) / FILE
+        sweep(path.parent)
         if not path.is_file():
             raise UsageError(f"{folder} has no held-out edges; use a store that `bulksample data split-edges` wrote")
         with Archive(path) as archive:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -13,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.lib import format as npy_format
 
-from ..errors import DataError, UsageError
+from ..errors import DataError
 from ..mapped import pieces
 
 _PIECE = 2**24
@@ -28,7 +27,7 @@ def write_npy(path: Path, array: np.ndarray) -> tuple[str, int, str]:
             stream.write(piece)
             digest.update(piece)
             size += len(piece)
-        _sync(stream)
+        sync(stream)
     return array.dtype.str, size, digest.hexdigest()
 
 
@@ -45,31 +44,11 @@ def write_synced(path: Path, data: bytes) -> None:
     """Write a file and sync it."""
     with open(path, "wb") as stream:
         stream.write(data)
-        _sync(stream)
+        sync(stream)
 
 
-def save_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write an `.npz` file under a temporary name, sync it and rename it: a crash leaves the old file or the complete new one.
-
-    Raises
-    ------
-    UsageError
-        If the file cannot be written.
-    """
-    made = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with open(made, "wb") as stream:
-            np.savez(stream, **arrays)  # type: ignore[arg-type]
-            _sync(stream)
-        os.replace(made, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        made.unlink(missing_ok=True)
-
-
-def _sync(stream: BinaryIO) -> None:
+def sync(stream: BinaryIO) -> None:
+    """Sync what was written to a stream."""
     stream.flush()
     os.fsync(stream.fileno())
 

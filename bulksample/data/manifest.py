@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ..errors import DataError
 from ..graph import SPLITS
 from ..sparse import MAX_VERTICES
+from .atomic import sweep
 from .npy import regular_size
 
 FILE = "manifest.json"
@@ -75,7 +76,11 @@ class Manifest(BaseModel):
 
 
 def load_manifest(directory: Path) -> Manifest:
-    """Read the manifest of a store and check every field; raises `DataError` naming the field."""
+    """Read the manifest of a store and check every field; raises `DataError` naming the field.
+
+    Leftovers of killed writers beside the store are swept first; see `data.atomic`.
+    """
+    sweep(directory.parent)
     if not directory.is_dir():
         raise DataError(f"{directory}: there is no such folder")
     path = directory / FILE

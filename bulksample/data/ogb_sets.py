@@ -16,7 +16,6 @@ import shutil
 import sys
 import urllib.error
 import urllib.request
-import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import DataError, UsageError
+from .atomic import new_folder
 
 _BASE = "http://snap.stanford.edu/ogb/data/nodeproppred"
 _TIMEOUT_SECONDS = 60.0  # without a byte
@@ -121,22 +121,21 @@ def _download(address: str, file: Path) -> None:
 
 def _unpack(file: Path, archive: str, target: Path) -> None:
     """Unpack a data set beside its target, and rename it into place."""
-    made = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
     try:
-        with zipfile.ZipFile(file) as packed:
+        with new_folder(target) as made, zipfile.ZipFile(file) as packed:
             members = [member for member in packed.infolist() if member.filename.startswith(f"{archive}/")]
             with _progress(f"unpacking {file.name}", sum(member.file_size for member in members)) as advance:
                 for member in members:
                     packed.extract(member, made)  # `extract` drops path parts that lead outside
                     advance(member.file_size)
-        if not (made / archive / "raw").is_dir():
-            raise DataError(f"{file}: holds no folder {archive}/raw")
-        os.replace(made / archive, target)
+            if not (made / archive / "raw").is_dir():
+                raise DataError(f"{file}: holds no folder {archive}/raw")
+            for path in list((made / archive).iterdir()):
+                path.rename(made / path.name)
+            (made / archive).rmdir()
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         file.unlink()
         raise DataError(f"{file}: is damaged and was removed: {error}; run the same command to download it again") from None
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 @contextmanager

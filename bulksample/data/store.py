@@ -1,15 +1,12 @@
 """The store: a graph as a folder of `.npy` files and a manifest.
 
 Arrays are opened as memmaps, so a graph larger than memory can be sampled. Features and structure are separate files,
-and either is read without the other. A store is written to a temporary folder beside its target, synced and renamed,
-so an interrupted write leaves no store.
+and either is read without the other. `data.atomic` writes a store completely or not at all.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,8 @@ import numpy as np
 from ..errors import DataError, UsageError
 from ..graph import SPLITS, Graph
 from ..sparse import CSR
-from .files import sha256_of, sync_folder, write_npy, write_synced
+from .atomic import new_folder
+from .files import sha256_of, write_npy, write_synced
 from .manifest import FILE, ArrayEntry, Manifest, file_of, load_manifest, summary
 from .npy import open_npy, regular_size
 
@@ -43,7 +41,8 @@ def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = Fals
     DataError
         If the graph is not valid, or a column cannot be stored.
     UsageError
-        If the folder exists, or cannot be written (a full disk, missing permission); no partial store stays.
+        If the folder exists, or cannot be written (a full disk, missing permission). No partial store stays, and an older
+        one stays as it was.
 
     Notes
     -----
@@ -53,26 +52,22 @@ def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = Fals
     check_target(target, overwrite)
     graph.validate()
     arrays = _arrays(graph)
-    made = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
     try:
-        made.mkdir(parents=True)
-        entries = {role: _entry(made / file_of(role), array) for role, array in arrays.items()}
-        manifest = Manifest(
-            name=graph.name,
-            vertices=graph.n,
-            edges=graph.adjacency.nnz,
-            weight_unit=float(graph.weight_unit) if graph.adjacency.values is not None else 1.0,
-            num_features=graph.num_features,
-            num_classes=int(graph.num_classes),
-            arrays=entries,
-        ).with_digest()
-        write_synced(made / FILE, manifest.dumps())
-        sync_folder(made)
-        _move(made, target)
+        with new_folder(target) as made:
+            entries = {role: _entry(made / file_of(role), array) for role, array in arrays.items()}
+            manifest = Manifest(
+                name=graph.name,
+                vertices=graph.n,
+                edges=graph.adjacency.nnz,
+                weight_unit=float(graph.weight_unit) if graph.adjacency.values is not None else 1.0,
+                num_features=graph.num_features,
+                num_classes=int(graph.num_classes),
+                arrays=entries,
+            ).with_digest()
+            write_synced(made / FILE, manifest.dumps())
     except OSError as error:
-        raise UsageError(f"cannot write a store at {target}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(made, ignore_errors=True)  # already renamed unless an error occurred
+        kept = f"; the old store is unchanged at {target}" if (target / FILE).is_file() else ""
+        raise UsageError(f"cannot write a store at {target}: {error.strerror or error}{kept}") from error
     return manifest
 
 
@@ -166,23 +161,6 @@ def _entry(path: Path, array: np.ndarray) -> ArrayEntry:
     """Write one array and return its entry of the manifest."""
     dtype, size, sha256 = write_npy(path, array)
     return ArrayEntry(file=path.name, dtype=dtype, shape=tuple(array.shape), bytes=size, sha256=sha256)
-
-
-def _move(made: Path, target: Path) -> None:
-    """Rename the finished folder to its target; an older store is deleted only after the new one is in place."""
-    old = None
-    if target.exists() and any(target.iterdir()):
-        old = made.with_suffix(".old")
-        os.rename(target, old)
-    try:
-        os.rename(made, target)
-    except OSError:
-        if old is not None:
-            os.rename(old, target)
-        raise
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
-    sync_folder(target.parent)
 
 
 def _locate(folder: Path, entry: ArrayEntry) -> tuple[Path, str]:

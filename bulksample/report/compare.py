@@ -11,7 +11,6 @@ other codes after successes. A finished run is kept; one that failed, or that ha
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Container, Iterable
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..data.atomic import write_file
 from ..data.manifest import load_manifest
 from ..errors import UsageError, unknown
 from ..version import __version__
@@ -157,9 +157,7 @@ def _run(setup: SharedSetup, label: str, seed: int, folder: Path, asked: dict[st
     command = [*setup.start, sys.executable, "-m", "bulksample", "train", str(setup.graph.absolute()), *asked["options"], *files]
     ended = launch(command, folder / "log.txt", setup.limit, alone=not setup.start)
     record = {"asked": asked, "exit_code": ended.code, "seconds": ended.seconds, "failure": _failure(folder, ended, setup.limit)}
-    new = folder / "run.json.tmp"
-    new.write_text(json.dumps(record, indent=2) + "\n")
-    os.replace(new, folder / "run.json")
+    write_file(folder / "run.json", json.dumps(record, indent=2) + "\n")
     return _read(label, seed, folder, record, kept=False)
 
 

@@ -1,7 +1,7 @@
 """Checkpoints that are written completely or not at all: tensors as safetensors, the rest as JSON, never a pickle.
 
-A checkpoint is a folder ``step-<number>`` with two files. It is written under a temporary name, synced and renamed;
-the JSON holds the SHA-256 of the tensors, so a damaged checkpoint is detected and the one before it is used.
+A checkpoint is a folder ``step-<number>`` with two files; `data.atomic` writes it. The JSON holds the SHA-256 of the tensors and
+that of itself, so a damaged checkpoint is detected and the one before it is used.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from typing import Any
 
 import torch
 
-from ..data.files import sync_folder, write_synced
+from ..data.atomic import new_folder, sweep
+from ..data.files import write_synced
+from ..data.npy import regular_size
 from ..errors import DataError, UsageError
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)  # format 1 has no digest of the state
 KEPT = 2
 _STATE, _TENSORS = "state.json", "tensors.safetensors"
 
@@ -46,20 +49,11 @@ def save(directory: str | os.PathLike[str], number: int, tensors: dict[str, torc
     root = Path(directory)
     root.mkdir(parents=True, exist_ok=True)
     data = as_bytes({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
-    text = json.dumps({"format": FORMAT, "sha256": hashlib.sha256(data).hexdigest(), **state}, indent=1).encode()
-    new, target = root / f".new-{os.getpid()}", root / f"step-{number:09d}"
-    shutil.rmtree(new, ignore_errors=True)
-    try:
-        new.mkdir()
-        write_synced(new / _TENSORS, data)
-        write_synced(new / _STATE, text)
-        sync_folder(new)
-        if target.exists():  # a resumed run writes the same step with the same content
-            shutil.rmtree(target)
-        new.rename(target)
-        sync_folder(root)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+    whole = json.loads(json.dumps({"format": FORMAT, "sha256": hashlib.sha256(data).hexdigest(), **state}))  # as `load` reads it
+    target = root / f"step-{number:09d}"
+    with new_folder(target) as made:  # a resumed run replaces the same step by the same content
+        write_synced(made / _TENSORS, data)
+        write_synced(made / _STATE, json.dumps({"digest": _digest(whole), **whole}, indent=1).encode())
     for old in _found(root)[KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
     return target
@@ -67,6 +61,7 @@ def save(directory: str | os.PathLike[str], number: int, tensors: dict[str, torc
 
 def newest(directory: str | os.PathLike[str]) -> tuple[Path, Snapshot] | None:
     """Return the newest complete checkpoint below a directory, or None. Damaged checkpoints are named on standard error and skipped."""
+    sweep(Path(directory))
     for path in _found(Path(directory)):
         try:
             return path, load(path)
@@ -89,22 +84,52 @@ def load(path: str | os.PathLike[str]) -> Snapshot:
     from safetensors.torch import load as from_bytes
 
     folder = Path(path)
-    if not folder.is_dir():
+    if not folder.exists():
         raise UsageError(f"there is no checkpoint at {folder}")
+    state = _state(folder)
     try:
-        state = json.loads((folder / _STATE).read_bytes())
-        data = (folder / _TENSORS).read_bytes()
-        if state["format"] != FORMAT:
-            raise DataError(f"checkpoint {folder} is of format {state['format']}; this version reads {FORMAT}")
+        data = _bytes(folder, _TENSORS)
         if hashlib.sha256(data).hexdigest() != state["sha256"]:
             raise DataError(f"checkpoint {folder} is damaged: the SHA-256 of {_TENSORS} is not the one in {_STATE}")
         return from_bytes(data), state
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (KeyError, SafetensorError) as error:
+        raise DataError(f"checkpoint {folder} is incomplete or damaged: {error}") from error
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    """Read the JSON of a checkpoint and check its format and its digest; raises `DataError`."""
+    try:
+        state = json.loads(_bytes(folder, _STATE))
+        if not isinstance(state, dict):
+            raise ValueError(f"{_STATE} holds no object")
+    except (ValueError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"checkpoint {folder} is incomplete or damaged: {error}") from error
+    written, format_ = state.pop("digest", None), state.get("format")
+    if type(format_) is not int or format_ not in READABLE:
+        raise DataError(f"checkpoint {folder} is of format {format_!r}; this version reads {' and '.join(map(str, READABLE))}")
+    if (written is not None or format_ > 1) and written != _digest(state):
+        raise DataError(f"checkpoint {folder} is damaged: the content of {_STATE} does not fit its digest")
+    return state
+
+
+def _bytes(folder: Path, name: str) -> bytes:
+    """Read a regular file of a checkpoint; raises `DataError` for anything else, as reading a pipe could block."""
+    what = f"checkpoint {folder} is incomplete or damaged: {name}"
+    regular_size(folder / name, what)
+    try:
+        return (folder / name).read_bytes()
+    except OSError as error:
+        raise DataError(f"{what}: cannot be read: {error.strerror}") from error
+
+
+def _digest(state: dict[str, Any]) -> str:
+    """Return the SHA-256 of a JSON object with sorted keys."""
+    return hashlib.sha256(json.dumps(state, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _found(root: Path) -> list[Path]:
     """Return the checkpoints below a directory, the newest first."""
-    return sorted((path for path in root.glob("step-*") if path.name[5:].isdigit()), key=lambda path: int(path.name[5:]), reverse=True)
+    found = (path for path in root.glob("step-*") if path.name[5:].isdecimal())
+    return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)

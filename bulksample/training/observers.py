@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..data.atomic import write_file
+
 
 class Observer(Protocol):
     """The protocol of an observer. The trainer calls it on rank 0; it must not raise and must not block."""
@@ -41,10 +43,7 @@ class JsonLines:
         kept = []
         if epoch and self._path.exists():
             kept = [line for line in self._path.read_text().splitlines() if _epoch_of(line) < epoch]
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_name(self._path.name + ".tmp")
-        new.write_text("".join(line + "\n" for line in kept))
-        os.replace(new, self._path)
+        write_file(self._path, "".join(line + "\n" for line in kept))
 
     def step(self, epoch: int, step: int, loss: float) -> None:
         pass

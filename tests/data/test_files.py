@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bulksample import UsageError
+from bulksample.data.atomic import save_npz
 from bulksample.data.edge_split import HeldOutEdges
-from bulksample.data.files import save_npz
 from bulksample.distributed.matrix.partition import Partition
 
 PAIRS = {split: np.array([[0, 1]], np.int32) for split in ("val", "test")}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from samples import assert_same, edit_manifest, small_graph, unweighted
 
 from bulksample import CSR, DataError, Graph, UsageError
-from bulksample.data import files, store
+from bulksample.data import atomic, files, store
 from bulksample.data.manifest import load_manifest
 
 
@@ -157,7 +157,7 @@ def _fail_at(patch, step):
 
         return wrapped
 
-    for module, name in ((os, "fsync"), (os, "rename"), (store, "write_npy"), (store, "sync_folder")):
+    for module, name in ((os, "fsync"), (os, "rename"), (store, "write_npy"), (atomic, "sync_folder")):
         patch.setattr(module, name, wrap(getattr(module, name)))
     return lambda: calls
 

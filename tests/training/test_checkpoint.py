@@ -1,7 +1,9 @@
 """Checkpoints: whole or not at all, and the one before where the newest is damaged."""
 
 import errno
+import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bulksample import DataError, UsageError
+from bulksample.data import atomic
 from bulksample.training import checkpoint
 
 TENSORS = {"model.a": torch.arange(6).reshape(2, 3).float(), "adam.a.step": torch.tensor(3.0), "count": torch.tensor([1, 2])}
@@ -45,6 +48,7 @@ def test_nothing_there(tmp_path):
     how=st.sampled_from(["flip", "cut", "remove"]),
 )
 def test_any_damage_is_noticed_and_the_one_before_is_used(tmp_path_factory, file, at, how):
+    """No flipped bit passes, not even one that makes another digit of a digit."""
     root = tmp_path_factory.mktemp("c")
     checkpoint.save(root, 1, TENSORS, {"number": 1})
     path = checkpoint.save(root, 2, TENSORS, {"number": 2}) / file
@@ -55,14 +59,76 @@ def test_any_damage_is_noticed_and_the_one_before_is_used(tmp_path_factory, file
     else:
         data[at] ^= 1
         path.write_bytes(data[:at] if how == "cut" else data)
+    if how == "flip" and file == "state.json" and _same_values(data, at):
+        return
+    with pytest.raises(DataError, match=r"checkpoint .*step-000000002"):
+        checkpoint.load(path.parent)
+    assert checkpoint.newest(root)[1][1]["number"] == 1
+
+
+def _same_values(text, at):
+    """True if the flipped bit is in white space or in the case of an escape, so that the values are those written."""
+    before = bytearray(text)
+    before[at] ^= 1
     try:
-        state = checkpoint.load(path.parent)[1]
-    except DataError:
-        assert checkpoint.newest(root)[1][1]["number"] == 1
-    else:  # a flipped bit in the text of the state that is not in what it says of the tensors
-        assert file == "state.json"
-        assert how == "flip"
-        assert state.keys() >= {"format", "sha256"}
+        return json.loads(text) == json.loads(before)
+    except ValueError:
+        return False
+
+
+def test_each_digit_of_the_state_counts(tmp_path):
+    path = checkpoint.save(tmp_path, 1, TENSORS, {"loss": 0.123456789, "steps": [1, {"2": 3}], 4: float("nan")}) / "state.json"
+    text = path.read_text()
+    checkpoint.load(tmp_path / "step-000000001")
+    for place in [i for i, letter in enumerate(text) if letter in "12345678"]:
+        path.write_text(f"{text[:place]}9{text[place + 1 :]}")
+        with pytest.raises(DataError, match=r"damaged|is of format"):
+            checkpoint.load(path.parent)
+
+
+def test_a_checkpoint_of_format_1_still_opens(tmp_path):
+    path = checkpoint.save(tmp_path, 1, TENSORS, {"number": 1})
+    state = json.loads((path / "state.json").read_text())
+    del state["digest"]
+    (path / "state.json").write_text(json.dumps(state | {"format": 1}))
+    assert checkpoint.load(path)[1]["number"] == 1
+    (path / "state.json").write_text(json.dumps(state))  # format 2 has a digest
+    with pytest.raises(DataError, match="does not fit its digest"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize("name", ["state.json", "tensors.safetensors"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "dangling link"])
+def test_files_of_a_checkpoint_are_regular(tmp_path, name, kind):
+    """A pipe would block for ever."""
+    path = checkpoint.save(tmp_path, 1, TENSORS, {"number": 1})
+    (path / name).unlink()
+    {"pipe": os.mkfifo, "folder": os.mkdir, "dangling link": lambda link: os.symlink("gone", link)}[kind](path / name)
+    with pytest.raises(DataError, match=f"damaged: {name}: (is not a regular file|cannot be read)"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "{}", "[" * 10**5, '{"format": "1"}', '{"format": [1]}', "\xff", '{"format": 1, "sha256": 0}'])
+def test_a_state_that_is_no_state_is_damage(tmp_path, text):
+    path = checkpoint.save(tmp_path, 1, TENSORS, {})
+    (path / "state.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match=r"checkpoint .*(damaged|is of format)"):
+        checkpoint.load(path)
+    (tmp_path / "step-000000002").write_text("a file")
+    with pytest.raises(DataError, match="damaged"):
+        checkpoint.load(tmp_path / "step-000000002")
+    assert checkpoint.newest(tmp_path) is None
+
+
+def test_what_a_killed_save_left_is_swept(tmp_path):
+    checkpoint.save(tmp_path, 1, TENSORS, {"number": 1})
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    mark = f"{ended.pid}-1-{atomic._host()}-0123abcd"
+    (tmp_path / "step-000000001").rename(tmp_path / f".step-000000001.bulksample-old-{mark}")
+    (tmp_path / f".step-000000001.bulksample-new-{mark}").mkdir()
+    assert checkpoint.newest(tmp_path)[1][1]["number"] == 1
+    assert os.listdir(tmp_path) == ["step-000000001"]
 
 
 STEPS = ["mkdir", "open", "fsync", "rename"]

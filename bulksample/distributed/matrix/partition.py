@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...data.files import save_npz
+from ...data.atomic import save_npz, sweep
 from ...data.npy import Archive
 from ...data.random_words import Words
 from ...errors import BackendUnavailable, DataError, UsageError
@@ -90,6 +90,7 @@ class Partition:
     def load(path: str | os.PathLike[str]) -> Partition:
         """Read a file written by `save`; nothing is unpickled. Raises `DataError` with the name of the file and its fault."""
         path = Path(path)
+        sweep(path.parent)
         with Archive(path) as archive:
             parts, assignment = archive.read("parts"), archive.read("assignment")
         if parts.shape != () or parts.dtype.kind != "i" or not 1 <= parts <= MAX_VERTICES:

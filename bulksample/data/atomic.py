@@ -1,0 +1,188 @@
+"""Write a file or a folder completely or not at all, and clear away what killed processes left.
+
+New content is written beside its target, synced and renamed. Until then its name tells who writes it:
+
+    .NAME.bulksample-new-PID-START-HOST-RANDOM     being written
+    .NAME.bulksample-old-PID-START-HOST-RANDOM     the folder that is being replaced
+
+`sweep` removes what dead processes left in a folder, and puts an old folder back if its replacement never arrived. START is the start
+time of the process, so a process that was given the id of a dead one is not mistaken for it. Processes of other hosts cannot be asked;
+their leftovers are settled after an age.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from ..errors import UsageError
+from .files import sync, sync_folder
+
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.bulksample-(?P<kind>new|old)-(?P<pid>\d+)-(?P<start>\d+)-(?P<host>[0-9a-f]{8})-[0-9a-f]{8}")
+_REMOVED_AFTER = 86400.0  # seconds without a change, if the process ran on another host
+_RESTORED_AFTER = 600.0  # two renames follow each other at once, so a missing folder is soon known to be abandoned
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder in which to write; when the block ends without an error, it replaces `target`.
+
+    An older folder is removed only after the new one is in place. Missing parents are created. The caller syncs the files.
+
+    Raises
+    ------
+    OSError
+        If a step fails. The target stays as it was; if it could not be put back, the message names the path where it is.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    sweep(target.parent)
+    made = _beside(target, "new")
+    try:
+        made.mkdir()
+        yield made
+        sync_folder(made)
+        _move(made, target)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)  # already renamed unless an error occurred
+
+
+@contextmanager
+def new_file(target: Path) -> Iterator[BinaryIO]:
+    """Yield a stream to write to; when the block ends without an error, its content replaces the file `target`.
+
+    A link is followed. A pipe or a device is written directly. Missing parents are created. Raises OSError if a step fails.
+    """
+    target = target.resolve()
+    if target.exists() and not target.is_file():
+        with open(target, "wb") as stream:
+            yield stream
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    sweep(target.parent)
+    made = _beside(target, "new")
+    try:
+        with open(made, "wb") as stream:
+            yield stream
+            sync(stream)
+        os.replace(made, target)
+        sync_folder(target.parent)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def write_file(target: Path, data: bytes | memoryview | str) -> None:
+    """Replace the content of a file; text is written as UTF-8. Raises OSError, and the file then stays as it was."""
+    with new_file(target) as stream:
+        stream.write(data.encode() if isinstance(data, str) else data)
+
+
+def save_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write an `.npz` file completely or not at all. Raises `UsageError` if it cannot be written."""
+    try:
+        with new_file(path) as stream:
+            np.savez(stream, **arrays)  # type: ignore[arg-type]
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def sweep(folder: Path) -> None:
+    """Remove what dead processes left in a folder; restore old folders whose replacement never arrived. Raises nothing."""
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            if found := _LEFTOVER.fullmatch(name):
+                with suppress(OSError):  # another process settles it, or this one may not
+                    _settle(folder / name, folder / found["name"], found)
+
+
+def _settle(left: Path, target: Path, found: re.Match[str]) -> None:
+    """Restore or remove one leftover, unless its process may still need it."""
+    restore = found["kind"] == "old" and (not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())))
+    if not _abandoned(left, found, _RESTORED_AFTER if restore else _REMOVED_AFTER):
+        return
+    if restore:
+        os.rename(left, target)
+    elif left.is_dir():
+        shutil.rmtree(left, ignore_errors=True)
+    else:
+        left.unlink(missing_ok=True)
+
+
+def _abandoned(left: Path, found: re.Match[str], seconds: float) -> bool:
+    """True if the process that wrote this is dead; for one of another host, if nothing has changed for some seconds."""
+    if found["host"] == _host():
+        return not _runs(int(found["pid"]), int(found["start"]))
+    paths = [left, *left.iterdir()] if left.is_dir() else [left]
+    changed = max(max(status.st_mtime, status.st_ctime) for status in map(os.lstat, paths))
+    return time.time() - changed > seconds
+
+
+def _beside(target: Path, kind: str) -> Path:
+    """Return a new path in the folder of the target that names this process."""
+    pid = os.getpid()
+    return target.with_name(f".{target.name}.bulksample-{kind}-{pid}-{_started(pid)}-{_host()}-{uuid.uuid4().hex[:8]}")
+
+
+def _move(made: Path, target: Path) -> None:
+    """Rename the finished folder to its target; an older folder is removed only after the new one is in place."""
+    old = None
+    if target.exists() and any(target.iterdir()):
+        old = _beside(target, "old")
+        os.rename(target, old)
+    try:
+        os.rename(made, target)
+    except OSError as error:
+        if old is not None:
+            _put_back(old, target, error)
+        raise
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+    sync_folder(target.parent)
+
+
+def _put_back(old: Path, target: Path, reason: OSError) -> None:
+    try:
+        os.rename(old, target)
+    except OSError:
+        raise OSError(reason.errno, f"{reason.strerror}; the old one is at {old}") from reason
+
+
+@cache
+def _host() -> str:
+    """Return eight hex digits for the processes whose ids this process can look up: those of this host, boot and pid namespace."""
+    known = [platform.node()]
+    with suppress(OSError):
+        known += [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
+    return hashlib.sha256(" ".join(known).encode()).hexdigest()[:8]
+
+
+def _started(pid: int) -> int:
+    """Return the start time of a running process in clock ticks since boot; 0 without /proc, -1 if it does not run."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return -1 if os.path.exists("/proc/self/stat") else 0
+    return -1 if fields[0] in "ZX" else int(fields[19])
+
+
+def _runs(pid: int, started: int) -> bool:
+    if started:
+        return _started(pid) == started
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it belongs to another user
+    return True

@@ -1,0 +1,178 @@
+"""Writers that are killed at every step: what they leave is put right when the folder is next used."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bulksample.data import atomic
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from bulksample.data import atomic, edge_split, store
+from bulksample.data.edge_split import HeldOutEdges
+from bulksample.distributed.matrix.partition import Partition
+from samples import assert_same, small_graph, unweighted
+
+def in_a_child(work, step):
+    # Run `work` in a child that is killed before its step-th call that changes the disk; True if it was.
+    pid = os.fork()
+    if not pid:
+        calls = 0
+        def wrap(function):
+            def wrapped(*args, **options):
+                nonlocal calls
+                calls += 1
+                if calls == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return function(*args, **options)
+            return wrapped
+        for module, name in ((os, "mkdir"), (os, "fsync"), (os, "rename"), (os, "replace"), (os, "rmdir"), (os, "unlink")):
+            setattr(module, name, wrap(getattr(module, name)))
+        work()
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] != 0
+
+def every_step(place, prepare, work, check):
+    step, left = 1, 0
+    while True:
+        prepare()
+        killed = in_a_child(work, step)
+        left += any(".bulksample-" in name for name in os.listdir(place))
+        check()
+        assert not [name for name in os.listdir(place) if ".bulksample-" in name], (step, os.listdir(place))
+        if not killed:
+            return step, left
+        step += 1
+
+root = Path(sys.argv[1])
+old, new = small_graph(), unweighted(small_graph())
+
+def whole_store():
+    found = store.load(root / "g")
+    assert_same(found, new if found.adjacency.values is None else old)
+
+steps, left = every_step(root, lambda: store.save(old, root / "g", overwrite=True), lambda: store.save(new, root / "g", True), whole_store)
+assert steps > 15 and left > 12, (steps, left)
+
+a, b = (Partition(2, np.array(parts, np.int32)) for parts in ([0, 1], [1, 1]))
+def whole_partition():
+    assert Partition.load(root / "p.npz").assignment.tolist() in ([0, 1], [1, 1])
+steps, left = every_step(root, lambda: a.save(root / "p.npz"), lambda: b.save(root / "p.npz"), whole_partition)
+assert steps > 3 and left > 1, (steps, left)
+
+pairs = {"val": np.zeros((0, 2), np.int32), "test": np.zeros((0, 2), np.int32)}
+few, more = (HeldOutEdges(n, pairs, pairs) for n in (2, 3))
+def whole_split():
+    assert HeldOutEdges.load(root / "g").n in (2, 3)
+steps, left = every_step(root / "g", lambda: few.save(root / "g"), lambda: more.save(root / "g"), whole_split)
+assert steps > 3 and left > 1, (steps, left)
+"""
+
+
+def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new_and_nothing_else(tmp_path):
+    ran = subprocess.run([sys.executable, "-c", KILLED, tmp_path], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+
+
+def _left(folder, kind, **changed):
+    """Make a leftover of a process that has ended, or of one that `changed` names."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    by = {"pid": ended.pid, "start": 1, "host": atomic._host(), **changed}
+    path = folder / f".g.bulksample-{kind}-{by['pid']}-{by['start']}-{by['host']}-0123abcd"
+    path.mkdir()
+    (path / "part").write_text(kind)
+    return path
+
+
+def test_what_a_living_process_writes_is_not_touched(tmp_path):
+    mine = {"pid": os.getpid(), "start": atomic._started(os.getpid())}
+    paths = [_left(tmp_path, kind, **mine) for kind in ("new", "old")]
+    atomic.sweep(tmp_path)
+    assert all((path / "part").exists() for path in paths)
+    assert not (tmp_path / "g").exists()
+
+
+def test_a_process_with_the_id_of_a_dead_one_does_not_keep_its_leftovers(tmp_path):
+    path = _left(tmp_path, "new", pid=os.getpid(), start=atomic._started(os.getpid()) - 1)
+    atomic.sweep(tmp_path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_an_old_folder_comes_back_if_the_new_one_never_arrived(tmp_path, empty):
+    _left(tmp_path, "old")
+    _left(tmp_path, "new")
+    if empty:
+        (tmp_path / "g").mkdir()
+    atomic.sweep(tmp_path)
+    assert os.listdir(tmp_path) == ["g"]
+    assert (tmp_path / "g" / "part").read_text() == "old"
+
+
+def test_an_old_folder_goes_if_the_new_one_is_in_place(tmp_path):
+    (tmp_path / "g").mkdir()
+    (tmp_path / "g" / "part").write_text("new")
+    _left(tmp_path, "old")
+    atomic.sweep(tmp_path)
+    assert os.listdir(tmp_path) == ["g"]
+    assert (tmp_path / "g" / "part").read_text() == "new"
+
+
+def test_leftovers_of_another_host_wait_for_an_age(tmp_path, monkeypatch):
+    new = _left(tmp_path, "new", host="0" * 8)
+    old = _left(tmp_path, "old", host="0" * 8)
+    now, later = time.time(), 0.0
+    monkeypatch.setattr(atomic.time, "time", lambda: now + later)
+    atomic.sweep(tmp_path)
+    assert new.exists()
+    assert old.exists()
+    later = atomic._RESTORED_AFTER + 60
+    atomic.sweep(tmp_path)
+    assert new.exists()
+    assert (tmp_path / "g" / "part").read_text() == "old"
+    later = atomic._REMOVED_AFTER + 60
+    atomic.sweep(tmp_path)
+    assert os.listdir(tmp_path) == ["g"]
+
+
+def test_other_hidden_files_are_not_leftovers(tmp_path):
+    for name in (".g.new-1", ".g.bulksample-new", ".bashrc", "g.bulksample-new-1-1-00000000-00000000"):
+        (tmp_path / name).write_text("mine")
+    before = sorted(os.listdir(tmp_path))
+    atomic.sweep(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_folder_that_cannot_be_put_back_is_named(tmp_path, monkeypatch):
+    """The message is all that is left to find the old content by."""
+    (tmp_path / "g").mkdir()
+    (tmp_path / "g" / "part").write_text("old")
+    real, calls = os.rename, []
+
+    def failing(*paths):
+        calls.append(paths)
+        if len(calls) > 1:
+            raise OSError(5, "Input/output error")
+        real(*paths)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(OSError, match=r"; the old one is at .*bulksample-old") as raised, atomic.new_folder(tmp_path / "g"):
+        pass
+    assert (Path(raised.value.strerror.rpartition(" at ")[2]) / "part").read_text() == "old"
+
+
+def test_a_link_is_followed_and_a_device_is_written_to(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    atomic.write_file(tmp_path / "link", "new")
+    assert (tmp_path / "real").read_text() == "new"
+    assert (tmp_path / "link").is_symlink()
+    atomic.write_file(Path(os.devnull), "gone")
+    assert not Path(os.devnull).is_file()
