@@ -22,7 +22,7 @@ from .errors import UsageError
 from .minibatch import MiniBatch
 from .rng import Stream
 from .samplers import NodeWise, Sampler
-from .selection import Selection
+from .selection import Selection, vertex_ids
 
 AUTO_LIMIT = 32  # mini-batches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
 COPIES = 2.5  # bulks in memory: one in use, one being sampled, and buffers kept for reuse or allocated too large
@@ -36,8 +36,8 @@ class BulkLoader:
     ----------
     adjacency : Adjacency
     sampler : Sampler
-    seeds : integer, shape (m,)
-        The seeds; repetitions are legal.
+    seeds : integers of shape (m,), or booleans of shape (n,)
+        The seeds, as ids or as a mask; ids may repeat.
     batch_size : int
         b; the last mini-batch of an epoch may hold fewer.
     bulk_size : int or "auto"
@@ -62,14 +62,14 @@ class BulkLoader:
     Raises
     ------
     UsageError
-        If a seed is not a vertex, or a number is out of range.
+        If the adjacency or the sampler is none, a seed is not a vertex, or a number is out of range.
     """
 
     def __init__(
         self,
         adjacency: Adjacency,
         sampler: Sampler,
-        seeds: np.ndarray,
+        seeds: Any,
         *,
         batch_size: int,
         bulk_size: int | Literal["auto"] = "auto",
@@ -82,6 +82,10 @@ class BulkLoader:
         prefetch: bool = True,
         handed: Callable[[list[MiniBatch]], list[MiniBatch]] = list,
     ) -> None:
+        if not isinstance(adjacency, Adjacency):
+            raise UsageError(f"adjacency: got a {type(adjacency).__name__}; use LocalAdjacency(graph.adjacency, backends.make())")
+        if not hasattr(sampler, "sample_bulk"):
+            raise UsageError(f"sampler: got {sampler!r}; use samplers.make(name, fanouts)")
         if not isinstance(batch_size, int | np.integer) or batch_size < 1:
             raise UsageError(f"batch_size must be positive, and a whole number; got {batch_size!r}")
         batch_size = int(batch_size)  # a numpy number would not fit into the JSON of the state
@@ -91,7 +95,7 @@ class BulkLoader:
             raise UsageError(f"bulk_size must be 'auto' or positive; got {bulk_size}")
         sampler.check(adjacency)
         self._adjacency, self._sampler = adjacency, sampler
-        self._seeds = Selection.of([np.asarray(seeds)], adjacency.n).vertices
+        self._seeds = vertex_ids(seeds, adjacency.n, "seeds").astype(np.int32)
         self._stream, self._shuffle = Stream(seed), shuffle
         self._batch_size, self._rank, self._ranks = batch_size, rank, ranks
         self._prefetch, self._handed = prefetch, handed

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .errors import UsageError
 from .rng import MAX_MINIBATCHES
@@ -57,16 +59,21 @@ class Selection:
     def of(lists: Sequence[np.ndarray] | np.ndarray, n: int, minibatches: np.ndarray | None = None) -> Selection:
         """Stack lists of vertices, or the rows of an array; the ids are 0 .. k - 1 unless given.
 
+        A list holds integer ids, or is a boolean mask of shape (n,).
+
         Raises
         ------
         UsageError
-            If a vertex is not in 0 .. n - 1, or a mini-batch id does not fit 32 bits.
+            If a list holds neither, a vertex is not in 0 .. n - 1, or a mini-batch id does not fit 32 bits.
         """
+        if not hasattr(lists, "__len__") or isinstance(lists, str):
+            raise UsageError(f"a selection wants a list of vertices for each minibatch; got {lists!r}; use [[0, 1], [2]] or the like")
         ids = np.arange(len(lists)) if minibatches is None else np.asarray(minibatches, np.int64)
         if len(ids) and not 0 <= ids.min() <= ids.max() < MAX_MINIBATCHES:
             raise UsageError(f"minibatch ids must be in 0 .. {MAX_MINIBATCHES - 1}; got {ids.min()} .. {ids.max()}")
-        pointers = row_pointers([len(part) for part in lists])
-        vertices = np.concatenate([np.asarray(part, np.int64) for part in lists]) if len(lists) else np.empty(0, np.int64)
+        parts = [_ids_or_mask(part, n, f"list {j}") for j, part in enumerate(lists)]
+        pointers = row_pointers([len(part) for part in parts])
+        vertices = np.concatenate([np.empty(0, np.int64), *parts], dtype=np.int64, casting="unsafe")
         bad = np.flatnonzero((vertices < 0) | (vertices >= n))
         if len(bad):
             at = int(np.searchsorted(pointers, bad[0], side="right")) - 1
@@ -123,3 +130,43 @@ class Selection:
         order = np.lexsort((self.vertices, self.minibatch_of_row()))
         entries = None if values is None else np.asarray(values, np.int64)[order]
         return CSR(self.pointers, self.vertices[order], entries, (len(self), self.n))
+
+
+def vertex_ids(given: Any, n: int, name: str = "vertices") -> NDArray[np.int64]:
+    """Return the vertices that a user names by ids or by a mask: int64 ids, shape (m,), in the order given.
+
+    Parameters
+    ----------
+    given : integers of shape (m,), or booleans of shape (n,)
+        A list, an array or a tensor. A mask stands for its vertices, in ascending order.
+    n : int
+        Number of vertices of the graph.
+    name : str
+        The beginning of messages.
+
+    Raises
+    ------
+    UsageError
+        If the entries are neither ids nor a mask of length n, or an id is not in 0 .. n - 1. Integers of 8 bits are refused: they
+        may be a mask of another library, or ids.
+    """
+    ids = _ids_or_mask(given, n, name)
+    bad = np.flatnonzero((ids < 0) | (ids >= n))
+    if len(bad):
+        raise UsageError(f"{name}: entry {bad[0]} is vertex {ids[bad[0]]}; use 0 to {n - 1}")
+    return ids.astype(np.int64)
+
+
+def _ids_or_mask(given: Any, n: int, name: str) -> NDArray[Any]:
+    """Return integers of shape (m,), not yet compared with n; a mask of shape (n,) as its positions."""
+    try:
+        array = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(f"{name}: got a {type(given).__name__} that is no array ({error}); use integer ids of shape (m,)") from None
+    if array.dtype == np.bool_ and array.shape == (n,):
+        return np.flatnonzero(array)
+    if array.ndim == 1 and array.dtype.kind in "iu" and array.itemsize > 1:
+        return array
+    if isinstance(given, list | tuple) and not given:  # numpy takes an empty list for floats
+        return np.empty(0, np.int64)
+    raise UsageError(f"{name}: got {array.dtype} of shape {array.shape}; use integer ids of shape (m,), or a mask: bool of shape ({n},)")

@@ -155,7 +155,9 @@ class OutputOptions(Options):
     free: ClassVar[tuple[str, ...]] = ("checkpoint", "checkpoint_every", "resume", "metrics", "track", "quiet")
     checkpoint: str | None = Field(None, description="Directory for checkpoints, written after every epoch.")
     checkpoint_every: int = Field(0, ge=0, description="Steps between further checkpoints; 0: none.")
-    resume: str | None = Field(None, description="auto: the newest checkpoint of --checkpoint, if any; or the path of one.")
+    resume: str | None = Field(
+        None, description="auto: the newest checkpoint of --checkpoint, if any; or the folder of a checkpoint or of several."
+    )
     metrics: str | None = Field(None, description="File of JSON lines, one an epoch; by default beside --checkpoint or --json.")
     track: Words = Field((), description="tensorboard:DIR, wandb:PROJECT or mlflow:URI; may be repeated.")
     quiet: bool = Field(False, description="No progress bar, no table.")

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import DataError, UsageError
 from ..graph import SPLITS, Graph
+from ..selection import vertex_ids
 from .npy import Archive, open_npy
 
 Array = NDArray[Any]
@@ -149,14 +150,10 @@ def _read_split(path: Path, n: int) -> dict[str, Array]:
 
 
 def _as_mask(name: str, array: Array, n: int) -> Array:
-    if array.dtype.kind == "b":
-        if array.shape != (n,):
-            raise DataError(f"{name}: has shape {array.shape}; the graph has {n} vertices: use shape ({n},)")
-        return array
-    ids = typed(name, array, "iu", 1, np.int64)
-    bad = np.flatnonzero((ids < 0) | (ids >= n))
-    if len(bad):
-        raise DataError(f"{name}: entry {bad[0]} is vertex {ids[bad[0]]}; use 0 to {n - 1}")
+    try:
+        ids = vertex_ids(array, n, name)
+    except UsageError as error:
+        raise DataError(str(error)) from None
     mask = np.zeros(n, bool)
     mask[ids] = True
     return mask

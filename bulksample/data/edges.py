@@ -70,18 +70,14 @@ def adjacency(
     Raises
     ------
     DataError
-        If an edge names a vertex outside 0 .. n - 1, a weight is negative or not finite, or a self loop or a repetition is found
-        and its option is "error".
+        If the arrays differ in length or ids are no integers; an edge names a vertex outside 0 .. n - 1; a weight is negative or not
+        finite; or a self loop or a repetition is found and its option is "error".
     """
     for name, choice, known in (("self_loops", self_loops, SELF_LOOPS), ("duplicates", duplicates, DUPLICATES)):
         if choice not in known:
             raise UsageError(f"{name} was {choice!r}; use {', '.join(known)}")
     _check_size(n)
-    for name, ends in (("source", sources), ("target", targets)):
-        for start, part in pieces(ends, _STEP):
-            bad = np.flatnonzero((part < 0) | (part >= n))
-            if len(bad):
-                raise DataError(f"edge {start + bad[0]} names {name} {part[bad[0]]}; vertices run from 0 to {n - 1}")
+    _check_edges(sources, targets, n, weights)
     tally = EdgeTally() if tally is None else tally
     tally.edges_read += len(sources)
     names = np.arange(n) if ids is None else ids
@@ -104,6 +100,21 @@ def adjacency(
     if tally.duplicates and duplicates == "error":
         _refuse_repeat(sources, targets, undirected, names)
     return from_keys(keys, n), 1.0
+
+
+def _check_edges(sources: np.ndarray, targets: np.ndarray, n: int, weights: np.ndarray | None) -> None:
+    """Raise `DataError` unless there is one source, target and weight for each edge, and all ends are vertices."""
+    for name, ends in (("source", sources), ("target", targets)):
+        if ends.ndim != 1 or ends.dtype.kind not in "iu" or not np.can_cast(ends.dtype, np.int64):
+            raise DataError(f"{name}s: got {ends.dtype} of shape {ends.shape}; use int64 of shape (e,), one vertex for each edge")
+        for start, part in pieces(ends, _STEP):
+            bad = np.flatnonzero((part < 0) | (part >= n))
+            if len(bad):
+                raise DataError(f"edge {start + bad[0]} names {name} {part[bad[0]]}; vertices run from 0 to {n - 1}")
+    if len(sources) != len(targets):
+        raise DataError(f"edges must have one source and one target each; got {len(sources)} sources and {len(targets)} targets")
+    if weights is not None and weights.shape != sources.shape:
+        raise DataError(f"weights: got shape {weights.shape}; use one number for each of the {len(sources)} edges")
 
 
 def _check_size(n: int) -> None:

@@ -22,6 +22,9 @@ from .text import integers, tables, weights
 
 _FIELDS = ("pattern", "integer", "real")
 _SYMMETRIES = ("general", "symmetric")
+_VERTICES_PER_BYTE = 2**10  # of the file; a legal file may have vertices without an entry, but not nearly so many
+_FEW_VERTICES = 2**24  # whose row pointers any machine can hold
+_GZIP_RATIO = 1032  # bytes that one compressed byte can stand for
 
 
 class _Header(NamedTuple):
@@ -116,4 +119,14 @@ def _header(path: Path) -> _Header:
         raise DataError(f"{path.name}: line {number}: the matrix of a graph must be square; its shape is ({rows}, {columns})")
     if rows > MAX_VERTICES:
         raise DataError(f"{path.name}: line {number}: {rows} vertices do not fit int32; use at most {MAX_VERTICES}")
+    _check_vertices(path, number, rows, os.path.getsize(path) * (_GZIP_RATIO if compressed else 1))
     return _Header(banner[3] != "pattern", banner[4] == "symmetric", rows, entries, number)
+
+
+def _check_vertices(path: Path, line: int, vertices: int, length: int) -> None:
+    """Raise `DataError` if a file of at most `length` bytes of text cannot mean so many vertices, before memory is taken for them."""
+    if vertices > max(_FEW_VERTICES, _VERTICES_PER_BYTE * length):
+        raise DataError(
+            f"{path.name}: line {line} promises {vertices} vertices; a file of {os.path.getsize(path)} bytes can name "
+            f"at most {length // 2} of them: use the number of vertices that there are"
+        )

@@ -18,6 +18,7 @@ from ..errors import UsageError
 from ..graph import Graph
 from ..loader import BulkLoader
 from ..samplers import Sampler
+from ..selection import vertex_ids
 from .batch import Batch
 
 
@@ -133,24 +134,10 @@ def seed_vertices(graph: Graph, seeds: Any = None) -> NDArray[np.int32]:
     if seeds is None or isinstance(seeds, str):
         chosen = graph.default_seeds() if seeds is None else graph.seeds(seeds)
     else:
-        chosen = _ids(graph, np.asarray(seeds.detach().cpu() if hasattr(seeds, "detach") else seeds))
+        chosen = vertex_ids(seeds, graph.n, "seeds").astype(np.int32)
     if not len(chosen):
         raise UsageError(f"seeds choose none of the {graph.n} vertices of graph {graph.name!r}; use seeds='all' or ids")
     return chosen
-
-
-def _ids(graph: Graph, seeds: NDArray[Any]) -> NDArray[np.int32]:
-    if seeds.dtype == np.bool_ and seeds.shape == (graph.n,):
-        return np.flatnonzero(seeds).astype(np.int32)
-    if seeds.dtype.kind not in "iu" or seeds.ndim != 1:
-        if not seeds.size:
-            return np.empty(0, np.int32)
-        fit = f"a split, integer ids of shape (m,), or a mask of shape ({graph.n},)"
-        raise UsageError(f"seeds: got {seeds.dtype} of shape {seeds.shape}; use {fit}")
-    bad = np.flatnonzero((seeds < 0) | (seeds >= graph.n))
-    if len(bad):
-        raise UsageError(f"seeds: entry {bad[0]} is vertex {seeds[bad[0]]}; use 0 to {graph.n - 1}")
-    return seeds.astype(np.int32)
 
 
 def _sampler(sampler: str | Sampler, fanouts: Sequence[int] | None, options: dict[str, Any]) -> Sampler:

@@ -58,7 +58,7 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
     """
     if threads is not None:
         torch.set_num_threads(threads)
-    folder, (tensors, state) = _read(Path(path))
+    folder, (tensors, state) = checkpoint.read(path)
     config = _config(folder, state)
     opened = load_graph(graph, None)
     opened = opened.with_label(config.label) if config.label and opened.labels is not None else opened
@@ -73,18 +73,6 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
     hidden, logits = infer_with_hidden(model, share)
     scores = {} if opened.labels is None else accuracies(logits, opened.labels, opened.masks, SerialComm())
     return Prediction(logits.numpy(), None if hidden is None else hidden.numpy(), scores, config, step, folder)
-
-
-def _read(path: Path) -> tuple[Path, checkpoint.Snapshot]:
-    """Read a checkpoint: that of the folder itself, or the newest of its subfolders ``step-...``."""
-    found = checkpoint.newest(path)
-    if found is not None:
-        return found
-    if damaged := sorted(path.glob("step-*")):
-        return damaged[-1], checkpoint.load(damaged[-1])  # raises
-    if path.is_dir() and not path.name.startswith("step-"):
-        raise UsageError(f"{path} holds no checkpoint; use the folder of train --checkpoint, or a folder step-... in it")
-    return path, checkpoint.load(path)
 
 
 def _config(folder: Path, state: dict[str, Any]) -> TrainConfig:

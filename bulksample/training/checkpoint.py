@@ -70,6 +70,26 @@ def newest(directory: str | os.PathLike[str]) -> tuple[Path, Snapshot] | None:
     return None
 
 
+def read(path: str | os.PathLike[str]) -> tuple[Path, Snapshot]:
+    """Read a checkpoint: that of a folder ``step-...``, or the newest of the folders ``step-...`` in it; return its folder as well.
+
+    Raises
+    ------
+    UsageError
+        If there is no checkpoint.
+    DataError
+        If it is incomplete or damaged, and so is every other one in the folder.
+    """
+    found = newest(root := Path(path))
+    if found is not None:
+        return found
+    if damaged := _found(root):
+        return damaged[0], load(damaged[0])  # raises
+    if root.is_dir() and not root.name.startswith("step-"):
+        raise UsageError(f"{root} holds no checkpoint; use the folder of train --checkpoint, or a folder step-... in it")
+    return root, load(root)
+
+
 def load(path: str | os.PathLike[str]) -> Snapshot:
     """Read one checkpoint: its tensors and its state.
 

@@ -75,7 +75,7 @@ def resume(context: TrainingContext, method: Method) -> bool:
             if found is not None:
                 tensors, state = found[1]
         else:
-            tensors, state = checkpoint.load(config.resume)
+            tensors, state = checkpoint.read(config.resume)[1]
     if comm.size > 1:
         tensors, state = _from_rank_0(comm, tensors, state)
     if state is None:

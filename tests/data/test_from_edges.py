@@ -157,7 +157,7 @@ BAD_FILES = {
     "objects": ({"features": np.array([[None]] * 4)}, "pickled objects are never read"),
     "a split of another name": ({"labels": np.zeros(4, int), "split": {"dev": [0]}}, "split.npz: dev: is not a split"),
     "a split twice": ({"labels": np.zeros(4, int), "split": {"val": [0], "val_mask": [0]}}, "val_mask: is not a split, or is there twice"),
-    "a short mask": ({"labels": np.zeros(4, int), "split": {"train": np.ones(3, bool)}}, r"split.npz: train: has shape \(3,\)"),
+    "a short mask": ({"labels": np.zeros(4, int), "split": {"train": np.ones(3, bool)}}, r"split.npz: train: got bool of shape \(3,\)"),
     "a vertex above": ({"labels": np.zeros(4, int), "split": {"val": [0, 4]}}, "split.npz: val: entry 1 is vertex 4; use 0 to 3"),
     "a vertex below": ({"labels": np.zeros(4, int), "split": {"val": [-1]}}, "split.npz: val: entry 0 is vertex -1"),
     "float ids": ({"labels": np.zeros(4, int), "split": {"val": [0.5]}}, "split.npz: val: got float64"),

@@ -188,6 +188,9 @@ MATRICES = {
     "not square": (f"{BANNER} pattern general\n3 4 1\n1 2\n", "must be square"),
     "sides beyond int32": (f"{BANNER} pattern general\n{2**31} {2**31} 1\n1 2\n", "do not fit int32"),
     "promises 10**15 entries": (f"{BANNER} pattern general\n3 3 1000000000000000\n1 2\n", "line 2 promises 1000000000000000 entries; the file has 1"),
+    "promises 2e9 vertices": (
+        f"{BANNER} pattern general\n2000000000 2000000000 1\n1 2\n", "line 2 promises 2000000000 vertices; a file of 77 bytes can name at most 38",
+    ),
     "promises one more": (f"{BANNER} pattern general\n3 3 2\n1 2\n", "line 2 promises 2 entries; the file has 1"),
     "promises one less": (f"{BANNER} pattern general\n3 3 1\n1 2\n2 3\n", "line 2 promises 1 entries; the file has 2"),
     "a row out of range": (f"{BANNER} pattern general\n3 3 1\n4 1\n", "line 3: 4 is no row or column; use 1 to 3"),
@@ -219,11 +222,9 @@ def test_matrix_market(tmp_path, case):
 
 
 def test_a_false_number_of_vertices_takes_no_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("bulksample.data.edges._memory_bytes", lambda: 10**9)
-    (tmp_path / "bad.mtx").write_text(f"{BANNER} pattern general\n2000000000 2000000000 1\n1 2\n")
-    refused(
-        "row pointers of 2000000000 vertices take 16000000008 bytes; this machine has 1000000000", matrixmarket.read, tmp_path / "bad.mtx"
-    )
+    monkeypatch.setattr("bulksample.data.edges._memory_bytes", lambda: 10**7)
+    (tmp_path / "bad.mtx").write_text(f"{BANNER} pattern general\n10000000 10000000 1\n1 2\n")
+    refused("row pointers of 10000000 vertices take 80000008 bytes; this machine has 10000000", matrixmarket.read, tmp_path / "bad.mtx")
 
 
 # --- OGB ------------------------------------------------------------------------------------------------------

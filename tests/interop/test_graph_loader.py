@@ -120,7 +120,7 @@ def test_without_a_split_every_vertex_is_a_seed():
     ("options", "message"),
     [
         ({"seeds": "dev"}, "no 'dev' split"),
-        ({"seeds": [1.0]}, r"seeds: got float64 of shape \(1,\); use a split, integer ids"),
+        ({"seeds": [1.0]}, r"seeds: got float64 of shape \(1,\); use integer ids"),
         ({"seeds": [True]}, r"seeds: got bool of shape \(1,\)"),
         ({"seeds": [300]}, "seeds: entry 0 is vertex 300; use 0 to 299"),
         ({"seeds": [3, -1]}, "seeds: entry 1 is vertex -1"),

@@ -129,3 +129,15 @@ def test_the_checkpoint_says_what_it_belongs_to(tmp_path):
     assert state["config"]["lr"] == SMALL["lr"]
     assert {"version", "graph", "loader", "progress"} <= state.keys()
     assert {name.split(".")[0] for name in tensors} == {"model", "best", "adam"}
+
+
+def test_a_checkpoint_is_its_folder_or_the_folder_of_several(tmp_path):
+    """The rule of `predict` holds for `resume`: the newest of the folders ``step-...`` in a folder, or such a folder itself."""
+    graph = community_graph()
+    run(graph, **{**RUN, "epochs": 1}, checkpoint=str(tmp_path))
+    newest = checkpoint.newest(tmp_path)[0]
+    outer, inner = (run(graph, **{**RUN, "epochs": 2}, resume=str(folder))[2] for folder in (tmp_path, newest))
+    assert (weights_of(outer) == weights_of(inner)).all()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="holds no checkpoint; use the folder of train --checkpoint, or a folder step-"):
+        run(graph, **RUN, resume=str(tmp_path / "empty"))

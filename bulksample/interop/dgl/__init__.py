@@ -7,8 +7,17 @@ rule ``all``). DGL is imported when the first loader is made, so this package ca
 """
 
 from .loader import DataLoader
-from .samplers import BlockSampler, FastGCNSampler, LaborSampler, LadiesSampler, MultiLayerFullNeighborSampler, NeighborSampler
+from .samplers import (
+    BlockSampler,
+    FastGCNSampler,
+    LaborSampler,
+    LadiesSampler,
+    MultiLayerFullNeighborSampler,
+    NeighborSampler,
+    as_edge_prediction_sampler,
+)
 
 __all__ = [
     "BlockSampler", "DataLoader", "FastGCNSampler", "LaborSampler", "LadiesSampler", "MultiLayerFullNeighborSampler", "NeighborSampler",
+    "as_edge_prediction_sampler",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from ...adjacency import LocalAdjacency
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...loader import BulkLoader
+from ...selection import vertex_ids
 from .. import require
 from ..feature_gather import FeatureGather, can_gather
 from .edge_sampler import EdgeHop, EdgeMiniBatch, EdgeSampler
@@ -94,7 +95,7 @@ class DataLoader:
         self._loader = BulkLoader(
             adjacency,
             self._drawn,  # type: ignore[arg-type]  # its mini-batches are not of class MiniBatch
-            _distinct(indices), batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle,
+            _distinct(indices, adjacency.n), batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle,
             drop_last=drop_last, rank=rank, ranks=ranks, memory_budget=memory_budget,
         )  # fmt: skip
 
@@ -132,12 +133,9 @@ class DataLoader:
         return block
 
 
-def _distinct(indices: Any) -> np.ndarray:
-    """Return the seeds as ids; raises `UsageError` if one repeats."""
-    indices = torch.as_tensor(indices).cpu()
-    if indices.dtype == torch.bool:
-        indices = indices.nonzero().view(-1)
-    seeds: np.ndarray = indices.numpy()
+def _distinct(indices: Any, n: int) -> np.ndarray:
+    """Return the seeds as ids; raises `UsageError` if one repeats or is no vertex."""
+    seeds = vertex_ids(indices, n, "indices")
     distinct, counts = np.unique(seeds, return_counts=True)
     if len(distinct) < len(seeds):
         raise UsageError(f"indices name vertex {distinct[counts.argmax()]} {counts.max()} times; use distinct ones")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from ... import samplers
 from ...errors import UsageError
@@ -33,7 +35,8 @@ class BlockSampler:
     def __init__(
         self, law: str, fanouts: Sequence[int], prob: str | None = None, prefetch: Mapping[str, Any] | None = None, **options: Any
     ) -> None:
-        self.sampler = samplers.make(law, tuple(int(s) for s in reversed(fanouts)), **options)
+        hops = list(fanouts)[::-1] if isinstance(fanouts, Sequence | np.ndarray) and not isinstance(fanouts, str) else fanouts
+        self.sampler = samplers.make(law, hops, **options)
         self.prob = prob
         self.features = tuple((prefetch or {}).get("prefetch_node_feats") or ())
 
@@ -79,6 +82,14 @@ class FastGCNSampler(BlockSampler):
 
     def __init__(self, nodes_per_layer: Sequence[int], prob: str | None = None, **options: Any) -> None:
         super().__init__("fastgcn", nodes_per_layer, prob, **options)
+
+
+def as_edge_prediction_sampler(sampler: Any, *args: Any, **options: Any) -> NoReturn:
+    """Raise `UsageError`: edges are not seeds of these loaders, unlike with `dgl.dataloading.as_edge_prediction_sampler`."""
+    raise UsageError(
+        f"as_edge_prediction_sampler: got a {type(sampler).__name__}, but these loaders take vertices as seeds, not edges; "
+        "use bulksample train --task links, or LinkNeighborLoader of bulksample.interop.pyg"
+    )
 
 
 def refuse_values(**options: Any) -> None:

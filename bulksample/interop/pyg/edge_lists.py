@@ -9,16 +9,21 @@ import torch
 from torch_geometric.data import Data
 
 from ...errors import DataError, UsageError
+from ...selection import vertex_ids
 from ..edge_graph import EdgeGraph, edge_graph
 
 _ONLY = "heterogeneous, remote and temporal graphs are not supported: use a torch_geometric.data.Data without times"
 
 
 def check_input(data: Any, **temporal: Any) -> None:
-    """Raise `UsageError` for anything but a homogeneous `Data`, and for options of temporal sampling."""
+    """Raise `UsageError` for anything but a homogeneous `Data` whose edges are readable, and for options of temporal sampling."""
     if not isinstance(data, Data):
         parts = [type(part).__name__ for part in data] if isinstance(data, (tuple, list)) else []
         raise UsageError(f"{_ONLY}; got a {' of '.join([type(data).__name__, *[', '.join(parts)][: len(parts)]])}")
+    adj_t = data.adj_t if "adj_t" in data else None
+    if isinstance(adj_t, torch.Tensor) and adj_t.layout != torch.sparse_csr:
+        layout = str(adj_t.layout).removeprefix("torch.")
+        raise UsageError(f"adj_t: got a torch tensor of layout {layout}; use adj_t.to_sparse_csr(), or an edge_index")
     check_times(**temporal)
 
 
@@ -55,13 +60,37 @@ def edge_ends(data: Data) -> tuple[np.ndarray, np.ndarray]:
         return source.cpu().numpy(), destination.cpu().numpy()
     if data.edge_index is None:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    edges = torch.as_tensor(data.edge_index).cpu()
+    source, destination = _pairs("edge_index", data.edge_index)
+    return source.contiguous().numpy(), destination.contiguous().numpy()
+
+
+def _pairs(name: str, given: Any) -> torch.Tensor:
+    """Return edges as int64 of shape (2, m); raises `DataError` for anything but integers of that shape."""
+    edges: torch.Tensor = torch.as_tensor(given).cpu()
     whole = not (edges.is_floating_point() or edges.is_complex() or edges.dtype == torch.bool) or not edges.numel()
     if edges.ndim != 2 or len(edges) != 2 or not whole:
         kind = str(edges.dtype).removeprefix("torch.")
-        raise DataError(f"edge_index: got {kind} of shape {tuple(edges.shape)}; use integers of shape (2, m)")
-    source, destination = edges.long()
-    return source.contiguous().numpy(), destination.contiguous().numpy()
+        raise DataError(f"{name}: got {kind} of shape {tuple(edges.shape)}; use integers of shape (2, m)")
+    return edges.long()
+
+
+def vertex_pairs(name: str, pairs: Any, n: int) -> torch.Tensor:
+    """Return pairs of vertices as int64 of shape (2, m); raises `DataError` for another shape or dtype, `UsageError` for ids beyond n."""
+    for end, ids in zip(("source", "destination"), checked := _pairs(name, pairs), strict=True):
+        vertex_ids(ids, n, f"{name}: {end}")
+    return checked
+
+
+def ids_or_mask(input_nodes: Any, n: int) -> torch.Tensor:
+    """Return the user's input nodes as int64 ids, or as a bool mask of shape (n,) if they are one; see `vertex_ids`.
+
+    torch_geometric itself would cut floats to integers, and take a numpy mask for the ids 0 and 1. It names the inputs of a mask
+    by vertex, and ids by their position, so a mask stays one.
+    """
+    ids = torch.from_numpy(vertex_ids(input_nodes, n, "input_nodes"))
+    if torch.as_tensor(input_nodes).dtype != torch.bool:
+        return ids
+    return torch.zeros(n, dtype=torch.bool).index_fill(0, ids, True)
 
 
 def compressed(data: Data) -> torch.Tensor | None:

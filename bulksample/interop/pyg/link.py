@@ -14,7 +14,7 @@ from torch_geometric.sampler.base import SubgraphType
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from .bulk_loading import BulkLoading
-from .edge_lists import check_input, compressed
+from .edge_lists import check_input, compressed, vertex_pairs
 from .sampler import BulkSampler, sampler_for
 
 
@@ -78,6 +78,8 @@ transform_sampler_output, filter_per_worker
             neighbor_sampler, data, num_neighbors, subgraph_type, directed,
             replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend, comm=comm, grid=grid,
         )  # fmt: skip
+        if edge_label_index is not None:
+            edge_label_index = vertex_pairs("edge_label_index", edge_label_index, neighbor_sampler.num_nodes)
         self.set_up(neighbor_sampler, bulk_size, memory_budget, options)
         super().__init__(
             data, neighbor_sampler, edge_label_index, edge_label, neg_sampling=neg_sampling, neg_sampling_ratio=neg_sampling_ratio,

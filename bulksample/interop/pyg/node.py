@@ -17,7 +17,7 @@ from torch_geometric.sampler.base import SubgraphType
 
 from ...distributed.comm.base import Comm
 from .bulk_loading import BulkLoading
-from .edge_lists import check_input, compressed
+from .edge_lists import check_input, compressed, ids_or_mask
 from .filtering import with_compressed_rows, with_edge_index
 from .sampler import BulkSampler, sampler_for
 
@@ -55,6 +55,8 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         self.set_up(node_sampler, bulk_size, memory_budget, options)
         adj_t = compressed(data)
         self._values = None if adj_t is None else adj_t.values()
+        if input_nodes is not None:
+            input_nodes = ids_or_mask(input_nodes, node_sampler.num_nodes)
         super().__init__(
             with_edge_index(data), node_sampler, input_nodes, transform=transform, transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker, **options,

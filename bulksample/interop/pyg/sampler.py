@@ -241,11 +241,11 @@ def _name_of_tree(minibatch: int, tree: int) -> int:
     return (minibatch + (tree << 20)) % MAX_MINIBATCHES
 
 
-def _fanouts(num_neighbors: Sequence[int] | NumNeighbors) -> tuple[int, ...]:
+def _fanouts(num_neighbors: Sequence[int] | NumNeighbors) -> Sequence[int]:
     values = num_neighbors.values if isinstance(num_neighbors, NumNeighbors) else num_neighbors
     if isinstance(values, dict):
         raise UsageError("num_neighbors was given by edge type; use a list with a number for each hop")
-    return tuple(int(value) for value in values)
+    return values
 
 
 def sampler_for(
