@@ -38,7 +38,10 @@ def _run() -> None:
     import typer
 
     from .app import app
+    from .output import start_logging
     from .usage import ParseError
+
+    start_logging()
 
     try:
         sys.exit(app(prog_name="bulksample", standalone_mode=False))

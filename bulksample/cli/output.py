@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
+from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,20 +16,33 @@ from ..report.checks import is_number
 
 JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the result as one JSON object; - for standard output.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
+LogLevel = StrEnum("LogLevel", ["debug", "info", "warning", "error"])
 _FILE_ONLY = ("config", "balance", "data", "environment")  # parts of a report that are too long for the table
 
 
+def start_logging(level: LogLevel = LogLevel.info) -> None:
+    """Print records of the logger ``bulksample``, from a level on, as lines on standard error."""
+    log, handler = logging.getLogger("bulksample"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("bulksample: %(message)s"))
+    log.handlers[:] = [handler]  # not a second one when commands run in one process
+    log.setLevel(level.upper())
+
+
 def tell_launch(ranks: int, threads: str, reach: str = "") -> None:
-    """Print on standard error the launcher, the threads of a rank, and the transport between devices."""
+    """Log the launcher, the threads of a rank, and the transport between devices."""
     from ..distributed.comm.launchers import launched
 
-    print(f"bulksample: {ranks} ranks by {launched().launcher}, threads of a rank: {threads}", file=sys.stderr)
+    log = logging.getLogger("bulksample")
+    log.info("%d ranks by %s, threads of a rank: %s", ranks, launched().launcher, threads)
     if reach:
-        print(f"bulksample: {reach}", file=sys.stderr)
+        log.info(reach)
 
 
-def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool = True) -> None:
-    """Write `result` to `json_file`, and print it as a table unless `table` is False or the JSON goes to standard output."""
+def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool = True, rows: Sequence[str] = ()) -> None:
+    """Write `result` to `json_file`, and print it as a table unless `table` is False or the JSON goes to standard output.
+
+    If `rows` names entries, the table has these alone, in this order.
+    """
     text = json.dumps(result, indent=2, default=float)
     if json_file is not None and str(json_file) == "-":
         print(text)
@@ -34,16 +50,17 @@ def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool
     if json_file is not None:
         json_file.write_text(text + "\n")
     if table:
-        _show(result, title)
+        left_out = "the other entries: --verbose" if rows else None
+        _show({name: result[name] for name in rows or result}, title, left_out)
 
 
-def _show(result: dict[str, Any], title: str) -> None:
+def _show(result: dict[str, Any], title: str, caption: str | None) -> None:
     """Print one row for each entry. Nested numbers share a row without zeros; other nested entries have rows of their own."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), show_header=False)
+    table = Table(title=Text(title), caption=caption, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for key, value in ((key, value) for key, value in result.items() if key not in _FILE_ONLY):

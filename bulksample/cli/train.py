@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ..errors import EXIT_PEER_LOST
+from ..errors import EXIT_PEER_LOST, UsageError
 from ..methods.config import TrainConfig
 from .configured import Requested, config_beside, configured, write_config
-from .output import JsonOption, emit, tell_launch
+from .output import JsonOption, LogLevel, emit, start_logging, tell_launch
+
+_ROWS = ("train_loss", "best_epoch", "method", "model", "ranks", "epochs", "seconds_per_epoch", "bytes_sent")  # after the scores
 
 
 @configured(TrainConfig)
@@ -19,13 +21,18 @@ def train(
     requested: Requested,
     directory: Annotated[Path, typer.Argument(help="A graph in the store format, with features and labels.")],
     json_file: JsonOption = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="All entries of the report in the table, instead of ten.")] = False,
+    log_level: Annotated[LogLevel, typer.Option(help="Lines on standard error; info: one an epoch, debug: one a step.")] = LogLevel.info,
 ) -> None:
     """Train, evaluate exactly, and report the test score at the best validation score."""
     from ..distributed.comm.world import world
 
     config, quiet = _config(requested)
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose contradict each other; use one of them")
+    start_logging(log_level)
     from ..report.trackers import check_trackers, make_tracking
-    from ..training.observers import JsonLines, Observer, ProgressBar, lines_beside
+    from ..training.observers import EpochLog, JsonLines, Observer, ProgressBar, lines_beside
 
     check_trackers(config.track)
     from ..methods.run import make_trainer
@@ -33,9 +40,11 @@ def train(
     kept = Path(config.checkpoint) if config.checkpoint else None
     lines = config.metrics or (kept / "metrics.jsonl" if kept else lines_beside(json_file))
     observers: list[Observer] = [JsonLines(lines)] if lines else []
+    if not quiet:
+        observers.append(ProgressBar() if sys.stderr.isatty() and log_level != LogLevel.debug else EpochLog())
     with world(config.timeout) as comm:
         tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
-        trainer = make_trainer(config, directory, comm, [*observers, tracking, *([] if quiet else [ProgressBar()])])
+        trainer = make_trainer(config, directory, comm, [*observers, tracking])
         if comm.rank == 0:
             write_config(config, requested, config.method, config_beside(json_file), kept and kept / "config.yaml")
             context = trainer.context
@@ -44,7 +53,7 @@ def train(
         with tracking:
             report = tracking.finish(trainer.run())
         if comm.rank == 0:
-            emit(report, json_file, f"train {directory}", table=not quiet)
+            emit(_score_first(report), json_file, f"train {directory}", not quiet, () if verbose else _ten_rows(report))
     if report["stopped"] and not report.get("ended"):
         then = "go on with --resume auto" if kept else "nothing was kept; use --checkpoint DIR to keep a run"
         if comm.rank == 0:
@@ -52,6 +61,17 @@ def train(
         raise typer.Exit(EXIT_PEER_LOST)
     if report["failed_saves"]:
         raise typer.Exit(1)
+
+
+def _ten_rows(report: dict[str, Any]) -> list[str]:
+    """Return the names of the entries that matter most: the scores of the metric, if they were measured, come first."""
+    scores = [f"{split}_{report['metric']}" for split in ("test", "val")]
+    return [name for name in scores if report.get(name) is not None] + list(_ROWS)
+
+
+def _score_first(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the report with the rows of the table first."""
+    return {name: report[name] for name in (*_ten_rows(report), *report)}
 
 
 def _config(requested: Requested) -> tuple[TrainConfig, bool]:

@@ -160,4 +160,4 @@ class OutputOptions(Options):
     )
     metrics: str | None = Field(None, description="File of JSON lines, one an epoch; by default beside --checkpoint or --json.")
     track: Words = Field((), description="tensorboard:DIR, wandb:PROJECT or mlflow:URI; may be repeated.")
-    quiet: bool = Field(False, description="No progress bar, no table.")
+    quiet: bool = Field(False, description="No progress, no table.")

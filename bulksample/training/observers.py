@@ -1,8 +1,9 @@
-"""Observers of a run: JSON lines in a file, and a progress bar on a terminal. Trackers follow the same protocol."""
+"""Observers of a run: JSON lines in a file, a progress bar on a terminal, log lines elsewhere. Trackers follow the same protocol."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -67,6 +68,27 @@ def _epoch_of(line: str) -> float:
         return float(json.loads(line)["epoch"])
     except (ValueError, KeyError, TypeError):
         return float("inf")
+
+
+class EpochLog:
+    """An observer that logs a line an epoch (INFO) and a line a step (DEBUG) to the logger ``bulksample``."""
+
+    def __init__(self) -> None:
+        self._log = logging.getLogger("bulksample")
+
+    def begin(self, epoch: int, epochs: int, steps: int) -> None:
+        self._epochs = epochs
+
+    def step(self, epoch: int, step: int, loss: float) -> None:
+        self._log.debug("epoch %d, step %d: loss %.4f", epoch, step, loss)
+
+    def epoch(self, line: dict[str, Any]) -> None:
+        scores = "".join(f"{key} {value:.4f}, " for key, value in line.items() if key.startswith("val_"))
+        number, loss, seconds = line["epoch"], line["loss"], line["seconds"]
+        self._log.info("epoch %d (%d of %d): loss %.4f, %s%.3g s", number, number + 1, self._epochs, loss, scores, seconds)
+
+    def end(self) -> None:
+        pass
 
 
 class ProgressBar:
