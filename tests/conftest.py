@@ -10,7 +10,7 @@ import pytest
 import required
 import torch
 from communities import community_graph
-from engines import ALL, HELD_AGAINST_THE_REFERENCE, engine, has_meaning, is_long
+from engines import ALL, HELD_AGAINST_THE_REFERENCE, engine, has_meaning, is_long, is_wanted
 from hypothesis import HealthCheck, settings
 from zoo import ZOO
 
@@ -35,12 +35,12 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark what is long; leave out combinations without a meaning and, without ``-m cuda``, tests that need a GPU."""
+    """Mark what is long; leave out combinations without a meaning or for a sweep alone and, without ``-m cuda``, tests that need a GPU."""
     for item in items:
         if is_long(item):
             item.add_marker(pytest.mark.long)
     on_cards = "cuda" in config.option.markexpr
-    kept = [item for item in items if has_meaning(item) and (on_cards or not item.get_closest_marker("cuda"))]
+    kept = [item for item in items if has_meaning(item) and is_wanted(item) and (on_cards or not item.get_closest_marker("cuda"))]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
 

@@ -3,6 +3,7 @@
 import pytest
 from battery import needs_weights
 from emulation.host import compiler, emulated
+from sweeps import SWEEP
 from zoo import ZOO
 
 from bulksample import backends
@@ -11,6 +12,7 @@ ALL = ["reference", "native", "emulated", pytest.param("cuda", marks=pytest.mark
 HELD_AGAINST_THE_REFERENCE = ["native 1", "native 2", "native 4", "emulated 0", "emulated 3", pytest.param("cuda", marks=pytest.mark.cuda)]
 REPEATED = ("emulated 3", "native 4")  # another schedule, more threads: run with the long tests
 EMULATED = ("sage", "labor", "ladies", "fastgcn", "full")  # settings of samplers that an emulated device draws every time
+EVERYWHERE = ("native", "native 2")  # the native back end of two threads: every graph and rule every time
 QUICK = ("random", "weighted", "star", "single")  # graphs of the zoo on which every back end is tested every time
 
 
@@ -27,23 +29,37 @@ def engine(name):
 
 
 def is_long(item):
-    """True if a test belongs to the long ones by its parameters: beyond four graphs only `native` of two threads runs every time.
+    """True if a test belongs to the long ones by its parameters: beyond `QUICK` graphs only `native` of two threads runs every time.
 
-    On rows marked ``heavy`` an emulated device is long on every graph, and so are `REPEATED` engines and, emulated, the settings
-    beyond `EMULATED`.
+    Other engines then take the two rules of the frontier in turn from graph to graph. On rows marked ``heavy`` an emulated device is
+    long on every graph, and so are `REPEATED` engines and, emulated, the settings beyond `EMULATED`.
     """
     parameters = getattr(item, "callspec", None)
     if parameters is None:
         return False
-    engines = [str(parameters.params[fixture]) for fixture in ("backend", "fast") if fixture in parameters.params]
+    engines, graph = _engines(parameters), parameters.params.get("matrix", QUICK[0])
     if item.get_closest_marker("heavy") and any(name.startswith("emulated") for name in engines):
         return True
     if any(name in REPEATED for name in engines):
         return True
     if parameters.params.get("setting", EMULATED[0]) not in EMULATED and "emulated" in engines:
         return True
-    beyond = parameters.params.get("matrix", QUICK[0]) not in QUICK
-    return beyond and any(name not in ("native", "native 2") for name in engines)
+    if all(name in EVERYWHERE for name in engines):
+        return False
+    rules = [parameters.params[name] in ("new", True) for name in ("frontier", "only_new") if name in parameters.params]
+    return graph not in QUICK or (rules != [] and "matrix" in parameters.params and rules[0] != (graph in QUICK[1::2]))
+
+
+def _engines(parameters):
+    return [str(parameters.params[fixture]) for fixture in ("backend", "fast") if fixture in parameters.params]
+
+
+def is_wanted(item):
+    """True unless only a sweep asks for a test: on graphs beyond `QUICK`, of engines that are neither the native one nor a GPU."""
+    parameters = getattr(item, "callspec", None)
+    if parameters is None or SWEEP > 1 or parameters.params.get("matrix", QUICK[0]) in QUICK:
+        return True
+    return all(name.startswith(("native", "cuda")) for name in _engines(parameters))
 
 
 def has_meaning(item):

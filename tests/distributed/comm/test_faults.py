@@ -1,7 +1,8 @@
 """Training and sampling with a fault on one rank: the job ends in time, names the rank, and leaves no process behind.
 
 `run_ranks` fails if a job does not end or leaves a process. `make test` runs one fault of each command, because every launch of a
-training imports torch. `make test-long` runs all pairs of phase and fault, and kills and stops ranks at random points.
+training imports torch. `make test-long` runs two faults in each phase, every fault in several phases and ways to sample, and kills
+and stops ranks at a few random points; with `BULKSAMPLE_SWEEP` it runs all pairs, and many points.
 """
 
 import itertools
@@ -13,6 +14,7 @@ import pytest
 from communities import community_graph
 from faults import ACTS
 from launch import ROOT, run_ranks
+from sweeps import cases, thinned
 
 from bulksample.data import store
 from bulksample.distributed.comm.ledger import PHASES
@@ -82,19 +84,22 @@ WITNESS = {"raise": raised, "exit": left, "_exit": died, "kill": died, "stop": s
 
 # ---- every phase of training
 
-FAST = {("reduce", "kill")}
+
+def a_third_of_the_faults(places, quick):
+    """Pairs of a place and a fault: each place has two faults, and the faults change from place to place. All but `quick` are long."""
+    pairs = [(place, act) for i, place in enumerate(places) for act in thinned(ACTS, 3, first=2 - i)]
+    assert quick in pairs
+    return [pytest.param(*pair, marks=[] if pair == quick else LONG) for pair in pairs]
 
 
-@pytest.mark.parametrize(
-    ("phase", "act"), [pytest.param(phase, act, marks=[] if (phase, act) in FAST else LONG) for phase in PHASES for act in ACTS]
-)
+@pytest.mark.parametrize(("phase", "act"), a_third_of_the_faults(PHASES, ("reduce", "kill")))
 def test_a_fault_in_a_phase_of_training(stored, tmp_path, phase, act):
     rank = 0 if phase == "checkpoint" else 1  # only rank 0 writes it
     launch(2, rank, act, ["phase", phase, 2], training(stored, "--checkpoint", str(tmp_path)))
 
 
 @LONG
-@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("act", thinned(ACTS, 2))
 def test_a_fault_on_the_thread_that_samples(stored, act):
     launch(2, 1, act, ["thread", 12], training(stored, "--graph", "partitioned"))
 
@@ -105,10 +110,8 @@ LAYOUTS = [(2, 1), (3, 1), (4, 2), (4, 1)]  # ranks, replication
 WAYS = list(itertools.product(["owner", "rows", "rows-oblivious"], ["sage", "ladies"]))
 
 
-@pytest.mark.parametrize(
-    ("act", "way"), [pytest.param(act, way, marks=[] if (act, way) == ("raise", WAYS[0]) else LONG) for way in WAYS for act in ACTS]
-)
-def test_a_fault_in_sampling(stored, act, way):
+@pytest.mark.parametrize(("way", "act"), a_third_of_the_faults(WAYS, (WAYS[0], "_exit 0")))
+def test_a_fault_in_sampling(stored, way, act):
     launch(2, 1, act, ["collective", 40], sampling(stored, 1, *way))
 
 
@@ -123,14 +126,14 @@ def draw(kind, i):
 
 
 @LONG
-@pytest.mark.parametrize("i", range(24))
+@pytest.mark.parametrize("i", cases(6))
 def test_sigkill_while_sampling(stored, i):
     rng, p, replication, rank = draw("sample", i)
     launch(p, rank, "kill", ["collective", rng.randint(1, 100)], sampling(stored, replication, *WAYS[i % 6]))
 
 
 @LONG
-@pytest.mark.parametrize("i", range(12))
+@pytest.mark.parametrize("i", cases(4))
 def test_sigkill_while_training(stored, i):
     rng, p, replication, rank = draw("train", i)
     where = ["collective", rng.randint(1, 300)] if i % 3 else ["thread", rng.randint(1, 60)]
@@ -139,7 +142,7 @@ def test_sigkill_while_training(stored, i):
 
 
 @LONG
-@pytest.mark.parametrize("i", range(12))
+@pytest.mark.parametrize("i", cases(4))
 def test_sigkill_at_any_time(stored, i):
     """Times count from the start of the process, so imports, the start of MPI and loading the graph are hit as well."""
     rng, p, replication, rank = draw("seconds", i)
@@ -153,14 +156,14 @@ def test_sigkill_at_any_time(stored, i):
 
 
 @LONG
-@pytest.mark.parametrize("i", range(6))
+@pytest.mark.parametrize("i", cases(2))
 def test_sigstop_while_sampling(stored, i):
     rng, p, replication, rank = draw("stop sample", i)
     launch(p, rank, "stop", ["collective", rng.randint(1, 100)], sampling(stored, replication, *WAYS[i % 6]))
 
 
 @LONG
-@pytest.mark.parametrize("i", range(6))
+@pytest.mark.parametrize("i", cases(2))
 def test_sigstop_while_training(stored, i):
     rng, p, replication, rank = draw("stop train", i)
     where = ["collective", rng.randint(1, 300)] if i % 2 else ["thread", rng.randint(1, 60)]
@@ -168,7 +171,7 @@ def test_sigstop_while_training(stored, i):
 
 
 @LONG
-@pytest.mark.parametrize("i", range(4))
+@pytest.mark.parametrize("i", cases(2))
 def test_sigstop_at_any_time(stored, i):
     rng, p, _, rank = draw("stop seconds", i)
     fault = {"rank": rank, "act": "stop", "where": ["seconds", round(rng.uniform(0, 8), 2)]}

@@ -7,6 +7,7 @@ from engines import engine
 from grids import ALL_GRIDS, POLICIES, block_row, distributed, epoch, seeds_of
 from launch import run_ranks
 from oracles import assert_identical
+from sweeps import cases, thinned
 from zoo import ZOO, random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, UsageError, backends
@@ -17,30 +18,48 @@ from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.owner import OwnerAdjacency
 
 ENTRIES = ("ones", "weights", "squares")
-FEW = [(4, 2), (6, 3)]
 
 
-@pytest.mark.parametrize(("setting", "grids"), [
-    *(pytest.param(name, FEW, id=name, marks=[] if name in ("sage", "labor", "ladies") else pytest.mark.long) for name in SETTINGS),
-    *(pytest.param(name, ALL_GRIDS, id=f"{name}, all grids", marks=pytest.mark.long) for name in SETTINGS),
-])  # fmt: skip
+def assert_spread_is_alone(setting, policy, name, grids):
+    """Compare the mini-batches drawn on grids with those of one process; each of `grids` is p, c and a layout or None."""
+    matrix, sampler = ZOO[name], make(setting)
+    if needs_weights(setting) and matrix.values is None:
+        return
+    lists = seeds_of(matrix.shape[0])
+    alone = dict(epoch(sampler, LocalAdjacency(matrix, backends.make("auto", 1)), lists))
+    for p, c, layout in grids:
+
+        def rank(comm, p=p, c=c, layout=layout):
+            return epoch(sampler, distributed(comm, c, policy, matrix, layout), lists, comm.rank, p, bulk=1 + p % 3)
+
+        spread = dict(pair for part in on_threads(p, rank) for pair in part)
+        assert spread == alone, f"{name}, p = {p}, c = {c}: minibatches {[i for i in alone if spread.get(i) != alone[i]]}"
+
+
+def at_random(name, p, c):
+    return Layout.of(partition.random(ZOO[name].shape[0], p // c, seed=p))
+
+
+QUICK = ("sage", "labor", "ladies")
+
+
+@pytest.mark.parametrize("setting", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in SETTINGS])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_grid_does_not_change_a_minibatch(setting, policy, grids):
-    sampler = make(setting)
-    for name in ("random", "weighted", "single"):
-        matrix = ZOO[name]
-        if needs_weights(setting) and matrix.values is None:
-            continue
-        lists = seeds_of(matrix.shape[0])
-        alone = dict(epoch(sampler, LocalAdjacency(matrix, backends.make("auto", 1)), lists))
-        for p, c in grids if name == "weighted" else grids[1::3]:
-            for layout in (None, Layout.of(partition.random(matrix.shape[0], p // c, seed=p))):
+def test_the_grid_does_not_change_a_minibatch(setting, policy):
+    """Two grids, vertices in order and at random, on a weighted graph; the larger grid on two others as well."""
+    assert_spread_is_alone(setting, policy, "weighted", [(4, 2, None), (4, 2, at_random("weighted", 4, 2))])
+    for name in ("weighted", "random", "single"):
+        assert_spread_is_alone(setting, policy, name, [(6, 3, None), (6, 3, at_random(name, 6, 3))])
 
-                def rank(comm, p=p, c=c, matrix=matrix, lists=lists, layout=layout):
-                    return epoch(sampler, distributed(comm, c, policy, matrix, layout), lists, comm.rank, p, bulk=1 + p % 3)
 
-                spread = dict(pair for part in on_threads(p, rank) for pair in part)
-                assert spread == alone, f"{name}, p = {p}, c = {c}: minibatches {[i for i in alone if spread.get(i) != alone[i]]}"
+@pytest.mark.long
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_grid_changes_a_minibatch(setting, policy):
+    """A third of all grids: each setting meets every grid under one policy, each policy meets every grid with four settings."""
+    turn = list(SETTINGS).index(setting) + list(POLICIES).index(policy)
+    grids = [(p, c, at_random("weighted", p, c) if (i + turn) % 2 else None) for i, (p, c) in enumerate(thinned(ALL_GRIDS, 3, turn))]
+    assert_spread_is_alone(setting, policy, "weighted", grids)
 
 
 @pytest.mark.parametrize("name", ["emulated", pytest.param("cuda", marks=pytest.mark.cuda)])
@@ -95,11 +114,15 @@ def test_products_equal_those_of_one_process():
     assert_products_agree(range(40), lambda seed: [ALL_GRIDS[seed % len(ALL_GRIDS)]])
 
 
+PERIOD = 126  # seeds after which grids, policies, entries, layouts and weights have met one another
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("first", range(0, 600, 100))
-def test_six_hundred_products_equal_those_of_one_process_on_every_grid(first):
-    assert_products_agree(range(first, first + 100), lambda seed: ALL_GRIDS)
+@pytest.mark.parametrize("turn", cases(1))
+def test_products_equal_those_of_one_process_on_every_grid(turn):
+    """Four grids for each seed: every grid meets every policy and every kind of entries."""
+    assert_products_agree(range(PERIOD * turn, PERIOD * (turn + 1)), lambda seed: thinned(ALL_GRIDS, 7, seed))
 
 
 def test_uneven_blocks_and_empty_ranks_are_legal():
