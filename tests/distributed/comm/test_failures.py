@@ -79,6 +79,22 @@ def test_a_rank_whose_process_ends_unexpectedly_is_named(what, said):
     assert said in ended.err, ended
 
 
+def test_a_killed_rank_is_named_although_mpirun_finds_it_dead_first():
+    """Any output makes mpirun look for dead processes; it kills all ranks as soon as it finds one that a signal ended."""
+    printed = """
+numbers = comm.gather_control(os.getpid())
+if comm.rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+while "State:\tZ" not in open(f"/proc/{numbers[1]}/status").read():
+    pass
+print("a line of output", flush=True)
+others_wait()
+"""
+    ended = run_ranks(2, OPEN.format(timeout=60) + printed, timeout=40)
+    assert ended.code == LOST, ended
+    assert "rank 1 of 2 (process" in ended.err, ended
+
+
 @pytest.mark.long
 def test_a_killed_rank_is_named_while_its_child_is_still_running():
     ended = run_ranks(3, fault("os.fork() or (time.sleep(30), os._exit(0))\n    os.kill(os.getpid(), signal.SIGKILL)"), timeout=40)
