@@ -9,6 +9,8 @@ or a position within a bulk::
     word 2   mini-batch  the id of the mini-batch within its epoch
     word 3   tag        purpose (4 bits) | layer (8 bits) | epoch (20 bits)
 
+Draws that belong to no layer of a sampler are the members of `Substream`, each with a number of its own in the place of the layer.
+
 References
 ----------
 Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
@@ -17,7 +19,7 @@ Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 20
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum, unique
 from typing import Any
 
 import numpy as np
@@ -40,11 +42,48 @@ class Purpose(IntEnum):
     RACE = 2  # weighted node-wise draws: a key per (row, neighbor)
     LABOR = 3  # the same with the row left out
     LAYER = 4  # layer-wise draws: a key per (mini-batch, vertex)
-    GENERATE = 5  # synthetic graphs
+    GENERATE = 5  # synthetic graphs, partitions, and the draws of training methods
     TRAIN = 6  # initial weights and dropout of a step
     ROUNDING = 7  # stochastic rounding of rows that travel: a word per (row, receiver, column)
     WIDTH = 8  # random bit widths of messages
     NEGATIVE = 9  # link prediction: the other destination of an edge of the training graph
+
+
+@unique
+class Substream(Enum):
+    """The draws that belong to no layer of a sampler: the purpose of each, and its number in the place of the layer.
+
+    Two draws with one member must differ in the index, the vertex, the mini-batch or the epoch. A new use takes a new member.
+    """
+
+    SEED_ORDER = Purpose.SEEDS, 0
+    RMAT_QUADRANT = Purpose.GENERATE, 0
+    RMAT_NAME = Purpose.GENERATE, 1
+    BLOCK_MODEL_VERTEX = Purpose.GENERATE, 32
+    BLOCK_MODEL_EDGE = Purpose.GENERATE, 33
+    BLOCK_MODEL_FEATURE = Purpose.GENERATE, 34
+    BLOCK_MODEL_CLASS_VECTOR = Purpose.GENERATE, 35
+    BLOCK_MODEL_COMMUNITY_VECTOR = Purpose.GENERATE, 36
+    BLOCK_MODEL_LABEL = Purpose.GENERATE, 37
+    BLOCK_MODEL_POPULARITY = Purpose.GENERATE, 38
+    BLOCK_MODEL_SPLIT = Purpose.GENERATE, 39
+    PARTITION_VERTEX = Purpose.GENERATE, 100
+    PARTITION_CLUSTER = Purpose.GENERATE, 101
+    GRAPPA_CHUNK = Purpose.GENERATE, 102
+    COFREE_PART = Purpose.GENERATE, 103
+    COFREE_DROPPED_EDGE = Purpose.GENERATE, 104
+    BNS_BOUNDARY = Purpose.GENERATE, 105
+    HELD_OUT_EDGE = Purpose.GENERATE, 106
+    HELD_OUT_DIRECTION = Purpose.GENERATE, 107
+    HELD_OUT_NEGATIVE = Purpose.GENERATE, 108
+    MODEL = Purpose.TRAIN, 0
+    FEATURE_ROUNDING = Purpose.ROUNDING, MAX_LAYERS - 1  # rows of hidden layers have lower numbers
+    EDGE_NEGATIVE = Purpose.NEGATIVE, 0
+    PYG_NEGATIVE = Purpose.NEGATIVE, 1
+
+    def tag(self, epoch: int = 0) -> int:
+        """Return word 3 of the counter; raises `UsageError` if the epoch does not fit."""
+        return tag(*self.value, epoch)
 
 
 class Law(IntEnum):
@@ -116,23 +155,21 @@ class Stream:
 
     def words(
         self,
-        purpose: Purpose,
+        tag: int,
         index: np.ndarray | int,
         *,
         vertex: np.ndarray | int = 0,
         minibatch: np.ndarray | int = 0,
-        layer: int = 0,
-        epoch: int = 0,
     ) -> np.ndarray:
-        """Return four 32-bit words for every index: uint32, shape (..., 4)."""
-        return philox(counters(np.asarray(index), vertex, minibatch, tag(purpose, layer, epoch)), self.seed)
+        """Return four 32-bit words for every index: uint32, shape (..., 4); `tag` is that of a `Substream` and an epoch."""
+        return philox(counters(np.asarray(index), vertex, minibatch, tag), self.seed)
 
     def permutation(self, n: int, epoch: int = 0) -> np.ndarray:
         """Permute 0 .. n - 1 for one epoch: int64, shape (n,).
 
         Positions are sorted by 64-bit random keys; equal keys keep their order.
         """
-        return np.argsort(as_u64(self.words(Purpose.SEEDS, np.arange(n), epoch=epoch)), kind="stable")
+        return np.argsort(as_u64(self.words(Substream.SEED_ORDER.tag(epoch), np.arange(n))), kind="stable")
 
 
 @dataclass(frozen=True)

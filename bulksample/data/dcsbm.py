@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..graph import Graph
+from ..rng import Substream
 from ..sparse import MAX_VERTICES
 from .blockmodel import PRESETS, BlockModel
 from .edges import distinct, from_keys
@@ -19,9 +20,6 @@ from .random_words import RangeLookup, Words, chunks, scaled, threshold
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
-
-# Steps of the recipe; each has its own word in the random counter. The block model uses 32 .. 63.
-_VERTEX, _PAIR, _FEATURE, _CLASS_VECTOR, _COMMUNITY_VECTOR, _LABEL, _POPULARITY, _SPLIT = range(32, 40)
 
 _CUT = 350.0  # largest weight over the mean weight, so no vertex has a large share of all edges
 _WEIGHT_STEP = 2.0**20
@@ -111,7 +109,7 @@ def _vertices(words: Words, model: BlockModel, communities: int, n: int) -> _Ver
     sigma = model.degree_spread
     most = float(_CUT * exp(np.array(sigma * sigma / 2)))
     for first, count in chunks(n):
-        w = words.of(_VERTEX, first, count)
+        w = words.of(Substream.BLOCK_MODEL_VERTEX, first, count)
         part = slice(first, first + count)
         kind[part] = np.searchsorted(limits, w[:, 0], side="right")
         community[part] = kind[part] * communities + scaled(w[:, 1], 32, communities)
@@ -134,7 +132,7 @@ def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chu
     keys = np.empty(2 * pairs, np.int64)
     filled = 0
     for first, count in chunks(pairs, chunk):
-        coin, *ends = words.of(_PAIR, first, count).T
+        coin, *ends = words.of(Substream.BLOCK_MODEL_EDGE, first, count).T
         high, middle, low_word = (word.astype(np.uint64) for word in ends)
         here = (high << np.uint64(16)) | (middle >> np.uint64(16))  # 48 bits for each end
         there = ((middle & np.uint64(0xFFFF)) << np.uint64(32)) | low_word
@@ -155,30 +153,30 @@ def _edges(words: Words, model: BlockModel, vertices: _Vertices, pairs: int, chu
     return distinct(keys)
 
 
-def _directions(words: Words, stage: int, count: int, f: int) -> np.ndarray:
+def _directions(words: Words, substream: Substream, count: int, f: int) -> np.ndarray:
     """Draw unit vectors: float64, shape (count, f)."""
-    vectors = _normals(words, stage, 0, count, f)
+    vectors = _normals(words, substream, 0, count, f)
     squares = np.cumsum(vectors * vectors, axis=1)[:, -1:]  # a running sum has one order of additions, a reduction has several
     unit: np.ndarray = vectors / np.sqrt(squares)
     return unit
 
 
-def _normals(words: Words, stage: int, first: int, count: int, f: int) -> np.ndarray:
+def _normals(words: Words, substream: Substream, first: int, count: int, f: int) -> np.ndarray:
     """Draw f normal numbers for each of the items ``first .. first + count - 1``: float64, shape (count, f)."""
-    blocks = [normal(words.of(stage, first, count, column=j)) for j in range((f + 3) // 4)]
+    blocks = [normal(words.of(substream, first, count, column=j)) for j in range((f + 3) // 4)]
     return np.concatenate(blocks, axis=1)[:, :f]
 
 
 def _features(words: Words, model: BlockModel, communities: int, vertices: _Vertices) -> np.ndarray:
     n, f = len(vertices.kind), model.features
-    of_class = model.class_signal * _directions(words, _CLASS_VECTOR, model.classes, f)
+    of_class = model.class_signal * _directions(words, Substream.BLOCK_MODEL_CLASS_VECTOR, model.classes, f)
     of_community = None
     if model.community_signal:
-        of_community = model.community_signal * _directions(words, _COMMUNITY_VECTOR, model.classes * communities, f)
+        of_community = model.community_signal * _directions(words, Substream.BLOCK_MODEL_COMMUNITY_VECTOR, model.classes * communities, f)
     x = np.empty((n, f), np.float32)
     for first, count in chunks(n, max(1, 2**20 // f)):
         part = slice(first, first + count)
-        total = _normals(words, _FEATURE, first, count, f)
+        total = _normals(words, Substream.BLOCK_MODEL_FEATURE, first, count, f)
         total += of_class[vertices.kind[part]]
         if of_community is not None:
             total += of_community[vertices.community[part]]
@@ -190,7 +188,7 @@ def _labels(words: Words, model: BlockModel, vertices: _Vertices) -> np.ndarray:
     limits, noise = _class_limits(model), threshold(model.label_noise)
     labels = vertices.kind.copy()
     for first, count in chunks(len(labels)):
-        w = words.of(_LABEL, first, count)
+        w = words.of(Substream.BLOCK_MODEL_LABEL, first, count)
         part = labels[first : first + count]
         np.copyto(part, np.searchsorted(limits, w[:, 1], side="right"), where=w[:, 0] < noise)
     return labels
@@ -199,14 +197,15 @@ def _labels(words: Words, model: BlockModel, vertices: _Vertices) -> np.ndarray:
 def _masks(words: Words, model: BlockModel, communities: int, vertices: _Vertices) -> dict[str, np.ndarray]:
     n = len(vertices.kind)
     if model.popularity is None:
-        order: np.ndarray = words.permutation(_SPLIT, n)
+        order: np.ndarray = words.permutation(Substream.BLOCK_MODEL_SPLIT, n)
     else:
         popular = np.empty(model.classes * communities)
         for first, count in chunks(len(popular)):
-            popular[first : first + count] = model.popularity * normal(words.of(_POPULARITY, first, count)[:, 0])
+            popular[first : first + count] = model.popularity * normal(words.of(Substream.BLOCK_MODEL_POPULARITY, first, count)[:, 0])
         score = vertices.log_weight + popular[vertices.community]
         for first, count in chunks(n):
-            score[first : first + count] -= 0.5 * log(-log(unit_open(words.of(_SPLIT, first, count)[:, 0])))  # Gumbel / 2
+            w = words.of(Substream.BLOCK_MODEL_SPLIT, first, count)[:, 0]
+            score[first : first + count] -= 0.5 * log(-log(unit_open(w)))  # Gumbel / 2
         order = np.argsort(-score, kind="stable")
     ends = int(n * model.train), int(n * (model.train + model.val))
     masks = {}

@@ -15,13 +15,13 @@ import numpy as np
 
 from ..errors import DataError, UsageError
 from ..graph import Graph
+from ..rng import Substream
 from ..sparse import CSR
 from .atomic import save_npz, sweep
 from .npy import Archive
 from .random_words import Words, scaled
 
 FILE = "links.npz"
-_DEAL, _TURN, _NEGATIVE = 102, 103, 104  # steps of Purpose.GENERATE; no other recipe uses these numbers
 _ATTEMPTS = 40  # draws of a negative that may meet a neighbor; after that all valid vertices are listed
 HELD_OUT = ("val", "test")
 
@@ -119,7 +119,7 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
     destination, source = a.row_of_entry(), a.indices.astype(np.int64)
     undirected = _same_pattern(a)
     entries = np.flatnonzero(source < destination if undirected else source != destination)
-    dealt = entries[words.permutation(_DEAL, len(entries))]
+    dealt = entries[words.permutation(Substream.HELD_OUT_EDGE, len(entries))]
     counts = [round(val * len(entries)), round(test * len(entries))]
     held = dict(zip(HELD_OUT, (np.sort(dealt[: counts[0]]), np.sort(dealt[counts[0] : sum(counts)])), strict=True))
     pairs = {split: np.stack([source[own], destination[own]], axis=1).astype(np.int32) for split, own in held.items()}
@@ -127,7 +127,7 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
     for first, (split, own) in zip((0, counts[0]), held.items(), strict=True):
         gone[own] = True
         if undirected:
-            turned = words.of(_TURN, first, len(own))[:, 0] % np.uint32(2) == 1
+            turned = words.of(Substream.HELD_OUT_DIRECTION, first, len(own))[:, 0] % np.uint32(2) == 1
             gone |= joined(a, destination[own], source[own], entries=True)
             pairs[split][turned] = pairs[split][turned][:, ::-1]
     drawn = {}
@@ -164,7 +164,7 @@ def _negatives(a: CSR, sources: np.ndarray, count: int, words: Words, first: int
     for attempt in range(_ATTEMPTS):
         if not len(open_):
             break
-        bits = words.of(_NEGATIVE, first, len(source), attempt)[open_, 0]
+        bits = words.of(Substream.HELD_OUT_NEGATIVE, first, len(source), attempt)[open_, 0]
         found = scaled(bits, 32, n)
         fits = ~joined(a, source[open_], found) & (found != source[open_])
         drawn[open_[fits]] = found[fits]
@@ -175,6 +175,6 @@ def _negatives(a: CSR, sources: np.ndarray, count: int, words: Words, first: int
         fit = np.setdiff1d(np.arange(n), np.append(targets.indices[targets.indptr[u] : targets.indptr[u + 1]], u))
         if not len(fit):
             raise UsageError(f"vertex {u} has an edge to every other vertex, so it has no negative; use a sparser graph")
-        bits = words.of(_NEGATIVE, first + int(at), 1, _ATTEMPTS)[0, :1]
+        bits = words.of(Substream.HELD_OUT_NEGATIVE, first + int(at), 1, _ATTEMPTS)[0, :1]
         drawn[at] = fit[scaled(bits, 32, len(fit))[0]]
     return drawn.reshape(len(sources), count).astype(np.int32)

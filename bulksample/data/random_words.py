@@ -1,8 +1,8 @@
 """Counter-based random words of synthetic graphs.
 
-The counter of a word holds (item, column, block, step): the item is an edge or a vertex, the column counts groups of
-four words of an item, and the step is the part of the recipe that draws. A word depends on the counter and the seed
-alone, so the size of a chunk, the machine and the back end do not change a graph.
+The counter of a word holds (item, column, block, substream): the item is an edge or a vertex, the column counts groups of
+four words of an item, and the substream (`bulksample.rng.Substream`) is the part of the recipe that draws. A word depends on the
+counter and the seed alone, so the size of a chunk, the machine and the back end do not change a graph.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..rng import Purpose, as_u64, check_seed, counters, philox, tag
+from ..rng import Substream, as_u64, check_seed, counters, philox
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
@@ -31,18 +31,18 @@ class Words:
     def __post_init__(self) -> None:
         check_seed(self.seed)
 
-    def of(self, stage: int, first: int, count: int, column: int = 0) -> np.ndarray:
+    def of(self, substream: Substream, first: int, count: int, column: int = 0) -> np.ndarray:
         """Return four words for each of the items ``first .. first + count - 1``: uint32, shape (count, 4)."""
         parts = []
         while count:  # the index is 32 bits wide; the upper bits of an item go to the third word of the counter
             high, low = divmod(first, 2**32)
             length = min(count, 2**32 - low)
-            parts.append(self._block(stage, low, length, column, high))
+            parts.append(self._block(substream, low, length, column, high))
             first, count = first + length, count - length
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, 4), np.uint32), *parts])
 
-    def _block(self, stage: int, low: int, count: int, column: int, high: int) -> np.ndarray:
-        word = tag(Purpose.GENERATE, stage, 0)
+    def _block(self, substream: Substream, low: int, count: int, column: int, high: int) -> np.ndarray:
+        word = substream.tag()
         if self.backend is not None:
             return self.backend.random_words(self.seed, word, low, count, vertex=column, minibatch=high)
         made = np.empty((count, 4), np.uint32)
@@ -51,11 +51,11 @@ class Words:
             made[start : start + _PIECE] = philox(counters(index, column, high, word), self.seed)
         return made
 
-    def permutation(self, stage: int, n: int) -> np.ndarray:
+    def permutation(self, substream: Substream, n: int, column: int = 0) -> np.ndarray:
         """Return a permutation of 0 .. n - 1: int32, shape (n,). Positions are sorted by 64-bit keys, equal keys by position."""
         keys = np.empty(n, np.uint64)
         for first, count in chunks(n):
-            keys[first : first + count] = as_u64(self.of(stage, first, count))
+            keys[first : first + count] = as_u64(self.of(substream, first, count, column))
         return np.argsort(keys, kind="stable").astype(np.int32)
 
 

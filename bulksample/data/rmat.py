@@ -8,14 +8,13 @@ import numpy as np
 
 from ..errors import UsageError
 from ..graph import Graph
+from ..rng import Substream
 from .edges import distinct, from_keys
 from .random_words import Words, chunks, threshold
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
 
-# Steps of the recipe; each has its own word in the random counter. R-MAT uses 0 .. 31.
-_QUADRANTS, _NAMES = 0, 1
 MAX_SCALE = 30
 
 
@@ -83,7 +82,7 @@ def rmat(
     pairs = edge_factor * n if edges is None else edges
     words = Words(seed, backend)
     limits = [threshold(p) for p in (a, a + b, a + b + c)]
-    names = words.permutation(_NAMES, n) if permute else None
+    names = words.permutation(Substream.RMAT_NAME, n) if permute else None
 
     keys = np.empty(pairs if directed else 2 * pairs, np.int64)
     filled = 0
@@ -109,7 +108,7 @@ def _ends(words: Words, scale: int, limits: list[int], first: int, count: int) -
     u, v = np.zeros(count, np.int32), np.zeros(count, np.int32)
     for level in range(scale):
         if level % 4 == 0:
-            block = words.of(_QUADRANTS, first, count, column=level // 4)
+            block = words.of(Substream.RMAT_QUADRANT, first, count, column=level // 4)
         w = block[:, level % 4]
         past_a, past_b, past_c = (w >= limit for limit in limits)
         u <<= 1

@@ -16,7 +16,7 @@ from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger
 from ..distributed.comm.thread_budget import ThreadBudget
 from ..nn.model import Model
-from ..rng import Purpose, Stream, as_u64
+from ..rng import Stream, Substream, as_u64
 from ..samplers import Sampler
 from ..views.view import View
 from .batches import BatchSource
@@ -76,6 +76,8 @@ class TrainingContext:
         The steps of an epoch; set by the trainer after the view.
     model : Model
     optimizer : torch.optim.Adam
+    random_rank : int
+        The number that names this process in the random words of its dropout: its rank. A process outside the job has one of its own.
     best_weights : dict of tensors
         Weights of the best validation score in this stage; empty before the first evaluation.
     progress : Progress
@@ -92,7 +94,7 @@ class TrainingContext:
     ) -> None:  # fmt: skip
         self.config, self.comm, self.compute, self.tensor_comm = config, comm, compute, tensor_comm
         self.sampler, self.threads, self.ledger, self.view = sampler, threads, ledger, view
-        self.progress = Progress()
+        self.progress, self.random_rank = Progress(), comm.rank
         self._stream = Stream(config.seed)
 
     @property
@@ -106,15 +108,15 @@ class TrainingContext:
         return self.batches.step
 
     def step_seed(self, epoch: int, step: int) -> int:
-        """Return the seed of the model's generator for one step of this rank."""
-        return self._word(0, self.comm.rank, epoch, step)
+        """Return the seed of the model's generator for one step of this process."""
+        return self._word(0, self.random_rank, epoch, step)
 
     def initial_seed(self) -> int:
         """Return the seed of the initial weights, which is the same on every rank."""
         return self._word(1, 0, 0, 0)
 
     def _word(self, draw: int, rank: int, epoch: int, step: int) -> int:
-        words = self._stream.words(Purpose.TRAIN, np.array([draw]), vertex=rank, minibatch=step, epoch=epoch)
+        words = self._stream.words(Substream.MODEL.tag(epoch), np.array([draw]), vertex=rank, minibatch=step)
         return int(as_u64(words)[0])
 
     def replace_view(self, view: View) -> None:

@@ -22,7 +22,7 @@ from ..data.random_words import scaled
 from ..errors import UsageError
 from ..loader import BulkLoader
 from ..minibatch import Block, MiniBatch
-from ..rng import Purpose
+from ..rng import Substream
 from ..samplers import Sampler
 from ..selection import Selection
 from ..sparse import CSR, row_pointers
@@ -68,7 +68,7 @@ class EdgeLoader(BulkLoader):
         """Draw for each edge a destination that its source has no edge to: int64, shape (b,)."""
         source, drawn, open_ = self._source[edges].astype(np.int64), np.zeros(len(edges), np.int64), np.arange(len(edges))
         for attempt in range(_ATTEMPTS):
-            words = self._stream.words(Purpose.NEGATIVE, attempt, vertex=edges[open_], epoch=epoch)
+            words = self._stream.words(Substream.EDGE_NEGATIVE.tag(epoch), attempt, vertex=edges[open_])
             drawn[open_] = scaled(words[..., 0], 32, self._size)
             key = drawn[open_] * self._size + source[open_]
             at = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)

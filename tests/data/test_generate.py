@@ -16,7 +16,7 @@ from bulksample.data.describe import describe, edge_homophily
 from bulksample.data.generate import PRESETS, BlockModel, dcsbm, rmat
 from bulksample.data.random_words import RangeLookup, Words, chunks, scaled, threshold
 from bulksample.data.rmat import _ends
-from bulksample.rng import Purpose, philox, tag
+from bulksample.rng import Purpose, Substream, philox, tag
 
 TINY = BlockModel(classes=3, features=5, communities=2)
 
@@ -46,13 +46,13 @@ def test_seeds_make_different_graphs():
 
 
 def test_a_word_is_a_function_of_its_name():
-    words = Words(9)
-    whole = words.of(3, 0, 40_000, column=2)
-    np.testing.assert_array_equal(words.of(3, 123, 20_000, column=2), whole[123:20_123])
-    np.testing.assert_array_equal(whole[5], philox(np.array([[5, 2, 0, tag(Purpose.GENERATE, 3, 0)]], np.uint32), 9)[0])
-    across = words.of(3, 2**32 - 2, 4)  # the upper half of an item is another word of the counter
-    np.testing.assert_array_equal(across[2:], philox(np.array([[i, 0, 1, tag(Purpose.GENERATE, 3, 0)] for i in (0, 1)], np.uint32), 9))
-    assert words.of(3, 7, 0).shape == (0, 4)
+    words, pair, last = Words(9), Substream.BLOCK_MODEL_EDGE, tag(Purpose.GENERATE, 33, 0)
+    whole = words.of(pair, 0, 40_000, column=2)
+    np.testing.assert_array_equal(words.of(pair, 123, 20_000, column=2), whole[123:20_123])
+    np.testing.assert_array_equal(whole[5], philox(np.array([[5, 2, 0, last]], np.uint32), 9)[0])
+    across = words.of(pair, 2**32 - 2, 4)  # the upper half of an item is another word of the counter
+    np.testing.assert_array_equal(across[2:], philox(np.array([[i, 0, 1, last] for i in (0, 1)], np.uint32), 9))
+    assert words.of(pair, 7, 0).shape == (0, 4)
 
 
 def test_chunks_cover_everything_once():
@@ -77,7 +77,7 @@ def test_a_roulette_is_a_binary_search(weights):
 
 
 def test_a_permutation_is_one():
-    order = Words(4).permutation(1, 5000)
+    order = Words(4).permutation(Substream.RMAT_NAME, 5000)
     assert sorted(order.tolist()) == list(range(5000))
     assert (order == np.arange(5000)).sum() < 10
 
@@ -182,8 +182,8 @@ def test_block_model_features():
     noise = x - centres[community]
     assert abs(noise.std() - 1) < 0.01
     assert np.abs(np.corrcoef(noise.T) - np.eye(30)).max() < 0.03
-    of_class = model_module._directions(Words(6), model_module._CLASS_VECTOR, 4, 30)
-    of_community = model_module._directions(Words(6), model_module._COMMUNITY_VECTOR, 12, 30)
+    of_class = model_module._directions(Words(6), Substream.BLOCK_MODEL_CLASS_VECTOR, 4, 30)
+    of_community = model_module._directions(Words(6), Substream.BLOCK_MODEL_COMMUNITY_VECTOR, 12, 30)
     np.testing.assert_allclose(np.linalg.norm(of_class, axis=1), 1)
     np.testing.assert_allclose(centres, 3.2 * np.repeat(of_class, 3, axis=0) + 2.0 * of_community, atol=0.12)
 

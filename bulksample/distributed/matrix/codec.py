@@ -16,7 +16,7 @@ import numpy as np
 from ... import backends
 from ...backends.base import Backend, Noise
 from ...errors import DataError, UsageError
-from ...rng import MAX_LAYERS, Purpose, tag
+from ...rng import Substream
 
 _PIECE = 2**16  # rows encoded at a time
 _BYTE = np.dtype(np.uint8)
@@ -98,7 +98,7 @@ class Rounded(Codec):
         return -(-width * self.bits // 8) + 4
 
 
-_FIXED = Noise(0, tag(Purpose.ROUNDING, MAX_LAYERS - 1, 0))  # messages of hidden layers use lower layer numbers
+_FIXED = Noise(0, Substream.FEATURE_ROUNDING.tag())
 
 
 @cache

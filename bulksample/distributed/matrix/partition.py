@@ -18,11 +18,11 @@ from ...data.atomic import save_npz, sweep
 from ...data.npy import Archive
 from ...data.random_words import Words
 from ...errors import BackendUnavailable, DataError, UsageError
+from ...rng import Substream
 from ...sparse import CSR, MAX_VERTICES, frozen, row_pointers
 
 PARTITIONERS = ("block", "random", "metis", "super")
 _CLUSTERS_PER_PART = 16
-_DEAL_VERTICES, _DEAL_CLUSTERS = 100, 101  # stages of Purpose.GENERATE that no generator in data/ uses
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,17 +101,20 @@ class Partition:
             raise DataError(f"{path.name}: {error}") from error
 
 
-def make(kind: str, adjacency: CSR, parts: int, seed: int, clusters: int | None = None) -> Partition:
-    """Make a partition by one of PARTITIONERS; ``super`` uses 16 clusters a part by default. Raises `UsageError` for others."""
+def make(kind: str, adjacency: CSR, parts: int, seed: int, clusters: int | None = None, draw: int = 0) -> Partition:
+    """Make a partition by one of PARTITIONERS; ``super`` uses 16 clusters a part by default. Raises `UsageError` for others.
+
+    Random partitions of one seed that differ in `draw` are independent.
+    """
     n = adjacency.shape[0]
     if kind == "block":
         return block_rows(n, parts)
     if kind == "random":
-        return random(n, parts, seed)
+        return random(n, parts, seed, draw)
     if kind == "metis":
         return metis(adjacency, parts, seed)
     if kind == "super":
-        return super_nodes(adjacency, parts, clusters or _CLUSTERS_PER_PART * parts, seed)
+        return super_nodes(adjacency, parts, clusters or _CLUSTERS_PER_PART * parts, seed, draw)
     raise UsageError(f"a partition must be one of {', '.join(PARTITIONERS)}; got {kind!r}")
 
 
@@ -126,10 +129,10 @@ def block_rows(n: int, parts: int) -> Partition:
     return Partition(parts, np.repeat(np.arange(parts, dtype=np.int32), np.diff(block_bounds(n, parts))))
 
 
-def random(n: int, parts: int, seed: int) -> Partition:
+def random(n: int, parts: int, seed: int, draw: int = 0) -> Partition:
     """Assign vertices to parts of even sizes at random; the same on every machine."""
     assignment = np.empty(n, np.int32)
-    assignment[Words(seed).permutation(_DEAL_VERTICES, n)] = block_rows(n, parts).assignment
+    assignment[Words(seed).permutation(Substream.PARTITION_VERTEX, n, draw)] = block_rows(n, parts).assignment
     return Partition(parts, assignment)
 
 
@@ -174,7 +177,7 @@ def metis(adjacency: CSR, parts: int, seed: int) -> Partition:
     return Partition(parts, np.asarray(assignment, np.int32))
 
 
-def super_nodes(adjacency: CSR, parts: int, clusters: int, seed: int) -> Partition:
+def super_nodes(adjacency: CSR, parts: int, clusters: int, seed: int, draw: int = 0) -> Partition:
     """Assign METIS clusters to parts at random: parts have similar label distributions and keep most edges of their vertices.
 
     Parameters
@@ -191,7 +194,7 @@ def super_nodes(adjacency: CSR, parts: int, clusters: int, seed: int) -> Partiti
     if clusters < parts:
         raise UsageError(f"super-nodes need at least as many clusters as parts; got {clusters} clusters for {parts} parts")
     dealt = np.empty(clusters, np.int32)
-    dealt[Words(seed).permutation(_DEAL_CLUSTERS, clusters)] = np.arange(clusters, dtype=np.int32) % parts
+    dealt[Words(seed).permutation(Substream.PARTITION_CLUSTER, clusters, draw)] = np.arange(clusters, dtype=np.int32) % parts
     return Partition(parts, dealt[metis(adjacency, clusters, seed).assignment])
 
 

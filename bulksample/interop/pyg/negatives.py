@@ -13,7 +13,7 @@ from torch_geometric.sampler import NegativeSampling
 
 from ...data.random_words import scaled
 from ...errors import UsageError
-from ...rng import Purpose, Stream, as_unit
+from ...rng import Stream, Substream, as_unit
 
 
 class SeededNegatives(NegativeSampling):
@@ -27,9 +27,8 @@ class SeededNegatives(NegativeSampling):
         """Draw `num_samples` vertices: int64. Like torch_geometric, this may draw false negatives."""
         weight = self.src_weight if endpoint == "src" else self.dst_weight
         side = ("src", "dst").index(endpoint)
-        words = self._stream.words(
-            Purpose.NEGATIVE, np.arange(num_samples), vertex=side, minibatch=self._minibatch, layer=1, epoch=self._epoch
-        )
+        tag = Substream.PYG_NEGATIVE.tag(self._epoch)
+        words = self._stream.words(tag, np.arange(num_samples), vertex=side, minibatch=self._minibatch)
         if weight is None:
             assert num_nodes is not None
             return torch.from_numpy(scaled(words[..., 0], 32, num_nodes).astype(np.int64))

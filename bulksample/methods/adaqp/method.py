@@ -23,7 +23,7 @@ from ...distributed.comm.base import Comm
 from ...distributed.matrix.codec import codec_named
 from ...distributed.matrix.halo import MessageFormat, PlainFormat
 from ...errors import UsageError
-from ...rng import Purpose, Stream
+from ...rng import Purpose, Stream, tag
 from ...training.context import TrainingContext
 from ..config import TrainConfig
 from ..full import Full
@@ -115,6 +115,6 @@ class AdaQP(Full):
             return np.full(len(names), int(bits) if bits.isdigit() else 8, np.uint8)
         assert self._rounded is not None
         period = self._rounded.epoch // self.config.reassign_every
-        words = Stream(self.config.seed).words(Purpose.WIDTH, 0, vertex=names, minibatch=receiver, layer=number(key), epoch=period)
+        words = Stream(self.config.seed).words(tag(Purpose.WIDTH, number(key), period), 0, vertex=names, minibatch=receiver)
         widths: np.ndarray = np.array(CLASSES, np.uint8)[(words[:, 0].astype(np.uint64) * np.uint64(3)) >> np.uint64(32)]
         return widths

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -129,7 +130,7 @@ class Averaging(Method):
                 f"bulksample: {parts} parts keep {quality['edges_kept']:.1%} of the edges, isolate {quality['isolated']:.1%} of the "
                 f"vertices, and are {quality['label_distance']:.3f} from the labels of the whole (total variation)", file=sys.stderr,
             )  # fmt: skip
-        return graph, Partitioning(assignment, split, split_part=lambda vertices, n: self._split_part(graph.adjacency, vertices, n))
+        return graph, Partitioning(assignment, split, split_part=partial(self._split_part, graph.adjacency))
 
     def _make_partition(self, adjacency: CSR, parts: int) -> Partition:
         if self.config.partition == "block":
@@ -139,11 +140,11 @@ class Averaging(Method):
             raise UsageError(f"the partition file has {made.n} vertices in {made.parts} parts; use one of {adjacency.shape[0]} in {parts}")
         return made
 
-    def _split_part(self, adjacency: CSR, vertices: np.ndarray, pieces: int) -> np.ndarray:
-        """Re-partition one part with the method's partitioner: the piece of each vertex."""
+    def _split_part(self, adjacency: CSR, part: int, vertices: np.ndarray, pieces: int) -> np.ndarray:
+        """Re-partition one part with the method's partitioner, by random words of its own: the piece of each vertex."""
         clusters = self.config.clusters and max(pieces, self.config.clusters // self.participant.trainers)
         _, induced = local_graph(vertices, adjacency.take(vertices), 0)
-        return partitions.make(self.partition_kind, induced, pieces, self.config.seed, clusters).assignment
+        return partitions.make(self.partition_kind, induced, pieces, self.config.seed, clusters, draw=part + 1).assignment
 
     def batches(self, context: TrainingContext) -> BatchSource:
         return self.participant.batches(context)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-SplitPart = Callable[[np.ndarray, int], np.ndarray]  # from vertices, ascending, and a number of pieces: the piece of each vertex
+SplitPart = Callable[[int, np.ndarray, int], np.ndarray]  # from a part, its vertices and a number of pieces: the piece of each vertex
 
 
 class PartTable:
@@ -38,7 +38,7 @@ class PartTable:
         vertices = self.members(part)
         if not len(vertices) or not others:
             return []
-        self._present[vertices] = np.array(others, np.int32)[self._split_part(vertices, len(others))]
+        self._present[vertices] = np.array(others, np.int32)[self._split_part(part, vertices, len(others))]
         changed: list[int] = np.unique(self._present[vertices]).tolist()
         return changed
 

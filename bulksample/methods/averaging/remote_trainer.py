@@ -81,6 +81,8 @@ class RemoteTrainer(Participant):
         return self._members, self._split
 
     def batches(self, context: TrainingContext) -> BatchSource:
+        assert self.part is not None
+        context.random_rank = self.part + 1  # as in a job, where rank 0 is the server
         self._batches = IsolatedBatches({})
         self.use_view(context)
         return self._batches

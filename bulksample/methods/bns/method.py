@@ -24,13 +24,11 @@ import numpy as np
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.halo import MessageFormat
 from ...errors import PeerLost, UsageError
-from ...rng import Purpose, counters, philox, tag
+from ...rng import Stream, Substream
 from ...training.context import TrainingContext
 from ...views.own_rows import OwnRows
 from ..config import TrainConfig
 from ..full import Full
-
-_BOUNDARY = 105  # a stage of Purpose.GENERATE that nothing else uses
 
 
 class BNS(Full):
@@ -71,7 +69,7 @@ class SampledMessages:
     """
 
     def __init__(self, share: float, seed: int, comm: Comm) -> None:
-        self._share, self._seed, self._comm = share, seed, comm
+        self._share, self._stream, self._comm = share, Stream(seed), comm
 
     def draw(self, rows: OwnRows, epoch: int) -> None:
         """Draw the rows of an epoch; local."""
@@ -81,8 +79,8 @@ class SampledMessages:
         self.outgoing = [self._drawn(rows.vertices[requested], peer, epoch) for peer, requested in enumerate(halo.requested)]
 
     def _drawn(self, vertices: np.ndarray, receiver: int, epoch: int) -> np.ndarray:
-        words = philox(counters(vertices, receiver, 0, tag(Purpose.GENERATE, _BOUNDARY, epoch)), self._seed)[..., 0]
-        drawn: np.ndarray = words < self._share * 2**32
+        words = self._stream.words(Substream.BNS_BOUNDARY.tag(epoch), vertices, vertex=receiver)
+        drawn: np.ndarray = words[:, 0] < self._share * 2**32
         return drawn
 
     def pack(self, rows: np.ndarray, peer: int, key: str) -> np.ndarray:

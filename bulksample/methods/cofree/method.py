@@ -36,7 +36,7 @@ import torch.nn.functional as F
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...nn.model import Gnn
-from ...rng import Purpose, counters, philox, tag
+from ...rng import Stream, Substream
 from ...sparse import CSR
 from ...training.batches import BatchSource, StepBatch, WholeGraphSource
 from ...training.context import TrainingContext
@@ -46,8 +46,6 @@ from ...views.local import LocalRows, LocalView, allgather_degrees
 from ...views.partitioned import BlockView
 from ..config import TrainConfig
 from ..full import require_single_precision
-
-_CUT, _DROP = 103, 104  # stages of Purpose.GENERATE that nothing else uses
 
 
 class CoFree(Method):
@@ -118,19 +116,19 @@ def part_of_edges(how: str, seed: int, rows: np.ndarray, columns: np.ndarray, de
     low, high = np.minimum(rows, columns), np.maximum(rows, columns)
     if how == "degree":
         low = high = np.where(degrees[high] < degrees[low], high, low)
-    words = pair_words(seed, _CUT, low, high, 0)
+    words = pair_words(seed, Substream.COFREE_PART, low, high, 0)
     return ((words.astype(np.uint64) * np.uint64(parts)) >> np.uint64(32)).astype(np.int64)
 
 
-def pair_words(seed: int, stage: int, low: np.ndarray, high: np.ndarray, turn: int) -> np.ndarray:
-    """Return a random word for each pair of vertices (low, high): uint32; `stage` and `turn` select independent words."""
-    return philox(counters(low, high, turn, tag(Purpose.GENERATE, stage, 0)), seed)[..., 0]
+def pair_words(seed: int, substream: Substream, low: np.ndarray, high: np.ndarray, turn: int) -> np.ndarray:
+    """Return a random word for each pair of vertices (low, high): uint32; `substream` and `turn` select independent words."""
+    return Stream(seed).words(substream.tag(), low, vertex=high, minibatch=turn)[..., 0]
 
 
 def thinned(matrix: CSR, vertices: np.ndarray, rate: float, seed: int, mask: int) -> CSR:
     """Return the matrix without the entries that random mask number `mask` drops; v <- u and u <- v are dropped together."""
     rows, columns = vertices[matrix.row_of_entry()], vertices[matrix.indices]
-    words = pair_words(seed, _DROP, np.minimum(rows, columns), np.maximum(rows, columns), mask)
+    words = pair_words(seed, Substream.COFREE_DROPPED_EDGE, np.minimum(rows, columns), np.maximum(rows, columns), mask)
     return matrix.keep(words >= rate * 2**32)
 
 

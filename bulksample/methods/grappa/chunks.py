@@ -13,8 +13,7 @@ import numpy as np
 
 from ...backends.base import Backend
 from ...data.random_words import Words
-
-_CHUNKS = 102  # a stage of Purpose.GENERATE that nothing else uses
+from ...rng import Substream
 
 
 def seen_chunks(ranks: int, count: int, turn: int) -> np.ndarray:
@@ -40,5 +39,5 @@ def fresh_chunks(seed: int, turn: int, n: int, chunks: int, backend: Backend | N
     The chunk is floor(w m / 2**32), w a 32-bit Philox word that names (vertex, t). Each of the m chunks has probability 1 / m up to
     2**-32.
     """
-    words = Words(seed, backend).of(_CHUNKS, 0, n, column=turn)[:, 0]
+    words = Words(seed, backend).of(Substream.GRAPPA_CHUNK, 0, n, column=turn)[:, 0]
     return ((words.astype(np.uint64) * np.uint64(chunks)) >> np.uint64(32)).astype(np.int32)

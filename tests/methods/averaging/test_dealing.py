@@ -1,6 +1,7 @@
 """Parts that are lent where trainers go, and given back where they come: no vertex is lost or held twice."""
 
 import threading
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
 
-def in_turn(vertices, pieces):
+def in_turn(part, vertices, pieces):
     return np.arange(len(vertices)) % pieces
 
 
@@ -39,6 +40,20 @@ def test_nobody_to_lend_to():
     dealing = PartTable(np.array([0, 1, 1], np.int32), in_turn)
     assert dealing.lend(1, []) == []
     assert dealing.members(1).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("method", ["random-tma", "super-tma"])
+def test_pieces_of_a_part_are_drawn_apart_from_those_of_others_and_from_the_parts(method):
+    """600 vertices in 3 pieces: each of the 9 pairs of pieces has about 67; pieces by the same words would fill 3 of them."""
+    graph = community_graph(n=600)
+    clusters = {"clusters": 600} if method == "super-tma" else {}
+    method = make_trainer(TrainConfig.of(**SMALL, method=method, **clusters), graph).method
+    method.participant.trainers = 1
+    everything = np.arange(600, dtype=np.int32)
+    parts = method._make_partition(graph.adjacency, 3).assignment
+    pieces = [method._split_part(graph.adjacency, part, everything, 3) for part in range(2)]
+    for one, other in combinations([parts, *pieces], 2):
+        assert np.bincount(3 * one + other, minlength=9).min() > 40
 
 
 @pytest.mark.parametrize("method", ["random-tma", "super-tma", "psgd-pa"])

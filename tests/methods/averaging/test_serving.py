@@ -74,8 +74,9 @@ def test_intervals_of_steps_are_those_of_ranks_to_the_bit(method, average_by):
 
 
 def test_weights_of_intervals_of_steps_are_those_of_ranks():
+    """Dropout too: trainers of one step draw words of their own, those of the ranks that have their parts in a job."""
     graph = community_graph()
-    asked = {"method": "super-tma", "eval_every": 100, **WHOLE}
+    asked = {"method": "super-tma", "eval_every": 100, **WHOLE, "dropout": 0.5}
     server, _, results = served(graph, 3, **asked)
 
     def rank(comm):
