@@ -11,6 +11,10 @@ _MODEL = "options/test_model_options.py"
 _SAMPLING = "options/test_sampling_options.py"
 _DATA = "options/test_data_options.py"
 _EVALUATION = "options/test_evaluation_options.py"
+_PLACEMENT = "options/test_placement_options.py"
+_TRAFFIC = "options/test_traffic_options.py"
+_ADAQP = "options/test_adaqp_options.py"
+_FULL_GRAPH = "options/test_full_graph_options.py"
 
 TRAIN = {
     "epochs": f"{_OPTIMISER}::test_epochs_are_passes_over_all_seeds",
@@ -42,6 +46,31 @@ TRAIN = {
     "metric": f"{_EVALUATION}::test_metric_is_scored_and_picks_the_best_weights",
     "eval_every": f"{_EVALUATION}::test_eval_every_counts_epochs_and_the_last_is_always_evaluated",
     "patience": f"{_EVALUATION}::test_patience_ends_the_run",
+    "graph": f"{_PLACEMENT}::test_graph_partitioned_leaves_each_rank_its_rows",
+    "replication": f"{_PLACEMENT}::test_replication_gives_c_ranks_the_same_rows",
+    "exchange": f"{_PLACEMENT}::test_exchange_decides_what_travels_while_sampling",
+    "partition": f"{_PLACEMENT}::test_partition_of_a_file_decides_who_holds_what",
+    "form": f"{_TRAFFIC}::test_form_naive_sends_the_input_too",
+    "overlap": f"{_TRAFFIC}::test_overlap_computes_before_messages_have_come",
+    "feature_codec": f"{_TRAFFIC}::test_feature_codec_rounds_all_rows_and_shortens_those_that_travel",
+    "cache_bytes": f"{_TRAFFIC}::test_cache_bytes_keeps_rows_of_high_degree_at_hand",
+    "cache_by": f"{_TRAFFIC}::test_cache_by_frequency_counts_the_first_minibatches",
+    "fetch_together": f"{_TRAFFIC}::test_fetch_together_fetches_a_row_once_for_several_minibatches",
+    "gradient_codec": f"{_TRAFFIC}::test_gradient_codec_rounds_what_is_added",
+    "bits": f"{_ADAQP}::test_bits_of_a_number",
+    "reassign_every": f"{_ADAQP}::test_reassign_every_counts_the_choices",
+    "variance_weight": f"{_ADAQP}::test_variance_weight_trades_noise_for_time",
+    "noise_weights": f"{_ADAQP}::test_noise_weights_square_each_use_or_their_sum",
+    "links": f"{_ADAQP}::test_links_that_take_no_time_get_eight_bits",
+    "message_header": f"{_ADAQP}::test_message_header_is_two_numbers_of_its_type",
+    "message_rounding": f"{_ADAQP}::test_message_rounding_to_nearest_is_off_by_half_a_step",
+    "message_coding": f"{_ADAQP}::test_message_coding_remembers_what_was_sent",
+    "boundary_share": f"{_FULL_GRAPH}::test_boundary_share_is_the_chance_of_a_halo_row_to_travel",
+    "vertex_cut": f"{_FULL_GRAPH}::test_vertex_cut_follows_the_end_of_lower_degree_or_both_ends",
+    "drop_edge": f"{_FULL_GRAPH}::test_drop_edge_is_the_share_of_pairs_that_a_mask_leaves_out",
+    "edge_masks": f"{_FULL_GRAPH}::test_edge_masks_are_used_in_turn",
+    "refine": f"{_FULL_GRAPH}::test_refine_adds_rounds_of_the_whole_network",
+    "client_vertices": f"{_FULL_GRAPH}::test_client_vertices_is_the_size_of_a_client",
 }
 
 # Options whose default the package refuses beside what their test has to set, and what it says then.
@@ -50,12 +79,10 @@ REFUSED = {"task": "there is no metric 'mrr'"}
 SAMPLE: dict[str, str] = {}
 
 _TRAIN_NOT_YET = """
-    method graph replication exchange partition form overlap feature_codec cache_bytes cache_by fetch_together gradient_codec
-    backend threads timeout sampling_threads device precision device_comm checkpoint checkpoint_every resume metrics track quiet
-    bits reassign_every variance_weight noise_weights links message_header message_rounding message_coding boundary_share
-    vertex_cut drop_edge edge_masks view view_chunks chunking swap_every halo_rows seed_weights weight_hops weight_cap shrink
-    full_graph refine client_vertices interval interval_growth average_by lost_parts tolerate_failures trainers listen join grace
-    redeal_after clusters server_steps server_lr
+    method backend threads timeout sampling_threads device precision device_comm checkpoint checkpoint_every resume metrics track
+    quiet view view_chunks chunking swap_every halo_rows seed_weights weight_hops weight_cap shrink full_graph interval
+    interval_growth average_by lost_parts tolerate_failures trainers listen join grace redeal_after clusters server_steps
+    server_lr
 """
 _SAMPLE_NOT_YET = """
     seed sampler fanouts sampler_options frontier batch_size bulk_size memory_budget seeds epoch minibatches

@@ -1,0 +1,71 @@
+"""Where the graph lies: what each rank holds, and the bytes that travel, counted by hand. No placement changes a mini-batch."""
+
+import numpy as np
+from plain import graph, trainer
+from ranks import epoch, remote
+
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.matrix.partition import Partition
+
+N, WIDTH = 60, 8
+
+
+def matrix_bytes(rows):
+    """Bytes of some rows of A: 8 for each pointer, 4 for each column."""
+    return 8 * (len(rows) + 1) + 4 * int(graph().adjacency.degrees[rows].sum())
+
+
+def test_graph_partitioned_leaves_each_rank_its_rows(folder):
+    def held(comm, **options):
+        return trainer(folder, comm, **options).context.view.memory
+
+    blocks = [np.arange(0, 30), np.arange(30, 60)]
+    found = on_threads(2, lambda comm: held(comm, graph="partitioned"))
+    assert [rank["adjacency"] for rank in found] == [matrix_bytes(block) for block in blocks]
+    assert [rank["features"] for rank in found] == [4 * WIDTH * len(block) for block in blocks]
+
+
+def test_remote_features_travel_once_a_minibatch(folder):
+    """An epoch sends a row of 4 f bytes, and its id, for every vertex of a mini-batch that its rank does not hold."""
+    drawn = epoch(folder, 2)
+    rows = sum(len(remote(vertices, own)) for asked, own in zip(drawn.asked, drawn.own, strict=True) for vertices in asked)
+    assert rows > 0
+    assert (drawn.fetched["features"], drawn.fetched["topology"]) == (4 * WIDTH * rows, 4 * rows)
+
+
+def test_replication_gives_c_ranks_the_same_rows(folder):
+    drawn = epoch(folder, 4, replication=2)
+    blocks = [np.arange(0, 30), np.arange(30, 60)]
+    assert [own.tolist() for own in drawn.own] == [blocks[rank // 2].tolist() for rank in range(4)]
+    assert [held["adjacency"] for held in drawn.held] == [matrix_bytes(blocks[rank // 2]) for rank in range(4)]
+
+
+def test_exchange_decides_what_travels_while_sampling(folder):
+    """For R distinct rows of the other rank with D edges, of which it draws E, two ranks send in one hop, for each mini-batch:
+
+    owner             the number of its mini-batches and rows, 16 bytes; 4 a row; and back 4 a row and 4 a pick
+    rows              4 a row; and back 4 a row, and 4 for each of its edges
+    rows-oblivious    every row of the other rank, unasked
+    """
+    degrees, fanout = graph().adjacency.degrees, 2
+    sent = {}
+    for exchange in ("owner", "rows", "rows-oblivious"):
+        drawn = epoch(folder, 2, exchange=exchange, fanouts=(fanout,))
+        steps = max(map(len, drawn.asked))
+        away = [remote(m.seeds, own) for ms, own in zip(drawn.minibatches, drawn.own, strict=True) for m in ms]
+        rows, drawn_edges = sum(map(len, away)), sum(int(np.minimum(degrees[each], fanout).sum()) for each in away)
+        expected = {
+            "owner": 16 * 2 * steps + 8 * rows + 4 * drawn_edges,
+            "rows": 8 * rows + 4 * sum(int(degrees[each].sum()) for each in away),
+            "rows-oblivious": steps * (4 * N + 4 * int(degrees.sum())),
+        }
+        sent[exchange] = drawn.sampled["topology"]
+        assert sent[exchange] == expected[exchange]
+    assert len(set(sent.values())) == 3
+
+
+def test_partition_of_a_file_decides_who_holds_what(folder, tmp_path):
+    parts = np.arange(N) * 7 % 2
+    Partition(2, parts).save(tmp_path / "parts.npz")
+    drawn = epoch(folder, 2, partition=str(tmp_path / "parts.npz"))
+    assert [own.tolist() for own in drawn.own] == [np.flatnonzero(parts == rank).tolist() for rank in range(2)]
