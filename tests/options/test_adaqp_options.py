@@ -53,7 +53,7 @@ def test_message_rounding_to_nearest_is_off_by_half_a_step(folder):
 
 
 def test_message_coding_remembers_what_was_sent(folder):
-    """Differences: the second message corrects the first. Feedback: T errors add up to one, so the mean of T messages is off by 1 / T of it."""
+    """Differences: the second message corrects the first. Feedback: the errors of T messages add up to one error."""
     nearest = {"message_rounding": "nearest"}
     rows, (_, second), step = exchanged(folder, 2, message_coding="difference", **nearest)
     assert (np.abs(second - rows) <= 1.01 * step / 30).all()
