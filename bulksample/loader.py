@@ -128,7 +128,7 @@ class BulkLoader:
         return self._like.nbytes() if self._like is not None else 0
 
     def _expected_bytes(self, k: int) -> int:
-        """Predict the peak bytes of bulks of k minibatches.
+        """Predict the peak bytes of bulks of k mini-batches.
 
         The adjacency's own prediction is used if it has one; else the sum of the bulks, their tables and the order of the epoch.
         """
@@ -238,7 +238,7 @@ class BulkLoader:
                 if len(seeds) < 2 or self._adjacency.collective:  # ranks that sample together keep their bulks alike
                     raise
                 self._most = -(-len(seeds) // 2)
-                failure = f"out of memory with {len(seeds)} minibatches in a bulk ({error})"
+                failure = f"out of memory with {len(seeds)} mini-batches in a bulk ({error})"
                 warnings.warn(f"{failure}: going on with {self._most}; use a lower bulk_size", stacklevel=2)
         pieces = [seeds.parts(first, first + self._most) for first in range(0, len(seeds), self._most)]
         return [m for piece in pieces for m in self._handed(self._sampler.sample_bulk(self._adjacency, piece, self._stream, epoch))]

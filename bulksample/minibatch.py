@@ -59,7 +59,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class MiniBatch:
-    """One sampled minibatch.
+    """One sampled mini-batch.
 
     Parameters
     ----------

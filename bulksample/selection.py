@@ -1,7 +1,7 @@
-"""The selection matrix Q, which lists the vertices of each of k minibatches.
+"""The selection matrix Q, which lists the vertices of each of k mini-batches.
 
 Node-wise samplers read Q with one row per (mini-batch, vertex), layer-wise samplers with one row per
-minibatch. Both are the same list of vertices, so both are views of one object.
+mini-batch. Both are the same list of vertices, so both are views of one object.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Selection:
             object.__setattr__(self, "own_names", frozen(self.own_names, np.int32))
         if len(self.pointers) != len(self.minibatches) + 1 or self.pointers[-1] != len(self.vertices):
             raise UsageError(
-                f"a selection of {len(self.minibatches)} minibatches needs {len(self.minibatches) + 1} pointers "
+                f"a selection of {len(self.minibatches)} mini-batches needs {len(self.minibatches) + 1} pointers "
                 f"that end at {len(self.vertices)}; got {len(self.pointers)} that end at {self.pointers[-1]}"
             )
 
@@ -67,17 +67,17 @@ class Selection:
             If a list holds neither, a vertex is not in 0 .. n - 1, or a mini-batch id does not fit 32 bits.
         """
         if not hasattr(lists, "__len__") or isinstance(lists, str):
-            raise UsageError(f"a selection wants a list of vertices for each minibatch; got {lists!r}; use [[0, 1], [2]] or the like")
+            raise UsageError(f"a selection wants a list of vertices for each mini-batch; got {lists!r}; use [[0, 1], [2]] or the like")
         ids = np.arange(len(lists)) if minibatches is None else np.asarray(minibatches, np.int64)
         if len(ids) and not 0 <= ids.min() <= ids.max() < MAX_MINIBATCHES:
-            raise UsageError(f"minibatch ids must be in 0 .. {MAX_MINIBATCHES - 1}; got {ids.min()} .. {ids.max()}")
+            raise UsageError(f"mini-batch ids must be in 0 .. {MAX_MINIBATCHES - 1}; got {ids.min()} .. {ids.max()}")
         parts = [_ids_or_mask(part, n, f"list {j}") for j, part in enumerate(lists)]
         pointers = row_pointers([len(part) for part in parts])
         vertices = np.concatenate([np.empty(0, np.int64), *parts], dtype=np.int64, casting="unsafe")
         bad = np.flatnonzero((vertices < 0) | (vertices >= n))
         if len(bad):
             at = int(np.searchsorted(pointers, bad[0], side="right")) - 1
-            raise UsageError(f"minibatch {ids[at]} names vertex {vertices[bad[0]]}; vertices run from 0 to {n - 1}")
+            raise UsageError(f"mini-batch {ids[at]} names vertex {vertices[bad[0]]}; vertices run from 0 to {n - 1}")
         return Selection(ids, pointers, vertices, n)
 
     @staticmethod
@@ -107,7 +107,7 @@ class Selection:
         return Selection(self.minibatches, np.zeros_like(self.pointers), self.vertices[:0], self.n)
 
     def part(self, j: int) -> np.ndarray:
-        """Return the vertices of the j-th minibatch."""
+        """Return the vertices of the j-th mini-batch."""
         return self.vertices[self.pointers[j] : self.pointers[j + 1]]
 
     def parts(self, first: int, last: int) -> Selection:

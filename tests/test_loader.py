@@ -242,7 +242,7 @@ def tight(most, **options):
 
 def test_a_bulk_that_takes_too_much_memory_is_halved_once_and_says_so():
     got = tight(4)
-    with pytest.warns(UserWarning, match=r"out of memory with 8 minibatches in a bulk \(8 of 4 fit\): going on with 4"):
+    with pytest.warns(UserWarning, match=r"out of memory with 8 mini-batches in a bulk \(8 of 4 fit\): going on with 4"):
         assert digests(got) == digests(loader())
     assert got._sampler.calls == [8, 4, 4, 2]
     assert digests(got) == digests(loader_of_the_next_epoch())

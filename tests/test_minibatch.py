@@ -75,7 +75,7 @@ def test_what_was_added_is_what_follows_the_prefix():
 
 @pytest.mark.parametrize("ids", [[-1], [2**32]])
 def test_minibatch_ids_are_32_bits(ids):
-    with pytest.raises(UsageError, match="minibatch ids"):
+    with pytest.raises(UsageError, match="mini-batch ids"):
         Selection.of([[1]], 3, np.array(ids))
 
 

@@ -49,7 +49,7 @@ class Noise(NamedTuple):
 
 
 class Restriction(NamedTuple):
-    """Q_R A Q_C, kept per minibatch."""
+    """Q_R A Q_C, kept per mini-batch."""
 
     pointers: np.ndarray  # int64, shape (R + 1,)
     columns: np.ndarray  # int32, shape (E,): positions in the mini-batch's part of Q_C, ascending by global vertex
@@ -210,7 +210,7 @@ class Backend(ABC):
 
     @abstractmethod
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
-        """Number the distinct vertices of each minibatch.
+        """Number the distinct vertices of each mini-batch.
 
         Parameters
         ----------

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import UsageError, unknown
+from ..errors import UsageError, instead_of
 from .output import JsonOption, SeedOption, emit
 
 
@@ -29,7 +29,7 @@ def partition(
     from ..distributed.matrix import partition as makers
 
     if by not in makers.PARTITIONERS:
-        raise UsageError(unknown("partitioner", by, makers.PARTITIONERS))
+        raise UsageError(f"--by: got {by!r}; {instead_of(by, makers.PARTITIONERS)}")
     graph = store.load(directory, features=False)
     adjacency, labels = graph.adjacency, np.full(graph.n, -1) if graph.labels is None else graph.labels
     began = time.perf_counter()

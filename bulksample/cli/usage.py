@@ -45,7 +45,7 @@ def help_by_method(options: type[Options]) -> type[HelpByMethod]:
 
 def explain(error: Any) -> str:
     """Return the message of a `ParseError`, with the nearest flag or with the command that shows help."""
-    context, message = getattr(error, "ctx", None), str(error.format_message()).rstrip(".")
+    context, message = getattr(error, "ctx", None), str(error.format_message()).rstrip(".").replace(": Value error, ", ": ")
     if context is None or not message or message.endswith("?"):
         return message
     if flag := getattr(error, "option_name", None):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from ..errors import UsageError, unknown
+from ..errors import UsageError, instead_of, unknown
 
 
 class Options(BaseModel):
@@ -68,7 +68,25 @@ class Options(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            raise UsageError("; ".join(explained(item, origins) for item in error.errors())) from None
+            raise UsageError("; ".join(cls._explained(item, origins) for item in error.errors())) from None
+
+    @classmethod
+    def _explained(cls, item: Any, origins: Mapping[str, str]) -> str:
+        """Return one pydantic error as one sentence: the flag or the name of the option, the value found, and what to use."""
+        name, message = str(item["loc"][0]) if item["loc"] else "", item["msg"].removeprefix("Value error, ")
+        origin = origins.get(name, "")
+        place = origin if origin.startswith("--") else ".".join(str(part) for part in item["loc"])
+        if item["type"] == "literal_error":
+            choices = re.findall(r"'([^']*)'", item["ctx"]["expected"])
+            message = f"{place}: got {item['input']!r}; {instead_of(str(item['input']), choices)}"
+        elif item["type"] == "string_pattern_mismatch":
+            described = cls.by_name()[name][1].description or ""
+            message = f"{place}: got {item['input']!r}; use the {described[:1].lower()}{described[1:].rstrip('.')}"
+        elif item["type"] != "value_error":
+            message = f"{place}: {message[0].lower()}{message[1:]}; got {item['input']!r}"
+        elif place == origin != "":
+            message = f"{place}{message.removeprefix(name)}" if message.startswith(name) else f"{place}: {message}"
+        return message if place == origin or not origin else f"{origin}: {message}"
 
     def check(self) -> None:
         """Raise `ValueError` if options of this group do not fit each other. A group may override this."""
@@ -86,20 +104,6 @@ class Options(BaseModel):
         """Return the options that decide the result of a computation, as JSON: equal options give equal results."""
         free = {name for group in self.groups() for name in group.free}
         return {key: value for key, value in self.model_dump(mode="json").items() if key not in free}
-
-
-def explained(item: Any, origins: Mapping[str, str] | None = None) -> str:
-    """Return one pydantic error as one sentence, with the value found and, if it is known, its origin."""
-    place = ".".join(str(part) for part in item["loc"])
-    origin = (origins or {}).get(str(item["loc"][0]), "") if place else ""
-    is_flag = origin.startswith("--")
-    if item["type"] == "literal_error":
-        message = unknown(str(item["loc"][0]), str(item["input"]), re.findall(r"'([^']*)'", item["ctx"]["expected"]))
-    elif item["type"] == "value_error":
-        message = item["msg"].removeprefix("Value error, ")
-    else:
-        message = f"{origin if is_flag else place}: {item['msg'][0].lower()}{item['msg'][1:]}; got {item['input']!r}"
-    return message if is_flag or not origin else f"{origin}: {message}"
 
 
 def fanout_list(text: Any) -> Any:

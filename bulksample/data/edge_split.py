@@ -119,9 +119,9 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
     destination, source = a.row_of_entry(), a.indices.astype(np.int64)
     undirected = _same_pattern(a)
     entries = np.flatnonzero(source < destination if undirected else source != destination)
-    dealt = entries[words.permutation(Substream.HELD_OUT_EDGE, len(entries))]
+    shuffled = entries[words.permutation(Substream.HELD_OUT_EDGE, len(entries))]
     counts = [round(val * len(entries)), round(test * len(entries))]
-    held = dict(zip(HELD_OUT, (np.sort(dealt[: counts[0]]), np.sort(dealt[counts[0] : sum(counts)])), strict=True))
+    held = dict(zip(HELD_OUT, (np.sort(shuffled[: counts[0]]), np.sort(shuffled[counts[0] : sum(counts)])), strict=True))
     pairs = {split: np.stack([source[own], destination[own]], axis=1).astype(np.int32) for split, own in held.items()}
     gone = np.zeros(a.nnz, bool)
     for first, (split, own) in zip((0, counts[0]), held.items(), strict=True):

@@ -100,7 +100,7 @@ def contestants(text: str, known: Iterable[str], partitioners: Container[str] = 
         raise UsageError("all stands for every method and takes no options; give options of train for all methods after --")
     for one in found:
         if one.method not in known:
-            raise UsageError(unknown("method", one.method, known))
+            raise UsageError(f"--methods: {unknown('method', one.method, known)}")
     labels = [one.label for one in found]
     twice = [label for label in labels if labels.count(label) > 1]
     if twice:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import operator
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import UsageError, unknown
+from ..errors import UsageError, instead_of, unknown
 from .base import LayerWise, NodeWise, Sampler
 from .fastgcn import FastGcn
 from .full import Full
@@ -36,9 +35,7 @@ def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
     known = {field.name for field in dataclasses.fields(SAMPLERS[name])} - {"fanouts"}
     for option in options:
         if option not in known:
-            near = difflib.get_close_matches(option, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(sorted(known))}"
-            raise UsageError(f"sampler {name!r} has no option {option!r}; {hint}")
+            raise UsageError(f"sampler {name!r} has no option {option!r}; {instead_of(option, sorted(known))}")
     try:
         hops = tuple(operator.index(fanout) for fanout in fanouts)
     except TypeError:

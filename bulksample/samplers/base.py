@@ -1,7 +1,7 @@
 """The base classes of all samplers: they sample k mini-batches, hop by hop, in one call.
 
 A sampler chooses the distribution of each hop. The adjacency draws, finds the frontiers and numbers the vertices. This file cuts the
-hops into the blocks of minibatches. A sampler works alike on a graph in this process and on one distributed over ranks.
+hops into the blocks of mini-batches. A sampler works alike on a graph in this process and on one distributed over ranks.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Labor(NodeWise):
     Parameters
     ----------
     layer_dependent : bool
-        Use the same random number of a vertex in every layer of a minibatch.
+        Use the same random number of a vertex in every layer of a mini-batch.
     """
 
     name: ClassVar[str] = "labor"

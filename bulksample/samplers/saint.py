@@ -3,7 +3,7 @@
     x_0 = seeds;   x_{h+1} = SAMPLE(NORM(Q_h A), 1), one row of Q per walker;   B = Q_V A Q_V^T, V = all visited vertices
 
 A walker at an isolated vertex stays. The loss runs over every vertex of the subgraph, so all of them are seeds of the
-minibatch. The coefficients that undo the sampling bias are left out, as common libraries do by default.
+mini-batch. The coefficients that undo the sampling bias are left out, as common libraries do by default.
 
 Zeng, Zhou, Srivastava, Kannan, Prasanna, "GraphSAINT: graph sampling based inductive learning method", ICLR 2020.
 """

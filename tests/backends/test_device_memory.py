@@ -131,5 +131,5 @@ def test_a_refused_allocation_halves_the_bulk_once(reference):
         needs[k] = counted.peak
     engine = counted_engine(Counted((needs[4] + needs[8]) // 2), 8 << 30)
     got = BulkLoader(LocalAdjacency(matrix, engine), samplers.make("sage", (5, 4)), np.arange(320), **options)
-    with pytest.warns(UserWarning, match=r"out of memory with 8 minibatches in a bulk \(\d+ bytes beside \d+\): going on with 4"):
+    with pytest.warns(UserWarning, match=r"out of memory with 8 mini-batches in a bulk \(\d+ bytes beside \d+\): going on with 4"):
         assert [m.digest() for m in got] == expected

@@ -92,7 +92,7 @@ def test_published_flags_without_an_effect_print_the_reason(command):
         (["--n-bulkmb", "4", "--bulk-size", "4"], "--n-bulkmb and --bulk-size both set bulk_size"),
         (["--graph", "partitioned", "--replicate-graph"], "--replicate-graph and --graph both set graph"),
         (["--batch-norm", "--no-batch-norm"], "--no-batch-norm and --batch-norm both set batch_norm"),
-        (["--samp-num", "5-x"], "fanouts must be whole numbers"),
+        (["--samp-num", "5-x"], "--samp-num must be whole numbers"),
         (["--view", "strict"], "view is an option of the method 'grappa'; got 'sync'"),
         (["--hidden", "many"], "--hidden: input should be a valid integer"),
         (["--config", "none.yaml"], "none.yaml: cannot be read"),

@@ -103,8 +103,8 @@ def test_another_command_on_one_rank(stored):
 @pytest.mark.parametrize(
     ("command", "option", "value", "shown"),
     [
-        ("sample", "--sampler", "sgae", "there is no sampler 'sgae'"),
-        pytest.param("train", "--model", "saeg", "there is no model 'saeg'; did you mean 'sage'?", marks=LONG),
+        ("sample", "--sampler", "sgae", "--sampler: got 'sgae'"),
+        pytest.param("train", "--model", "saeg", "--model: got 'saeg'; did you mean 'sage'?", marks=LONG),
     ],
 )
 def test_a_bad_option_on_one_rank(stored, command, option, value, shown):
@@ -134,10 +134,10 @@ def test_one_rank_that_fails_late_ends_all_with_its_reason(stored):
 @pytest.mark.parametrize(
     ("command", "options", "shown"),
     [
-        pytest.param("sample", ("--exchange", "owners"), "there is no exchange 'owners'; did you mean 'owner'?", marks=LONG),
+        pytest.param("sample", ("--exchange", "owners"), "--exchange: got 'owners'; did you mean 'owner'?", marks=LONG),
         ("sample", ("--replication", "2"), "got c = 2 and owner with the graph replicated; use graph partitioned"),
         ("train", ("--exchange", "rows"), "got c = 1 and rows with the graph replicated"),
-        ("train", ("--graph", "whole"), "there is no graph 'whole'; use replicated, partitioned"),
+        ("train", ("--graph", "whole"), "--graph: got 'whole'; use replicated, partitioned"),
     ],
 )
 def test_a_refusal_of_all_ranks_is_printed_once(stored, command, options, shown):

@@ -43,7 +43,7 @@ def test_the_file_matches_the_report(result, folder, tmp_path, by):
     ("arguments", "message"),
     [
         (["--parts", "0"], "--parts"),
-        (["--parts", "4", "--by", "lottery"], "there is no partitioner 'lottery'; use block, random, metis, super"),
+        (["--parts", "4", "--by", "lottery"], "--by: got 'lottery'; use block, random, metis, super"),
     ],
 )
 def test_bad_use_is_exit_code_2(command, folder, tmp_path, arguments, message):

@@ -71,13 +71,13 @@ def test_options_reach_the_sampler(command, folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--sampler", "sgae"], 2, "there is no sampler 'sgae'"),
+        (["--sampler", "sgae"], 2, "--sampler: got 'sgae'"),
         (["--fanouts", "5,x"], 2, "use 15,10,5"),
         (["--fanouts", "-7"], 2, "fanout must be -1"),
-        (["--bulk-size", "many"], 2, "bulk_size must be"),
-        (["--bulk-size", "0"], 2, "bulk_size must be"),
+        (["--bulk-size", "many"], 2, "--bulk-size must be"),
+        (["--bulk-size", "0"], 2, "--bulk-size must be"),
         (["--batch-size", "0"], 2, "batch-size"),
-        (["--seeds", "dev"], 2, "there is no seeds 'dev'; use train, val, test, all"),
+        (["--seeds", "dev"], 2, "--seeds: got 'dev'; use train, val, test, all"),
         (["--backend", "abacus"], 2, "backend 'abacus'"),
         (["--options", "weighted=true"], 2, "no edge weights"),
         (["--options", "wieghted=true"], 2, "did you mean 'weighted'"),

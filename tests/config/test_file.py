@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_found_by_its_line(file, text, said):
     ("text", "said"),
     [
         ("seed: 1\nmodel:\n  hidden: 1", r"run.yaml:3: hidden: input should be greater than or equal to 2; got '1'"),
-        ("seed: 1\nmodel: gin", r"run.yaml:2: there is no model 'gin'; did you mean"),
+        ("seed: 1\nmodel: gin", r"run.yaml:2: model: got 'gin'; did you mean"),
         ("sampling:\n  fanouts: 5,x", r"run.yaml:2: fanouts must be whole numbers joined by commas; got '5,x'"),
         ("grappa:\n  view: strict", r"view is an option of the method 'grappa'; got 'sync'"),
         ("hidden: [3]", r"run.yaml:1: hidden: input should be a valid integer"),

@@ -128,7 +128,7 @@ def test_weighted_sampling_of_an_unweighted_graph_is_refused(backend):
 
 @pytest.mark.parametrize("vertex", [-1, 200])
 def test_seeds_that_are_no_vertices_are_refused(vertex):
-    with pytest.raises(UsageError, match=f"minibatch 0 names vertex {vertex}; vertices run from 0 to 199"):
+    with pytest.raises(UsageError, match=f"mini-batch 0 names vertex {vertex}; vertices run from 0 to 199"):
         Selection.of([[3, vertex]], 200)
 
 

@@ -20,7 +20,7 @@ SLACK = 1.02  # small arrays, and what an allocator rounds up
 
 
 class BulkBytes(NamedTuple):
-    """Predicted device bytes of a bulk of k minibatches."""
+    """Predicted device bytes of a bulk of k mini-batches."""
 
     peak: int  # while they are sampled
     kept: int  # afterwards, while they are used

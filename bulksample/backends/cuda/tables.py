@@ -1,6 +1,6 @@
 """Map each (mini-batch, vertex) to a slot, an index into an array of numbers, on a device; by a direct table or by hash tables.
 
-Two vertices share a slot if and only if they are the same vertex of the same minibatch. The steps that follow (`numbering`) are the
+Two vertices share a slot if and only if they are the same vertex of the same mini-batch. The steps that follow (`numbering`) are the
 same for both structures, and so are the numbers. With E vertices found over the life of a numbering, h of them held (numbered by
 earlier hops), and random reads of 32 bytes (a write reads first):
 
@@ -37,7 +37,7 @@ class HeldVertices(NamedTuple):
 
 
 class FoundVertices(NamedTuple):
-    """The sources of the edges drawn in a hop, in order, for each minibatch. `columns` may be longer than the last pointer."""
+    """The sources of the edges drawn in a hop, in order, for each mini-batch. `columns` may be longer than the last pointer."""
 
     pointers: Any  # int64, shape (k + 1,)
     columns: Any  # int32
@@ -75,7 +75,7 @@ class Structure(Protocol):
 
 
 class Direct:
-    """A table with one word for each of n vertices in each of k minibatches. Held vertices stay entered from hop to hop."""
+    """A table with one word for each of n vertices in each of k mini-batches. Held vertices stay entered from hop to hop."""
 
     def __init__(self, device: CudaDevice, k: int, n: int) -> None:
         self._device, self._k = device, k

@@ -193,9 +193,9 @@ def super_nodes(adjacency: CSR, parts: int, clusters: int, seed: int, draw: int 
     _check_parts(parts)
     if clusters < parts:
         raise UsageError(f"super-nodes need at least as many clusters as parts; got {clusters} clusters for {parts} parts")
-    dealt = np.empty(clusters, np.int32)
-    dealt[Words(seed).permutation(Substream.PARTITION_CLUSTER, clusters, draw)] = np.arange(clusters, dtype=np.int32) % parts
-    return Partition(parts, dealt[metis(adjacency, clusters, seed).assignment])
+    part_of_cluster = np.empty(clusters, np.int32)
+    part_of_cluster[Words(seed).permutation(Substream.PARTITION_CLUSTER, clusters, draw)] = np.arange(clusters, dtype=np.int32) % parts
+    return Partition(parts, part_of_cluster[metis(adjacency, clusters, seed).assignment])
 
 
 def _undirected(adjacency: CSR) -> CSR:
