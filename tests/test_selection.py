@@ -88,7 +88,7 @@ def test_an_empty_list_names_no_vertex():
 
 @pytest.mark.parametrize("lists", [3, None, "train"])
 def test_a_selection_wants_lists(lists):
-    with pytest.raises(bs.UsageError, match=f"a selection wants a list of vertices for each minibatch; got {lists!r}"):
+    with pytest.raises(bs.UsageError, match=f"a selection wants a list of vertices for each mini-batch; got {lists!r}"):
         Selection.of(lists, N)
 
 

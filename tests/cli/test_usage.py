@@ -30,7 +30,10 @@ MISTYPED = [
         ["train", "g", "--method", "llcg", "--interval", "x"],
         "--interval: got 'x'; use the interval between averages: epoch, a number of steps, or seconds such as 2s",
     ),
-    (["plan", "--vertices", "9", "--edges", "9", "--features", "2", "--graph", "rep"], "--graph: got 'rep'; use auto, replicated, partitioned, published"),
+    (
+        ["plan", *"--vertices 9 --edges 9 --features 2 --graph rep".split()],
+        "--graph: got 'rep'; use auto, replicated, partitioned, published",
+    ),
     (["train", "g", "--zzz"], "No such option: --zzz; see bulksample train --help"),
     (["train"], "Missing argument 'directory'; see bulksample train --help"),
 ]
