@@ -31,7 +31,7 @@ MISTYPED = [
         "--interval: got 'x'; use the interval between averages: epoch, a number of steps, or seconds such as 2s",
     ),
     (
-        ["plan", *"--vertices 9 --edges 9 --features 2 --graph rep".split()],
+        ["plan", "--vertices", "9", "--edges", "9", "--features", "2", "--graph", "rep"],
         "--graph: got 'rep'; use auto, replicated, partitioned, published",
     ),
     (["train", "g", "--zzz"], "No such option: --zzz; see bulksample train --help"),
