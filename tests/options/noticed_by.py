@@ -15,6 +15,9 @@ _PLACEMENT = "options/test_placement_options.py"
 _TRAFFIC = "options/test_traffic_options.py"
 _ADAQP = "options/test_adaqp_options.py"
 _FULL_GRAPH = "options/test_full_graph_options.py"
+_GRAPPA = "options/test_grappa_options.py"
+_AVERAGING = "options/test_averaging_options.py"
+_ELASTIC = "options/test_elastic_options.py"
 
 TRAIN = {
     "epochs": f"{_OPTIMISER}::test_epochs_are_passes_over_all_seeds",
@@ -71,18 +74,43 @@ TRAIN = {
     "edge_masks": f"{_FULL_GRAPH}::test_edge_masks_are_used_in_turn",
     "refine": f"{_FULL_GRAPH}::test_refine_adds_rounds_of_the_whole_network",
     "client_vertices": f"{_FULL_GRAPH}::test_client_vertices_is_the_size_of_a_client",
+    "view": f"{_GRAPPA}::test_view_is_one_chunk_or_several_with_or_without_their_halo",
+    "view_chunks": f"{_GRAPPA}::test_view_chunks_is_their_number",
+    "chunking": f"{_GRAPPA}::test_chunking_fresh_draws_the_chunk_of_every_vertex",
+    "swap_every": f"{_GRAPPA}::test_swap_every_moves_on_to_other_chunks",
+    "halo_rows": f"{_GRAPPA}::test_halo_rows_limits_the_halo_of_a_rank",
+    "seed_weights": f"{_GRAPPA}::test_seed_weights_none_and_batch_are_alike_for_all_seeds_of_a_rank",
+    "weight_hops": f"{_GRAPPA}::test_weight_hops_are_the_steps_of_the_walks_that_stay",
+    "weight_cap": f"{_GRAPPA}::test_weight_cap_cuts_above_its_quantile",
+    "shrink": f"{_GRAPPA}::test_shrink_mixes_with_uniform_weights",
+    "full_graph": f"{_GRAPPA}::test_full_graph_is_one_pass_over_the_view",
+    "interval": f"{_AVERAGING}::test_interval_is_the_steps_between_averages",
+    "interval_growth": f"{_AVERAGING}::test_interval_growth_lengthens_each_interval",
+    "average_by": f"{_AVERAGING}::test_average_by_vertices_weighs_each_trainer_by_its_part",
+    "lost_parts": f"{_AVERAGING}::test_lost_parts_are_trained_by_nobody",
+    "clusters": f"{_AVERAGING}::test_clusters_stay_in_one_part",
+    "server_steps": f"{_AVERAGING}::test_server_steps_follow_every_average",
+    "server_lr": f"{_AVERAGING}::test_server_lr_is_the_first_step_of_the_servers_adam",
+    "tolerate_failures": f"{_ELASTIC}::test_a_server_that_tolerates_failures_listens_where_it_is_told",
+    "listen": f"{_ELASTIC}::test_a_server_that_tolerates_failures_listens_where_it_is_told",
+    "trainers": f"{_ELASTIC}::test_trainers_is_the_number_of_parts",
+    "join": f"{_ELASTIC}::test_join_goes_to_the_server_at_the_address",
+    "grace": f"{_ELASTIC}::test_grace_is_what_late_trainers_are_given",
+    "redeal_after": f"{_ELASTIC}::test_redeal_after_divides_a_part_without_a_trainer",
 }
 
 # Options whose default the package refuses beside what their test has to set, and what it says then.
-REFUSED = {"task": "there is no metric 'mrr'"}
+REFUSED = {
+    "task": "there is no metric 'mrr'",
+    "listen": "got a graph in memory and listen with port 0",
+    "lost_parts": "the partition file has 60 vertices in 3 parts; use one of 60 in 2",
+}
 
 SAMPLE: dict[str, str] = {}
 
 _TRAIN_NOT_YET = """
     method backend threads timeout sampling_threads device precision device_comm checkpoint checkpoint_every resume metrics track
-    quiet view view_chunks chunking swap_every halo_rows seed_weights weight_hops weight_cap shrink full_graph interval
-    interval_growth average_by lost_parts tolerate_failures trainers listen join grace redeal_after clusters server_steps
-    server_lr
+    quiet
 """
 _SAMPLE_NOT_YET = """
     seed sampler fanouts sampler_options frontier batch_size bulk_size memory_budget seeds epoch minibatches

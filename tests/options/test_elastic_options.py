@@ -1,0 +1,84 @@
+"""The options of trainers that may fail: where the server listens, whom it waits for, and what it does with a part that nobody trains."""
+
+import socket
+import threading
+from types import SimpleNamespace
+
+from plain import graph, trainer
+from trainers import free_port
+
+from bulksample.errors import PeerLost
+from bulksample.methods.averaging.roster import Roster
+
+ELASTIC = {"method": "random-tma", "tolerate_failures": True, "quiet": True}
+
+
+def served(**options):
+    """A server of trainers that nobody has joined yet, at a free port."""
+    return trainer(graph(), **{**ELASTIC, "listen": f"127.0.0.1:{free_port()}", "timeout": 0.05, **options})
+
+
+def is_open(port):
+    with socket.socket() as line:
+        return line.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_server_that_tolerates_failures_listens_where_it_is_told():
+    port = free_port()
+    assert not is_open(port)
+    made = served(listen=f"127.0.0.1:{port}")
+    assert is_open(port)
+    made.method.participant._listener.close()
+
+
+def test_trainers_is_the_number_of_parts(capsys):
+    made = served(trainers=5, quiet=False)
+    assert "5 parts keep" in capsys.readouterr().err
+    assert sorted(len(made.method.participant._parts.members(part)) for part in range(5)) == [12] * 5
+
+
+def test_join_goes_to_the_server_at_the_address():
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        door.settimeout(5)
+        came = []
+
+        def turn_away():
+            line, peer = door.accept()
+            came.append(peer)
+            line.close()
+
+        thread = threading.Thread(target=turn_away, daemon=True)
+        thread.start()
+        join = f"127.0.0.1:{door.getsockname()[1]}"
+        try:
+            trainer(graph(), method="random-tma", join=join, timeout=5.0, quiet=True)
+        except PeerLost:
+            thread.join(5)
+        assert came
+
+
+def waiting(**options):
+    """The server's participant after it has waited, in vain, for trainers."""
+    made = served(**options)
+    made.method.participant.wait_for_all(made.context)
+    return made.method.participant
+
+
+def test_grace_is_what_late_trainers_are_given():
+    participant = waiting(grace=0.75)
+    assert participant.roster.grace == 0.75
+    participant.close()
+
+
+def test_redeal_after_divides_a_part_without_a_trainer(monkeypatch):
+    """Part 1 has had no trainer for eight seconds: its vertices go to the trainer of part 0 if that is long enough."""
+    monkeypatch.setattr(Roster, "present", property(lambda self: [SimpleNamespace(part=0, step_seconds=0.0)]))
+    monkeypatch.setattr(Roster, "admitted", property(lambda self: []))
+    monkeypatch.setattr(Roster, "vacant", lambda self, seconds: [1] if seconds <= 8 else [])
+    held = {}
+    for seconds in (9.0, 7.0):
+        participant = waiting(trainers=2, redeal_after=seconds)
+        participant._divide_vacant_parts()
+        held[seconds] = len(participant._parts.members(0))
+        participant.close()
+    assert held == {9.0: 30, 7.0: 60}
