@@ -101,7 +101,7 @@ def test_training_takes_a_graph_or_a_path(tmp_path):
     again = bs.train(tmp_path / "g", **options)
     assert report["test_accuracy"] == again["test_accuracy"] > 0.3
     json.dumps(report)
-    with pytest.raises(bs.UsageError):
+    with pytest.raises(bs.UsageError, match="no option 'epoch'; did you mean 'epochs'"):
         bs.train(graph, epoch=2)
     report = bs.train(graph, **options, checkpoint=str(tmp_path / "kept"))
     found = bs.predict(graph, tmp_path / "kept")

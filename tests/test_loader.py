@@ -208,7 +208,7 @@ def test_what_has_no_meaning_is_refused(option, message):
 def test_an_error_on_the_sampling_thread_reaches_the_consumer():
     broken = loader()
     broken._sampler = None
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="has no attribute 'sample_bulk'"):
         next(iter(broken))
 
 

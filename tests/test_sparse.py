@@ -19,7 +19,7 @@ def test_a_good_matrix_is_frozen_and_valid():
     matrix = broken().validate()
     with pytest.raises(ValueError, match="read-only"):
         matrix.indices[0] = 1
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="cannot assign to field 'shape'"):
         matrix.shape = (1, 1)
 
 

@@ -192,7 +192,7 @@ def test_gathered_rows_equal_the_reference(fast, reference, stored):
 
 def test_a_wrong_dtype_is_refused_not_converted(matrix):
     native = engine("native 1")
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="incompatible function arguments"):
         native._kernels.extract_rows(matrix.indptr.astype(np.int32), matrix.indices, None, np.zeros(1, np.int32), 1)
 
 

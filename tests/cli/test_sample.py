@@ -111,7 +111,7 @@ def test_fanouts_and_options_are_parsed_in_every_form():
         "importance": "squared_sum",
     }
     assert sampler_options(None) == {}
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="fanouts must be whole numbers joined by commas; got ''"):
         fanout_list("")
 
 

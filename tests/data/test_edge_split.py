@@ -75,9 +75,12 @@ def test_few_negatives_are_listed_and_none_is_told():
         split_edges(Graph(complete(12)), 0.2, 0.0, 3, seed=0)
 
 
-@pytest.mark.parametrize(("val", "test", "negatives"), [(0.5, 0.5, 1), (-0.1, 0.1, 1), (0.1, 0.1, 0)])
-def test_what_has_no_meaning_is_refused(val, test, negatives):
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("val", "test", "negatives", "why"),
+    [(0.5, 0.5, 1, "add up to less than 1"), (-0.1, 0.1, 1, "got shares -0.1"), (0.1, 0.1, 0, "got 0 negatives")],
+)
+def test_what_has_no_meaning_is_refused(val, test, negatives, why):
+    with pytest.raises(UsageError, match=why):
         split_edges(undirected(), val, test, negatives, 0)
 
 

@@ -155,12 +155,17 @@ def test_an_empty_list_is_an_empty_graph(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{"ids": "hex"}, {"self_loops": "x"}, {"duplicates": "x"}, {"vertices": -1}, {"vertices": 2, "ids": "text"}]
-)
-def test_options_out_of_range_are_bad_use(tmp_path, options):
+    ("options", "why"),
+    [
+        ({"ids": "hex"}, "ids was 'hex'; use integer, text"), ({"self_loops": "x"}, "self_loops was 'x'; use keep, drop, error"),
+        ({"duplicates": "x"}, "duplicates was 'x'; use sum, max, error"), ({"vertices": -1}, "got vertices = -1 with integer ids"),
+        ({"vertices": 2, "ids": "text"}, "got vertices = 2 with text ids"),
+    ],
+)  # fmt: skip
+def test_options_out_of_range_are_bad_use(tmp_path, options, why):
     path = tmp_path / "e.txt"
     path.write_text("1 2\n")
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=why):
         edgelist.read(path, **options)
 
 

@@ -165,8 +165,9 @@ def _fail_at(patch, step):
 def test_an_unfit_graph_is_never_written(tmp_path):
     graph = small_graph()
     broken = replace(graph, labels=np.full(8, 7))
-    for bad in (broken, replace(graph, extra={"../up": np.zeros(8)}), replace(graph, extra={"objects": np.full(8, None)})):
-        with pytest.raises(DataError):
+    path, objects = replace(graph, extra={"../up": np.zeros(8)}), replace(graph, extra={"objects": np.full(8, None)})
+    for bad, why in ((broken, "labels: row 0 holds 7"), (path, "'../up' cannot be a file name"), (objects, "'objects' holds object")):
+        with pytest.raises(DataError, match=why):
             store.save(bad, tmp_path / "g")
     assert not list(tmp_path.iterdir())
 
@@ -179,7 +180,7 @@ def test_verify_names_every_damaged_file_and_both_sums(tmp_path):
     flipped.write_bytes(data)
     short.write_bytes(short.read_bytes()[:-4])
     expected = load_manifest(tmp_path / "g").arrays
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=r"labels\.npy: is") as caught:
         store.verify(tmp_path / "g")
     message = str(caught.value)
     for file, role in ((flipped, "labels"), (short, "indices")):

@@ -71,8 +71,8 @@ def test_a_failing_tracker_is_reported_once_and_the_run_goes_on(tmp_path, capsys
 
 def test_trackers_are_told_of_a_failed_run():
     heard = Heard()
-    with pytest.raises(ZeroDivisionError), Tracking([("heard", heard)], {}):
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError, match="of the run"), Tracking([("heard", heard)], {}):
+        raise ZeroDivisionError("of the run")
     assert heard.told == [("finish", {})]
 
 

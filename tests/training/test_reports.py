@@ -38,8 +38,8 @@ def test_seconds_and_bytes_go_to_their_phase():
 
 def test_a_phase_that_fails_is_still_counted():
     ledger = on_threads(1, Ledger)[0]
-    with pytest.raises(KeyError), ledger.phase("fetch"):
-        raise KeyError
+    with pytest.raises(KeyError, match="in the phase"), ledger.phase("fetch"):
+        raise KeyError("in the phase")
     assert ledger.take()["seconds"]["fetch"] > 0
 
 

@@ -35,13 +35,13 @@ class CrashesAt(Recorder):
         super().step(epoch, step, loss)
         self.left -= 1
         if not self.left:
-            raise Crash
+            raise Crash("as asked")
 
 
 def crash(graph, steps, **options):
     recorder = CrashesAt(steps)
     trainer = make_trainer(TrainConfig.of(**{**SMALL, **RUN, **options}), graph, None, [recorder])
-    with pytest.raises(Crash):
+    with pytest.raises(Crash, match="as asked"):
         trainer.run()
     return recorder
 

@@ -135,16 +135,16 @@ def test_ranks_that_pass_different_arguments_all_raise_before_any_part_moves(odd
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "why"),
     [
-        lambda comm: comm.alltoall([], "topology"),
-        lambda comm: comm.alltoall([np.zeros(2)], "gossip"),
-        lambda comm: comm.alltoall([np.array([None])], "topology"),
-        lambda comm: comm.split(-1),
+        (lambda comm: comm.alltoall([], "topology"), "got 0 parts"),
+        (lambda comm: comm.alltoall([np.zeros(2)], "gossip"), "got 'gossip'"),
+        (lambda comm: comm.alltoall([np.array([None])], "topology"), "got object"),
+        (lambda comm: comm.split(-1), "color must be a number .* got -1"),
     ],
 )
-def test_misuse_is_refused(call):
-    with pytest.raises(UsageError):
+def test_misuse_is_refused(call, why):
+    with pytest.raises(UsageError, match=why):
         call(SerialComm())
 
 

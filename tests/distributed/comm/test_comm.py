@@ -107,17 +107,17 @@ with world(20) as comm:
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "why"),
     [
-        lambda comm: comm.allreduce(np.zeros(3), "gossip"),
-        lambda comm: comm.allreduce(np.zeros(3, np.float16), "gradients"),
-        lambda comm: comm.allreduce(np.zeros((4, 4))[:, :2], "gradients"),
-        lambda comm: comm.allgather_rows(np.zeros((2, 2)), np.array([1]), "features"),
-        lambda comm: comm.broadcast(np.zeros(3), "model", root=1),
+        (lambda comm: comm.allreduce(np.zeros(3), "gossip"), "got 'gossip'"),
+        (lambda comm: comm.allreduce(np.zeros(3, np.float16), "gradients"), "got float16"),
+        (lambda comm: comm.allreduce(np.zeros((4, 4))[:, :2], "gradients"), "C-contiguous and writable"),
+        (lambda comm: comm.allgather_rows(np.zeros((2, 2)), np.array([1]), "features"), "counts must be 1 numbers with 2 at rank 0"),
+        (lambda comm: comm.broadcast(np.zeros(3), "model", root=1), "root must be a rank, 0 to 0; got 1"),
     ],
 )
-def test_misuse_is_refused_before_anything_moves(call):
-    with pytest.raises(UsageError):
+def test_misuse_is_refused_before_anything_moves(call, why):
+    with pytest.raises(UsageError, match=why):
         call(SerialComm())
 
 

@@ -31,7 +31,7 @@ def test_a_wait_strikes_at_the_deadline_and_names_the_collective():
 
 def test_glance_is_called_about_every_50_ms_of_waiting():
     seen = []
-    with pytest.raises(Struck):
+    with pytest.raises(Struck, match="for a sum"):
         Watch(0.3, strike, seen.append).wait(lambda: False, "a sum")
     assert 2 <= len(seen) <= 6
     assert seen == sorted(seen)

@@ -202,24 +202,27 @@ X = np.zeros((4, 2), np.float32)
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "why"),
     [
-        lambda comm: RowExchange(comm, np.array([0, 3]), X),
-        lambda comm: RowExchange(comm, np.array([1, 5]), X),
-        lambda comm: RowExchange(comm, np.array([0.0, 4.0]), X),
-        lambda comm: RowExchange(comm, np.array([0, 4]), X.astype(np.float64)),
-        lambda comm: RowExchange(comm, np.array([0, 4]), X, "zip"),
-        lambda comm: RowExchange(comm, np.array([0, 4]), X, cache_bytes=8),
-        lambda comm: RowExchange(comm, np.array([0, 4]), X, cache_bytes=-1),
-        lambda comm: RowExchange(comm, np.array([0, 4]), X, cache_bytes=8, access_count=np.zeros(3)),
-        lambda comm: RowExchange(comm, np.array([0, 4]), X).fetch(np.array([4])),
-        lambda comm: RowExchange(comm, np.array([0, 4]), X).fetch(np.array([-1])),
-        lambda comm: RowExchange(comm, np.array([0, 4]), X).fetch(np.array([0.5])),
-        lambda comm: predict_column_fetch([np.array([0])], np.array([0, 2, 1]), 1),
+        (lambda comm: RowExchange(comm, np.array([0, 3]), X), "holds rows 0 to 3"),
+        (lambda comm: RowExchange(comm, np.array([1, 5]), X), r"got \[1, 5\]"),
+        (lambda comm: RowExchange(comm, np.array([0.0, 4.0]), X), r"got \[0.0, 4.0\]"),
+        (lambda comm: RowExchange(comm, np.array([0, 4]), X.astype(np.float64)), "got float64"),
+        (lambda comm: RowExchange(comm, np.array([0, 4]), X, "zip"), "no codec 'zip'"),
+        (lambda comm: RowExchange(comm, np.array([0, 4]), X, cache_bytes=8), "access_count of 4 own rows; got None"),
+        (lambda comm: RowExchange(comm, np.array([0, 4]), X, cache_bytes=-1), "cache_bytes must not be negative; got -1"),
+        (lambda comm: RowExchange(comm, np.array([0, 4]), X, cache_bytes=8, access_count=np.zeros(3)), r"got \(3,\)"),
+        (lambda comm: RowExchange(comm, np.array([0, 4]), X).fetch(np.array([4])), "got 4 to 4"),
+        (lambda comm: RowExchange(comm, np.array([0, 4]), X).fetch(np.array([-1])), "got -1 to -1"),
+        (
+            lambda comm: RowExchange(comm, np.array([0, 4]), X).fetch(np.array([0.5])),
+            "vertices must be integers in one dimension; got float64",
+        ),
+        (lambda comm: predict_column_fetch([np.array([0])], np.array([0, 2, 1]), 1), "bounds must be 2 integers"),
     ],
 )
-def test_misuse_is_refused(call):
-    with pytest.raises(UsageError):
+def test_misuse_is_refused(call, why):
+    with pytest.raises(UsageError, match=why):
         call(SerialComm())
 
 

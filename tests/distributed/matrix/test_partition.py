@@ -115,22 +115,28 @@ def test_without_pymetis_the_error_says_what_would_fit(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "why"),
     [
-        lambda: block_rows(3, 0),
-        lambda: random(3, -1, 0),
-        lambda: random(3, 2, -1),
-        lambda: super_nodes(CSR.from_edges([0], [1], (3, 3)), 4, 3, 0),
+        (lambda: block_rows(3, 0), "parts must be a positive number; got 0"),
+        (lambda: random(3, -1, 0), "parts must be a positive number; got -1"),
+        (lambda: random(3, 2, -1), "seed must be a 64-bit number: got -1"),
+        (lambda: super_nodes(CSR.from_edges([0], [1], (3, 3)), 4, 3, 0), "got 3 clusters for 4 parts"),
     ],
 )
-def test_misuse_is_refused(call):
-    with pytest.raises(UsageError):
+def test_misuse_is_refused(call, why):
+    with pytest.raises(UsageError, match=why):
         call()
 
 
-@pytest.mark.parametrize("assignment", [np.array([0, 2]), np.array([-1]), np.array([0.5]), np.zeros((2, 2), int), np.array([2**32])])
-def test_an_assignment_names_parts_that_there_are(assignment):
-    with pytest.raises(DataError):
+@pytest.mark.parametrize(
+    ("assignment", "why"),
+    [
+        (np.array([0, 2]), "vertex 1 is in part 2"), (np.array([-1]), "vertex 0 is in part -1"), (np.array([0.5]), "got float64"),
+        (np.zeros((2, 2), int), r"got int64 of shape \(2, 2\)"), (np.array([2**32]), "in part 4294967296"),
+    ],
+)  # fmt: skip
+def test_an_assignment_names_parts_that_there_are(assignment, why):
+    with pytest.raises(DataError, match=why):
         Partition(2, assignment)
 
 

@@ -247,11 +247,11 @@ def test_a_resumed_run_is_the_same_run(tmp_path, method, p, steps, monkeypatch):
 
         def until(context, sums):
             if context.progress.steps == steps:
-                raise Halt
+                raise Halt("as asked")
             return whole(context, sums)
 
         trainer.method.combine_gradients = until
-        with pytest.raises(Halt):
+        with pytest.raises(Halt, match="as asked"):
             trainer.run()
         comm.barrier()
 

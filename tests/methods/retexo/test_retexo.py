@@ -250,7 +250,7 @@ class CrashesAt(Recorder):
         super().step(epoch, step, loss)
         self.left -= 1
         if not self.left:
-            raise Crash
+            raise Crash("as asked")
 
 
 @pytest.mark.parametrize("asked", [
@@ -262,7 +262,7 @@ def test_going_on_in_any_stage_gives_the_same_bits(stored, tmp_path, asked, cras
     options = {**STILL, **asked, "dropout": 0.4, "input_dropout": 0.1}
     told, whole, expected = trained(stored / "plain", None, **options)
     kept = {"checkpoint": str(tmp_path / "c"), "checkpoint_every": 1}
-    with pytest.raises(Crash):
+    with pytest.raises(Crash, match="as asked"):
         make_trainer(TrainConfig.of(**options, **kept), stored / "plain", None, [CrashesAt(crashed_at)]).run()
     again, trainer, report = trained(stored / "plain", None, **options, **kept, resume="auto")
     assert report["resumed"]
@@ -281,7 +281,7 @@ def test_ranks_go_on_together(stored, tmp_path):
         watched = [CrashesAt(9)] if comm.rank == 0 else []
         make_trainer(TrainConfig.of(**{**STILL, **options}), stored / "plain", comm, watched).run()
 
-    with pytest.raises(Crash):
+    with pytest.raises(Crash, match="as asked"):
         on_threads(3, interrupted)
     again = on_threads(3, lambda comm: trained(stored / "plain", comm, **options, resume="auto"))
     assert again[0][0] == told[len(told) - len(again[0][0]) :]
