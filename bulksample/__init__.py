@@ -24,6 +24,7 @@ Sample it
 
 Train on it
     train           train a model by any method, on one rank or under mpirun; returns a report
+    TrainConfig     its options, checked before a run: TrainConfig.of(method="adaqp", epochs=10)
     predict         scores and embeddings of all vertices, by the model of a checkpoint
 
 Work with the algebra
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from .interop.batch import Batch
     from .interop.convert import from_dgl, from_pyg
     from .interop.graph_loader import Loader
+    from .methods.config import TrainConfig
     from .methods.predict import Prediction
     from .minibatch import Block, MiniBatch, digest
     from .rng import Stream
@@ -65,7 +67,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Adjacency": "adjacency", "BackendUnavailable": "errors", "Batch": "interop.batch", "Block": "minibatch", "CSR": "sparse",
     "DataError": "errors", "Loader": "interop.graph_loader", "LocalAdjacency": "adjacency", "MiniBatch": "minibatch",
-    "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "UsageError": "errors", "digest": "minibatch",
+    "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
+    "digest": "minibatch",
     "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert", "load": "data.store",
 }  # fmt: skip
 
@@ -83,6 +86,7 @@ __all__ = [
     "PeerLost",
     "Selection",
     "Stream",
+    "TrainConfig",
     "UsageError",
     "__version__",
     "backends",
@@ -105,7 +109,7 @@ def train(graph: Graph | str | os.PathLike[str], **options: Any) -> dict[str, An
     graph : Graph, or the path of a store
     **options
         Those of ``bulksample train`` in the command line, with ``_`` for ``-``: ``method="sync"``, ``model="sage"``,
-        ``fanouts=[10, 10]``, ``batch_size=1024``, ``epochs=10``, ``seed=0``, … `bulksample.methods.config.TrainConfig` lists them.
+        ``fanouts=[10, 10]``, ``batch_size=1024``, ``epochs=10``, ``seed=0``, … `TrainConfig` lists them.
         Besides, `comm` takes a communicator and `observers` a list of `bulksample.training.observers.Observer`.
 
     Returns

@@ -51,6 +51,9 @@ class BulkLoader:
     rank, ranks : int
         At step t this loader yields mini-batch ``t * ranks + rank``, or None if the epoch has no such mini-batch: all ranks make the same
         number of steps.
+    even : bool
+        Yield a mini-batch at every step of every rank: repeat the first ones of the epoch where there would be None, or, with
+        `drop_last`, leave out the last ones.
     memory_budget : int, optional
         Bytes for sampled mini-batches; by default a quarter of the free memory. If memory runs out while the graph lies in this process,
         the loader warns, and samples this and later bulks in halves.
@@ -78,6 +81,7 @@ class BulkLoader:
         drop_last: bool = False,
         rank: int = 0,
         ranks: int = 1,
+        even: bool = False,
         memory_budget: int | None = None,
         prefetch: bool = True,
         handed: Callable[[list[MiniBatch]], list[MiniBatch]] = list,
@@ -97,11 +101,13 @@ class BulkLoader:
         self._adjacency, self._sampler = adjacency, sampler
         self._seeds = vertex_ids(seeds, adjacency.n, "seeds").astype(np.int32)
         self._stream, self._shuffle = Stream(seed), shuffle
-        self._batch_size, self._rank, self._ranks = batch_size, rank, ranks
+        self._batch_size, self._rank, self._ranks, self._even = batch_size, rank, ranks, even
         self._prefetch, self._handed = prefetch, handed
         self._grows = prefetch and bulk_size == "auto"
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
         self._minibatches = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size)
+        if even and drop_last:
+            self._minibatches -= self._minibatches % ranks
         self.epoch = 0
         self._step = 0
         self.wait_seconds = 0.0  # spent waiting for samples
@@ -220,7 +226,7 @@ class BulkLoader:
     def _sample(self, order: np.ndarray, epoch: int, steps: range) -> list[MiniBatch | None]:
         """Sample this rank's mini-batches of some steps."""
         ids = [t * self._ranks + self._rank for t in steps]
-        own = [i for i in ids if i < self._minibatches]
+        own = [i % self._minibatches for i in ids if self._even or i < self._minibatches]
         lists = [self._seeds_of(order[i * self._batch_size : (i + 1) * self._batch_size], epoch) for i in own]
         seeds = Selection.of(lists, self._adjacency.n, np.array(own, np.int64))
         return [*self._sample_bulk(seeds, epoch), *[None] * (len(ids) - len(own))]

@@ -48,6 +48,9 @@ class Loader:
         Put the seeds in a new order in each epoch.
     drop_last : bool
         Leave out a last mini-batch of fewer than `batch_size` seeds.
+    rank, ranks : int
+        This process and the number of processes, as `torch.distributed` counts them. Each rank yields every `ranks`-th mini-batch, and
+        all yield equally many: the first ones repeat at the end of an epoch or, with `drop_last`, the last ones are left out.
     backend : {"auto", "native", "reference", "cuda"}
     threads : int, optional
         Threads of the native back end; all processors of this process unless given.
@@ -79,6 +82,8 @@ class Loader:
         seed: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
+        rank: int = 0,
+        ranks: int = 1,
         backend: str = "auto",
         threads: int | None = None,
         bulk_size: int | Literal["auto"] = "auto",
@@ -90,17 +95,17 @@ class Loader:
         self.bulks = BulkLoader(
             LocalAdjacency(self.graph.adjacency, backends.make(backend, threads)), _sampler(sampler, fanouts, options),
             seed_vertices(self.graph, seeds), batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle,
-            drop_last=drop_last, memory_budget=memory_budget, prefetch=prefetch,
+            drop_last=drop_last, rank=rank, ranks=ranks, even=True, memory_budget=memory_budget, prefetch=prefetch,
         )  # fmt: skip
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of an epoch."""
-        return len(self.bulks)
+        """Return the number of mini-batches that this rank yields in an epoch."""
+        return self.bulks.steps
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the remaining mini-batches of the current epoch."""
         for minibatch in self.bulks:
-            assert minibatch is not None  # on one rank every step has a mini-batch
+            assert minibatch is not None  # every step of an even loader has a mini-batch
             yield Batch(minibatch, self.graph)
 
     @property

@@ -22,22 +22,9 @@ def make_trainer(
 
 
 def train(graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (), **options: Any) -> dict[str, Any]:
-    """Train a model on a graph and return the report.
+    """Train with options given as keyword arguments, and return the report of `Trainer.run`.
 
-    Parameters
-    ----------
-    graph : Graph, or the directory of a store
-        With features and labels; the same on every rank. A partitioned graph must be a store.
-    comm : Comm, optional
-        A single rank by default.
-    observers : sequence of Observer
-        Called on rank 0.
-    options
-        Fields of `TrainConfig`, such as ``method="adaqp"`` or ``epochs=10``.
-
-    Raises
-    ------
-    UsageError
-        If an option is unknown or out of range, or the request has no meaning on this graph.
+    The options are fields of `TrainConfig`, such as ``method="adaqp"`` or ``epochs=10``; `Trainer` describes the other parameters.
+    Raises `UsageError` if an option is unknown or out of range, or does not suit the graph.
     """
     return make_trainer(TrainConfig.of(**options), graph, comm, observers).run()

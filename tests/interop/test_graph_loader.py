@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from communities import community_graph
+from torch.utils.data import DistributedSampler
 
 import bulksample as bs
 from bulksample.loader import BulkLoader
@@ -46,6 +47,29 @@ def test_minibatches_are_those_of_bulk_loader(options):
 @pytest.mark.parametrize("options", [{"bulk_size": 3}, {"threads": 1}, {"backend": "reference"}, {"prefetch": False}, {"memory_budget": 1}])
 def test_how_they_are_sampled_does_not_change_them(options):
     assert digests(loader(**options)) == digests(loader())
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 7, 20])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_ranks_share_the_minibatches_of_an_epoch_evenly(ranks, drop_last):
+    """Like `torch.utils.data.DistributedSampler`, whose examples are the mini-batches of one rank."""
+    alone = digests(loader(drop_last=drop_last))
+    for rank in range(ranks):
+        share = loader(rank=rank, ranks=ranks, drop_last=drop_last, bulk_size=2)
+        expected = list(DistributedSampler(alone, ranks, rank, shuffle=False, drop_last=drop_last))
+        assert len(share) == len(expected)
+        assert digests(share) == [alone[i] for i in expected]
+
+
+def test_a_rank_continues_its_own_share():
+    whole, first = loader(rank=1, ranks=3), loader(rank=1, ranks=3)
+    expected = digests(whole)
+    next(iter(first))
+    second = loader(rank=1, ranks=3)
+    second.load_state_dict(first.state_dict())
+    assert digests(second) == expected[1:]
+    with pytest.raises(bs.UsageError, match="ranks was 3 and is 2 now"):
+        loader(rank=1, ranks=2).load_state_dict(first.state_dict())
 
 
 @pytest.mark.parametrize("stop", [0, 1, 4, 9])
