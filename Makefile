@@ -12,7 +12,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
-TWO := -n 2 --dist loadfile  # most tests keep one core busy
+TWO := -n 2 --dist worksteal  # most tests keep one core busy
+export PYTHONDONTWRITEBYTECODE :=  # tests start hundreds of processes: the package is compiled once, not in each
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 
 .PHONY: demo test test-long test-all bench bench-peers lint docs clean

@@ -41,7 +41,8 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.long)
     on_cards = "cuda" in config.option.markexpr
     kept = [item for item in items if has_meaning(item) and is_wanted(item) and (on_cards or not item.get_closest_marker("cuda"))]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    keeps = set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item not in keeps])
     items[:] = kept
 
 

@@ -8,12 +8,15 @@ import pytest
 from bulksample import UsageError
 from bulksample.evaluation.metrics import accuracy, check_metric, f1, ogb_score, roc_auc, score
 
-sklearn_metrics = pytest.importorskip("sklearn.metrics")
+
+@pytest.fixture(scope="module")
+def sklearn_metrics():
+    return pytest.importorskip("sklearn.metrics")  # seconds of import, which only these tests are to wait for
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize("seed", range(3))
-def test_accuracy_and_f1_agree_with_scikit_learn(classes, seed):
+def test_accuracy_and_f1_agree_with_scikit_learn(sklearn_metrics, classes, seed):
     rng = np.random.default_rng(seed)
     truth = rng.integers(0, classes, 200)
     predicted = np.where(rng.random(200) < 0.6, truth, rng.integers(0, classes, 200))
@@ -26,7 +29,7 @@ def test_accuracy_and_f1_agree_with_scikit_learn(classes, seed):
 
 @pytest.mark.parametrize("ties", [1, 5, 1000])
 @pytest.mark.parametrize("share", [0.05, 0.5])
-def test_roc_auc_agrees_with_scikit_learn(ties, share):
+def test_roc_auc_agrees_with_scikit_learn(sklearn_metrics, ties, share):
     rng = np.random.default_rng(ties)
     positive = rng.random(400) < share
     scores = np.round(rng.random(400) + 0.3 * positive, 3) * ties // 1

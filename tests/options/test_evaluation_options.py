@@ -2,7 +2,6 @@
 
 import pytest
 from plain import WHOLE, graph, sage, trained
-from sklearn.metrics import f1_score
 
 from bulksample.training.method import Method
 
@@ -14,6 +13,8 @@ def scripted(monkeypatch, scores):
 
 
 def test_metric_is_scored_and_picks_the_best_weights():
+    from sklearn.metrics import f1_score
+
     report, recorder, made = trained(graph(), **{**WHOLE, "metric": "f1_macro", "epochs": 6, "lr": 0.1})
     found = [line.get("val_f1_macro", 0.0) for line in recorder.lines]
     predicted = sage(graph(), list(made.model.parameters())).argmax(1).numpy()
