@@ -31,6 +31,7 @@ per_node=$((ranks / nodes))
 # Every rank sees all GPUs of its node and uses the one with the number SLURM_LOCALID.
 if [ "$BULKSAMPLE_DEVICE" = cpu ]; then sampling=(--backend auto) training=(--backend auto --device cpu)
 else sampling=(--backend cuda) training=(--backend cuda --device cuda); fi
+sampling+=(--check full) training+=(--check full) # the ranks hash every file of the graph once for each command
 
 # The address at which ranks without MPI meet: the first node, at a port of its own for each job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests run side by side: a thread that waits is not to spin on their processors
 
@@ -18,6 +19,10 @@ from bulksample import LocalAdjacency, backends
 from bulksample.data import store
 
 torch.set_num_threads(1)  # results must not depend on who else is busy
+
+CACHE = tempfile.TemporaryDirectory()
+os.environ.setdefault("MPLCONFIGDIR", os.path.expanduser("~/.cache/matplotlib"))  # its cache of fonts is slow to make
+os.environ["XDG_CACHE_HOME"] = CACHE.name  # also of the processes that tests start
 
 KINDS = {
     "plain": {}, "sparse": {"sparse": True}, "weighted": {"weighted": True}, "wide": {"width": 40}, "small": {"n": 40},

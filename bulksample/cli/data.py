@@ -12,7 +12,7 @@ import typer
 
 from ..data.edges import EdgeTally
 from ..graph import Graph
-from .output import JsonOption, SeedOption, emit
+from .output import Check, CheckOption, JsonOption, SeedOption, emit
 
 app = typer.Typer(no_args_is_help=True, help="Make, import, inspect and verify graphs.")
 make = typer.Typer(no_args_is_help=True, help="Make a synthetic graph, equal on every machine.")
@@ -116,7 +116,7 @@ def import_npz(
     from ..data.npz import read
 
     start = _begin(out, overwrite)
-    _finish(read(path), out, overwrite, name, start, json_file)
+    _finish(read(path), out, overwrite, name, start, json_file, imported=True)
 
 
 @import_.command("edgelist")
@@ -206,15 +206,17 @@ def import_ogb(
 def info(
     store: StoreArgument,
     statistics: Annotated[bool, typer.Option("--statistics", help="Degrees, homophily and splits, from the graph itself.")] = False,
+    check: CheckOption = Check.auto,
     json_file: JsonOption = None,
 ) -> None:
-    """Show the contents of a store, read from its manifest."""
+    """Show the contents of a store, read from its manifest. Hashes are checked with --statistics or --check full."""
     from ..data import store as stores
     from ..data.describe import describe
 
     result = stores.info(store)
-    if statistics:
-        result |= describe(stores.load(store, features=False))
+    if statistics or check == Check.full:
+        graph = stores.load(store, features=check == Check.full, check=check)
+        result |= describe(graph) if statistics else {}
     emit(result, json_file, str(store))
 
 
@@ -226,6 +228,7 @@ def split_edges(
     test: Annotated[float, typer.Option(min=0, max=1, help="Share of edges held out for the test.")] = 0.1,
     negatives: Annotated[int, typer.Option(min=1, help="Negative vertices for each held-out edge.")] = 100,
     seed: SeedOption = 0,
+    check: CheckOption = Check.auto,
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
@@ -235,7 +238,7 @@ def split_edges(
     from ..data.manifest import summary
 
     start = _begin(out, overwrite)
-    graph, held = links.split_edges(stores.load(store), val, test, negatives, seed)
+    graph, held = links.split_edges(stores.load(store, check=check), val, test, negatives, seed)
     manifest = stores.save(graph, out, overwrite)
     held.save(out)
     sizes = {f"{split}_edges": len(held.pairs[split]) for split in links.HELD_OUT} | {"negatives": negatives}
@@ -263,13 +266,16 @@ def _begin(out: Path, overwrite: bool) -> float:
 
 
 def _finish(
-    graph: Graph, out: Path, overwrite: bool, name: str, start: float, json_file: Path | None, tally: EdgeTally | None = None
-) -> None:
-    """Save a graph as a store, and print its summary."""
+    graph: Graph, out: Path, overwrite: bool, name: str, start: float, json_file: Path | None, tally: EdgeTally | None = None,
+    imported: bool = False,
+) -> None:  # fmt: skip
+    """Save a graph as a store, and print its summary. An imported graph is read back and compared with its hashes."""
     from ..data.manifest import summary
-    from ..data.store import save
+    from ..data.store import save, verify
 
     manifest = save(replace(graph, name=name or graph.name), out, overwrite)
+    if imported or tally is not None:
+        verify(out)
     result = {"store": str(out), **summary(manifest), "seconds": time.perf_counter() - start}
     if tally is not None:
         result["read"] = asdict(tally)

@@ -14,7 +14,11 @@ import typer
 
 from ..report.checks import is_number
 
+Check = StrEnum("Check", ["auto", "full", "none"])
 JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the result as one JSON object; - for standard output.")]
+CheckOption = Annotated[
+    Check, typer.Option("--check", help="Hashes to check: of files that changed since the last time (auto), of all (full), or none.")
+]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
 LogLevel = StrEnum("LogLevel", ["debug", "info", "warning", "error"])
 _FILE_ONLY = ("config", "balance", "data", "environment")  # parts of a report that are too long for the table

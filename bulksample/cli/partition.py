@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError, instead_of
-from .output import JsonOption, SeedOption, emit
+from .output import Check, CheckOption, JsonOption, SeedOption, emit
 
 
 def partition(
@@ -19,6 +19,7 @@ def partition(
     by: Annotated[str, typer.Option(help="Partitioner: block, random, metis, or super (METIS clusters, assigned at random).")] = "block",
     clusters: Annotated[int | None, typer.Option(min=1, help="Clusters of super. Default: 16 for each part.")] = None,
     seed: SeedOption = 0,
+    check: CheckOption = Check.auto,
     json_file: JsonOption = None,
 ) -> None:
     """Divide the vertices into parts; report their sizes, the edges cut, and how far labels differ between parts."""
@@ -30,7 +31,7 @@ def partition(
 
     if by not in makers.PARTITIONERS:
         raise UsageError(f"--by: got {by!r}; {instead_of(by, makers.PARTITIONERS)}")
-    graph = store.load(directory, features=False)
+    graph = store.load(directory, features=False, check=check)
     adjacency, labels = graph.adjacency, np.full(graph.n, -1) if graph.labels is None else graph.labels
     began = time.perf_counter()
     made = makers.make(by, adjacency, parts, seed, clusters)

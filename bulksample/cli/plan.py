@@ -14,7 +14,7 @@ from ..plan import Plan, PlanRequest, make_plan
 from ..plan.as_json import as_json
 from ..plan.measured import measure
 from .configured import Requested, configured
-from .output import JsonOption, emit
+from .output import Check, CheckOption, JsonOption, emit
 
 # Columns of the table, and their keys in the JSON
 _HELD = {"A": "graph", "H": "features", "bulk": "bulk", "activ.": "activations", "eval.": "evaluation"}
@@ -30,10 +30,11 @@ def plan(
     store: Annotated[Path | None, typer.Option("--from", help="Store that gives the sizes of the graph and the number of seeds.")] = None,
     measured: Annotated[list[Path] | None, typer.Option(help="JSON of sample or train, used for estimates; may be repeated.")] = None,
     rates: Annotated[list[Path] | None, typer.Option(help="JSON of a benchmark, or of rates by name; may be repeated.")] = None,
+    check: CheckOption = Check.auto,
     json_file: JsonOption = None,
 ) -> None:
     """Predict memory, traffic and time of every process grid, and choose one. Nothing is run and no graph is read."""
-    for name, value in _sizes_of(store).items() if store else ():
+    for name, value in _sizes_of(store, check).items() if store else ():
         requested.setdefault(name, Given(value, str(store)))
     missing = [f"--{name}" for name in _SIZES if name not in requested]
     if missing:
@@ -46,15 +47,16 @@ def plan(
         _show(made, result)
 
 
-def _sizes_of(directory: Path) -> dict[str, Any]:
+def _sizes_of(directory: Path, check: str) -> dict[str, Any]:
     """Return the sizes of a store, read from its manifest and its training mask."""
     import numpy as np
 
     from ..data.manifest import load_manifest
-    from ..data.store import open_array
+    from ..data.store_files import check_sums, open_array
 
     manifest = load_manifest(directory)
     mask, dense = manifest.arrays.get("mask.train"), manifest.arrays.get("features")
+    check_sums(directory, [mask] if mask else [], check)
     seeds = int(np.count_nonzero(open_array(directory, mask))) if mask else 0
     return {
         "vertices": manifest.vertices, "edges": manifest.edges, "features": manifest.num_features, "classes": max(1, manifest.num_classes),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import UsageError
-from .output import JsonOption, emit
+from .output import Check, CheckOption, JsonOption, emit
 
 
 def predict(
@@ -18,6 +18,7 @@ def predict(
     out: Annotated[Path, typer.Option("-o", "--out", help="File for logits and embeddings, .npz.")],
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all processors of this process.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    check: CheckOption = Check.auto,
     json_file: JsonOption = None,
 ) -> None:
     """Write the class scores and embeddings of every vertex, by exact inference over all neighbors.
@@ -33,7 +34,7 @@ def predict(
     from ..methods.predict import predict as run
 
     began = time.perf_counter()
-    found = run(directory, checkpoint, threads)
+    found = run(directory, checkpoint, threads, check)
     both = {"logits": found.logits, "embeddings": found.embeddings}
     arrays: dict[str, Any] = {name: array for name, array in both.items() if array is not None}
     save_npz(out, arrays)

@@ -88,7 +88,7 @@ class Options(BaseModel):
             message = f"{place}{message.removeprefix(name)}" if message.startswith(name) else f"{place}: {message}"
         return message if place == origin or not origin else f"{origin}: {message}"
 
-    def check(self) -> None:
+    def check_together(self) -> None:
         """Raise `ValueError` if options of this group do not fit each other. A group may override this."""
 
     def check_groups(self, method: str) -> None:
@@ -98,7 +98,7 @@ class Options(BaseModel):
                 if getattr(self, name) != field.default:
                     raise ValueError(f"{name} is an option of the method {' or '.join(map(repr, group.methods))}; got {method!r}")
         for group in self.groups():
-            group.check(self)
+            group.check_together(self)
 
     def computed(self) -> dict[str, Any]:
         """Return the options that decide the result of a computation, as JSON: equal options give equal results."""

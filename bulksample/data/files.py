@@ -62,13 +62,11 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file; raises `DataError` if it cannot be read."""
-    digest = hashlib.sha256()
+def pieces_of(path: Path) -> Iterator[bytes]:
+    """Yield the content of a file, 16 MiB at a time; raises `DataError` if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             while piece := stream.read(_PIECE):
-                digest.update(piece)
+                yield piece
     except OSError as error:
         raise DataError(f"{path.parent.name}/{path.name}: cannot be read: {error.strerror}") from error
-    return digest.hexdigest()

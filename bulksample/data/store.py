@@ -17,11 +17,9 @@ from ..errors import DataError, UsageError
 from ..graph import SPLITS, Graph
 from ..sparse import CSR
 from .atomic import new_folder
-from .files import sha256_of, write_npy, write_synced
+from .files import write_npy, write_synced
 from .manifest import FILE, ArrayEntry, Manifest, file_of, load_manifest, summary
-from .npy import open_npy, regular_size
-
-CHECKS = ("fast", "full")
+from .store_files import check_size, check_sums, open_array, wanted
 
 
 def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = False) -> Manifest:
@@ -82,7 +80,7 @@ def check_target(directory: str | os.PathLike[str], overwrite: bool = False) -> 
         raise UsageError(f"{target} is not a store, so it is not overwritten")
 
 
-def load(directory: str | os.PathLike[str], features: bool = True, check: str = "fast") -> Graph:
+def load(directory: str | os.PathLike[str], features: bool = True, check: str = "auto") -> Graph:
     """Open a store.
 
     Parameters
@@ -90,9 +88,11 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
     directory : path
     features : bool
         Read the features; with False their files may be missing.
-    check : {"fast", "full"}
-        "fast" checks the manifest, the size and header of every file, and all values that kernels rely on: row
-        pointers, columns, weights, labels, splits. "full" also checks the sha256 of every file, and that features are finite.
+    check : {"auto", "full", "none"}
+        Hashes to check. "auto": of the files that are opened for the first time since they changed; the user's cache remembers the
+        size, mtime and inode of each file (see `data.verified`). "full": of every file, and that features are finite. "none": no
+        hashes. In each case the manifest is checked, the size and header of every file, and all values that kernels rely on: row
+        pointers, columns, weights, labels, splits.
 
     Returns
     -------
@@ -104,14 +104,11 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
     DataError
         If the store is damaged; the message names the file, and the row if there is one.
     """
-    if check not in CHECKS:
-        raise UsageError(f"check was {check!r}; use {', '.join(CHECKS)}")
     folder = Path(directory)
     manifest = load_manifest(folder)
-    wanted = {role: entry for role, entry in manifest.arrays.items() if features or not role.startswith("features")}
-    if check == "full":
-        _check_sums(folder, wanted)
-    arrays = {role: open_array(folder, entry) for role, entry in wanted.items()}
+    entries = wanted(manifest, features)
+    check_sums(folder, entries.values(), check)
+    arrays = {role: open_array(folder, entry) for role, entry in entries.items()}
     try:
         return _graph(manifest, arrays, check == "full")
     except DataError as error:
@@ -136,7 +133,7 @@ def info(directory: str | os.PathLike[str]) -> dict[str, Any]:
     folder = Path(directory)
     manifest = load_manifest(folder)
     for entry in manifest.arrays.values():
-        _check_size(folder, entry)
+        check_size(folder, entry)
     return summary(manifest)
 
 
@@ -161,50 +158,6 @@ def _entry(path: Path, array: np.ndarray) -> ArrayEntry:
     """Write one array and return its entry of the manifest."""
     dtype, size, sha256 = write_npy(path, array)
     return ArrayEntry(file=path.name, dtype=dtype, shape=tuple(array.shape), bytes=size, sha256=sha256)
-
-
-def _locate(folder: Path, entry: ArrayEntry) -> tuple[Path, str]:
-    """Return the path of an array's file, which must be a regular file in the folder, and a message if its size is wrong."""
-    path, what = folder / entry.file, f"{folder.name}/{entry.file}"
-    if path.resolve().parent != folder.resolve():
-        raise DataError(f"{what}: is a link that leaves the folder of the store")
-    size = regular_size(path, what)
-    if size == entry.bytes:
-        return path, ""
-    word = "truncated" if size < entry.bytes else "too long"
-    return path, f"{what}: is {word}: the manifest says {entry.bytes} bytes, the file has {size}"
-
-
-def _check_size(folder: Path, entry: ArrayEntry) -> Path:
-    path, fault = _locate(folder, entry)
-    if fault:
-        raise DataError(fault)
-    return path
-
-
-def _check_sums(folder: Path, entries: dict[str, ArrayEntry]) -> None:
-    """Compare the sha256 of every file; raises `DataError` listing all that differ."""
-    faults = []
-    for entry in entries.values():
-        try:
-            path, fault = _locate(folder, entry)
-            found = sha256_of(path)
-        except DataError as error:
-            faults.append(str(error))
-            continue
-        if found != entry.sha256:
-            faults.append(f"{fault or f'{folder.name}/{entry.file}: is damaged'}: sha256 expected {entry.sha256}, found {found}")
-    if faults:
-        raise DataError("\n".join(faults))
-
-
-def open_array(folder: Path, entry: ArrayEntry) -> np.ndarray:
-    """Open one array of a store as a memmap; raises `DataError` if the file differs from its entry in the manifest."""
-    what = f"{folder.name}/{entry.file}"
-    array = open_npy(_check_size(folder, entry), what)
-    if array.dtype.str != entry.dtype or array.shape != entry.shape:
-        raise DataError(f"{what}: holds {array.dtype.str} of shape {array.shape}; the manifest says {entry.dtype} of shape {entry.shape}")
-    return array
 
 
 def _graph(manifest: Manifest, arrays: dict[str, np.ndarray], whole: bool) -> Graph:

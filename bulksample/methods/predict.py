@@ -37,7 +37,7 @@ class Prediction(NamedTuple):
     path: Path  # the folder that was read
 
 
-def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = None) -> Prediction:
+def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = None, check: str = "auto") -> Prediction:
     """Compute logits and embeddings of all vertices by exact inference, over all neighbors, with the best weights of a checkpoint.
 
     Parameters
@@ -48,6 +48,8 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
         A folder ``step-...`` that training wrote, or the folder of ``--checkpoint``, whose newest one is taken.
     threads : int, optional
         Threads of torch from now on; unchanged by default.
+    check : {"auto", "full", "none"}
+        Hashes of the store to check; see `data.store.load`.
 
     Raises
     ------
@@ -60,7 +62,7 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
         torch.set_num_threads(threads)
     folder, (tensors, state) = checkpoint.read(path)
     config = _config(folder, state)
-    opened = load_graph(graph, None)
+    opened = load_graph(graph, None, check)
     opened = opened.with_label(config.label) if config.label and opened.labels is not None else opened
     best = any(name.startswith("best.") for name in tensors)
     weights = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith("best." if best else "model.")}

@@ -29,6 +29,7 @@ from ..distributed.comm.thread_budget import divide_threads, fair_threads
 from ..distributed.comm.threads import SerialComm
 from ..errors import UsageError
 from ..evaluation.metrics import check_metric
+from ..graph import Graph
 from ..nn.model import Model
 from ..version import __version__
 from . import checkpoint
@@ -40,7 +41,7 @@ from .environment import environment
 from .method import Method
 from .observers import Observer
 from .setup import ViewRequest, make_sampler
-from .source import Source, shared_fingerprint, sizes_of
+from .source import Source, shared_fingerprint, sizes_of, verify
 from .state import capture, resume
 
 
@@ -93,6 +94,8 @@ class Trainer:
         self.backend = backend.name
 
         mark = shared_fingerprint(graph, self.comm)
+        verify(graph, self.comm, config.check)
+        self._source = graph
         view = self.method.open(ViewRequest(graph, mark, self.placement, backend, sampler, self.comm, threads.gather))
         if config.task == "nodes":
             check_metric(config.metric, view.num_classes)
@@ -201,7 +204,8 @@ class Trainer:
         with context.ledger.phase("reduce"):
             sums = self.method.combine_gradients(context, sums)
         if not torch.isfinite(sums[1]):
-            raise UsageError(f"the loss is {sums[1].item()} in epoch {epoch}, step {step}; use a lower lr, or feature_norm l2")
+            damaged = "" if isinstance(self._source, Graph) else f"; if the data may be damaged: bulksample data verify {self._source}"
+            raise UsageError(f"the loss is {sums[1].item()} in epoch {epoch}, step {step}; use a lower lr, or feature_norm l2{damaged}")
         with context.ledger.phase("step"):
             if sums[0] > 0:
                 context.optimizer.step()

@@ -9,6 +9,7 @@ from ..data import store
 from ..data.manifest import load_manifest
 from ..distributed.comm.agree import agree, fingerprint
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.verify import verify_together
 from ..graph import Graph
 
 Source = Graph | str | os.PathLike[str]
@@ -29,7 +30,13 @@ def shared_fingerprint(source: Source, comm: Comm) -> str:
     return own
 
 
-def load_graph(source: Source, label: str | None) -> Graph:
-    """Return the whole graph, with another column as its label if one is named."""
-    graph = source if isinstance(source, Graph) else store.load(source)
+def verify(source: Source, comm: Comm, check: str) -> None:
+    """Compare a store with its hashes, see `verify_together`; collective. A graph in memory has none."""
+    if not isinstance(source, Graph):
+        verify_together(source, comm, check)
+
+
+def load_graph(source: Source, label: str | None, check: str = "none") -> Graph:
+    """Return the whole graph, with another column as its label if one is named; a run has called `verify` before."""
+    graph = source if isinstance(source, Graph) else store.load(source, check=check)
     return graph.with_label(label) if label else graph

@@ -18,6 +18,7 @@ _FULL_GRAPH = "options/test_full_graph_options.py"
 _GRAPPA = "options/test_grappa_options.py"
 _AVERAGING = "options/test_averaging_options.py"
 _ELASTIC = "options/test_elastic_options.py"
+_STORE = "options/test_store_options.py"
 
 TRAIN = {
     "epochs": f"{_OPTIMISER}::test_epochs_are_passes_over_all_seeds",
@@ -48,6 +49,7 @@ TRAIN = {
     "feature_storage": f"{_DATA}::test_feature_storage_rounds_once_and_halves_the_bytes",
     "metric": f"{_EVALUATION}::test_metric_is_scored_and_picks_the_best_weights",
     "eval_every": f"{_EVALUATION}::test_eval_every_counts_epochs_and_the_last_is_always_evaluated",
+    "check": f"{_STORE}::test_check_none_trains_on_a_damaged_store",
     "patience": f"{_EVALUATION}::test_patience_ends_the_run",
     "graph": f"{_PLACEMENT}::test_graph_partitioned_leaves_each_rank_its_rows",
     "replication": f"{_PLACEMENT}::test_replication_gives_c_ranks_the_same_rows",
@@ -106,7 +108,7 @@ REFUSED = {
     "lost_parts": "the partition file has 60 vertices in 3 parts; use one of 60 in 2",
 }
 
-SAMPLE: dict[str, str] = {}
+SAMPLE = {"check": f"{_STORE}::test_check_none_samples_from_a_damaged_store"}
 
 _TRAIN_NOT_YET = """
     method backend threads timeout sampling_threads device precision device_comm checkpoint checkpoint_every resume metrics track

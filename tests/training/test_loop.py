@@ -13,6 +13,7 @@ from recorder import Recorder
 from training_runs import run_training, weights_of
 
 from bulksample import UsageError
+from bulksample.data import store
 from bulksample.methods.run import train
 from bulksample.training.observers import JsonLines
 
@@ -162,13 +163,19 @@ def test_a_signal_ends_the_run_after_its_step(number, tmp_path):
     assert signal.getsignal(number) is before
 
 
+def test_a_loss_that_is_not_finite_suggests_to_verify_the_store(tmp_path):
+    store.save(community_graph(n=60), tmp_path / "g")
+    with pytest.raises(UsageError, match=rf"if the data may be damaged: bulksample data verify {tmp_path}/g"):
+        run(tmp_path / "g", lr=1e30, epochs=20)
+
+
 def test_a_full_disk_does_not_end_the_run(tmp_path, monkeypatch, capsys):
     from bulksample.training import checkpoint
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "_write", full)
+    monkeypatch.setattr(checkpoint, "write_synced", full)
     report = train(community_graph(), checkpoint=str(tmp_path), **SMALL)
     assert report["failed_saves"] == 3
     assert report["epochs"] == 3

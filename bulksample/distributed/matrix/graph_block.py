@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...data.manifest import Manifest, load_manifest
-from ...data.store import open_array
+from ...data.store_files import open_array
 from ...errors import DataError, UsageError
 from ...graph import SPLITS
 from ...sparse import CSR, frozen, row_pointers, runs

@@ -25,6 +25,7 @@ from .layout import Layout
 from .owner import OwnerAdjacency
 from .partition import Partition
 from .spgemm15d import RowsAdjacency
+from .verify import verify_together
 
 PLACEMENTS = ("replicated", "partitioned")
 EXCHANGES = ("owner", "rows", "rows-oblivious")
@@ -146,7 +147,7 @@ class OpenBlock:
 def open_block(
     directory: str | os.PathLike[str], placement: Placement, comm: Comm, seed: int = 0, features: bool = True, label: str | None = None
 ) -> OpenBlock:
-    """Read this rank's block row of a stored graph; collective.
+    """Read this rank's block row of a stored graph; collective. No hashes are checked here; see `verify_together`.
 
     Parameters
     ----------
@@ -168,11 +169,16 @@ def open_block(
 
 
 def open_for_sampling(
-    directory: str | os.PathLike[str], split: str | None, comm: Comm, backend: Backend, placement: Placement, seed: int = 0
-) -> tuple[Adjacency, np.ndarray]:
-    """Return the adjacency of a stored graph and the seeds of a split, without reading features; see `OpenBlock.seeds`."""
+    directory: str | os.PathLike[str], split: str | None, comm: Comm, backend: Backend, placement: Placement, seed: int = 0,
+    check: str = "auto",
+) -> tuple[Adjacency, np.ndarray]:  # fmt: skip
+    """Return the adjacency of a stored graph and the seeds of a split, without reading features; see `OpenBlock.seeds`.
+
+    The files are first compared with their hashes by `verify_together`, to which `check` goes.
+    """
+    verify_together(directory, comm, check, features=False)
     if not placement.partitioned:
-        graph = store.load(directory, features=False)
+        graph = store.load(directory, features=False, check="none")
         return LocalAdjacency(graph.adjacency, backend), graph.seeds(split) if split else graph.default_seeds()
     opened = open_block(directory, placement, comm, seed, features=False)
     return opened.adjacency(backend), opened.seeds(split)
@@ -201,7 +207,7 @@ def _layout(directory: str | os.PathLike[str], how: str, grid: ProcessGrid, seed
 def _partition(directory: str | os.PathLike[str], how: str, n: int, parts: int, seed: int) -> Partition:
     """Make a partition that needs all edges, or read one from a file."""
     if how in partitions.PARTITIONERS:
-        return partitions.make(how, store.load(directory, features=False).adjacency, parts, seed)
+        return partitions.make(how, store.load(directory, features=False, check="none").adjacency, parts, seed)
     made = Partition.load(how)
     if (made.n, made.parts) != (n, parts):
         raise DataError(f"{how} has {made.parts} parts of {made.n} vertices; use one with p / c = {parts} parts of {n} vertices")

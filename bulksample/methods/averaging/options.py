@@ -34,7 +34,7 @@ class AveragingOptions(Options):
         None, ge=0, description="Seconds after which the part of a lost trainer is divided among the others; never by default.",
     )  # fmt: skip
 
-    def check(self) -> None:
+    def check_together(self) -> None:
         if self.interval.endswith("s") and not self.tolerate_failures:
             raise ValueError(f"an interval in seconds needs tolerate_failures; got {self.interval!r}: use a number of steps")
         elastic = [name for name in _ELASTIC if getattr(self, name) != type(self).model_fields[name].default]

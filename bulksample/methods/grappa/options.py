@@ -29,6 +29,6 @@ class GrappaOptions(Options):
     )  # fmt: skip
     full_graph: bool = Field(False, description="Make one pass over the whole view in each step.")
 
-    def check(self) -> None:
+    def check_together(self) -> None:
         if self.halo_rows and self.view != "halo":
             raise ValueError(f"halo_rows limits the halo of a view; got {self.halo_rows} with view {self.view!r}: use view halo")

@@ -1,0 +1,74 @@
+"""Remember which files of a store have been compared with their hashes, so that a store is hashed when it is first opened after it changed.
+
+The cache is the user's: one small JSON file for each store in ``$XDG_CACHE_HOME/bulksample/verified``, by default below ``~/.cache``.
+It holds the size, mtime and inode of each file when its SHA-256 was computed. A cache that cannot be read or written costs time alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .atomic import write_file
+
+_MOST_STORES = 256
+_COARSE, _FINE = 2 * 10**9, 5 * 10**7  # ns; a file changed again so soon after a change may keep its mtime
+
+
+class Mark(NamedTuple):
+    """Identifies the content of a file without reading it."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+def mark_of(path: Path) -> Mark:
+    """Return the mark of a file now; raises OSError."""
+    status = os.stat(path)
+    return Mark(status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def known_sums(folder: Path) -> dict[str, tuple[Mark, str]]:
+    """Return the files of a store that were hashed: the mark of each, and its SHA-256, by name. Raises nothing."""
+    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        held = json.loads(_cache_file(folder).read_bytes())["files"]
+        return {name: (Mark(*map(int, mark)), str(sum_)) for name, (*mark, sum_) in held.items() if len(mark) == len(Mark._fields)}
+    return {}
+
+
+def remember(folder: Path, sums: dict[str, tuple[Mark, str]]) -> None:
+    """Add hashed files of a store to the cache, except those that have only just changed. Raises nothing."""
+    settled = {name: (mark, sum_) for name, (mark, sum_) in sums.items() if _is_settled(mark)}
+    before = known_sums(folder)
+    held = {name: both for name, both in (before | settled).items() if (folder / name).exists()}
+    if held == before:
+        return
+    entry: dict[str, Any] = {"folder": os.path.realpath(folder), "files": {name: [*mark, sum_] for name, (mark, sum_) in held.items()}}
+    with suppress(OSError):
+        write_file(_cache_file(folder), json.dumps(entry))
+        _prune(_cache_file(folder).parent)
+
+
+def _is_settled(mark: Mark) -> bool:
+    grain = _FINE if mark.mtime_ns % 10**9 else _COARSE  # some file systems count whole seconds
+    return time.time_ns() - mark.mtime_ns > grain
+
+
+def _cache_file(folder: Path) -> Path:
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    cache = Path(root) if os.path.isabs(root) else Path(os.path.expanduser("~/.cache"))
+    name = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:32]
+    return cache / "bulksample" / "verified" / f"{name}.json"
+
+
+def _prune(cache: Path) -> None:
+    """Remove the entries written longest ago."""
+    entries = sorted(cache.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in entries[_MOST_STORES:]:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,115 @@
+"""Compare a store with its hashes on all ranks together: each file is hashed by one rank, and all raise together."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...data.manifest import ArrayEntry, load_manifest
+from ...data.store_files import CHECKS, Sums, file_mark, stale, wanted
+from ...data.verified import Mark, remember
+from ...errors import DataError, UsageError
+from ..comm.base import Comm
+
+_TOLD_BYTES = 2**30  # hashing more takes seconds, so a line says what the run waits for
+_MEETINGS = 10  # in one deadline: a rank that hashes for longer is not taken for a lost one
+
+
+def verify_together(directory: str | os.PathLike[str], comm: Comm, check: str = "auto", features: bool = True) -> None:
+    """Hash the files of a store that changed since they were last hashed; collective.
+
+    Parameters
+    ----------
+    check : {"auto", "full", "none"}
+        As in `data.store.load`; the same on every rank.
+    features : bool
+        Hash the features as well.
+
+    Raises
+    ------
+    DataError
+        On every rank, if a file is damaged on one of them; the message names each such file.
+
+    Notes
+    -----
+    Ranks that see a file with the same size, mtime and inode see one file, as on a shared file system: it is hashed once, and is not
+    hashed if one of them has done so before. Copies on several machines differ in these and are hashed on each. Files go to the ranks
+    that see them, the largest first, each to the rank with the fewest bytes so far. Some 100 bytes for each file move to every rank.
+    """
+    if check not in CHECKS:
+        raise UsageError(f"check was {check!r}; use {', '.join(CHECKS)}")
+    if check == "none":
+        return
+    folder = Path(directory)
+    entries, seen, fault = _seen(folder, check, features)
+    told = comm.gather_control([fault, seen])
+    _raise([[fault] for fault, _ in told if fault])
+    if not any(unknown for _, theirs in told for _, unknown in theirs.values()):
+        return
+    files = _files([theirs for _, theirs in told])
+    own = _share(files, comm.size)[comm.rank]
+    sums = Sums(folder)
+    _tell(comm, folder, sum(mark.size for (_, mark), (_, unknown) in files.items() if unknown))
+    _hash_in_company(comm, sums, sums.compare(entries[name] for name in own))
+    remember(folder, {name: (Mark(*mark), entries[name].sha256) for name, (mark, _) in seen.items()})
+
+
+def _seen(folder: Path, check: str, features: bool) -> tuple[dict[str, ArrayEntry], dict[str, Any], str]:
+    """Return the files of the store by name, the mark of each and True if it is to be hashed, and what is wrong."""
+    try:
+        entries = {entry.file: entry for entry in wanted(load_manifest(folder), features).values()}
+        to_hash = {entry.file for entry in stale(folder, entries.values(), check)}
+    except DataError as error:
+        return {}, {}, str(error)
+    marks = {name: file_mark(folder, entry) or Mark(-1, 0, 0) for name, entry in entries.items()}
+    return entries, {name: [list(mark), name in to_hash] for name, mark in marks.items()}, ""
+
+
+def _files(seen: list[dict[str, Any]]) -> dict[tuple[str, Mark], tuple[list[int], bool]]:
+    """Return each distinct file by name and mark: the ranks that see it, and True if none of them has hashed it before."""
+    files: dict[tuple[str, Mark], tuple[list[int], bool]] = {}
+    for rank, theirs in enumerate(seen):
+        for name, (mark, unknown) in theirs.items():
+            ranks, all_unknown = files.get((name, Mark(*mark)), ([], True))
+            files[name, Mark(*mark)] = [*ranks, rank], all_unknown and unknown
+    return files
+
+
+def _share(files: dict[tuple[str, Mark], tuple[list[int], bool]], ranks: int) -> list[list[str]]:
+    """Assign each file that is to be hashed to one of the ranks that see it; every rank computes the same assignment."""
+    load, shares = [0] * ranks, [list[str]() for _ in range(ranks)]
+    for (name, mark), (seers, unknown) in sorted(files.items(), key=lambda item: (-item[0][1].size, item[0])):
+        if unknown:
+            rank = min(seers, key=lambda rank: load[rank])
+            load[rank] += max(0, mark.size)
+            shares[rank].append(name)
+    return shares
+
+
+def _hash_in_company(comm: Comm, sums: Sums, work: Iterator[None]) -> None:
+    """Hash the own share; ranks meet several times within a deadline, until all have finished. Raises `DataError` on all."""
+    finished = False
+    while True:
+        until = time.monotonic() + comm.timeout / _MEETINGS
+        while not finished and time.monotonic() < until:
+            finished = next(work, StopIteration) is StopIteration
+        everyone = comm.gather_control([finished, sums.faults if finished else []])
+        if all(done for done, _ in everyone):
+            return _raise([faults for _, faults in everyone])
+
+
+def _raise(faults: list[list[str]]) -> None:
+    """Raise `DataError` with all faults, each once."""
+    if found := dict.fromkeys(fault for theirs in faults for fault in theirs):
+        raise DataError("\n".join(found))
+
+
+def _tell(comm: Comm, folder: Path, size: int) -> None:
+    if comm.rank == 0 and size > _TOLD_BYTES:
+        print(
+            f"bulksample: hashing {size / 1e9:.3g} GB of {folder.name}, as after each change; --check none leaves it out", file=sys.stderr
+        )

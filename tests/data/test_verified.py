@@ -1,0 +1,149 @@
+"""A store is hashed when it is first opened after it changed, and not again."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from samples import edit_manifest, small_graph
+
+from bulksample import DataError
+from bulksample.data import store, store_files, verified
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "bulksample" / "verified"
+
+
+@pytest.fixture
+def folder(tmp_path, cache):
+    """A store whose files were written a while ago."""
+    store.save(small_graph(), tmp_path / "g")
+    for path in (tmp_path / "g").iterdir():
+        os.utime(path, (1e9, 1e9))
+    return tmp_path / "g"
+
+
+@pytest.fixture
+def hashed(monkeypatch):
+    """The names of the files that were read to be hashed."""
+    names, real = [], store_files.pieces_of
+
+    def noted(path):
+        names.append(path.name)
+        return real(path)
+
+    monkeypatch.setattr(store_files, "pieces_of", noted)
+    return names
+
+
+def damage(folder, name="features.npy", keep_time=False):
+    """Change one byte of the last value, which stays a finite number."""
+    path = folder / name
+    before, data = path.stat(), bytearray(path.read_bytes())
+    data[-4] ^= 1
+    path.write_bytes(data)
+    if keep_time:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_files_are_hashed_once(folder, hashed):
+    everything = {path.name for path in folder.glob("*.npy")}
+    store.load(folder)
+    assert set(hashed) == everything
+    store.load(folder)
+    assert len(hashed) == len(everything)
+    store.load(folder, check="full")
+    assert len(hashed) == 2 * len(everything)
+
+
+def test_only_changed_files_are_hashed_again_and_none_without_features(folder, hashed):
+    store.load(folder, features=False)
+    assert "features.npy" not in hashed
+    hashed.clear()
+    store.load(folder)
+    assert hashed == ["features.npy"]
+    hashed.clear()
+    os.utime(folder / "labels.npy", (1e9, 1e9 + 5))
+    store.load(folder)
+    assert hashed == ["labels.npy"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_damage_is_found_at_the_first_opening_after_it(folder, first):
+    """The changed feature is finite, so nothing but a hash can tell."""
+    if first:
+        store.load(folder)
+    damage(folder)
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"g/features\.npy: is damaged: sha256 expected \w{64}, found \w{64}"):
+            store.load(folder)
+    assert np.isfinite(store.load(folder, check="none").features).all()
+    assert store.load(folder, features=False).features is None
+
+
+def test_a_file_put_in_place_with_the_old_time_is_another_file(folder):
+    """`cp -p` and rsync keep the mtime; the inode tells."""
+    store.load(folder)
+    damage(folder, keep_time=True)
+    (folder / "features.npy").rename(folder / "moved")
+    (folder / "features.npy").write_bytes((folder / "moved").read_bytes())
+    os.utime(folder / "features.npy", (1e9, 1e9))
+    with pytest.raises(DataError, match=r"features\.npy: is damaged"):
+        store.load(folder)
+
+
+def test_a_manifest_of_other_hashes_is_not_covered_by_an_old_entry(folder):
+    store.load(folder)
+    edit_manifest(folder, lambda body: body["arrays"]["labels"].update(sha256="0" * 64))
+    with pytest.raises(DataError, match=r"labels\.npy: is damaged"):
+        store.load(folder)
+
+
+def test_a_file_that_has_only_just_changed_is_not_remembered(tmp_path, cache, monkeypatch, hashed):
+    """A second change within the grain of the clock would keep its mtime."""
+    store.save(small_graph(), tmp_path / "g")
+    changed = 10**18 + 1
+    for path in (tmp_path / "g").iterdir():
+        os.utime(path, ns=(changed, changed))
+    monkeypatch.setattr(verified.time, "time_ns", lambda: changed + 10**6)
+    store.load(tmp_path / "g")
+    count = len(hashed)
+    monkeypatch.setattr(verified.time, "time_ns", lambda: changed + 10**10)
+    store.load(tmp_path / "g")
+    store.load(tmp_path / "g")
+    assert len(hashed) == 2 * count
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", '{"files": 3}', '{"files": {"labels.npy": 1}}', '{"files": {"labels.npy": [1, 2, "a", "b"]}}']
+)
+def test_a_damaged_cache_is_no_error(folder, cache, content, hashed):
+    store.load(folder)
+    [entry] = cache.iterdir()
+    entry.write_text(content)
+    hashed.clear()
+    store.load(folder)
+    assert hashed
+    assert set(json.loads(entry.read_text())["files"]) == {path.name for path in folder.glob("*.npy")}
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(folder, tmp_path, hashed):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    store.load(folder)
+    store.load(folder)
+    assert hashed.count("labels.npy") == 2
+
+
+def test_the_cache_is_bounded(folder, cache, monkeypatch):
+    monkeypatch.setattr(verified, "_MOST_STORES", 3)
+    cache.mkdir(parents=True)
+    for number in range(5):
+        (cache / f"{number}.json").write_text("{}")
+        os.utime(cache / f"{number}.json", (number, number))
+    store.load(folder)
+    names = sorted(path.name for path in cache.iterdir())
+    assert len(names) == 3
+    assert {"3.json", "4.json"} < set(names)

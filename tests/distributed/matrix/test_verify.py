@@ -1,0 +1,136 @@
+"""Ranks share the hashing of a store: each file is read by one rank, and what one of them finds is raised by all."""
+
+import os
+import shutil
+import threading
+
+import pytest
+from communities import community_graph
+
+from bulksample import DataError, UsageError
+from bulksample.data import store, store_files
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.matrix.verify import verify_together
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A store whose files were written a while ago, and an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    store.save(community_graph(n=60), tmp_path / "g")
+    _age(tmp_path / "g")
+    return tmp_path / "g"
+
+
+@pytest.fixture
+def hashed(monkeypatch):
+    """(thread, path) of each file that was read to be hashed."""
+    found, real = [], store_files.pieces_of
+
+    def noted(path):
+        found.append((threading.get_ident(), path))
+        return real(path)
+
+    monkeypatch.setattr(store_files, "pieces_of", noted)
+    return found
+
+
+def _age(folder):
+    for path in folder.iterdir():
+        os.utime(path, (1e9, 1e9))
+
+
+def _damage(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    os.utime(path, (1e9, 1e9))
+
+
+def messages(ranks, directory_of, check="auto"):
+    """The message of each rank's `DataError`; empty where there is none."""
+
+    def call(comm):
+        try:
+            verify_together(directory_of(comm.rank), comm, check)
+        except DataError as error:
+            return str(error)
+        return ""
+
+    return on_threads(ranks, call)
+
+
+def test_each_file_is_hashed_by_one_rank_and_then_not_again(folder, hashed):
+    assert messages(3, lambda rank: folder) == [""] * 3
+    files = sorted(folder.glob("*.npy"))
+    assert sorted(path for _, path in hashed) == files
+    by_rank = {thread: [path for other, path in hashed if other == thread] for thread, _ in hashed}
+    assert len(by_rank) == 3
+    largest = max(files, key=lambda path: path.stat().st_size)
+    assert [largest] in by_rank.values()  # the smaller ones go to the others
+    hashed.clear()
+    assert messages(3, lambda rank: folder) == [""] * 3
+    assert hashed == []
+    assert messages(2, lambda rank: folder, "full") == [""] * 2
+    assert sorted(path for _, path in hashed) == files
+
+
+def test_no_hash_is_checked_if_none_is_asked_for(folder, hashed):
+    _damage(folder / "features.npy")
+    assert messages(2, lambda rank: folder, "none") == [""] * 2
+    assert hashed == []
+
+
+@pytest.mark.parametrize("names", [["features.npy"], ["indices.npy", "labels.npy"]])
+def test_all_ranks_raise_together_and_name_each_file(folder, names):
+    for name in names:
+        _damage(folder / name)
+    found = messages(4, lambda rank: folder)
+    assert len(set(found)) == 1
+    assert len(found[0].splitlines()) == len(names)
+    for name in names:
+        assert f"g/{name}: is damaged: sha256 expected" in found[0]
+
+
+def test_copies_of_several_machines_are_hashed_each(folder, tmp_path, hashed):
+    """Ranks 0 and 1 share a copy, 2 and 3 another one, which alone is damaged."""
+    shutil.copytree(folder, tmp_path / "copy" / "g")
+    _age(tmp_path / "copy" / "g")
+    _damage(tmp_path / "copy" / "g" / "features.npy")
+    found = messages(4, lambda rank: folder if rank < 2 else tmp_path / "copy" / "g")
+    assert len(set(found)) == 1
+    assert "g/features.npy: is damaged" in found[0]
+    assert sorted(path for _, path in hashed) == sorted([*folder.glob("*.npy"), *(tmp_path / "copy" / "g").glob("*.npy")])
+
+
+def test_a_rank_without_a_store_stops_all(folder, tmp_path):
+    found = messages(2, lambda rank: folder if rank else tmp_path / "nowhere")
+    assert len(set(found)) == 1
+    assert "there is no such folder" in found[0]
+
+
+def test_a_missing_file_is_named(folder):
+    (folder / "labels.npy").unlink()
+    found = messages(2, lambda rank: folder)
+    assert found == ["g/labels.npy: cannot be read: No such file or directory"] * 2
+
+
+def test_hashing_longer_than_the_deadline_loses_no_rank(folder, monkeypatch):
+    """The rank that hashes meets the others between its pieces."""
+    real, pauses = store_files.pieces_of, iter(range(40))
+    waited = threading.Event()
+
+    def slow(path):
+        if path.name == "features.npy":
+            for _ in pauses:
+                waited.wait(0.05)  # never set: 2 s in 40 pieces, by a deadline of 1 s
+                yield b""
+        yield from real(path)
+
+    monkeypatch.setattr(store_files, "pieces_of", slow)
+    on_threads(2, lambda comm: verify_together(folder, comm), timeout=1.0)
+
+
+def test_an_unknown_check_is_bad_use(folder):
+    with pytest.raises(UsageError, match="use auto, full, none"):
+        on_threads(2, lambda comm: verify_together(folder, comm, "fast"))
