@@ -11,13 +11,13 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, repeat
 from typing import Any, Literal
 
 import numpy as np
 
 from .adjacency import Adjacency
+from .ahead import Ahead
 from .errors import UsageError
 from .minibatch import MiniBatch
 from .rng import Stream
@@ -170,10 +170,10 @@ class BulkLoader:
             for span in spans:
                 yield span.start, self._sample(order, epoch, span)
             return
-        with ThreadPoolExecutor(1, thread_name_prefix="sampler") as thread:
+        with Ahead(1, "sampler") as thread:
             waiting = [thread.submit(self._sample, order, epoch, span) for span in spans[:1]]
             for i, span in enumerate(spans):
-                bulk = waiting.pop().result()
+                bulk = waiting.pop()()
                 waiting += [thread.submit(self._sample, order, epoch, following) for following in spans[i + 1 : i + 2]]
                 yield span.start, bulk
 

@@ -3,6 +3,7 @@
 #include "native.h"
 
 PYBIND11_MODULE(_native, m) {
+  notice_forks();
   bind_draws(m);
   bind_hops(m);
   bind_layers(m);

@@ -1,6 +1,9 @@
 // Shared by the native kernels: array types that refuse a silent conversion, and loops over blocks of rows.
 #pragma once
 #include <omp.h>
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -9,6 +12,7 @@
 #include <atomic>
 #include <exception>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "host_device.h"
@@ -24,6 +28,16 @@ using In = py::array_t<T, py::array::c_style>;  // bound with .noconvert(): a wr
 #else
 #define BS_CLONES
 #endif
+
+// True on the thread that a fork left over. OpenMP still believes in the team that this thread had before, and would wait for it
+// for ever. Threads that start after the fork get teams of their own.
+inline thread_local bool has_lost_its_team = false;
+
+inline void notice_forks() {
+#if defined(__unix__) || defined(__APPLE__)
+  pthread_atfork(nullptr, nullptr, [] { has_lost_its_team = true; });
+#endif
+}
 
 // Calls work(first, last) for blocks of at most `grain` of the indices 0 .. n - 1, each block by one thread.
 // Blocks are handed out as threads become free, so results must not depend on which thread runs one.
@@ -43,12 +57,16 @@ void for_blocks(bs_i64 n, bs_i64 grain, int threads, Work work) {
       next = blocks;
     }
   };
-  if (team <= 1) {
-    run();
-  } else {
+  auto run_by_team = [&] {
 #pragma omp parallel num_threads(team)
     run();
-  }
+  };
+  if (team <= 1)
+    run();
+  else if (has_lost_its_team)
+    std::thread(run_by_team).join();
+  else
+    run_by_team();
   if (failure) std::rethrow_exception(failure);
 }
 

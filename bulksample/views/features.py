@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
 import torch
 
+from ..ahead import Ahead
 from ..backends import on_host
 from ..distributed.matrix.codec import CODECS
 from ..errors import UsageError
@@ -97,12 +97,12 @@ class Features(FeatureSource):
         self.is_sparse = isinstance(self._x, CSR)
         self._scale = None if norm == "none" else _inverse_norms(x, norm)
         self._pool, self._threads = RowPool(), threads
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gather") if threads else None
+        self._thread = Ahead(1, "gather") if threads else None
 
     def start(self, vertices: np.ndarray) -> Fetching:
         if self._thread is None or isinstance(self._x, CSR):
             return Fetching(partial(self.now, vertices))
-        return Fetching(self._thread.submit(self._fetch_dense, vertices, self._threads).result)
+        return Fetching(self._thread.submit(self._fetch_dense, vertices, self._threads))
 
     def nbytes(self) -> int:
         return feature_bytes(self._x)

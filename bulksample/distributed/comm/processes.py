@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 import time
@@ -80,6 +81,8 @@ class ProcessComm(Comm):
         self._hook, self._thread_hook = sys.excepthook, threading.excepthook
         sys.excepthook, threading.excepthook = self._on_exception, self._on_thread_exception
         atexit.register(self.close)
+        self._process = os.getpid()
+        os.register_at_fork(after_in_child=self._forget)
 
     # ---- operations that a transport adds to the primitives
 
@@ -116,7 +119,7 @@ class ProcessComm(Comm):
 
     def leave(self, within: float | None, reason: str = "") -> bool:
         """Leave together with all ranks; return False if some are missing after `within` seconds. `reason` describes a failure."""
-        if self.closed:
+        if self.closed or self._process != os.getpid():
             return True
         if within is None:
             self._channel.send_all("left")
@@ -172,7 +175,17 @@ class ProcessComm(Comm):
         finally:
             self._busy.release()
 
+    def _forget(self) -> None:
+        """In a forked process: leave the job to the parent."""
+        sys.excepthook, threading.excepthook = self._hook, self._thread_hook
+        atexit.unregister(self.close)
+
     def _attempt(self, what: str, act: Callable[[], Any]) -> Any:
+        if self._top._process != os.getpid():
+            raise UsageError(
+                f"a forked process cannot use the communicator of process {self._top._process}, and started {what}; "
+                "sample in the rank itself, without worker processes"
+            )
         if self._top._only_thread not in (None, threading.get_ident()):
             raise UsageError(f"this MPI library serves one thread only, and another thread started {what}; sample without prefetching")
         try:

@@ -10,7 +10,6 @@ import copy
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice, repeat
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.sampler import SamplerOutput
 
+from ...ahead import Ahead
 from ...errors import UsageError
 from ...loader import AUTO_LIMIT, COPIES, free_memory, growing
 from ..feature_gather import FeatureGather, can_gather
@@ -86,30 +86,30 @@ class BulkLoading(ABC):
     def __iter__(self) -> Iterator[Data]:
         epoch, self.epoch = self.epoch, self.epoch + 1
         lists = self._index_lists(epoch)
-        with ThreadPoolExecutor(1, "sampler") as sampler, ThreadPoolExecutor(max(1, self.num_workers), "gather") as gatherers:
+        with Ahead(1, "sampler") as sampler, Ahead(max(1, self.num_workers), "gather") as gatherers:
             if not (self.filter_per_worker and self.num_workers):
                 yield from (self._finished(out) for out in self._sampled(lists, epoch, sampler))
                 return
-            ahead: deque[Future[Data]] = deque()
+            ahead: deque[Callable[[], Data]] = deque()
             for out in self._sampled(lists, epoch, sampler):
                 ahead.append(gatherers.submit(self._finished, out))
                 if len(ahead) > self.num_workers * (self.prefetch_factor or 2):
-                    yield ahead.popleft().result()
+                    yield ahead.popleft()()
             while ahead:
-                yield ahead.popleft().result()
+                yield ahead.popleft()()
 
-    def _sampled(self, lists: Iterator[tuple[int, Any]], epoch: int, thread: ThreadPoolExecutor) -> Iterator[SamplerOutput]:
+    def _sampled(self, lists: Iterator[tuple[int, Any]], epoch: int, thread: Ahead) -> Iterator[SamplerOutput]:
         """Yield the sampled mini-batches of an epoch; the next bulk is sampled while the current one is used."""
 
         sizes = growing(self.bulk_size) if self._grows else repeat(self.bulk_size)
 
-        def start() -> Future[list[SamplerOutput]] | None:
+        def start() -> Callable[[], list[SamplerOutput]] | None:
             bulk = list(islice(lists, next(sizes)))
             return thread.submit(self._bulk, bulk, epoch) if bulk else None
 
         coming = start()
         while coming is not None:
-            outputs, coming = coming.result(), start()
+            outputs, coming = coming(), start()
             yield from outputs
 
     def _bulk(self, bulk: list[tuple[int, Any]], epoch: int) -> list[SamplerOutput]:

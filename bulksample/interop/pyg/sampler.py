@@ -107,7 +107,7 @@ class BulkSampler(BaseSampler):
 
     @property
     def adjacency(self) -> Adjacency:
-        """The adjacency that this process samples. Worker processes use one thread: OpenMP does not survive a fork."""
+        """The adjacency that this process samples. Worker processes use one thread: they share the processors."""
         threads = None if torch.utils.data.get_worker_info() is None else 1
         if threads not in self._adjacencies:
             backend = backends.make(self.backend, threads)

@@ -1,0 +1,42 @@
+"""Calls made ahead of use on threads, which a forked process makes again: a fork takes along the objects, but not their threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Ahead:
+    """Threads for calls whose results are needed later; a context that waits for them at its end.
+
+    Parameters
+    ----------
+    threads : int
+    name : str
+        Prefix of the names of the threads.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._threads, self._name = threads, name
+        self._start()
+
+    def _start(self) -> None:
+        self._process, self._executor = os.getpid(), ThreadPoolExecutor(self._threads, self._name)
+
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._process == os.getpid():
+            self._executor.shutdown()
+
+    def submit(self, call: Callable[..., T], *arguments: Any) -> Callable[[], T]:
+        """Begin a call, and return a function that waits for its result. In a process forked meanwhile that function makes the call."""
+        if self._process != os.getpid():
+            self._start()
+        process, future = self._process, self._executor.submit(call, *arguments)
+        return lambda: future.result() if process == os.getpid() else call(*arguments)
