@@ -1,4 +1,4 @@
-"""An observer that keeps what a training run reports."""
+"""Observers of training runs: one keeps what is reported, one ends the run."""
 
 
 class Recorder:
@@ -18,3 +18,21 @@ class Recorder:
 
     def end(self):
         self.ended = True
+
+
+class Crash(Exception):
+    """Raised by `CrashesAt`."""
+
+
+class CrashesAt(Recorder):
+    """Ends the run after a number of steps, as a crash would."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.left = steps
+
+    def step(self, epoch, step, loss):
+        super().step(epoch, step, loss)
+        self.left -= 1
+        if not self.left:
+            raise Crash("as asked")

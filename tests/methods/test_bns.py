@@ -1,5 +1,6 @@
 """Boundary-node sampling: all rows drawn is full-graph training, fewer are unbiased, and send what their number says."""
 
+import itertools
 import json
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from communities import dense_adjacency
 from launch import run_ranks
 from sweeps import sweep
-from training_runs import run_training, weights_of
+from training_runs import weights_and_report
 
 from bulksample import UsageError
 from bulksample.data import store
@@ -25,14 +26,18 @@ def made(directory, comm, **options):
 
 
 def trained(directory, comm, **options):
-    """Train, and return all weights in one vector and the report."""
-    report, _, trainer = run_training(directory, comm, **{**BNS, **options})
-    return weights_of(trainer), report
+    return weights_and_report(directory, comm, **{**BNS, **options})
 
 
-@sweep(("name", "model"), [("plain", "sage"), ("plain", "gcn"), ("sparse", "sage")], quick=2)
-@pytest.mark.parametrize("form", ["strong", "naive"])
-@pytest.mark.parametrize("overlap", [True, False])
+# every two of model, form and overlap meet: four cases on dense features, and the same on sparse ones
+@sweep(
+    ("name", "model", "form", "overlap"),
+    [
+        (name, model, form, (model == "sage") == (form == "strong"))
+        for name, model, form in itertools.product(("plain", "sparse"), ("sage", "gcn"), ("strong", "naive"))
+    ],
+    quick=4,
+)
 def test_with_every_row_it_is_full_graph_training_to_the_bit(stored, name, model, form, overlap):
     asked = {"model": model, "form": form, "overlap": overlap}
     found = on_threads(4, lambda comm: trained(stored / name, comm, **asked, boundary_share=1.0))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from communities import community_graph, dense_adjacency
 from launch import run_ranks
-from training_runs import run_training, weights_of
+from training_runs import weights_and_report, weights_of
 
 from bulksample import UsageError
 from bulksample.data import store
@@ -26,9 +26,7 @@ def made(directory, comm, **options):
 
 
 def trained(directory, comm, **options):
-    """Train, and return all weights in one vector and the report."""
-    report, _, trainer = run_training(directory, comm, **{**COFREE, **options})
-    return weights_of(trainer), report
+    return weights_and_report(directory, comm, **{**COFREE, **options})
 
 
 @pytest.mark.parametrize(

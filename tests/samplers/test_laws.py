@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from oracles import dense_block, row_mean, sequential_inclusion
 from scipy import stats
+from sweeps import sweep
 from zoo import random_matrix, star
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
@@ -45,7 +46,7 @@ def assert_frequencies(counts, trials, probability):
     assert worst[at] <= 4, f"frequency {counts[at] / trials}, expected {probability[at]}: {worst[at]:.1f} standard errors"
 
 
-@pytest.mark.parametrize("law", [Law.UNIFORM, Law.RACE, Law.LABOR])
+@sweep("law", [Law.RACE, Law.UNIFORM, Law.LABOR])
 def test_a_million_rows_draw_distinct_existing_neighbours(law):
     n, s, k = 100_000, 7, 10
     matrix = random_matrix(n, 1_000_000, 3, skew=2.0)
@@ -97,7 +98,7 @@ def test_draws_with_replacement_are_independent_and_uniform(backend):
 
 
 @pytest.mark.parametrize("law", [Law.RACE, Law.LABOR])
-@pytest.mark.parametrize("s", [1, 2, 3, 5])
+@sweep("s", [2, 5, 1, 3], quick=2)
 def test_weighted_draws_have_the_enumerated_inclusion_probabilities(law, s, backend):
     weights = np.array([1, 2, 3, 4, 10, 0, 7], np.int64) * 2**40
     trials = 12_000
@@ -147,7 +148,7 @@ def test_fastgcn_draws_have_the_enumerated_inclusion_probabilities(s):
     assert_frequencies(layer_frequencies(samplers.make("fastgcn", (s,)), trials, s), trials, expected)
 
 
-@pytest.mark.parametrize("s", [1, 3])
+@sweep("s", [3, 1])
 def test_a_long_row_drawn_by_arrivals_has_the_law_of_the_race(s, monkeypatch):
     weights = np.array([1, 2, 3, 4, 10, 0, 7, 6, 6, 5, 3, 2], np.int64) * 2**59  # their sum does not fit 62 bits
     row = SharedRow(one_row(range(12), weights))

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from communities import community_graph
-from recorder import Recorder
+from recorder import Crash, CrashesAt
 from sweeps import sweep
 from test_loop import SMALL, run
 from training_runs import weights_of
@@ -18,24 +18,6 @@ from bulksample.training import checkpoint
 from bulksample.training.observers import JsonLines
 
 RUN = {"dropout": 0.5, "batch_norm": True, "weight_decay": 1e-3, "epochs": 4, "patience": 10}
-
-
-class Crash(Exception):
-    pass
-
-
-class CrashesAt(Recorder):
-    """An observer that ends the run after a number of steps, as a crash would."""
-
-    def __init__(self, steps):
-        super().__init__()
-        self.left = steps
-
-    def step(self, epoch, step, loss):
-        super().step(epoch, step, loss)
-        self.left -= 1
-        if not self.left:
-            raise Crash("as asked")
 
 
 def crash(graph, steps, **options):

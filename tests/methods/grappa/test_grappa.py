@@ -9,7 +9,7 @@ from communities import community_graph
 from launch import run_ranks
 from recorder import Recorder
 from sweeps import sweep
-from training_runs import run_training, weights_of
+from training_runs import weights_and_report, weights_of
 
 from bulksample import CSR, Graph, UsageError
 from bulksample.data import store
@@ -40,12 +40,6 @@ def apart(count, n=60):
     return Graph(CSR.from_edges(rows, columns, (count * n,) * 2), 1.0, x, y, 3, masks, {}, "islands").validate()
 
 
-def trained(directory, comm, **options):
-    """Train, and return all weights in one vector and the report."""
-    report, _, trainer = run_training(directory, comm, **options)
-    return weights_of(trainer), report
-
-
 # ---- what it is equal to
 
 
@@ -56,9 +50,9 @@ def trained(directory, comm, **options):
 ], quick=4)  # fmt: skip
 def test_one_rank_is_standard_training_to_the_bit(stored, options):
     standard = {key: value for key, value in options.items() if key in ("model", "heads", "sampler", "fanouts")}
-    found, report = trained(stored / "plain", None, **{**GRAPPA, **options})
+    found, report = weights_and_report(stored / "plain", None, **{**GRAPPA, **options})
     sync = {**SMALL, "method": "sync", "graph": "partitioned", "partition": "random"}
-    expected, told = trained(stored / "plain", None, **{**sync, **standard})
+    expected, told = weights_and_report(stored / "plain", None, **{**sync, **standard})
     assert torch.equal(found, expected)
     assert report["test_accuracy"] == told["test_accuracy"]
 
@@ -67,8 +61,8 @@ def test_one_rank_is_standard_training_to_the_bit(stored, options):
 @pytest.mark.parametrize("form", ["strong", "naive"])
 def test_one_rank_on_its_whole_view_is_full_graph_training_to_the_bit(stored, name, model, form):
     asked = {"model": model, "heads": 2, "form": form, "partition": "random"}
-    found, _ = trained(stored / name, None, **{**GRAPPA, **asked, "full_graph": True})
-    expected, _ = trained(stored / name, None, **{**SMALL, **asked, "method": "full"})
+    found, _ = weights_and_report(stored / name, None, **{**GRAPPA, **asked, "full_graph": True})
+    expected, _ = weights_and_report(stored / name, None, **{**SMALL, **asked, "method": "full"})
     assert torch.equal(found, expected)
 
 
@@ -95,7 +89,7 @@ def test_without_an_edge_between_chunks_it_is_synchronous_training(islands, opti
 
 def test_prefetch_does_not_change_a_bit(stored):
     def run(overlap):
-        return on_threads(3, lambda comm: trained(stored / "plain", comm, **GRAPPA, overlap=overlap, chunking="fresh")[0])
+        return on_threads(3, lambda comm: weights_and_report(stored / "plain", comm, **GRAPPA, overlap=overlap, chunking="fresh")[0])
 
     assert all(torch.equal(a, b) for a, b in zip(run(True), run(False), strict=True))
 
@@ -124,7 +118,7 @@ def test_the_next_view_is_sent_for_in_the_last_epoch_on_a_view(stored, overlap, 
 
 def test_no_shrinkage_at_all_is_uniform_to_the_bit(stored):
     def run(**options):
-        return on_threads(3, lambda comm: trained(stored / "plain", comm, **GRAPPA, **options)[0])[0]
+        return on_threads(3, lambda comm: weights_and_report(stored / "plain", comm, **GRAPPA, **options)[0])[0]
 
     uniform = run(seed_weights="none")
     assert torch.equal(run(shrink=0.0), uniform)
@@ -173,14 +167,15 @@ def test_weights_average_one_and_the_report_says_how_uneven_they_are(stored):
     assert 0 < report["effective_share"] < 1
     assert report["weight_cv"] == pytest.approx((1 / report["effective_share"] - 1) ** 0.5)
     assert report["capped_mass"] == 0.0
-    capped = on_threads(4, lambda comm: trained(stored / "plain", comm, **GRAPPA, view="strict", weight_cap=0.5)[1])[0]
+    capped = on_threads(4, lambda comm: weights_and_report(stored / "plain", comm, **GRAPPA, view="strict", weight_cap=0.5)[1])[0]
     assert 0 < capped["capped_mass"] < 1
     assert capped["weight_cv"] < report["weight_cv"]
 
 
 def test_lambda_is_the_effective_share_unless_given(stored):
     def share(**options):
-        return on_threads(4, lambda comm: trained(stored / "plain", comm, **{**GRAPPA, "view": "strict", "epochs": 1, **options})[1])[0]
+        asked = {**GRAPPA, "view": "strict", "epochs": 1, **options}
+        return on_threads(4, lambda comm: weights_and_report(stored / "plain", comm, **asked)[1])[0]
 
     assert 0 < share()["shrinkage"] < 1
     assert share(shrink="ess")["shrinkage"] == share()["shrinkage"]
@@ -193,7 +188,7 @@ def test_lambda_is_the_effective_share_unless_given(stored):
 
 @pytest.mark.parametrize("options", [{}, {"full_graph": True}, {"chunking": "fresh", "view": "strict", "swap_every": 1}])
 def test_a_resumed_run_goes_on_to_the_bit(stored, tmp_path, options):
-    whole = on_threads(3, lambda comm: trained(stored / "plain", comm, **{**GRAPPA, **options}))[0]
+    whole = on_threads(3, lambda comm: weights_and_report(stored / "plain", comm, **{**GRAPPA, **options}))[0]
     asked = {**GRAPPA, **options, "checkpoint": str(tmp_path / "c"), "checkpoint_every": 2}
 
     def stopped(comm):
@@ -208,7 +203,7 @@ def test_a_resumed_run_goes_on_to_the_bit(stored, tmp_path, options):
         return trainer.run()["steps"]
 
     assert on_threads(3, stopped)[0] == 3
-    weights, report = on_threads(3, lambda comm: trained(stored / "plain", comm, **{**asked, "resume": "auto"}))[0]
+    weights, report = on_threads(3, lambda comm: weights_and_report(stored / "plain", comm, **{**asked, "resume": "auto"}))[0]
     assert report["resumed"]
     assert torch.equal(weights, whole[0])
     assert report["effective_share"] == pytest.approx(whole[1]["effective_share"])
@@ -216,11 +211,11 @@ def test_a_resumed_run_goes_on_to_the_bit(stored, tmp_path, options):
 
 def test_other_chunks_are_not_resumed(stored, tmp_path):
     asked = {**GRAPPA, "checkpoint": str(tmp_path / "c")}
-    on_threads(2, lambda comm: trained(stored / "plain", comm, **asked))
+    on_threads(2, lambda comm: weights_and_report(stored / "plain", comm, **asked))
 
     def rank(comm):
         with pytest.raises(UsageError, match="partition was"):
-            trained(stored / "plain", comm, **{**asked, "partition": "block", "resume": "auto"})
+            weights_and_report(stored / "plain", comm, **{**asked, "partition": "block", "resume": "auto"})
 
     on_threads(2, rank)
 
@@ -241,7 +236,7 @@ def test_what_has_no_meaning_is_refused(stored, options, message):
     def rank(comm):
         base = SMALL if options.get("method") else GRAPPA
         with pytest.raises(UsageError, match=message):
-            trained(stored / "plain", comm, **{**base, **options})
+            weights_and_report(stored / "plain", comm, **{**base, **options})
 
     on_threads(2, rank)
 

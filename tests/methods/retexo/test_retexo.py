@@ -8,7 +8,7 @@ import pytest
 import torch
 from communities import community_graph
 from launch import run_ranks
-from recorder import Recorder
+from recorder import Crash, CrashesAt
 from sweeps import sweep
 from training_runs import run_training, weights_of
 
@@ -235,22 +235,6 @@ def test_refinement_goes_on_from_the_stages_and_sends_what_full_sends(stored):
     assert report["phase_bytes"]["backward"] >= 5 * back
     extra = report["bytes_sent"]["activations"] - report["predicted_bytes"]["activations"]
     assert extra == 5 * 2 * back + 5 * back  # five rounds there and back, five evaluations there
-
-
-class Crash(Exception):
-    pass
-
-
-class CrashesAt(Recorder):
-    def __init__(self, steps):
-        super().__init__()
-        self.left = steps
-
-    def step(self, epoch, step, loss):
-        super().step(epoch, step, loss)
-        self.left -= 1
-        if not self.left:
-            raise Crash("as asked")
 
 
 @pytest.mark.parametrize("asked", [

@@ -10,6 +10,7 @@ from emulation.host import compiler
 from launch import run_ranks
 from recorder import Recorder
 from test_device_training import SMALL
+from training_runs import run_with_digests
 
 from bulksample import PeerLost, UsageError
 from bulksample.distributed.comm.threads import SerialComm, on_threads
@@ -113,11 +114,7 @@ def test_quantized_rows_travel_over_the_host(width, options):
 
 def trained(source, comm, where, **options):
     """Return the loss of every step, the report, and the digests of this rank's mini-batches of the first epoch."""
-    recorder = Recorder()
-    trainer = make_trainer(TrainConfig.of(**{**SMALL, "graph": "partitioned", **options}), source, comm, [recorder], where)
-    digests = [(m.id, m.digest()) for m in trainer.context.batches.loader if m is not None]
-    trainer.context.batches.loader.epoch = 0
-    return recorder.losses, trainer.run(), digests
+    return run_with_digests(source, comm, where, **{**SMALL, "graph": "partitioned", **options})
 
 
 @pytest.mark.parametrize(("name", "p", "options"), [
