@@ -1,12 +1,18 @@
-"""Stores of the tiny graphs, written once."""
+"""Stores of the tiny graphs, written once, and what tests and the runs without an option share."""
 
 from __future__ import annotations
 
+import threading
+
 import pytest
-from plain import graph
+import torch
+from commands import sample
+from plain import graph, trainer
 
 from bulksample.data import store
 from bulksample.data.edge_split import split_edges
+from bulksample.samplers import Sampler
+from bulksample.training.method import Method
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +31,36 @@ def links(tmp_path_factory):
     store.save(whole, place)
     held.save(place)
     return place
+
+
+@pytest.fixture
+def drawn(monkeypatch, folder):
+    """Run `bulksample sample` on the tiny graph; return its JSON and the calls of the sampler."""
+    return lambda *arguments, **options: sample(monkeypatch, folder, *arguments, **options)
+
+
+@pytest.fixture
+def threads_seen(monkeypatch):
+    """Train; return the threads of torch in a step, of the back end, and the names of the threads that sampled."""
+    before = torch.get_num_threads()
+    computing, sampling, loss, draw = [], [], Method.loss, Sampler.sample_bulk
+
+    def computed(self, *arguments):
+        computing.append(torch.get_num_threads())
+        return loss(self, *arguments)
+
+    def sampled(self, *arguments):
+        sampling.append(threading.current_thread() is threading.main_thread())
+        return draw(self, *arguments)
+
+    def run(**options):
+        computing.clear()
+        made = trainer(graph(), **options)
+        sampling.clear()  # what the loader has drawn to choose its bulk
+        made.run()
+        return set(computing), made.context.view.adjacency.backend.threads, set(sampling)
+
+    monkeypatch.setattr(Method, "loss", computed)
+    monkeypatch.setattr(Sampler, "sample_bulk", sampled)
+    yield run
+    torch.set_num_threads(before)

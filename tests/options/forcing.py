@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from bulksample.config.options import Options
 
@@ -40,6 +41,19 @@ def forced(config: type[Options], name: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "made", classmethod(made))
         patch.setattr(config, name, property(read), raising=False)
+        yield
+
+
+@contextmanager
+def forced_flag(name: str) -> Iterator[None]:
+    """Let a flag that belongs to a command alone, such as --json, keep its default whatever the user types."""
+    original = typer.core.TyperOption.process_value
+
+    def process(self: Any, context: Any, value: Any) -> Any:
+        return original(self, context, self.get_default(context) if self.name == name else value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.core.TyperOption, "process_value", process)
         yield
 
 

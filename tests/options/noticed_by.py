@@ -19,6 +19,9 @@ _GRAPPA = "options/test_grappa_options.py"
 _AVERAGING = "options/test_averaging_options.py"
 _ELASTIC = "options/test_elastic_options.py"
 _STORE = "options/test_store_options.py"
+_SAMPLE = "options/test_sample_command.py"
+_RUNNING = "options/test_running_options.py"
+_OUTPUT = "options/test_output_options.py"
 
 TRAIN = {
     "epochs": f"{_OPTIMISER}::test_epochs_are_passes_over_all_seeds",
@@ -99,6 +102,20 @@ TRAIN = {
     "join": f"{_ELASTIC}::test_join_goes_to_the_server_at_the_address",
     "grace": f"{_ELASTIC}::test_grace_is_what_late_trainers_are_given",
     "redeal_after": f"{_ELASTIC}::test_redeal_after_divides_a_part_without_a_trainer",
+    "method": f"{_RUNNING}::test_method_full_makes_one_dense_step_an_epoch",
+    "backend": f"{_RUNNING}::test_backend_draws",
+    "threads": f"{_RUNNING}::test_threads_compute_and_sample",
+    "sampling_threads": f"{_RUNNING}::test_sampling_threads_work_ahead_or_not_at_all",
+    "timeout": f"{_RUNNING}::test_timeout_is_the_deadline_of_the_ranks",
+    "device": f"{_RUNNING}::test_device_is_taken_or_refused",
+    "device_comm": f"{_RUNNING}::test_device_comm_between_gpus_is_refused_without_one",
+    "precision": f"{_RUNNING}::test_precision_bf16_rounds_products_to_eight_bits",
+    "checkpoint": f"{_OUTPUT}::test_checkpoint_holds_the_newest_weights",
+    "checkpoint_every": f"{_OUTPUT}::test_checkpoint_every_counts_steps",
+    "resume": f"{_OUTPUT}::test_resume_goes_on_where_a_run_ended",
+    "metrics": f"{_OUTPUT}::test_metrics_is_a_file_of_one_line_an_epoch",
+    "track": f"{_OUTPUT}::test_track_tells_a_tracker_of_every_epoch",
+    "quiet": f"{_OUTPUT}::test_quiet_prints_nothing",
 }
 
 # Options whose default the package refuses beside what their test has to set, and what it says then.
@@ -108,14 +125,40 @@ REFUSED = {
     "lost_parts": "the partition file has 60 vertices in 3 parts; use one of 60 in 2",
 }
 
-SAMPLE = {"check": f"{_STORE}::test_check_none_samples_from_a_damaged_store"}
+SAMPLE = {
+    "seed": f"{_SAMPLE}::test_seed_and_epoch_change_order_and_draws_but_not_the_seeds",
+    "sampler": f"{_SAMPLE}::test_sampler_full_draws_every_edge",
+    "fanouts": f"{_SAMPLE}::test_fanouts_bound_the_draws_of_a_row",
+    "sampler_options": f"{_SAMPLE}::test_options_of_the_sampler_allow_repetitions",
+    "frontier": f"{_SAMPLE}::test_frontier_new_expands_each_vertex_once",
+    "batch_size": f"{_SAMPLE}::test_batch_size_and_drop_last_decide_the_minibatches",
+    "bulk_size": f"{_SAMPLE}::test_bulk_size_is_the_minibatches_of_a_call",
+    "memory_budget": f"{_SAMPLE}::test_memory_budget_bounds_the_bulk",
+    "seeds": f"{_SAMPLE}::test_seeds_are_those_of_the_split",
+    "epoch": f"{_SAMPLE}::test_seed_and_epoch_change_order_and_draws_but_not_the_seeds",
+    "minibatches": f"{_SAMPLE}::test_minibatches_counts_from_the_first",
+    "drop_last": f"{_SAMPLE}::test_batch_size_and_drop_last_decide_the_minibatches",
+    "digest": f"{_SAMPLE}::test_no_digest_computes_none",
+    "graph": f"{_SAMPLE}::test_graph_partitioned_leaves_each_rank_its_rows",
+    "replication": f"{_SAMPLE}::test_replication_gives_c_ranks_the_same_rows",
+    "exchange": f"{_SAMPLE}::test_exchange_decides_what_travels",
+    "partition": f"{_SAMPLE}::test_partition_of_a_file_decides_who_holds_what",
+    "backend": f"{_SAMPLE}::test_backend_draws",
+    "threads": f"{_SAMPLE}::test_threads_are_those_of_the_back_end",
+    "timeout": f"{_SAMPLE}::test_timeout_is_the_deadline_of_the_ranks",
+    "check": f"{_STORE}::test_check_none_samples_from_a_damaged_store",
+}
 
-_TRAIN_NOT_YET = """
-    method backend threads timeout sampling_threads device precision device_comm checkpoint checkpoint_every resume metrics track
-    quiet
-"""
-_SAMPLE_NOT_YET = """
-    seed sampler fanouts sampler_options frontier batch_size bulk_size memory_budget seeds epoch minibatches
-    drop_last digest graph replication exchange partition backend threads timeout
-"""
-NOT_YET = {"train": set(_TRAIN_NOT_YET.split()), "sample": set(_SAMPLE_NOT_YET.split())}
+# The flags of the commands themselves.
+FLAGS = {
+    "train": {
+        "json_file": f"{_OUTPUT}::test_json_is_the_report_in_a_file",
+        "config": f"{_OUTPUT}::test_config_is_read",
+        "verbose": f"{_OUTPUT}::test_verbose_shows_every_entry",
+        "log_level": f"{_OUTPUT}::test_log_level_decides_which_lines_are_printed",
+    },
+    "sample": {
+        "json_file": f"{_SAMPLE}::test_json_is_the_result_in_a_file",
+        "config": f"{_SAMPLE}::test_config_is_read",
+    },
+}

@@ -1,10 +1,12 @@
 """Every option has a test, and that test fails where the option does nothing."""
 
 import pytest
-from forcing import forced, run
-from noticed_by import NOT_YET, REFUSED, SAMPLE, TRAIN
+import typer
+from forcing import forced, forced_flag, run
+from noticed_by import FLAGS, REFUSED, SAMPLE, TRAIN
 
 from bulksample import UsageError
+from bulksample.cli.app import app
 from bulksample.config.sample import SampleConfig
 from bulksample.methods.config import TrainConfig
 
@@ -15,7 +17,7 @@ def _rows():
     """(command, option, test); all but the first option of each file are long."""
     rows, seen = [], set()
     for command, (_, table) in TABLES.items():
-        for option, test in table.items():
+        for option, test in (table | FLAGS[command]).items():
             again = (command, file := test.partition("::")[0]) in seen
             seen.add((command, file))
             rows.append(pytest.param(command, option, test, marks=pytest.mark.long if again else (), id=f"{command}-{option}"))
@@ -27,14 +29,18 @@ def test_every_option_is_in_the_table(command):
     config, table = TABLES[command]
     declared, listed = set(config.by_name()), set(table)
     assert not listed - declared, "rows of options that do not exist"
-    assert declared - listed == NOT_YET[command], "options without a test that would notice them doing nothing"
+    assert not declared - listed, "options without a test that would notice them doing nothing; see noticed_by.py"
+    shown = {one.name for one in typer.main.get_command(app).commands[command].params if one.param_type_name == "option" and not one.hidden}
+    assert shown - declared == set(FLAGS[command]), "flags of the command without such a test"
 
 
 @pytest.mark.parametrize(("command", "option", "test"), _rows())
 def test_an_option_that_does_nothing_is_noticed(command, option, test, request):
     """It fails by an assertion of its own, so an error on the way does not count; but see `REFUSED`."""
+    config, table = TABLES[command]
+    without = forced(config, option) if option in table else forced_flag(option)
     failure = UsageError if option in REFUSED else (AssertionError, pytest.fail.Exception)
-    with forced(TABLES[command][0], option), pytest.raises(failure, match=REFUSED.get(option)):
+    with without, pytest.raises(failure, match=REFUSED.get(option)):
         run(test, request)
 
 
