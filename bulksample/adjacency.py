@@ -260,7 +260,7 @@ class LocalAdjacency(Adjacency):
 
     @cached_property
     def _square_bits(self) -> int:
-        """Fractional bits of a square: a column sums at most as many squares as its entries, which then stay within 2**62."""
+        """Number of fractional bits of a squared weight, so few that the sum over the longest column stays within 2**62."""
         longest = self.matrix.longest_column if self._longest_column is None else self._longest_column
         return min(60, 62 - max(longest - 1, 0).bit_length())
 

@@ -190,7 +190,7 @@ class BulkLoader:
         return {"epoch": self.epoch, "step": self._step, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state.
+        """Continue from a position that `state_dict` returned.
 
         Raises
         ------

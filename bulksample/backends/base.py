@@ -356,8 +356,8 @@ class Backend(ABC):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Return row pointers, columns and weights of A^T, shape (S, D); dX = A^T dY is the gradient of `spmm`.
 
-        The matrix is as in `spmm`, with `columns` = S and row pointers that run from 0 to E. The entries of a row of A^T ascend; equal
-        ones stay in their order.
+        The matrix is as in `spmm`, with `columns` = S and row pointers that run from 0 to E. The columns of a row of A^T ascend; entries
+        with the same column keep their order.
         """
 
     def check_product(self, a: CSR, b: CSR) -> None:

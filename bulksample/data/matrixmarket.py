@@ -28,7 +28,7 @@ _GZIP_RATIO = 1032  # bytes that one compressed byte can stand for
 
 
 class _Header(NamedTuple):
-    """The banner and the sizes of a file."""
+    """The banner and the size line at the top of a Matrix Market file."""
 
     weighted: bool
     symmetric: bool

@@ -1,4 +1,4 @@
-"""Meet other libraries: loaders for training loops, drop-in loaders, and conversions of graphs.
+"""Connect to other libraries: loaders for training loops, drop-in loaders, and conversions of graphs.
 
 graph_loader, batch     `bulksample.Loader` and `bulksample.Batch`, for plain torch or numpy loops
 convert                 graphs of torch_geometric and DGL as graphs of this package

@@ -118,7 +118,7 @@ class Loader:
         return self.bulks.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a position: the mini-batches that follow are those of an uninterrupted run.
+        """Continue from a position that `state_dict` returned; the mini-batches that follow are those of an uninterrupted run.
 
         Raises
         ------

@@ -221,5 +221,5 @@ def _installed(package: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    """Replace the characters of a name that MLflow refuses."""
+    """Replace the characters that MLflow does not accept in a name."""
     return re.sub(r"[^\w\-. /]", "_", name)

@@ -27,7 +27,7 @@ _IMPORTANCE: WeakKeyDictionary[Adjacency, SharedRow] = WeakKeyDictionary()  # de
 
 @dataclass(frozen=True)
 class FastGcn(LayerWise):
-    """Batch-independent importance sampling."""
+    """Sample the vertices of every layer from one distribution over all vertices, the same for every mini-batch."""
 
     name: ClassVar[str] = "fastgcn"
     draws_from_frontier: ClassVar[bool] = False

@@ -69,7 +69,7 @@ class Method:
         return open_view(self.config, request)
 
     def tensor_comm(self, compute: ComputeContext, comm: Comm) -> TensorComm:
-        """Return the communicator for tensors of a step; collective."""
+        """Return the communicator that carries the tensors of a training step between ranks. Collective."""
         return compute.tensors(comm)
 
     def view(self, context: TrainingContext) -> None:

@@ -84,7 +84,7 @@ def _find(ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _most_completing(outside: np.ndarray, rows: CSR, away: np.ndarray, count: int) -> np.ndarray:
-    """Choose the `count` halo vertices that complete most; ascending. Ties go to the lower id."""
+    """Choose the `count` outside vertices whose edges complete the largest share of rows; ascending. Ties go to the lower id."""
     share = np.repeat(1.0 / np.maximum(rows.degrees, 1), rows.degrees)[away]  # rows are complete wherever there is a halo
     gain = np.bincount(np.searchsorted(outside, rows.indices[away]), share, minlength=len(outside))
     return np.sort(outside[np.argsort(-gain, kind="stable")[:count]])

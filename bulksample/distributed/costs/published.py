@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PublishedWords:
-    """The published formula evaluated: words that one process sends, one field for each term, summed over layers."""
+    """Numbers (words) that one process sends by the formula of the 1.5D paper, summed over layers: one field for each of its terms."""
 
     ranks: int
     replication: int

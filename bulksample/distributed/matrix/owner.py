@@ -73,8 +73,8 @@ class OwnerAdjacency(BlockRowAdjacency):
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
         """Draw s vertices for each mini-batch, as `Adjacency.sample_layer` defines.
 
-        Sends the frontier to all ranks of the process column. Each returns, of its columns, at most the s + 1 candidates with the
-        smallest keys: 12 bytes each.
+        Sends the frontier to all ranks of the process column. Each returns at most s + 1 candidates, those of
+        its own columns with the smallest keys: 12 bytes a candidate.
         """
         check_fanout(fanout)
         requests, product = self._multiply_own_range(q, entries)
@@ -104,7 +104,7 @@ class OwnerAdjacency(BlockRowAdjacency):
         return self._column_blocks[entries]
 
     def _column_block(self, rows: CSR) -> CSR:
-        """Collect A[:, own range] from all block rows, rows by place: 4 bytes for each row and range, 4 (12 with values) an entry."""
+        """Collect this rank's column range of A from all block rows: 4 bytes for each row and range, 4 (12 with values) for each entry."""
         places = self.layout.places(rows.indices)
         target = np.searchsorted(self.bounds, places, side="right") - 1
         order = np.argsort(target, kind="stable")

@@ -22,7 +22,7 @@ def with_edge_index(data: Data) -> Data:
 
 
 def with_compressed_rows(batch: Data, values: torch.Tensor) -> Data:
-    """Return a batch with an `adj_t` instead of its `edge_index`: shape (N, N), rows are destinations; `values` are of the whole graph."""
+    """Replace the `edge_index` of a batch by an `adj_t` of shape (N, N), rows are destinations. `values` has one value for each edge id."""
     source, destination = batch.edge_index
     n = int(batch.num_nodes or 0)
     order = torch.argsort(destination * n + source)

@@ -196,7 +196,7 @@ class Averaging(Method):
         self.participant.before_save(context)
 
     def begin_stage(self, context: TrainingContext, stage: int) -> None:
-        """Wait for all participants if rounds are left; these seconds count in no round."""
+        """Wait for all participants, unless no round is left. The seconds of this wait count in no round."""
         if context.progress.rounds < self.stages()[stage] and not context.progress.finished:
             self.participant.wait_for_all(context)
 

@@ -184,7 +184,7 @@ class RETEXO(Full):
 
 
 def _halo_feature_bytes(own: OwnRows, codec: str) -> int:
-    """Return the bytes to fetch the features of halo rows. A sparse row has 4 bytes and 8 an entry; the codec sets those of a dense row."""
+    """Return the bytes of fetching the features of halo rows: 4 for each sparse row and 8 for each entry, or those of the codec."""
     first, last = own.rows, own.x.shape[0]
     if isinstance(own.x, SparseRows):
         return 4 * (last - first) + 8 * int(own.x.indptr[last] - own.x.indptr[first])

@@ -26,7 +26,7 @@ _WIRE_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # by 
 
 
 def can_fetch_on_devices(source: Any) -> bool:
-    """Return True for dense features with a codec that is a dtype: those that devices can fetch from each other."""
+    """Return True if devices can fetch these features from each other: they are dense, and the codec is a dtype of torch."""
     return isinstance(source, RemoteFeatures) and isinstance(source.exchange, RowExchange) and source.exchange.codec.name in _WIRE_DTYPES
 
 
@@ -99,7 +99,7 @@ class DeviceRemoteFeatures(FeatureSource):
         return self._rows.take(ids - int(self._exchange.bounds[self._exchange.comm.rank]), self._dtype)
 
     def _count_by_owner(self, ids: torch.Tensor) -> list[int]:
-        """Count how many of the ascending ids each rank holds."""
+        """Return for each rank how many of these ascending ids lie in its block row."""
         counts: list[int] = torch.searchsorted(ids, self._bounds).diff().tolist()
         return counts
 
