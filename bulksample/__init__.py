@@ -73,32 +73,10 @@ _HOMES = {
 }  # fmt: skip
 
 __all__ = [
-    "CSR",
-    "Adjacency",
-    "BackendUnavailable",
-    "Batch",
-    "Block",
-    "DataError",
-    "Graph",
-    "Loader",
-    "LocalAdjacency",
-    "MiniBatch",
-    "PeerLost",
-    "Selection",
-    "Stream",
-    "TrainConfig",
-    "UsageError",
-    "__version__",
-    "backends",
-    "digest",
-    "from_dgl",
-    "from_edges",
-    "from_pyg",
-    "load",
-    "predict",
-    "samplers",
-    "train",
-]
+    "CSR", "Adjacency", "BackendUnavailable", "Batch", "Block", "DataError", "Graph", "Loader", "LocalAdjacency", "MiniBatch", "PeerLost",
+    "Selection", "Stream", "TrainConfig", "UsageError", "__version__", "backends", "digest", "from_dgl", "from_edges", "from_pyg", "load",
+    "predict", "samplers", "train",
+]  # fmt: skip
 
 
 def train(graph: Graph | str | os.PathLike[str], **options: Any) -> dict[str, Any]:

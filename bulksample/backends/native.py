@@ -45,6 +45,10 @@ def processors() -> int:
     return len(processor_ids())
 
 
+def _arrays(a: CSR) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    return a.indptr, a.indices, a.values
+
+
 class Native(Backend):
     """The primitives of `Backend` in C++17 and OpenMP.
 
@@ -70,30 +74,16 @@ class Native(Backend):
 
     def spgemm(self, a: CSR, b: CSR) -> CSR:
         self.check_product(a, b)
-        parts = self._kernels.spgemm(a.indptr, a.indices, a.values, b.indptr, b.indices, b.values, b.shape[1], self.threads)
+        parts = self._kernels.spgemm(*_arrays(a), *_arrays(b), b.shape[1], self.threads)
         return CSR(parts[0], parts[1], parts[2], (a.shape[0], b.shape[1]))
 
     def extract_rows(self, a: CSR, rows: np.ndarray) -> CSR:
-        parts = self._kernels.extract_rows(a.indptr, a.indices, a.values, rows, self.threads)
+        parts = self._kernels.extract_rows(*_arrays(a), rows, self.threads)
         return CSR(parts[0], parts[1], parts[2], (len(rows), a.shape[1]))
 
     def sample_rows(self, a: CSR, q: Selection, fanout: int, draw: Draw) -> Picks:
-        return Picks(
-            *self._kernels.sample_rows(
-                a.indptr,
-                a.indices,
-                a.values,
-                q.vertices,
-                q.names,
-                q.pointers,
-                q.minibatches,
-                fanout,
-                int(draw.law),
-                draw.seed,
-                draw.tag,
-                self.threads,
-            )
-        )
+        rows, law = (q.vertices, q.names, q.pointers, q.minibatches), (int(draw.law), draw.seed, draw.tag)
+        return Picks(*self._kernels.sample_rows(*_arrays(a), *rows, fanout, *law, self.threads))
 
     def quantise(self, rows: np.ndarray, bits: int, names: np.ndarray, noise: Noise | None = None, wide: bool = False) -> np.ndarray:
         seed, tag, receiver = noise or (0, 0, 0)
@@ -144,24 +134,12 @@ class Native(Backend):
     ) -> list[Expansion]:
         laws, tags = [int(draw.law) for draw in draws], [draw.tag for draw in draws]
         by_position = all(fanout < 0 or draw.law in (Law.UNIFORM, Law.REPLACEMENT) for fanout, draw in zip(fanouts, draws, strict=False))
+        lists, places = (seeds.minibatches, seeds.pointers, seeds.vertices), entries and by_position
         parts = self._kernels.expand(
-            a.shape[1],
-            a.indptr,
-            a.indices,
-            a.values,
-            seeds.minibatches,
-            seeds.pointers,
-            seeds.vertices,
-            list(fanouts),
-            laws,
-            tags,
-            draws[0].seed,
-            only_new,
-            entries and by_position,
-            self.threads,
+            a.shape[1], *_arrays(a), *lists, list(fanouts), laws, tags, draws[0].seed, only_new, places, self.threads
         )
         return [
-            Expansion(rows, vertices, held, [Hop(pointers, columns, None, places) for pointers, columns, places in hops])
+            Expansion(rows, vertices, held, [Hop(pointers, columns, None, positions) for pointers, columns, positions in hops])
             for rows, vertices, held, hops in parts
         ]
 
@@ -177,24 +155,10 @@ class Native(Backend):
         self, a: CSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
         race, given = (drawn, []) if isinstance(drawn, LayerRace) else (None, [tuple(hop) for hop in drawn])
-        parts = self._kernels.expand_layers(
-            a.indptr,
-            a.indices,
-            a.values,
-            weights.row_sums,
-            race and race.entries.values,
-            race and race.factors,
-            race is not None and race.power == 2,
-            list(race.fanouts) if race else [],
-            [draw.tag for draw in race.draws] if race else [],
-            race.draws[0].seed if race else 0,
-            given,
-            seeds.minibatches,
-            seeds.pointers,
-            seeds.vertices,
-            weights.debias,
-            weights.renormalise,
-            only_new,
-            self.threads,
-        )
+        law: tuple[Any, ...] = (None, None, False, [], [], 0)
+        if race:
+            tags = [draw.tag for draw in race.draws]
+            law = race.entries.values, race.factors, race.power == 2, list(race.fanouts), tags, race.draws[0].seed
+        lists, kept = (seeds.minibatches, seeds.pointers, seeds.vertices), (weights.debias, weights.renormalise, only_new)
+        parts = self._kernels.expand_layers(*_arrays(a), weights.row_sums, *law, given, *lists, *kept, self.threads)
         return [Expansion(rows, vertices, held, [Hop(*hop) for hop in hops]) for rows, vertices, held, hops in parts]

@@ -22,7 +22,7 @@ def can_gather(x: Any) -> bool:
 
 
 class FeatureGather:
-    """A gather of feature rows on all threads of torch; each calling thread has its own memory pool."""
+    """Gathers rows of features on all threads of torch. Each calling thread has a memory pool of its own."""
 
     def __init__(self) -> None:
         self._own = threading.local()

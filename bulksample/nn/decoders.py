@@ -25,7 +25,7 @@ _CHUNK_NUMBERS = 2**18  # of a chunk of gathered rows: they stay in the processo
 
 
 class LinkModel(Model):
-    """An encoder and a decoder.
+    """A network that embeds vertices (the encoder), and a decoder that scores pairs of their embeddings.
 
     Parameters
     ----------

@@ -109,7 +109,7 @@ def contestants(text: str, known: Iterable[str], partitioners: Container[str] = 
 
 
 def _contestant(label: str, partitioners: Container[str]) -> Contestant:
-    """Parse one label."""
+    """Parse METHOD or METHOD:KEY=VALUE, one word of ``--methods``."""
     method, given = name_and_options(label)
     options = ["--partition", "block"] if method in partitioners else []
     for key, value in given.items():

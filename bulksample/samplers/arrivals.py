@@ -62,7 +62,7 @@ class SharedRow:
         return backend.smallest_keys(one, self.columns, self.given, fanout, minibatches, draw)
 
     def _few_arrivals_do(self, s: int) -> bool:
-        """Decide by the row and s alone, in integers: the choice must not depend on the draw or on the machine."""
+        """Return True if the first s columns take few arrivals. Only integers of the row and s decide, so all machines agree."""
         if _SHARE * (s + 1) > len(self.columns):
             return False
         heaviest = np.partition(self.weights, len(self.weights) - s - 1)[len(self.weights) - s - 1 :]

@@ -74,7 +74,7 @@ class OwnRows:
 
     @property
     def rows(self) -> int:
-        """m."""
+        """m, the number of this rank's rows."""
         return len(self.vertices)
 
     def _renumber_halo(self, order: np.ndarray) -> None:

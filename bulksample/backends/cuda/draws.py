@@ -60,21 +60,9 @@ def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int,
 
 
 def _uniform(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Draw, drawn: DrawnEdges) -> None:
-    common = (
-        a.indptr,
-        a.indices,
-        rows.vertices,
-        rows.names,
-        rows.parts,
-        rows.k,
-        rows.minibatches,
-        s,
-        int(draw.law is Law.REPLACEMENT),
-        draw.seed,
-        draw.tag,
-        drawn.pointers,
-        drawn.columns,
-    )
+    repeated = int(draw.law is Law.REPLACEMENT)
+    named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, s, repeated, draw.seed, draw.tag)
+    common = (a.indptr, a.indices, *named, drawn.pointers, drawn.columns)
     if s <= FEW:
         device.start("draw_8" if s <= 8 else "draw_16" if s <= 16 else "draw_32", rows.size, *common)
         return

@@ -47,7 +47,7 @@ class Layout:
 
     @staticmethod
     def of(partition: Partition) -> Layout:
-        """Return the layout with one block row for each part."""
+        """Return the layout that makes each part of a partition a block row."""
         if (np.diff(partition.assignment) >= 0).all():
             return Layout(partition.bounds)
         return Layout(partition.bounds, partition.order, partition.position)

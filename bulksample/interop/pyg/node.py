@@ -134,7 +134,7 @@ class NeighborLoader(BulkNodeLoader):
 
 
 class _LawLoader(BulkNodeLoader):
-    """A loader with the sampler `law` and its options `own`; see `BulkSampler` for its options and `BulkNodeLoader` for those of loading."""
+    """A loader with the sampler `law`, whose options are `own`; `BulkSampler` and `BulkNodeLoader` describe all other options."""
 
     law: str
     own: tuple[str, ...] = ()

@@ -69,7 +69,7 @@ class Problem:
     trade: float = 0.5
 
     def variance(self, widths: Widths) -> float:
-        """Return the noise of all messages."""
+        """Return the variance that rounding adds to all messages."""
         return sum(float(self.betas[pair] @ _ERRORS[np.searchsorted(CLASSES, bits)]) for pair, bits in widths.items())
 
     def time(self, widths: Widths) -> float:

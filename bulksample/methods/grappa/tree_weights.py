@@ -59,7 +59,7 @@ def tree_weights(
 
 
 def row_ratio(local: np.ndarray, degrees: np.ndarray, fanout: int, replace: bool) -> np.ndarray:
-    """Return p / q of the draws of each row: float64; 0 for a row that could not draw them in the whole graph.
+    """Return p / q for each row: its draws have probability p in the whole graph and q in the view. float64; 0 where p is 0.
 
     Parameters
     ----------

@@ -161,6 +161,6 @@ def access_counts(adjacency: CSR) -> np.ndarray:
 
 
 def room_for_features(free: int, adjacency: CSR) -> int:
-    """Return the device bytes for features, beside the graph if `backends.cuda.device.Device` would put that there."""
+    """Return the device bytes left for features, after the graph if `backends.cuda.device.CudaDevice` would put it there."""
     graph = adjacency.nbytes()
     return max(0, int(free * FEATURE_SHARE) - (graph if graph <= free // 2 else 0))
