@@ -11,6 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import pairwise, repeat
 from typing import Any, Literal
 
@@ -95,8 +96,7 @@ class BulkLoader:
         batch_size = int(batch_size)  # a numpy number would not fit into the JSON of the state
         if not 0 <= rank < ranks:
             raise UsageError(f"rank must be in 0 .. {ranks - 1}; got {rank}")
-        if bulk_size != "auto" and bulk_size < 1:
-            raise UsageError(f"bulk_size must be 'auto' or positive; got {bulk_size}")
+        check_bulk_size(bulk_size)
         sampler.check(adjacency)
         self._adjacency, self._sampler = adjacency, sampler
         self._seeds = vertex_ids(seeds, adjacency.n, "seeds").astype(np.int32)
@@ -108,8 +108,8 @@ class BulkLoader:
         self._minibatches = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size)
         if even and drop_last:
             self._minibatches -= self._minibatches % ranks
-        self.epoch = 0
-        self._step = 0
+        self._epoch = self._step = 0
+        self._resumed = False  # True if the next iteration goes on at the step of a state
         self.wait_seconds = 0.0  # spent waiting for samples
         self._like = self._probe() if bulk_size == "auto" else None
         self.bulk_size = bulk_size if bulk_size != "auto" else self._fitting(memory_budget)
@@ -148,9 +148,24 @@ class BulkLoader:
         tables = self._sampler.table_bytes(self._adjacency, k, self._like)
         return int(COPIES * k * self.bytes_per_minibatch) + tables + (ORDER * len(self._seeds) if self._shuffle else 0)
 
+    @property
+    def epoch(self) -> int:
+        """The current epoch, from 0. Set it before an iteration to take that epoch, from its start."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch, self._step, self._resumed = epoch, 0, False
+
     def __iter__(self) -> Iterator[MiniBatch | None]:
-        """Iterate over the remaining steps of the current epoch; afterwards the loader stands at the start of the next."""
-        epoch = self.epoch
+        """Iterate over the steps of one epoch; afterwards the loader stands at the start of the next.
+
+        As with torch's `DataLoader`, every iteration begins an epoch: if the last one was left early, the next epoch begins. After
+        `load_state_dict` alone an iteration goes on in the middle of an epoch.
+        """
+        if self._step and not self._resumed:
+            self.epoch += 1
+        epoch, self._resumed = self.epoch, False
         bulks = self._bulks(self._order(), epoch)
         while True:
             began = time.perf_counter()
@@ -159,9 +174,11 @@ class BulkLoader:
             if bulk is None:
                 break
             for offset, minibatch in enumerate(bulk):
-                self._step = start + offset + 1
+                if self.epoch == epoch:  # a newer iterator has its own position
+                    self._step = start + offset + 1
                 yield minibatch
-        self.epoch, self._step = epoch + 1, 0
+        if self.epoch == epoch:
+            self.epoch = epoch + 1
 
     def _bulks(self, order: np.ndarray, epoch: int) -> Iterator[tuple[int, list[MiniBatch | None]]]:
         """Yield the first step and the mini-batches of each remaining bulk."""
@@ -187,7 +204,7 @@ class BulkLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the loader, ready for JSON; the mini-batch yielded last counts as consumed."""
-        return {"epoch": self.epoch, "step": self._step, **self._identity()}
+        return {"epoch": self.epoch, "step": self._step, **self._identity}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position that `state_dict` returned.
@@ -195,20 +212,27 @@ class BulkLoader:
         Raises
         ------
         UsageError
-            If the state was saved with other seeds, batch size, random seed or number of ranks: the mini-batches would differ.
-            If it is no state, or names a step that an epoch does not have.
+            If the state was saved with another graph, other seeds, batch size, random seed or number of ranks: the mini-batches
+            would differ. If it is no state, or names a step that an epoch does not have.
+
+        Notes
+        -----
+        States of a graph in block rows do not name the graph, nor do those of earlier versions; they are accepted.
         """
         if not isinstance(state, dict):
             raise UsageError(f"the loader's state must be what state_dict returned; got {type(state).__name__}")
-        for key, own in self._identity().items():
-            if state.get(key) != own:
+        for key, own in self._identity.items():
+            if state.get(key) != own and (key != "graph" or key in state):
                 raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {own!r} now")
         epoch, step = state.get("epoch"), state.get("step")
         if not isinstance(epoch, int) or not isinstance(step, int) or epoch < 0 or not 0 <= step <= self.steps:
             raise UsageError(f"the loader's state is damaged: epoch {epoch!r}, step {step!r}; an epoch has {self.steps} steps")
-        self.epoch, self._step = epoch, step
+        self._epoch, self._step, self._resumed = epoch, step, True
 
+    @cached_property
     def _identity(self) -> dict[str, Any]:
+        """The arguments on which the mini-batches depend, as far as a state names them."""
+        matrix = self._adjacency.whole_matrix
         sampler = f"{type(self._sampler).__name__}{sorted(vars(self._sampler).items())}"
         return {
             "seeds": hashlib.sha256(self._seeds.tobytes()).hexdigest(),
@@ -218,6 +242,7 @@ class BulkLoader:
             "random_seed": int(self._stream.seed),
             "shuffle": self._shuffle,
             "minibatches": self._minibatches,
+            **({} if matrix is None else {"graph": matrix.fingerprint}),
         }
 
     def _order(self) -> np.ndarray:
@@ -257,6 +282,12 @@ class BulkLoader:
         if budget is None:
             budget = free_memory() // 4
         return next((k for k in range(min(AUTO_LIMIT, self.steps), 1, -1) if self._expected_bytes(k) <= budget), 1)
+
+
+def check_bulk_size(bulk_size: Any) -> None:
+    """Raise `UsageError` for anything but ``auto`` or a positive whole number."""
+    if bulk_size != "auto" and (not isinstance(bulk_size, int | np.integer) or bulk_size < 1):
+        raise UsageError(f"bulk_size must be 'auto' or positive, and a whole number; got {bulk_size!r}")
 
 
 def growing(k: int) -> Iterator[int]:

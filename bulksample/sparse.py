@@ -6,6 +6,7 @@ A `CSR` is frozen and canonical, so equal matrices have equal arrays, and a dige
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 MAX_VERTICES = 2**31 - 1  # columns are int32
+_FINGERPRINT = 2**16  # elements of an array that are hashed, or up to twice as many
 _VALUE_TYPES = (np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -98,6 +100,18 @@ class CSR:
     def longest_column(self) -> int:
         """The largest number of entries in a column."""
         return int(np.bincount(self.indices, minlength=1).max(initial=0))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A SHA-256 of the shape, the number of entries, and evenly spaced elements of each array, fewer than 2**17.
+
+        It tells graphs apart in milliseconds: an entry more or less moves all row pointers behind it. It is no proof of equality.
+        """
+        made = hashlib.sha256(f"{self.shape} {self.nnz}".encode())
+        for array in (self.indptr, self.indices, self.values):
+            if array is not None:
+                made.update(np.ascontiguousarray(array[:: max(1, len(array) // _FINGERPRINT)]).tobytes())
+        return made.hexdigest()
 
     def entries(self) -> np.ndarray:
         """Return the values, or int64 ones where there are none: shape (nnz,)."""

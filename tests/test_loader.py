@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from zoo import random_matrix
 
-from bulksample import LocalAdjacency, Selection, UsageError, backends, digest, samplers
+from bulksample import CSR, LocalAdjacency, Selection, UsageError, backends, digest, samplers
 from bulksample.loader import COPIES, BulkLoader
 
 N = 200
@@ -83,6 +83,38 @@ def test_an_older_iterator_goes_on_in_its_own_epoch():
     taken = [next(older)]
     list(shared)  # a newer iterator finishes the epoch
     assert digests([*taken, *older]) == digests(expected)
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_every_iteration_is_a_new_epoch(prefetch):
+    """As with torch's `DataLoader`: whoever leaves an epoch early does not find the rest of it in the next loop."""
+    epochs = [digests(following) for following in [loader()] * 3]
+    left = loader(prefetch=prefetch)
+    for steps, expected in zip((3, 1, 99), epochs, strict=True):
+        assert digests(m for _, m in zip(range(steps), left, strict=False)) == expected[:steps]
+    assert left.epoch == 3
+
+
+def test_a_loaded_state_goes_on_once():
+    whole, shared = loader(), loader()
+    first, second = digests(whole), digests(whole)
+    for _ in zip(range(4), shared, strict=False):
+        pass
+    state = shared.state_dict()
+    assert (state["epoch"], state["step"]) == (0, 4)
+    shared.load_state_dict(state)
+    assert digests(m for _, m in zip(range(3), shared, strict=False)) == first[4:7]
+    assert digests(shared) == second  # the rest of the first epoch was left
+
+
+def test_an_epoch_that_is_set_is_taken_from_its_start():
+    whole, shared = loader(), loader()
+    first, second = digests(whole), digests(whole)
+    next(iter(shared))
+    shared.epoch = 1
+    assert digests(shared) == second
+    shared.epoch = 0
+    assert digests(shared) == first
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7, 12])
@@ -265,3 +297,37 @@ def test_ranks_that_sample_together_do_not_halve_alone():
     given._adjacency = SimpleNamespace(collective=True)
     with pytest.raises(MemoryError, match="8 of 4 fit"):
         given._sample_bulk(Selection.of([[j] for j in range(8)], N), 0)
+
+
+def of_matrix(matrix):
+    return BulkLoader(LocalAdjacency(matrix, backends.make()), samplers.make("sage", (4, 3)), SEEDS, batch_size=16)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        random_matrix(N, 3000, 2),
+        random_matrix(N, 2999, 1),
+        random_matrix(N + 1, 3000, 1),
+        random_matrix(N, 3000, 1).with_values(np.ones(random_matrix(N, 3000, 1).nnz, np.int64)),
+    ],
+    ids=["other edges", "fewer edges", "more vertices", "weights"],
+)
+def test_a_state_of_another_graph_is_refused(other):
+    state = of_matrix(random_matrix(N, 3000, 1)).state_dict()
+    with pytest.raises(UsageError, match="the loader's state does not fit: graph was"):
+        of_matrix(other).load_state_dict(state)
+    of_matrix(random_matrix(N, 3000, 1)).load_state_dict(state)  # an equal graph fits
+    del state["graph"]  # as earlier versions wrote it
+    of_matrix(other).load_state_dict(state)
+
+
+def test_a_large_graph_is_told_from_one_with_another_edge(monkeypatch):
+    """Only some elements are hashed, but an edge more or less moves all later row pointers."""
+    monkeypatch.setattr("bulksample.sparse._FINGERPRINT", 16)
+    matrix = random_matrix(N, 3000, 1)
+    rows, columns = matrix.row_of_entry(), matrix.indices
+    for gone in (0, matrix.nnz // 2, matrix.nnz - 1):
+        kept = np.arange(matrix.nnz) != gone
+        moved = CSR.from_edges(np.append(rows[kept], 7), np.append(columns[kept], 7), (N, N))
+        assert moved.fingerprint != CSR.from_edges(rows, columns, (N, N)).fingerprint == matrix.fingerprint

@@ -25,7 +25,8 @@ from .batch import Batch
 class Loader:
     """A loader that samples k mini-batches in one call and gives them out with their features and labels.
 
-    Each iteration yields the remaining mini-batches of the current epoch; after the last one the next epoch begins.
+    Each iteration yields the mini-batches of a new epoch, like torch's `DataLoader`. After `load_state_dict`, the first one goes
+    on in the middle of the epoch of the state.
     Mini-batches depend on the graph, the sampler, the seeds, `batch_size`, `shuffle` and `seed` alone: not on `bulk_size`,
     `backend` or `threads`.
 
@@ -41,7 +42,7 @@ class Loader:
         Seeds of a mini-batch; the last one of an epoch may have fewer.
     seeds : str, integers of shape (m,), or booleans of shape (n,), optional
         The vertices to make mini-batches of: a split (train, val, test, or all), ids, or a mask. Unless given: the
-        training split, or all vertices of a graph without one.
+        training split, or all vertices of a graph without masks.
     seed : int
         Everything random is a function of it.
     shuffle : bool
@@ -103,7 +104,7 @@ class Loader:
         return self.bulks.steps
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the remaining mini-batches of the current epoch."""
+        """Yield the mini-batches of an epoch; of the epoch of a state that was just loaded, the remaining ones."""
         for minibatch in self.bulks:
             assert minibatch is not None  # every step of an even loader has a mini-batch
             yield Batch(minibatch, self.graph)
@@ -123,7 +124,8 @@ class Loader:
         Raises
         ------
         UsageError
-            If the state comes from a loader with other seeds, sampler, `batch_size`, `seed` or `shuffle`.
+            If the state comes from a loader with another graph, other seeds, sampler, `batch_size`, `seed` or `shuffle`. States of
+            earlier versions name no graph and are accepted.
         """
         self.bulks.load_state_dict(state)
 

@@ -20,7 +20,7 @@ from torch_geometric.sampler import SamplerOutput
 
 from ...ahead import Ahead
 from ...errors import UsageError
-from ...loader import AUTO_LIMIT, COPIES, free_memory, growing
+from ...loader import AUTO_LIMIT, COPIES, check_bulk_size, free_memory, growing
 from ..feature_gather import FeatureGather, can_gather
 from .sampler import BulkSampler
 
@@ -61,8 +61,7 @@ class BulkLoading(ABC):
 
     def set_up(self, sampler: BulkSampler, bulk_size: int | Literal["auto"], memory_budget: int | None, options: dict[str, Any]) -> None:
         """Keep the options that `DataLoader` does not have; raises `UsageError` for options of `DataLoader` that have no meaning here."""
-        if bulk_size != "auto" and bulk_size < 1:
-            raise UsageError(f"bulk_size must be 'auto' or positive; got {bulk_size}")
+        check_bulk_size(bulk_size)
         for name, reason in _NOT_HERE.items():
             if options.get(name) is not None:
                 raise UsageError(f"{name} was given, but {reason}; leave it out")

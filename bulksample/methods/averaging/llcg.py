@@ -13,11 +13,14 @@ Ramezani et al., "Learn locally, correct globally: a distributed algorithm for t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
 
 from ... import samplers
+from ...loader import BulkLoader
+from ...minibatch import MiniBatch
 from ...nn.model import Model
 from ...training.batches import StepBatch
 from ...training.context import TrainingContext
@@ -40,14 +43,14 @@ class LLCG(PSGDPA):
             all_neighbours = samplers.make("full", config.fanouts, frontier=config.frontier)
             options = {"batch_size": config.batch_size, "bulk_size": 1, "prefetch": False}
             self._loader = private_loader(context, self.whole_view, all_neighbours, _SERVER_SEED, **options)
+            self._minibatches = _epochs(self._loader)
         return model
 
     def correct(self, context: TrainingContext) -> None:
         """Train the averaged model for S steps on the server, on mini-batches of the whole graph; nothing is sent."""
         view = self.whole_view
         for _ in range(self.config.server_steps):
-            minibatch = next(iter(self._loader), None) or next(iter(self._loader))  # the first call may end an epoch
-            assert minibatch is not None
+            minibatch = next(self._minibatches)
             self._adam.zero_grad()
             view.stream_sync.before_use([minibatch])
             loss, count = self.loss(context, StepBatch(minibatch, view.features.fetch(minibatch.vertices)))
@@ -71,8 +74,15 @@ class LLCG(PSGDPA):
             return
         epoch, step = tensors["server_place"].tolist()
         self._loader.load_state_dict(self._loader.state_dict() | {"epoch": epoch, "step": step})
+        self._minibatches = _epochs(self._loader)
         for i, parameter in enumerate(self._adam.param_groups[0]["params"]):
             prefix = f"server.{i}."
             moments = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
             if moments:
                 self._adam.state[parameter] = moments_at(parameter, moments)
+
+
+def _epochs(loader: BulkLoader) -> Iterator[MiniBatch]:
+    """Yield the mini-batches of one epoch after another, for ever; one rank has them all."""
+    while True:
+        yield from (minibatch for minibatch in loader if minibatch is not None)
