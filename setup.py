@@ -1,4 +1,7 @@
-"""Builds `bulksample._native` from csrc/. Without a compiler the install still succeeds, and `bulksample info` says why."""
+"""Builds `bulksample._native` from csrc/. Without a compiler the install still succeeds, and `bulksample info` says why.
+
+`python setup.py build_ext` itself exits with 1 where nothing could be built.
+"""
 
 import os
 import sys
@@ -28,6 +31,8 @@ class OptionalBuild(build_ext):
             super().run()
         except Exception as error:  # any failure of a foreign compiler: the reference back end serves
             self.explain(f"{type(error).__name__}: {error}")
+            if "build_ext" in sys.argv:  # asked for by name, not as a part of an install
+                sys.exit(1)
         else:
             self.reason_file().unlink(missing_ok=True)
 

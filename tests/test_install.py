@@ -58,3 +58,18 @@ def test_headers_and_the_extension_ship_inside_the_package(tmp_path):
     assert sources <= {path.name for path in (site / "bulksample" / "csrc").iterdir()}
     assert (site / "bulksample" / "py.typed").exists()  # type checkers read the annotations of an installed package only with it
     assert info(site)["backends"] == ["reference", "native"]
+
+
+def test_build_ext_alone_fails_without_pybind11(tmp_path):
+    """An install goes on without the extension; a developer who asks for the extension hears that there is none."""
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "bulksample").mkdir()
+    (tmp_path / "hidden" / "pybind11").mkdir(parents=True)
+    (tmp_path / "hidden" / "pybind11" / "__init__.py").write_text("raise ImportError")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "hidden")}
+    command = [sys.executable, "setup.py", "build_ext", "--inplace"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "bulksample: no native back end: ModuleNotFoundError: pybind11 is not installed" in done.stderr
+    assert "Traceback" not in done.stderr

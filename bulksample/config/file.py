@@ -37,6 +37,7 @@ class _Known:
     """The options that a file may hold, of all commands, and the options of each group by its key."""
 
     def __init__(self, commands: tuple[type[Options], ...]) -> None:
+        self.own = list(commands[0].by_name())
         self.group = {name: group.group for command in commands for name, (group, _) in command.by_name().items()}
         self.groups = {key: [name for name, own in self.group.items() if own == key] for key in self.group.values()}
 
@@ -49,7 +50,8 @@ def read(path: str | os.PathLike[str], wanted: type[Options], *others: type[Opti
     wanted : class of Options
         The options to return.
     others : classes of Options
-        The options of other commands, which are skipped. So one file serves `train` and `sample`.
+        The options of other commands. They are skipped under their group, so one file serves `train` and `sample`; at the top they
+        are refused, as they may be misspelt.
 
     Raises
     ------
@@ -107,6 +109,8 @@ def _check_group(origin: str, key: str, group: str | None, known: _Known) -> Non
             f"{origin}: {unknown('option', key, known.groups[group] if group else [*known.group, *filter(None, known.groups)])}"
         )
     own = known.group[key]
+    if group is None and own and key not in known.own:
+        raise UsageError(f"{origin}: {unknown('option', key, known.own)} (as an option of another command, write it under {own})")
     if group is not None and group != own:
         raise UsageError(f"{origin}: {key} is no option of {group}; write it {f'under {own}' if own else 'at the top'}")
 

@@ -19,6 +19,8 @@ from .npy import Archive, open_npy
 Array = NDArray[Any]
 PathLike = str | os.PathLike[str]
 
+_MANY_CLASSES = 2**16  # a graph of fewer vertices has fewer classes, unless the user says otherwise
+
 
 def as_array(name: str, value: Any) -> Array:
     """Return a list, a numpy array or a tensor on any device as a numpy array of numbers or booleans.
@@ -26,8 +28,12 @@ def as_array(name: str, value: Any) -> Array:
     Raises
     ------
     DataError
-        If it is none of them; the message begins with `name`.
+        If it is none of them, or sparse, or of a type that numpy lacks; the message begins with `name`.
     """
+    if hasattr(value, "tocsr") or "sparse" in str(getattr(value, "layout", "")):
+        raise DataError(f"{name}: got a sparse matrix of shape {tuple(value.shape)}; use a dense array: .to_dense() or .toarray()")
+    if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+        raise DataError(f"{name}: got bfloat16 of shape {tuple(value.shape)}, which numpy lacks; use .float() or .half()")
     try:
         array: np.ndarray = np.asanyarray(value.detach().cpu() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -97,8 +103,20 @@ def with_columns(
     split = {name: typed(f"{name} mask", as_array(f"{name} mask", mask), "b", 1, np.bool_) for name, mask in (masks or {}).items()}
     kept = {name: mask for name, mask in split.items() if mask.any() or mask.shape != (graph.n,)}
     if labels is not None:
-        num_classes = int(labels.max(initial=-1)) + 1 if num_classes is None else num_classes
+        num_classes = _classes(labels, num_classes)
     return replace(graph, features=features, labels=labels, num_classes=num_classes or 0, masks={**graph.masks, **kept}).validate()
+
+
+def _classes(y: Array, given: int | None) -> int:
+    """Return the number of classes; one more than the largest label unless given."""
+    most, at = int(y.max(initial=-1)), int(y.argmax()) if len(y) else 0
+    if given is None:
+        if most >= (limit := max(len(y), _MANY_CLASSES)):
+            raise DataError(f"y: entry {at} is {most}; use classes from 0 to {limit - 1}, or give num_classes")
+        return most + 1
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given <= most:
+        raise DataError(f"num_classes: got {given!r}, and entry {at} of y is class {most}; use a whole number, {most + 1} or more")
+    return int(given)
 
 
 def _labels(y: Array) -> Array:

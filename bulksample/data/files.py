@@ -7,15 +7,22 @@ import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy_format
 
-from ..errors import DataError
+from ..errors import DataError, UsageError
 from ..mapped import pieces
 
 _PIECE = 2**24
+
+
+def folder_of(given: Any, what: str) -> Path:
+    """Return a path that the user gave for a folder; raises `UsageError` naming `what` for anything else."""
+    if isinstance(given, str | os.PathLike):
+        return Path(given)
+    raise UsageError(f"{what}: got a {type(given).__name__}; use the path of a folder")
 
 
 def write_npy(path: Path, array: np.ndarray) -> tuple[str, int, str]:

@@ -66,7 +66,8 @@ def from_edges(
     x, y = (None if part is None else as_array(label, part) for label, part in (("x", x), ("y", y)))
     masks = {"train": train_mask, "val": val_mask, "test": test_mask}
     masks = {split: as_array(f"{split} mask", mask) for split, mask in masks.items() if mask is not None}
-    n = _count(num_nodes, (source, destination), [column for column in (x, y, *masks.values()) if column is not None])
+    columns = {"x": x, "y": y, **{f"{split}_mask": mask for split, mask in masks.items()}}
+    n = _count(num_nodes, (source, destination), {name: column for name, column in columns.items() if column is not None})
     real = None if weights is None else _edge_weights(as_array("weights", weights), len(source))
     matrix, unit = adjacency(source, destination, n, real, undirected=undirected, self_loops=self_loops, duplicates=duplicates)
     return with_columns(Graph(matrix, unit, name=name), x, y, masks, num_classes)
@@ -76,14 +77,18 @@ def _ids(label: str, ids: Array) -> Array:
     return typed(label, ids if ids.size else ids.astype(np.int64), "iu", 1, np.int64)  # numpy takes an empty list for floats
 
 
-def _count(num_nodes: int | None, ends: tuple[Array, Array], columns: list[Array]) -> int:
+def _count(num_nodes: int | None, ends: tuple[Array, Array], columns: dict[str, Array]) -> int:
     """Return the number of vertices: as given, or that of the columns, or of the ids."""
     if num_nodes is not None:
         if not isinstance(num_nodes, int | np.integer) or isinstance(num_nodes, bool) or num_nodes < 0:
             raise DataError(f"num_nodes: got {num_nodes!r}; use a number of vertices, 0 or more")
         return int(num_nodes)
-    rows = [len(column) for column in columns if column.ndim]
-    return max(rows) if rows else 1 + max(int(ids.max(initial=-1)) for ids in ends)
+    least = 1 + max(int(ids.max(initial=-1)) for ids in ends)
+    rows = {name: len(column) for name, column in columns.items() if column.ndim}
+    for name, count in rows.items():
+        if count < least:
+            raise DataError(f"{name}: has {count} rows, but an edge names vertex {least - 1}; use one row for each vertex, {least} or more")
+    return max(rows.values(), default=least)
 
 
 def _edge_weights(weights: Array, edges: int) -> Array:

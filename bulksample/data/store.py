@@ -17,7 +17,7 @@ from ..errors import DataError, UsageError
 from ..graph import SPLITS, Graph
 from ..sparse import CSR
 from .atomic import new_folder
-from .files import write_npy, write_synced
+from .files import folder_of, write_npy, write_synced
 from .manifest import FILE, ArrayEntry, Manifest, file_of, load_manifest, summary
 from .store_files import check_size, check_sums, open_array, wanted
 
@@ -46,7 +46,7 @@ def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = Fals
     -----
     The digest of the manifest is a digest of the graph: the same graph always gives the same files.
     """
-    target = Path(os.path.abspath(directory))
+    target = Path(os.path.abspath(folder_of(directory, "a store")))
     check_target(target, overwrite)
     graph.validate()
     arrays = _arrays(graph)
@@ -104,7 +104,7 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
     DataError
         If the store is damaged; the message names the file, and the row if there is one.
     """
-    folder = Path(directory)
+    folder = folder_of(directory, "a store")
     manifest = load_manifest(folder)
     entries = wanted(manifest, features)
     check_sums(folder, entries.values(), check)

@@ -84,8 +84,14 @@ class Batch:
         return self.minibatch.digest()
 
     def to(self, device: Any = "cpu") -> TensorBatch:
-        """Return the mini-batch as torch tensors on a device; `x` and `y` are not copied on the CPU."""
-        return TensorBatch(self, device)
+        """Return the mini-batch as torch tensors on a device; `x` and `y` are not copied on the CPU.
+
+        Raises
+        ------
+        UsageError
+            If torch knows no such device, or sees no GPU for it.
+        """
+        return TensorBatch(self, _device(device))
 
 
 class _Converted:
@@ -173,3 +179,16 @@ def _tensor(array: NDArray[Any], device: Any) -> torch.Tensor:
 
     wide = array.astype(np.int64, copy=False) if array.dtype.kind in "iu" else array
     return torch.from_numpy(wide if wide.flags.writeable else wide.copy()).to(device)
+
+
+def _device(given: Any) -> torch.device:
+    """Return a device of torch; raises `UsageError` if there is none of that name."""
+    import torch
+
+    try:
+        device = torch.device(given)
+    except (RuntimeError, TypeError, ValueError):
+        raise UsageError(f"device: got {given!r}, which torch does not know; use 'cpu', 'cuda' or 'cuda:0'") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device: got {given!r}, but torch sees no GPU; use 'cpu'")
+    return device

@@ -70,6 +70,12 @@ def test_one_file_serves_sample_and_train(file):
     assert made(read(path, SampleConfig), SampleConfig) == SampleConfig.of(fanouts=(4, 4), minibatches=3)
 
 
+def test_options_of_train_stand_under_their_groups_for_sample(file):
+    with pytest.raises(UsageError, match=r"run.yaml:2: there is no option 'hidden'; use .* write it under model\)"):
+        read(file("method: sync\nhidden: 3"), SampleConfig)
+    assert read(file("method: sync\nmodel: {hidden: 3}"), SampleConfig) == {}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -77,6 +83,11 @@ def test_one_file_serves_sample_and_train(file):
         ("model:\n  model: gat\n  hiden: 3", r"run.yaml:3: there is no option 'hiden'; did you mean 'hidden'"),
         ("modle:\n  hidden: 3", r"run.yaml:1: there is no option 'modle'; did you mean 'model'"),
         ("xyzzy: 3", rf"run.yaml:1: there is no option 'xyzzy'; use method, seed, .*{GROUPS[0]}, {GROUPS[1]}"),
+        (
+            "epoch: 3",
+            r"run.yaml:1: there is no option 'epoch'; did you mean 'epochs'\? \(as an option of another command, write it under epoch\)",
+        ),
+        ("minibatches: 9", r"run.yaml:1: there is no option 'minibatches'; .* \(as an option of another command, write it under epoch\)"),
         ("model:\n  epochs: 4", r"run.yaml:2: epochs is no option of model; write it under optimiser"),
         ("model:\n  seed: 4", r"run.yaml:2: seed is no option of model; write it at the top"),
         ("hidden: 3\nmodel: {hidden: 4}", r"run.yaml:2: hidden stands already at .*run.yaml:1"),

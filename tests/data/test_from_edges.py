@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from samples import assert_same
 
@@ -80,8 +81,35 @@ def test_tensors_are_taken():
     tensors = {"weights": torch.tensor([1.0, 2, 3, 4], requires_grad=True), "x": torch.eye(4), "y": torch.tensor([0, 1, 2, -1])}
     graph = from_edges(source=torch.tensor(SOURCE), destination=torch.tensor(DESTINATION), train_mask=torch.from_numpy(TRAIN), **tensors)
     assert_same(graph, from_edges())
-    with pytest.raises(bs.DataError, match="x: cannot be read as a dense array"):
-        from_edges(x=torch.eye(4).to_sparse())
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.eye(4).to_sparse(), r"x: got a sparse matrix of shape \(4, 4\); use a dense array: .to_dense\(\)"),
+        (torch.eye(4).to_sparse_csr(), r"x: got a sparse matrix of shape \(4, 4\)"),
+        (scipy.sparse.eye_array(4).tocsr(), r"x: got a sparse matrix of shape \(4, 4\); use a dense array: .to_dense\(\) or .toarray\(\)"),
+        (torch.eye(4, dtype=torch.bfloat16), r"x: got bfloat16 of shape \(4, 4\), which numpy lacks; use .float\(\) or .half\(\)"),
+    ],
+    ids=["coordinates", "rows", "scipy", "bfloat16"],
+)
+def test_features_that_are_no_dense_array_are_refused(x, message):
+    with pytest.raises(bs.DataError, match=message):
+        from_edges(x=x)
+
+
+@pytest.mark.parametrize("column", ["x", "y", "train_mask"])
+def test_a_short_column_is_blamed_and_not_the_edges(column):
+    short = {"x": np.eye(3), "y": [0, 1, 2], "train_mask": [True, False, False]}
+    with pytest.raises(bs.DataError, match=f"{column}: has 3 rows, but an edge names vertex 3; use one row for each vertex, 4 or more"):
+        bs.from_edges([0, 1, 2], [1, 2, 3], **{column: short[column]})
+
+
+def test_a_label_may_be_high_if_the_classes_are_counted():
+    with pytest.raises(bs.DataError, match="y: entry 1 is 1099511627776; use classes from 0 to 65535, or give num_classes"):
+        bs.from_edges([0], [1], y=[0, 2**40])
+    assert bs.from_edges([0], [1], y=[0, 65535]).num_classes == 65536
+    assert bs.from_edges([0], [1], y=[0, 70000], num_classes=80000).num_classes == 80000
 
 
 BAD = {
@@ -107,7 +135,10 @@ BAD = {
     "float labels": ({"y": [0.0, 1, 2, 3]}, "y: got float64"),
     "labels of several classes": ({"y": np.eye(4, dtype=int)}, r"y: got int64 of shape \(4, 4\)"),
     "a label below": ({"y": [0, 1, 2, -2]}, "labels: row 3 holds -2"),
-    "a label above": ({"num_classes": 2}, "labels: row 2 holds 2"),
+    "a label above": ({"num_classes": 2}, "num_classes: got 2, and entry 2 of y is class 2; use a whole number, 3 or more"),
+    "a fraction of a class": ({"num_classes": 3.5}, "num_classes: got 3.5, and entry 2 of y is class 2; use a whole number"),
+    "classes in words": ({"num_classes": "3"}, "num_classes: got '3'"),
+    "classes as a truth": ({"y": [0, 0, 0, 0], "num_classes": True}, "num_classes: got True"),
     "a mask of some": ({"train_mask": TRAIN[:3]}, r"train mask must be bool of shape \(4,\)"),
     "a mask of ids": ({"train_mask": [0, 1]}, r"train mask: got int64 of shape \(2,\); use bool"),
     "several masks": ({"train_mask": np.ones((4, 10), bool)}, r"train mask: got bool of shape \(4, 10\)"),

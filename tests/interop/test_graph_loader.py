@@ -210,3 +210,24 @@ def test_a_loop_in_plain_torch_learns():
             optimizer.step()
             losses.append(loss.item())
     assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])
+
+
+@pytest.mark.parametrize(("device", "message"), [
+    ("cpuu", "device: got 'cpuu', which torch does not know; use 'cpu', 'cuda' or 'cuda:0'"), (3.5, "device: got 3.5, which torch does"),
+    pytest.param("cuda", "device: got 'cuda', but torch sees no GPU; use 'cpu'",
+                 marks=pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU")),
+])  # fmt: skip
+def test_a_device_that_is_none_is_refused_at_once(device, message):
+    batch = next(iter(loader()))
+    with pytest.raises(bs.UsageError, match=message):
+        batch.to(device)
+
+
+@pytest.mark.parametrize("given", [None, 3, GRAPH.adjacency], ids=["nothing", "a number", "a matrix"])
+def test_what_is_no_graph_and_no_path_is_refused(given, tmp_path):
+    message = f"a store: got a {type(given).__name__}; use the path of a folder"
+    for made in (lambda: bs.load(given), lambda: bs.Loader(given), lambda: bs.train(given, quiet=True), lambda: GRAPH.save(given)):
+        with pytest.raises(bs.UsageError, match=message):
+            made()
+    with pytest.raises(bs.UsageError, match=f"a checkpoint: got a {type(given).__name__}; use the path"):
+        bs.predict(GRAPH, given)
