@@ -6,7 +6,7 @@ Features are optional, so a graph can be sampled without loading them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -71,10 +71,13 @@ class Graph:
             raise UsageError(f"graph {self.name!r} has no {split!r} split; it has {', '.join([*self.masks, 'all'])}")
         return np.flatnonzero(self.masks[split]).astype(np.int32)
 
-    def default_seeds(self) -> np.ndarray:
-        """Return the training vertices, or every vertex if there is no training mask or it is empty."""
-        train = self.masks.get("train")
-        return self.seeds("train" if train is not None and train.any() else "all")
+    def default_split(self, training: bool = False) -> str:
+        """Return the split of the seeds if the user names none: ``train``, or ``all`` of a graph without masks; see `default_split`."""
+        return default_split(self.name, {split: bool(mask.any()) for split, mask in self.masks.items()}, training)
+
+    def default_seeds(self, training: bool = False) -> np.ndarray:
+        """Return the vertices of `default_split`, ascending: int32."""
+        return self.seeds(self.default_split(training))
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the graph as a store, a folder that `bulksample.load` opens; see `bulksample.data.store.save`."""
@@ -164,6 +167,33 @@ class Graph:
             if len(wrong):
                 raise DataError(f"{name} mask: row {wrong[0]} is in another split too, or has no label")
             taken = taken | mask
+
+
+def default_split(name: str, masks: Mapping[str, bool], training: bool = False) -> str:
+    """Return the split whose vertices are the seeds if the user names none: ``train``, or ``all`` of a graph without masks.
+
+    Parameters
+    ----------
+    name : str
+        The name of the graph, for messages.
+    masks : dict of bool
+        The masks of the graph; that of ``train`` is True if it holds a vertex.
+    training : bool
+        The seeds are trained on, so a graph without masks is refused too.
+
+    Raises
+    ------
+    UsageError
+        If no vertex is in the training split though the graph has masks: all vertices would include those of the test split.
+    """
+    if masks.get("train"):
+        return "train"
+    if not masks and not training:
+        return "all"
+    others = [split for split in masks if split != "train"]
+    found = f"only the masks {', '.join(others)}" if others else "no masks"
+    choice = f"all, which includes their vertices, or {' or '.join(others)}" if others else "all"
+    raise UsageError(f"no vertex is in the training split: graph {name!r} has {found}; name the seeds, use seeds {choice}")
 
 
 _writer: Callable[[Graph, str | os.PathLike[str], bool], None] | None = None

@@ -21,7 +21,7 @@ CheckOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
 LogLevel = StrEnum("LogLevel", ["debug", "info", "warning", "error"])
-_FILE_ONLY = ("config", "balance", "data", "environment")  # parts of a report that are too long for the table
+_FILE_ONLY = ("config", "balance", "data", "environment", "warnings")  # parts of a report that are too long for the table
 
 
 def start_logging(level: LogLevel = LogLevel.info) -> None:

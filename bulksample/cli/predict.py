@@ -41,5 +41,5 @@ def predict(
     emit({
         "file": str(out), "checkpoint": str(found.path), "step": found.step, "method": found.config.method, "model": found.config.model,
         "task": found.config.task, **{name: list(array.shape) for name, array in arrays.items()}, **found.accuracies,
-        "seconds": time.perf_counter() - began,
+        "warnings": found.warnings, "seconds": time.perf_counter() - began,
     }, json_file, f"predict {directory}")  # fmt: skip

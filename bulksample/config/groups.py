@@ -44,7 +44,7 @@ class SamplingOptions(Options):
     bulk_size: BulkSize = Field("auto", description="Mini-batches sampled in one call, or auto.")
     memory_budget: int | None = Field(None, ge=1, description="Bytes for sampled mini-batches, for --bulk-size auto.")
     seeds: Literal["train", "val", "test", "all"] | None = Field(
-        None, description="Split of the seeds; by default train if the graph has such a mask, else all.",
+        None, description="Split of the seeds; by default train. Without masks, sample takes all, and train wants the option.",
     )  # fmt: skip
 
 

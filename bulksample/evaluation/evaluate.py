@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 
@@ -65,3 +67,21 @@ def accuracies(logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.nda
     counts = np.array([[np.count_nonzero(right[mask]), np.count_nonzero(mask)] for mask in masks.values()], np.int64).reshape(-1, 2)
     comm.allreduce(counts, "control")
     return {f"{split}_accuracy": int(hits) / int(rows) for split, (hits, rows) in zip(masks, counts, strict=True) if rows}
+
+
+def overlap_warnings(scores: Iterable[str], seeds: str | None) -> list[str]:
+    """Return a warning for each scored split, other than that for training, whose vertices were seeds of the training.
+
+    Parameters
+    ----------
+    scores : names of scores, such as ``test_accuracy``
+    seeds : str, optional
+        The split that the user named for the seeds.
+    """
+    scored = {name.partition("_")[0] for name in scores}
+    seen = [split for split in ("val", "test") if split in scored and seeds in (split, "all")]
+    return [
+        f"the {split} scores are of vertices that the model was trained on: the seeds were {seeds}, the {split} split among them; "
+        "use seeds train for scores of unseen vertices"
+        for split in seen
+    ]

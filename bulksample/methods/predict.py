@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
-from ..evaluation.evaluate import accuracies
+from ..evaluation.evaluate import accuracies, overlap_warnings
 from ..evaluation.inference import infer, infer_with_hidden
 from ..graph import Graph
 from ..nn.decoders import LinkModel
@@ -35,6 +37,7 @@ class Prediction(NamedTuple):
     config: TrainConfig  # configuration of the run that wrote the checkpoint
     step: int  # optimizer steps of the run so far
     path: Path  # the folder that was read
+    warnings: Sequence[str] = ()  # of splits that the model was trained on, if the graph is that of the run
 
 
 def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = None, check: str = "auto") -> Prediction:
@@ -74,7 +77,10 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
         return Prediction(None, infer(model.encoder, share).numpy(), {}, config, step, folder)
     hidden, logits = infer_with_hidden(model, share)
     scores = {} if opened.labels is None else accuracies(logits, opened.labels, opened.masks, SerialComm())
-    return Prediction(logits.numpy(), None if hidden is None else hidden.numpy(), scores, config, step, folder)
+    warnings = overlap_warnings(scores, config.seeds)
+    for warning in warnings:
+        print(f"bulksample: warning: {warning}", file=sys.stderr)
+    return Prediction(logits.numpy(), None if hidden is None else hidden.numpy(), scores, config, step, folder, warnings)
 
 
 def _config(folder: Path, state: dict[str, Any]) -> TrainConfig:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ..data.atomic import new_folder, sweep
-from ..data.files import write_synced
+from ..data.files import folder_of, write_synced
 from ..data.npy import regular_size
 from ..errors import DataError, UsageError
 
@@ -80,7 +80,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, Snapshot]:
     DataError
         If it is incomplete or damaged, and so is every other one in the folder.
     """
-    found = newest(root := Path(path))
+    found = newest(root := folder_of(path, "a checkpoint"))
     if found is not None:
         return found
     if damaged := _found(root):

@@ -28,6 +28,7 @@ from ..distributed.comm.stop_signals import StopSignals
 from ..distributed.comm.thread_budget import divide_threads, fair_threads
 from ..distributed.comm.threads import SerialComm
 from ..errors import UsageError
+from ..evaluation.evaluate import overlap_warnings
 from ..evaluation.metrics import check_metric
 from ..graph import Graph
 from ..nn.model import Model
@@ -264,6 +265,9 @@ class Trainer:
     def _report(self, epochs: int, seconds: float) -> dict[str, Any]:
         context, config, progress = self.context, self.config, self.context.progress
         scores = progress.best_scores
+        warnings = [] if config.task == "links" else overlap_warnings(scores, config.seeds)
+        for warning in warnings if self.comm.rank == 0 else ():
+            print(f"bulksample: warning: {warning}", file=sys.stderr)
         ledgers, memory = self.comm.gather_control(context.ledger.total()), self.comm.gather_control(context.view.memory)
         return {
             "method": self.method.name,
@@ -302,6 +306,7 @@ class Trainer:
             "resumed": self.resumed,
             "stopped": self.stopped,
             "failed_saves": self.failed_saves,
+            "warnings": warnings,
             "data": self.data,
             "config": config.model_dump(mode="json"),
             "environment": environment(),

@@ -57,8 +57,15 @@ def open_view(config: TrainOptions, request: ViewRequest) -> View:
     Raises
     ------
     UsageError
-        On every rank, if this graph cannot be trained on in the way that the configuration asks for.
+        On every rank, if this graph cannot be trained on in the way that the configuration asks for, or no vertex is a seed.
     """
+    view = _view(config, request)
+    check_seeds(view.name, view.seeds)
+    return view
+
+
+def _view(config: TrainOptions, request: ViewRequest) -> View:
+    """Open the graph whole or in block rows."""
     placement = Placement(request.placement, config.replication, config.exchange, config.partition)
     if placement.partitioned:
         if config.feature_storage != "given":
@@ -108,6 +115,12 @@ def _access_count(config: TrainOptions, opened: OpenBlock, backend: Backend, sam
     )  # fmt: skip
     first = [minibatch.vertices for minibatch in islice(loader, _COUNTED) if minibatch is not None]
     return opened.count_references(np.concatenate([np.empty(0, np.int32), *first]))
+
+
+def check_seeds(name: str, seeds: np.ndarray) -> None:
+    """Raise `UsageError` if there is no vertex to train on; a split that the user names may be empty."""
+    if not len(seeds):
+        raise UsageError(f"the seeds choose no vertex of graph {name!r} to train on; use seeds all, or a split that holds some")
 
 
 def check_labels(name: str, labels: np.ndarray | None, num_classes: int) -> None:

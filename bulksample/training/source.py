@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from ..data import store
+from ..data.files import folder_of
 from ..data.manifest import load_manifest
 from ..distributed.comm.agree import agree, fingerprint
 from ..distributed.comm.base import Comm
@@ -19,13 +19,13 @@ def sizes_of(source: Source) -> dict[str, str | int]:
     """Return the name of a graph, its vertices and its edges, from memory or from the manifest of a store."""
     if isinstance(source, Graph):
         return {"name": source.name, "vertices": source.n, "edges": source.adjacency.nnz}
-    manifest = load_manifest(Path(source))
+    manifest = load_manifest(folder_of(source, "a store"))
     return {"name": manifest.name, "vertices": manifest.vertices, "edges": manifest.edges}
 
 
 def shared_fingerprint(source: Source, comm: Comm) -> str:
     """Return the fingerprint of the graph; collective. Raises `UsageError` on every rank if the ranks were given different graphs."""
-    own = fingerprint(source) if isinstance(source, Graph) else load_manifest(Path(source)).digest[:16]
+    own = fingerprint(source) if isinstance(source, Graph) else load_manifest(folder_of(source, "a store")).digest[:16]
     agree(comm, {"graph": own})
     return own
 

@@ -65,7 +65,7 @@ class BlockView(View):
         self.grid, self.layout, self.block = grid, layout, block
         self.name, self.num_features, self.num_classes = block.name, int(x.shape[1]), block.num_classes
         self.adjacency = opened.adjacency(backend)
-        self.seeds, self.classes = opened.seeds(split), opened.classes(split)
+        self.seeds, self.classes = opened.seeds(split, training=True), opened.classes(split)
         self.features = RemoteFeatures(grid.column_comm, layout, x, norm, codec, cache_bytes, access_count)
         own_degrees, self.weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
         self.all_degrees = None

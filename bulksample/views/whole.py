@@ -27,7 +27,7 @@ class WholeView(View):
     comm : Comm
         The ranks that divide the rows in exact inference.
     split : str, optional
-        The vertices to train on. By default the training split, or all vertices of a graph without splits.
+        The vertices to train on; by default the training split, which must hold some.
     weighted : bool
         Weight every mean by the edge weights.
     storage, gathering
@@ -43,7 +43,7 @@ class WholeView(View):
         self.name, self.num_features, self.num_classes = graph.name, graph.num_features, graph.num_classes
         self.features = Features(graph, norm, storage, gathering)
         self.adjacency = LocalAdjacency(graph.adjacency, backend)
-        self.seeds = graph.seeds(split) if split else graph.default_seeds()
+        self.seeds = graph.seeds(split) if split else graph.default_seeds(training=True)
         self.classes = graph.labels[self.seeds]
         self.share = WholeShare(graph, self.features, comm, weighted)
         self.all_degrees = self.share.all_degrees

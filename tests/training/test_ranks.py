@@ -75,13 +75,17 @@ def test_uneven_and_empty_ranks(p):
     assert len({report["val_accuracy"] for report in reports}) == 1
 
 
-def test_no_seeds_at_all():
+def test_a_run_without_seeds_is_refused_on_every_rank():
     graph = community_graph()
     for mask in graph.masks.values():
         mask[:] = False
     graph.labels[:] = -1
-    reports = on_threads(2, lambda comm: run(graph, comm, seeds="val", epochs=2)[0])
-    assert all(report["steps"] == 0 and report["epochs"] == 2 for report in reports)
+
+    def rank(comm):
+        with pytest.raises(UsageError, match="the seeds choose no vertex of graph 'communities' to train on; use seeds all"):
+            run(graph, comm, seeds="val", epochs=2)
+
+    on_threads(2, rank)
 
 
 @pytest.mark.parametrize("p", [1, 2, 4])

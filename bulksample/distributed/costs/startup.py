@@ -20,7 +20,7 @@ from .collectives import ID, CollectiveCosts, GridSent
 def seeds_gathered(replication: int, own: Sequence[int], named: bool) -> GridSent:
     """Predict `OpenBlock.seeds` of a split, `named` or the default, with ``own[i]`` vertices in block row i.
 
-    A graph without the split sends nothing. If the default split is empty, all vertices are seeds and none are gathered.
+    A graph without masks sends nothing. If the default split is empty, ranks learn it and raise.
     """
     column = CollectiveCosts("column", len(own), replication)
     counts = np.repeat(np.array(own, np.int64)[:, None], replication, axis=1)

@@ -16,6 +16,7 @@ from ...backends.base import Backend
 from ...data import store
 from ...data.manifest import load_manifest
 from ...errors import BackendUnavailable, DataError, UsageError
+from ...graph import default_split
 from ..comm.base import Comm
 from . import partition as partitions
 from .block_rows import BlockRowAdjacency
@@ -94,17 +95,19 @@ class OpenBlock:
             return OwnerAdjacency(self.grid, self.block.adjacency, backend, self.layout)
         return RowsAdjacency(self.grid, self.block.adjacency, backend, self.layout, self.placement.oblivious)
 
-    def seeds(self, split: str | None) -> np.ndarray:
+    def seeds(self, split: str | None, training: bool = False) -> np.ndarray:
         """Return the vertices of a split of the whole graph, or the default seeds: int32, ascending, the same on every rank.
+
+        `training` is that of `default_split`.
 
         Collective in the process column: each rank sends 4 bytes for each of its seeds to each other member.
 
         Raises
         ------
         UsageError
-            If the graph has no such split.
+            On every rank, if the graph has no such split, or the default split is empty.
         """
-        mask = self.own_seeds(split)
+        mask = self.own_seeds(split, training)
         return np.arange(self.block.n, dtype=np.int32) if mask is None else np.sort(self.gather(self.block.vertices[mask]))
 
     def classes(self, split: str | None) -> np.ndarray:
@@ -114,16 +117,21 @@ class OpenBlock:
         own = slice(None) if mask is None else mask
         return self.gather(self.block.labels[own])[np.argsort(self.gather(self.block.vertices[own]))]
 
-    def own_seeds(self, split: str | None) -> np.ndarray | None:
+    def own_seeds(self, split: str | None, training: bool = False) -> np.ndarray | None:
         """Return a mask of the rows of this block that are seeds; None if all are. Collective in the process column."""
         block = self.block
         if split not in (None, "all", *block.masks):
             raise UsageError(f"graph {block.name!r} has no {split!r} split; it has {', '.join([*block.masks, 'all'])}")
-        mask = None if split == "all" else block.masks.get(split or "train")
-        if mask is None or split:
-            return mask
-        some = self.grid.column_comm.allgather(np.array([mask.any()]), "topology").any()
-        return mask if some else None
+        if split is None:
+            split = default_split(block.name, self._masks(), training)
+        return None if split == "all" else block.masks[split]
+
+    def _masks(self) -> dict[str, bool]:
+        """Return the masks of the graph; False for a training mask without a vertex in any block, which ranks of the process column ask."""
+        masks = dict.fromkeys(self.block.masks, True)
+        if "train" in masks:
+            masks["train"] = bool(self.grid.column_comm.allgather(np.array([self.block.masks["train"].any()]), "topology").any())
+        return masks
 
     def column_counts(self) -> np.ndarray:
         """Return the number of entries of A in the column of each own vertex: int64, shape (m,); see `count_references`."""

@@ -34,7 +34,7 @@ from ...training.compute import ComputeContext
 from ...training.context import TrainingContext
 from ...training.link_loss import held_out, without_labels
 from ...training.method import Method
-from ...training.setup import ViewRequest, check_labels
+from ...training.setup import ViewRequest, check_labels, check_seeds
 from ...training.source import Source, load_graph
 from ...training.tensor_comm import HostTensorComm, TensorComm
 from ...views.induced import local_graph, part_of
@@ -119,9 +119,8 @@ class Averaging(Method):
             assignment = self._make_partition(graph.adjacency, parts).assignment
             labels = np.full(graph.n, -1) if graph.labels is None else graph.labels
             quality = tradeoff(graph.adjacency, labels, assignment, parts)
-            split = config.seeds or ("train" if graph.masks.get("train", np.zeros(1, bool)).any() else "all")
-            split = "all" if config.task == "links" else split
-            graph.seeds(split)
+            split = "all" if config.task == "links" else config.seeds or graph.default_split(training=True)
+            check_seeds(graph.name, graph.seeds(split))
         except (DataError, UsageError, BackendUnavailable) as error:
             return None, Partitioning(fault=str(error))
         self.tradeoff = quality

@@ -1,5 +1,6 @@
 """Predicted messages and bytes equal those sent, for every policy, sampler, grid and layout."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 
@@ -238,8 +239,11 @@ def test_opening_a_store(split, how, tmp_path):
         parts.save(tmp_path / "parts.npz")
         placement = Placement("partitioned", 2, "owner", str(tmp_path / "parts.npz") if how == "file" else how)
 
-        def rank(comm, placement=placement):
-            open_for_sampling(tmp_path / "graph", split, comm, BACKEND, placement, seed=5)
+        refused = split is None and not train.any()
+
+        def rank(comm, placement=placement, refused=refused):
+            with pytest.raises(UsageError, match="no vertex is in the training split") if refused else nullcontext():
+                open_for_sampling(tmp_path / "graph", split, comm, BACKEND, placement, seed=5)
             return comm.tally
 
         expected = grid_made(6, 2)

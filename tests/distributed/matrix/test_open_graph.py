@@ -1,5 +1,7 @@
 """A graph opened in block rows has the rows and the seeds of the stored graph."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from communities import community_graph
@@ -42,12 +44,26 @@ def test_blocks_of_any_layout_are_the_rows_of_their_members(stored, how):
     assert sum(on_threads(6, rank)) == 2 * graph.n
 
 
-def test_without_training_vertices_all_are_seeds(tmp_path):
-    graph = community_graph(n=50)
-    graph.masks["train"][:] = False
-    store.save(graph, tmp_path / "g")
+def test_without_masks_all_vertices_are_sampled(tmp_path):
+    store.save(replace(community_graph(n=50), masks={}), tmp_path / "g")
     seeds = on_threads(4, lambda comm: open_for_sampling(tmp_path / "g", None, comm, backends.make(), Placement("partitioned"))[1])
     assert all((own == np.arange(50)).all() for own in seeds)
+
+
+@pytest.mark.parametrize("placement", ["replicated", "partitioned"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_without_training_vertices_other_masks_forbid_to_take_all(tmp_path, placement, missing):
+    graph = community_graph(n=50)
+    graph.masks["train"][:] = False
+    store.save(
+        replace(graph, masks={split: mask for split, mask in graph.masks.items() if split != "train" or not missing}), tmp_path / "g"
+    )
+
+    def rank(comm):
+        with pytest.raises(UsageError, match="has only the masks val, test; name the seeds, use seeds all, which includes their vertices"):
+            open_for_sampling(tmp_path / "g", None, comm, backends.make(), Placement(placement))
+
+    on_threads(4, rank)
 
 
 @pytest.mark.parametrize(("options", "message"), [
