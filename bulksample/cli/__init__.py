@@ -42,7 +42,8 @@ def _run() -> None:
     from .usage import ParseError
 
     start_logging()
-
+    if launched().rank:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends: help and results are the affair of rank 0
     try:
         sys.exit(app(prog_name="bulksample", standalone_mode=False))
     except tuple(_EXIT_CODES) as error:
@@ -61,6 +62,13 @@ def _run() -> None:
         if extra is None:
             raise
         end_all_ranks(EXIT_BAD_USE, f"bulksample: this command needs {error.name}; use pip install 'bulksample[{extra}]'")
+        sys.exit(EXIT_BAD_USE)
+    except (MemoryError, OSError, RuntimeError) as error:
+        from .memory import explain_memory, out_of_memory
+
+        if not out_of_memory(error):
+            raise
+        end_all_ranks(EXIT_BAD_USE, f"bulksample: {explain_memory(error)}")
         sys.exit(EXIT_BAD_USE)
 
 
@@ -86,9 +94,10 @@ def _stop(launch: Launch, signal: str) -> None:
 
 
 def end_all_ranks(code: int, reason: str) -> None:
-    """Print the reason of a failure. If this process is one of several MPI ranks, end them all: they may be waiting for this one."""
-    comm = sys.modules.get("bulksample.distributed.comm.world")
-    if comm is not None:
-        comm.abort_world(code, reason)
+    """Print the reason of a failure. If this process is one of several ranks, end them all: they may be waiting for this one."""
+    if launched().ranks > 1:
+        from ..distributed.comm.world import abort_world
+
+        abort_world(code, reason)
     else:
         print(reason, file=sys.stderr)

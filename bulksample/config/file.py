@@ -68,8 +68,9 @@ def read(path: str | os.PathLike[str], wanted: type[Options], *others: type[Opti
 def _options(name: str, text: str, known: _Known) -> dict[str, Given]:
     import yaml
 
-    loader = yaml.SafeLoader(text)
+    loader = None
     try:
+        loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
         if root is None:
             return {}
@@ -80,10 +81,15 @@ def _options(name: str, text: str, known: _Known) -> dict[str, Given]:
             _check_group(origin, key, group, known)
             found[key] = Given(_value(loader, node), origin)
         return found
-    except yaml.YAMLError as error:
+    except UsageError:
+        raise
+    except RecursionError:
+        raise UsageError(f"{name}: is nested too deeply; options lie in one group or at the top") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         raise UsageError(f"{name}: is no YAML: {' '.join(str(error).split())}") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
 def _pairs(name: str, root: yaml.Node, known: _Known) -> Iterator[tuple[str, str, yaml.Node, str | None]]:

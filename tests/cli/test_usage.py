@@ -71,7 +71,16 @@ for words in {lines!r}:
     assert ended.returncode == 0, ended.stderr
 
 
-def test_ranks_refuse_a_flag_once():
-    ended = run_ranks(2, ["-m", "bulksample", "sample", "g", "--fanout", "5"])
-    assert ended.code == 2, ended
-    assert ended.err.count("did you mean --fanouts?") == 1
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["sample", "g", "--fanout", "5"], 2, "did you mean --fanouts?"),
+        pytest.param(["sample", "g", "--config", "nowhere.yaml"], 2, "nowhere.yaml: cannot be read", marks=pytest.mark.long),
+        pytest.param(["data"], 2, "Usage: bulksample data", marks=pytest.mark.long),
+        pytest.param(["plan", "--help"], 0, "Usage: bulksample plan", marks=pytest.mark.long),
+    ],
+)
+def test_ranks_speak_once(words, code, said):
+    ended = run_ranks(2, ["-m", "bulksample", *words])
+    assert ended.code == code, ended
+    assert (ended.out + ended.err).count(said) == 1, ended

@@ -96,6 +96,9 @@ def test_options_of_train_stand_under_their_groups_for_sample(file):
         ("model: [", "run.yaml: is no YAML: .*line 1"),
         ("hidden: 3\n---\nhidden: 4", "run.yaml: is no YAML: expected a single document"),
         ("sampler_options: !!python/object:os.system {a: b}", "run.yaml: is no YAML: could not determine a constructor"),
+        ("hidden: 3\x07", "run.yaml: is no YAML: .*special characters are not allowed"),
+        ("hidden: " + 5000 * "[", "run.yaml: is nested too deeply"),
+        ("sampler_options: {when: 2001-99-99}", "run.yaml: is no YAML: month must be in 1..12"),
     ],
 )
 def test_what_does_not_fit_is_found_by_its_line(file, text, said):
