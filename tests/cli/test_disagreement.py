@@ -119,9 +119,10 @@ def test_one_rank_that_fails_late_ends_all_with_its_reason(stored):
     """The other ranks wait for longer than it takes to end a job that a rank has left."""
     late = """
     import time
+    from bulksample.distributed.comm import processes
     from bulksample.distributed.matrix import open_graph
     def load_block(*_):
-        time.sleep(7)
+        time.sleep(processes._GRACE_SECONDS + 1)
         raise open_graph.DataError("rows 3 to 4: damaged")
     open_graph.load_block = load_block"""
     usual = arguments("sample partitioned", stored / "g0")

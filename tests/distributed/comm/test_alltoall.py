@@ -230,7 +230,13 @@ def test_a_rank_that_stops_is_named_in_a_split_too(then, where):
 
 @pytest.mark.long
 def test_a_rank_that_leaves_ends_the_wait_of_its_own_column_only():
-    then = "import time\nif part.rank == 0 and comm.rank == 1: time.sleep(7)\npart.barrier()\n"
+    then = """
+import time
+from bulksample.distributed.comm import processes
+if part.rank == 0 and comm.rank == 1:
+    time.sleep(processes._GRACE_SECONDS + 1)
+part.barrier()
+"""
     ended = run_ranks(4, STOP.format(what="pass", then=then).replace("world(2)", "world(20)"), timeout=30)
     assert ended.code == 0, ended  # ranks 0 and 2 are leaving while 3 waits for 1 longer than the grace
     ended = run_ranks(4, STOP.format(what="raise SystemExit(0)", then=then).replace("world(2)", "world(20)"), timeout=30)

@@ -1,7 +1,7 @@
 """AdaQP: 32 bits is exact training; bytes are those of the formula; what is rounded, by how much, and what may not depend on time."""
 
 import json
-import time
+import threading
 
 import numpy as np
 import pytest
@@ -75,9 +75,25 @@ def test_a_run_repeats_and_back_ends_agree(stored, bits):
 def test_the_solving_thread_may_take_its_time(stored, monkeypatch):
     """Widths of an epoch depend on its number alone."""
     quick = of_threads(3, stored / "plain")
-    solve = Assignment._solve
-    monkeypatch.setattr(Assignment, "_solve", lambda self, brought: (time.sleep(0.3), solve(self, brought))[1])
-    assert same(of_threads(3, stored / "plain"), quick)
+    begin, solve, wanted, late = Assignment.begin, Assignment._solve, threading.Event(), []
+
+    def begun(self, epoch):
+        if self._comm.rank == 0 and epoch == self._due:
+            wanted.set()
+        begin(self, epoch)
+
+    def solved(self, received):
+        late.append(wanted.wait(60))  # until the epoch begins that needs the widths
+        wanted.clear()
+        return solve(self, received)
+
+    monkeypatch.setattr(Assignment, "begin", begun)
+    monkeypatch.setattr(Assignment, "_solve", solved)
+    again = of_threads(3, stored / "plain")
+    assert late
+    assert all(late)
+    wanted.set()  # for widths that no epoch of this run needs
+    assert same(again, quick)
 
 
 @sweep("bits", ["adaptive", "random"])

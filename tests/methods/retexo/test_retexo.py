@@ -1,6 +1,7 @@
 """RETEXO: the same on any ranks, `full` where there is one layer, bytes as predicted, and nothing of a row in any round."""
 
 import hashlib
+import itertools
 import json
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from communities import community_graph
 from launch import run_ranks
 from recorder import Crash, CrashesAt
-from sweeps import sweep
+from sweeps import sweep, thinned
 from training_runs import run_training, weights_of
 
 from bulksample import UsageError
@@ -186,8 +187,9 @@ def test_the_layers_together_are_an_ordinary_network(stored, model, graph, p):
     assert np.isfinite(stacked).all()
 
 
-@pytest.mark.parametrize("method", ["retexo", "retexo-federated"])
-@sweep("model", MODELS)
+@sweep(("model", "method"), [
+    ("gcn", "retexo"), ("gcn", "retexo-federated"), ("sage", "retexo-federated"), ("sage-pool", "retexo"), ("gat", "retexo-federated"),
+], quick=2)  # fmt: skip
 def test_vertices_without_neighbours_are_trained_on_and_predicted(tmp_path, method, model):
     graph = community_graph()
     alone = np.flatnonzero(np.diff(graph.adjacency.indptr) == 0)
@@ -237,11 +239,14 @@ def test_refinement_goes_on_from_the_stages_and_sends_what_full_sends(stored):
     assert extra == 5 * 2 * back + 5 * back  # five rounds there and back, five evaluations there
 
 
-@pytest.mark.parametrize("asked", [
+RESUMED = [
     {"method": "retexo", "model": "sage", "refine": 4}, {"method": "retexo-federated", "model": "gcn", "layers": 2},
     {"method": "retexo", "model": "gat", "refine": 4}, {"method": "retexo-federated", "model": "sage-pool", "layers": 2},
-])  # fmt: skip
-@sweep("crashed_at", [3, 6, 8, 15])  # of six rounds a stage
+]  # fmt: skip
+CRASHES = [*itertools.product(RESUMED, [3]), *thinned(itertools.product(RESUMED, [6, 8, 15]), 2)]  # of six rounds a stage
+
+
+@sweep(("asked", "crashed_at"), CRASHES, quick=len(RESUMED))
 def test_going_on_in_any_stage_gives_the_same_bits(stored, tmp_path, asked, crashed_at):
     options = {**STILL, **asked, "dropout": 0.4, "input_dropout": 0.1}
     told, whole, expected = trained(stored / "plain", None, **options)
