@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..selection import Selection
+from ..sparse import row_pointers
 
 
 class Hop(NamedTuple):
@@ -102,7 +103,6 @@ def _part(hop: Hop, first: int, last: int) -> Hop:
 
 def _joined(hops: list[Hop]) -> Hop:
     """Join the rows of all hops, one after the other."""
-    starts = np.cumsum([0] + [len(hop.columns) for hop in hops])
-    pointers = np.concatenate([[0]] + [hop.pointers[1:] + start for hop, start in zip(hops, starts, strict=False)])
+    pointers = row_pointers(np.concatenate([np.diff(hop.pointers) for hop in hops]))
     weights = [hop.weights for hop in hops if hop.weights is not None]
     return Hop(pointers, np.concatenate([hop.columns for hop in hops]), np.concatenate(weights) if weights else None)

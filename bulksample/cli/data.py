@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..data.edges import EdgeTally
+from ..errors import UsageError, instead_of
 from ..graph import Graph
 from .output import Check, CheckOption, JsonOption, SeedOption, emit
 
@@ -190,8 +191,10 @@ def import_ogb(
 ) -> None:
     """Import an OGB node property data set by its name or its folder. A missing data set is downloaded without a question."""
     from ..data.ogb import read
-    from ..data.ogb_sets import known, locate
+    from ..data.ogb_sets import SETS, known, locate
 
+    if not known(source) and not Path(source).exists():
+        raise UsageError(f"{source} is neither a folder nor a data set; {instead_of(source, SETS)}")
     _begin(out, overwrite)
     path = locate(source, root, download) if known(source) and not Path(source).is_dir() else Path(source)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -103,7 +103,8 @@ def _node_wise(request: PlanRequest, seeds: int) -> list[ExpectedHop]:
         share = 1.0 if fanout < 0 or fanout >= d else fanout / d
         left = [kept * (1 - share) if i >= len(left) - expanding else kept for i, kept in enumerate(left)]
         drawn = sum((b - a) * d * (1 - kept) for a, b, kept in zip(held, held[1:], left, strict=False))
-        hops.append(_hop(request, hops, rows, rows * d * share, held[-1], n - (n - seeds) * exp(-drawn / n)))
+        edges, found = rows * d * share, n - (n - seeds) * exp(-drawn / n)
+        hops.append(ExpectedHop(rows, edges, 0, 0, held[-1], found, _block_edges(request, hops, edges)))
         held.append(hops[-1].sources)
         left.append(1.0)
     return hops
@@ -121,7 +122,8 @@ def _layer_wise(request: PlanRequest, seeds: int) -> list[ExpectedHop]:
         y = 1.0 if drawn >= candidates else -log1p(-drawn / n) / mean
         edges = rows * d * (1 - (1 - y) * (1 - drawn / n))
         found = _with_an_edge(n, d, rows / n, y) if static else drawn
-        hops.append(_hop(request, hops, rows, edges, held, held + found * (1 - held / n), drawn, candidates))
+        sources = held + found * (1 - held / n)
+        hops.append(ExpectedHop(rows, edges, drawn, candidates, held, sources, _block_edges(request, hops, edges)))
         before, held = held, hops[-1].sources
     return hops
 
@@ -131,15 +133,6 @@ def _with_an_edge(n: int, d: float, share: float, y: float) -> float:
     return n * (1 - exp(-d * y) - exp(-d * share) + exp(-d * (1 - (1 - y) * (1 - share))))
 
 
-def _hop(
-    request: PlanRequest,
-    before: list[ExpectedHop],
-    rows: float,
-    edges: float,
-    held: float,
-    sources: float,
-    drawn: float = 0,
-    candidates: float = 0,
-) -> ExpectedHop:
-    nested = edges + sum(hop.edges for hop in before) if request.frontier == "new" else edges
-    return ExpectedHop(rows, edges, drawn, candidates, held, sources, nested)
+def _block_edges(request: PlanRequest, before: list[ExpectedHop], edges: float) -> float:
+    """Return the edges of a hop's block, which under the frontier rule `new` includes those of the hops before it."""
+    return edges + sum(hop.edges for hop in before) if request.frontier == "new" else edges

@@ -23,6 +23,7 @@ MISTYPED = [
         ["data", "import", "edgelist", "g", "-o", "o", "--ids", "txt"],
         "Invalid value for '--ids': 'txt' is not one of 'integer', 'text'; see bulksample data import edgelist --help",
     ),
+    (["data", "import", "ogb", "ogbn-arxv", "-o", "o"], "ogbn-arxv is neither a folder nor a data set; did you mean 'ogbn-arxiv'?"),
     (["sample", "g", "--seeds", "dev"], "--seeds: got 'dev'; use train, val, test, all"),
     (["sample", "g", "--bulk-size", "0"], "--bulk-size must be 'auto' or a positive number; got '0'; use auto"),
     (["train", "g", "--method", "adaqp", "--bits", "3"], "--bits: got '3'; use 2, 4, 8, 16, 32, uniform, random, adaptive"),

@@ -90,7 +90,7 @@ def start_ragged_rows(
     comm: Comm, rows: list[int], ends: np.ndarray, entries: list[np.ndarray], kind: str = "topology"
 ) -> list[PendingAlltoall]:
     """Begin `exchange_ragged_rows`: one all-to-all for the counts and one for each array."""
-    cuts = np.cumsum([0, *rows])
+    cuts = row_pointers(rows)
     counts = np.diff(ends).astype(np.int32)
     pending = [comm.start_alltoall([counts[a:b] for a, b in pairwise(cuts)], kind)]
     for array in entries:

@@ -107,7 +107,7 @@ class RowsAdjacency(BlockRowAdjacency):
             local = needed - np.int32(self.bounds[k])
             requested = column.alltoall([local if i == k else nothing for i in range(column.size)], "topology")
         sent = self.backend.extract_rows(block, np.concatenate(requested))
-        cuts = np.cumsum([0, *[len(part) for part in requested]])
+        cuts = row_pointers([len(part) for part in requested])
         pieces = [np.diff(sent.indptr).astype(np.int32)[a:b] for a, b in pairwise(cuts)]
         pending = [column.start_alltoall(pieces, "topology")]
         for array in (sent.indices, sent.values):
