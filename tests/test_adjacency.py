@@ -36,3 +36,16 @@ def test_restricted_entries_are_shares_of_their_row(backend):
         kept = adjacency.restrict(everyone, everyone)
         sums = np.bincount(matrix.row_of_entry(), kept.shares, 100)
         assert sums == pytest.approx((matrix.degrees > 0).astype(float))
+
+
+@pytest.mark.parametrize("c", [1, 2, 3, 4, 5, 8, 9, 1000, 1024, 1025])
+def test_squares_have_as_many_bits_as_their_sum_in_a_column_leaves(backend, c):
+    """c rows with one edge each to vertex 0 add c squares of 1: the sum is at most 2**62, and one more bit would exceed it, or 60."""
+    star = CSR(np.minimum(np.arange(c + 2), c), np.zeros(c, np.int32), None, (c + 1, c + 1))
+    for matrix in (star, star.with_values(np.full(c, 9))):
+        adjacency = LocalAdjacency(matrix, backend)
+        (total,) = adjacency.left_multiply(Selection.everything(c + 1), "squares").values.tolist()
+        bits = adjacency._square_bits
+        assert total == c * 2**bits <= 2**62
+        assert bits == 60 or 2 * total > 2**62
+        assert LocalAdjacency(matrix, backend, longest_column=2**20)._square_bits == 42  # of a block of rows: the whole matrix counts

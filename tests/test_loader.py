@@ -1,6 +1,7 @@
 """The loader: which minibatches an epoch holds, in which order, and going on from a state."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from zoo import random_matrix
 
 from bulksample import CSR, LocalAdjacency, Selection, UsageError, backends, digest, samplers
+from bulksample import loader as loader_module
 from bulksample.loader import COPIES, BulkLoader
 
 N = 200
@@ -191,6 +193,23 @@ def test_auto_fits_the_budget_and_says_what_it_expects():
     middle = loader(bulk_size="auto", memory_budget=large.predicted_bytes // 2)
     assert 1 < middle.bulk_size < 10
     assert middle.predicted_bytes <= large.predicted_bytes // 2
+
+
+@pytest.mark.parametrize(("shuffle", "order"), [(False, 0), (True, 24 * len(SEEDS))])
+def test_auto_takes_the_largest_bulk_whose_copies_and_order_fit_the_budget(shuffle, order, monkeypatch):
+    """Two and a half bulks and 24 bytes a seed for the order of an epoch, to the byte. The reference has no tables."""
+    adjacency, drawn = LocalAdjacency(random_matrix(N, 3000, 1), backends.make("reference")), samplers.make("sage", (4, 3))
+
+    def auto(budget):
+        return BulkLoader(adjacency, drawn, SEEDS, batch_size=8, shuffle=shuffle, memory_budget=budget, prefetch=False)
+
+    size = next(iter(auto(2**40))).nbytes()
+    for k in (2, 7, 13):
+        needed = math.ceil(2.5 * k * size) + order
+        assert (auto(needed).bulk_size, auto(needed - 1).bulk_size) == (k, k - 1)
+        assert auto(needed).predicted_bytes == int(2.5 * k * size) + order
+        monkeypatch.setattr(loader_module, "free_memory", lambda free=4 * needed: free)  # a quarter of it, unless a budget is given
+        assert auto(None).bulk_size == k
 
 
 def test_the_prediction_covers_what_two_bulks_hold():

@@ -7,10 +7,12 @@ from torch_geometric.data import Data
 from zoo import random_matrix
 
 import bulksample as bs
+from bulksample import Stream
 from bulksample.data.columns import read_columns
 from bulksample.interop.dgl.loader import _distinct
 from bulksample.interop.pyg import BulkSampler, LinkNeighborLoader, NeighborLoader
 from bulksample.loader import BulkLoader
+from bulksample.rng import Law
 from bulksample.selection import Selection, vertex_ids
 
 N = 40
@@ -141,3 +143,16 @@ def test_edges_are_no_seeds_of_the_loaders_for_dgl():
 
     with pytest.raises(bs.UsageError, match="as_edge_prediction_sampler: got a NeighborSampler, but these loaders take vertices as seeds"):
         as_edge_prediction_sampler(NeighborSampler([2]), negative_sampler=None)
+
+
+def test_parts_keep_the_names_of_their_rows(backend):
+    """Walkers at one vertex draw apart; halves of a bulk draw as the whole does."""
+    walkers = np.tile(np.arange(30, dtype=np.int32), 4)
+    bulk = Selection(np.arange(4) * 7, np.arange(5) * 30, np.repeat([5, 6, 5, 7], 30), N, walkers)
+    draw = Stream(3).draw(Law.REPLACEMENT)
+    whole = backend.sample_rows(MATRIX, bulk, 1, draw).columns
+    halves = [bulk.parts(0, 2), bulk.parts(2, 9)]
+    assert [half.names.tolist() for half in halves] == [walkers[:60].tolist()] * 2
+    assert [half.minibatches.tolist() for half in halves] == [[0, 7], [14, 21]]
+    assert np.concatenate([backend.sample_rows(MATRIX, half, 1, draw).columns for half in halves]).tolist() == whole.tolist()
+    assert all(len(np.unique(one)) > 1 for one in whole.reshape(4, 30))

@@ -28,6 +28,7 @@ def test_layers_follow_fanouts_and_fanouts_follow_layers():
         ({"hiden": 3}, "did you mean 'hidden'"),
         ({"xyzzy": 3}, "there is no option 'xyzzy'; use method, seed, model"),
         ({"hidden": 0}, r"hidden: input should be greater than or equal to 2; got 0"),
+        ({"graph": "partitioned", "cache_bytes": -1}, "cache_bytes: input should be greater than or equal to 0; got -1"),
         ({"lr": 0.0}, "lr: input should be greater than 0"),
         ({"dropout": 1.0}, "dropout: input should be less than 1"),
         ({"model": "gin"}, "model: got 'gin'; did you mean 'gcn'"),

@@ -1,0 +1,49 @@
+"""Random words of the model: each rank, epoch and step has its own, and dropout is drawn by them."""
+
+from communities import community_graph
+
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
+from bulksample.methods.run import make_trainer
+
+SEED, TRAIN = 2**63 + 5, 6  # the purpose, in the upper four bits of the last word of a counter
+
+
+def philox(counter, key):
+    """Philox4x32-10 in plain integers."""
+    c, k = list(counter), [key & 0xFFFFFFFF, key >> 32]
+    for _ in range(10):
+        first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [second >> 32 ^ c[1] ^ k[0], second & 0xFFFFFFFF, first >> 32 ^ c[3] ^ k[1], first & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c
+
+
+def word(draw, rank, epoch, step):
+    low, high, *_ = philox((draw, rank, step, TRAIN << 28 | epoch), SEED)
+    return high << 32 | low
+
+
+def test_every_rank_and_step_draws_dropout_by_a_word_of_its_own():
+    graph = community_graph(n=200)
+    options = {"fanouts": (3, 3), "hidden": 8, "batch_size": 16, "epochs": 2, "threads": 1, "quiet": True, "seed": SEED, "dropout": 0.5}
+
+    def rank(comm):
+        trainer = make_trainer(TrainConfig.of(**options), graph, comm, [])
+        whole, seeds = trainer.method.loss, {}
+
+        def loss(context, batch):
+            found = whole(context, batch)
+            seeds[context.comm.rank, context.epoch, context.step - 1] = context.model.generator.initial_seed()
+            return found
+
+        assert trainer.model.generator.initial_seed() == word(1, 0, 0, 0)  # the initial weights are those of every rank
+        trainer.method.loss = loss
+        trainer.run()
+        return seeds
+
+    first, second = on_threads(2, rank)
+    drawn = first | second
+    assert len(drawn) == len(first) + len(second) >= 12
+    assert drawn == {place: word(0, *place) for place in drawn}
+    assert len(set(drawn.values()) | {word(1, 0, 0, 0)}) == len(drawn) + 1
