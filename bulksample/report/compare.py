@@ -208,5 +208,7 @@ def _object(path: Path) -> dict[str, Any] | None:
 
 
 def _progress(run: ContestantRun) -> str:
+    """Return a line on how a run ended, and the warnings of its report."""
     how = f"failed: {run.failure}" if run.failure else "finished before" if run.kept else f"{run.seconds:.1f} s"
-    return f"{run.label}, seed {run.seed}: {how}"
+    warnings = [f"warning: {text}" for text in (run.report or {}).get("warnings", [])]
+    return "\n".join(f"{run.label}, seed {run.seed}: {said}" for said in (how, *warnings))

@@ -50,7 +50,7 @@ class Page:
         """Table with a row for each series of `train`."""
         head = ["run", "method", "model", "sampler", "ranks", "seeds", f"{split_and_metric(self.series)}, %"]
         return _without_empty_columns(
-            [*head, "epochs", "s/epoch", "seconds", "MB sent"], [_trained(one) for one in self.series if one.runs[0].trained]
+            [*head, "epochs", "s/epoch", "seconds", "MB sent", "warning"], [_trained(one) for one in self.series if one.runs[0].trained]
         )
 
     @property
@@ -144,11 +144,12 @@ def _without_empty_columns(head: list[str], body: list[list[str]]) -> TextTable:
 def _trained(series: Series) -> list[str]:
     if not series.first:
         done = str(len(series.runs[0].lines))
-        return [series.label, "not finished", *[""] * 5, done, *[""] * 3]
+        return [series.label, "not finished", *[""] * 5, done, *[""] * 4]
     about = [str(series.first.get(key, "")) for key in ("method", "model", "sampler", "ranks")]
     seconds = [series.text(itemgetter("seconds_per_epoch")), series.text(itemgetter("seconds"))]
     counted = [format_number(series.mean(itemgetter("epochs"))), *seconds, format_number(series.mean(_sent))]
-    return [series.label, *about, str(len(series.runs)), series.text(score, 100), *counted]
+    warning = "; ".join(series.first.get("warnings", []))
+    return [series.label, *about, str(len(series.runs)), series.text(score, 100), *counted, warning]
 
 
 def _sampled(series: Series) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from launch import MPIRUN, ROOT, alive, run_ranks
@@ -291,3 +292,10 @@ def test_a_run_is_judged_by_its_report(tmp_path, report, code, late, said, failu
     if report is not None:
         (tmp_path / "report.json").write_text(report)
     assert comparison._failure(tmp_path, Ended(code, 1.0, late, said), 60.0) == failure
+
+
+def test_warnings_of_a_run_stand_beside_its_end(tmp_path):
+    report = {"warnings": ["the test scores are of seeds"]}
+    run = comparison.ContestantRun("sync", 3, tmp_path, report, [], None, 0, 1.0, False)
+    assert comparison._progress(run).splitlines() == ["sync, seed 3: 1.0 s", "sync, seed 3: warning: the test scores are of seeds"]
+    assert comparison._progress(replace(run, report={})) == "sync, seed 3: 1.0 s"

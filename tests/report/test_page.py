@@ -180,3 +180,13 @@ def test_without_jinja_it_says_what_to_install(page, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(UsageError, match=r"a page needs Jinja2 .* use pip install 'bulksample\[plot\]'"):
         page.to_html("x")
+
+
+def test_warnings_of_a_run_have_a_column_where_there_are_any(trained, tmp_path):
+    report = json.loads(next(trained.glob("*.json")).read_text())
+    for name, seeds, warnings in (("fair", None, []), ("seen", "all", ["the test scores are of seeds", "and so are the val scores"])):
+        (tmp_path / f"{name}.json").write_text(json.dumps({**report, "warnings": warnings, "config": {**report["config"], "seeds": seeds}}))
+    both, fair = (Page(read(files)).trained for files in ([tmp_path / "fair.json", tmp_path / "seen.json"], [tmp_path / "fair.json"]))
+    assert both.head[-1] == "warning"
+    assert sorted(row[-1] for row in both.body) == ["", "the test scores are of seeds; and so are the val scores"]
+    assert "warning" not in fair.head

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from communities import community_graph
 from sweeps import sweep
-from test_grappa import GRAPPA, trained
-from training_runs import weights_of
+from test_grappa import GRAPPA
+from training_runs import weights_and_report, weights_of
 
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
@@ -113,7 +113,7 @@ def test_every_training_vertex_is_a_seed_once_an_epoch_on_as_many_steps_everywhe
     graph = store.load(stored / "plain")
     for options in ({"partition": "metis"}, {"chunking": "fresh", "swap_every": 1}, {"batch_size": 7}):
         seeds.clear()
-        on_threads(5, lambda comm, options=options: trained(stored / "plain", comm, **{**GRAPPA, **options}))
+        on_threads(5, lambda comm, options=options: weights_and_report(stored / "plain", comm, **{**GRAPPA, **options}))
         for epoch in range(4):
             held = np.concatenate([part for (e, _), parts in seeds.items() if e == epoch for part in parts])
             assert (np.sort(held) == graph.default_seeds()).all()
@@ -124,9 +124,11 @@ def test_ranks_without_seeds_or_vertices_take_part(stored, tmp_path):
     graph.masks["train"][12:] = False
     store.save(graph, tmp_path / "g")
     for options in ({}, {"full_graph": True}, {"seed_weights": "batch", "view": "strict"}, {"chunking": "fresh", "seed_weights": "tree"}):
-        report = on_threads(4, lambda comm, o=options: trained(tmp_path / "g", comm, **{**GRAPPA, "partition": "block", **o}))[0][1]
+        report = on_threads(4, lambda comm, o=options: weights_and_report(tmp_path / "g", comm, **{**GRAPPA, "partition": "block", **o}))[
+            0
+        ][1]
         assert np.isfinite(report["train_loss"])
     tiny = community_graph(n=5, classes=2)
     store.save(tiny, tmp_path / "s")
     for options in ({}, {"full_graph": True}, {"chunking": "fresh", "swap_every": 1, "view": "strict"}):
-        on_threads(8, lambda comm, o=options: trained(tmp_path / "s", comm, **{**GRAPPA, "seeds": "all", **o}))
+        on_threads(8, lambda comm, o=options: weights_and_report(tmp_path / "s", comm, **{**GRAPPA, "seeds": "all", **o}))
