@@ -341,7 +341,7 @@ def test_a_state_of_another_graph_is_refused(other):
     of_matrix(other).load_state_dict(state)
 
 
-def test_a_large_graph_is_told_from_one_with_another_edge(monkeypatch):
+def test_the_fingerprint_of_a_large_graph_changes_with_one_edge(monkeypatch):
     """Only some elements are hashed, but an edge more or less moves all later row pointers."""
     monkeypatch.setattr("bulksample.sparse._FINGERPRINT", 16)
     matrix = random_matrix(N, 3000, 1)

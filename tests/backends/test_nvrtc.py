@@ -67,7 +67,7 @@ def test_a_graph_that_does_not_fit_is_given_to_kernels_by_its_address(monkeypatc
             engine.device.matrix(MATRIX)
 
 
-def test_no_device_and_no_library_are_told_apart(monkeypatch):
+def test_no_device_and_no_library_are_distinguished(monkeypatch):
     with installed(monkeypatch, devices=0):
         assert backends.why_not("cuda") == "CuPy sees no device"
     monkeypatch.setitem(sys.modules, "cupy", None)
@@ -90,7 +90,7 @@ def test_an_edited_header_is_compiled_anew_and_a_refusal_gives_the_log(monkeypat
             nvrtc.compiled(tmp_path / "broken.cu", "90")
 
 
-def test_a_pool_that_is_shared_is_asked_and_told(monkeypatch):
+def test_memory_of_a_shared_pool_is_taken_and_given_back(monkeypatch):
     given_back = []
 
     def take(size, device, stream):

@@ -56,7 +56,7 @@ def test_an_epoch_of_training_gives_its_seconds(bench):
 
 @pytest.mark.long
 @pytest.mark.skipif(MPIRUN is None, reason="no mpirun: pip install mpich would bring one")
-def test_the_script_runs_to_its_end_without_a_card(tmp_path):
+def test_the_script_runs_to_its_end_without_a_gpu(tmp_path):
     script = Path(gpu.__file__)
     command = [sys.executable, script, "--check-only", "--json", tmp_path / "found.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280)

@@ -30,7 +30,7 @@ def possible():
         pytest.skip(reason)
 
 
-def test_users_without_rights_are_told(monkeypatch):
+def test_users_without_rights_get_the_reason(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "need root" in netlab.refusal()
 
@@ -50,7 +50,7 @@ def test_the_script_refuses_with_code_2():
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not all(map(shutil.which, (*netlab._TOOLS, "setpriv"))), reason="needs root and the tools")
-def test_root_without_the_right_is_told_by_the_kernel():
+def test_root_without_the_right_gets_the_error_of_the_kernel():
     fewer = ["setpriv", "--bounding-set", "-sys_admin"]
     done = subprocess.run([*fewer, sys.executable, SLOW_NETWORK, *SMALL], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2, done.stderr

@@ -69,7 +69,7 @@ def test_the_kept_results_are_what_the_script_says(tmp_path):
         assert {rate["origin"] for rate in kept["rates"].values()} <= {"measured", "published", "assumed"}
 
 
-def test_it_draws_and_tells(tmp_path):
+def test_it_draws_and_prints(tmp_path):
     pytest.importorskip("matplotlib", reason="pip install matplotlib would bring it")
     command = [sys.executable, scaling.__file__, "--graphs", "products", "--json", tmp_path / "s.json", "--plot", tmp_path / "s.png"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=100, check=False)

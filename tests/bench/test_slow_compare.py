@@ -31,7 +31,7 @@ def run_of(folder, served, scores):
     return folder
 
 
-def test_ranks_stop_for_evaluation_and_it_is_told_apart(tmp_path):
+def test_ranks_stop_for_evaluation_and_its_seconds_are_apart(tmp_path):
     found = slow_compare.course(run_of(tmp_path, False, [0.1, None, 0.5]), ranks=4)
     assert found == [Moment(1.0, 1.0, 12, 0.1), Moment(3.0, 3.5, 36, 0.5)]
 

@@ -65,7 +65,7 @@ def test_what_is_no_list_of_numbers(text):
         ranks.numbers(text)
 
 
-def test_unknown_names_are_told_from_known_ones():
+def test_unknown_names_are_refused():
     assert ranks.some_of("sample", "train")("train,sample") == ["train", "sample"]
     with pytest.raises(argparse.ArgumentTypeError, match="got 'plan'; use some of sample,train"):
         ranks.some_of("sample", "train")("sample,plan")

@@ -127,8 +127,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         read(tmp_path / "none.yaml")
 
 
-def test_names_are_told_apart():
-    """A key at the top is an option or a group; only `model` is both, told apart by what it holds."""
+def test_options_and_groups_have_names_of_their_own():
+    """A key at the top is an option or a group; only `model` is both, and what it holds decides."""
     assert set(GROUPS) & TrainConfig.model_fields.keys() <= {"model"}
     for config in (TrainConfig, SampleConfig):
         assert config.by_name().keys() == config.model_fields.keys()

@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_split_and_another_one_another():
         assert not np.array_equal(one.pairs[split], other.pairs[split])
 
 
-def test_few_negatives_are_listed_and_none_is_told():
+def test_few_negatives_are_listed_and_none_is_an_error():
     leaves = np.arange(1, 40)
     star = CSR.from_edges(np.concatenate([0 * leaves, leaves]), np.concatenate([leaves, 0 * leaves]), (41, 41))  # and vertex 40 alone
     _, held = split_edges(Graph(star), 0.2, 0.0, 3, seed=0)

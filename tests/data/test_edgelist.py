@@ -89,7 +89,7 @@ def test_a_fault_is_named_by_its_line_in_any_block(tmp_path, monkeypatch):
         edgelist.read(path)
 
 
-def test_gzip_is_told_by_its_first_bytes(tmp_path):
+def test_gzip_is_recognised_by_its_first_bytes(tmp_path):
     path = tmp_path / "e.txt.gz"
     path.write_bytes(gzip.compress(b"5 9\n9 5\n"))
     graph = edgelist.read(path)

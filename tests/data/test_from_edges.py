@@ -40,7 +40,7 @@ def test_columns_arrive():
     }
 
 
-def test_half_precision_stays_and_a_mask_of_nobody_goes():
+def test_half_precision_stays_and_an_empty_mask_goes():
     graph = from_edges(x=np.eye(4, dtype=np.float16), val_mask=np.zeros(4, bool), num_classes=7)
     assert graph.features.dtype == np.float16
     assert set(graph.masks) == {"train", "test"}

@@ -31,7 +31,7 @@ def written(name, root):
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    """Serves files, from where a Range header says, and breaks off where it is told to."""
+    """Serves files, from where a Range header says, and breaks off where it is asked to."""
 
     files: ClassVar[dict[str, bytes]] = {}
     stop_after = None

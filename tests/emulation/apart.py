@@ -1,4 +1,4 @@
-"""A device for torch whose tensors are none of the host's: what mixes the two, or reads one as the other, fails as on a card.
+"""A device for torch whose tensors are none of the host's: what mixes the two, or reads one as the other, fails as on a GPU.
 
 A tensor says that it lies on "meta", a device that torch knows without having it, and keeps its numbers on the host where only its
 operations find them. So `numpy()` of one is refused, and so is a sum of one and of a tensor of the host.
@@ -92,7 +92,7 @@ class ApartStage:
 
 
 class ApartCard(CudaContext):
-    """A card with such tensors."""
+    """A CUDA context with such tensors."""
 
     def __init__(self, **options):
         super().__init__(emulated(**options), WHERE, DeviceStreams(ApartStage(), ApartStage(), ApartStage()))
@@ -117,7 +117,7 @@ class ApartPlace(CudaComputeContext):
         super().__init__(ApartCard(**options))
 
     def move_model(self, model):
-        """The same parameters, as on a card, now there; and one generator for all."""
+        """The same parameters, as on a GPU, now there; and one generator for all."""
         there = torch.Generator()
         for module in model.modules():
             if isinstance(module, Model):

@@ -49,5 +49,5 @@ class Reaching(CudaComputeContext):
 
 
 def reaching_place(**options):
-    """A `ComputeContext` on an emulated card that reaches those of other ranks."""
+    """A `ComputeContext` on an emulated GPU that reaches those of other ranks."""
     return Reaching(emulated_card(**options))

@@ -193,7 +193,7 @@ def test_a_graph_without_edges():
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_ranks_deal_minibatches_in_turn(ranks):
+def test_ranks_take_minibatches_in_turn(ranks):
     data, options = make_data(), {"batch_size": 31, "shuffle": True, "seed": 2}
     alone = list(NeighborLoader(data, [4, 3], **options))
     dealt = on_threads(ranks, lambda comm: list(NeighborLoader(data, [4, 3], comm=comm, **options)))

@@ -64,7 +64,7 @@ def test_average_by_vertices_weighs_each_trainer_by_its_part(monkeypatch, tmp_pa
     np.testing.assert_allclose(found, (45 * one + 15 * other) / 60, atol=1e-6)
 
 
-def test_lost_parts_are_trained_by_nobody(tmp_path):
+def test_lost_parts_are_not_trained(tmp_path):
     sizes = (20, 10, 30)
     options = {**TMA, "lost_parts": 1, "partition": parts_of(sizes, tmp_path), "seeds": "all"}
     ranks = on_threads(3, lambda comm: trainer(graph(), comm, **options).context.view)

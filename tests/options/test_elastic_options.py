@@ -23,7 +23,7 @@ def is_open(port):
         return line.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_a_server_that_tolerates_failures_listens_where_it_is_told():
+def test_a_server_that_tolerates_failures_listens_at_the_given_address():
     port = free_port()
     assert not is_open(port)
     made = served(listen=f"127.0.0.1:{port}")

@@ -55,7 +55,7 @@ def test_metrics_is_a_file_of_one_line_an_epoch(folder, tmp_path):
     assert [json.loads(line)["epoch"] for line in file.read_text().splitlines()] == [0, 1, 2]
 
 
-def test_track_tells_a_tracker_of_every_epoch(folder, tmp_path):
+def test_track_sends_every_epoch_to_a_tracker(folder, tmp_path):
     reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     train(folder, "--epochs", 3, "--track", f"tensorboard:{tmp_path / 'board'}")
     assert (tmp_path / "board").exists()

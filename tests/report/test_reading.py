@@ -42,7 +42,7 @@ def test_a_run_in_a_folder_of_its_own_has_the_name_of_the_folder(trained, tmp_pa
     assert all(len(run.lines) == 3 for run in found.runs)
 
 
-def test_runs_of_one_name_are_told_apart_by_their_folders(trained, tmp_path):
+def test_runs_of_one_name_are_distinguished_by_their_folders(trained, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         shutil.copy(trained / "one.json", tmp_path / folder / "x.json")
@@ -85,7 +85,7 @@ def test_runs_of_a_comparison_have_the_labels_and_the_order_of_its_table(trained
     assert found.skipped == []
 
 
-def test_two_comparisons_with_the_same_methods_are_told_apart(trained, tmp_path):
+def test_two_comparisons_with_the_same_methods_are_distinguished(trained, tmp_path):
     compared(trained, tmp_path / "a")
     compared(trained, tmp_path / "b")
     labels = [one.label for one in series_of(read([tmp_path]).runs)]

@@ -69,7 +69,7 @@ def test_a_failing_tracker_is_reported_once_and_the_run_goes_on(tmp_path, capsys
     assert [told[0] for told in good.told] == ["start", "log", "log", "log", "finish"]
 
 
-def test_trackers_are_told_of_a_failed_run():
+def test_trackers_record_a_failed_run():
     heard = Heard()
     with pytest.raises(ZeroDivisionError, match="of the run"), Tracking([("heard", heard)], {}):
         raise ZeroDivisionError("of the run")

@@ -1,4 +1,4 @@
-"""The loop: it learns, it repeats to the bit, it stops when it should, and it tells what it did."""
+"""The loop: it learns, it repeats to the bit, it stops when it should, and it reports what it did."""
 
 import json
 import os
@@ -132,7 +132,7 @@ def test_graphs_that_cannot_be_trained_on_are_refused(change, message):
         run(replace(community_graph(), **change))
 
 
-def test_the_json_lines_tell_every_epoch(tmp_path):
+def test_the_json_lines_hold_every_epoch(tmp_path):
     graph = community_graph()
     path = tmp_path / "new" / "lines.jsonl"
     report = train(graph, observers=[JsonLines(path)], **SMALL)

@@ -24,7 +24,7 @@ def test_a_difference_is_named_with_both_values_on_every_rank():
     on_threads(3, body)
 
 
-def test_the_fingerprint_tells_graphs_apart():
+def test_the_fingerprint_distinguishes_graphs():
     graph = community_graph()
     same = community_graph()
     assert fingerprint(graph) == fingerprint(same)

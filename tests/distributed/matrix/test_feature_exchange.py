@@ -190,7 +190,7 @@ def test_a_number_that_a_codec_cannot_hold_is_an_error(codec, value):
         ("cache_bytes", lambda r: {"cache_bytes": r, "access_count": np.zeros(2)}),
     ],
 )
-def test_ranks_that_differ_are_all_told(what, change):
+def test_ranks_that_differ_all_raise(what, change):
     def body(comm):
         with pytest.raises(UsageError, match=f"do not agree on ({what}|n )"):
             RowExchange(comm, **({"bounds": np.array([0, 2, 4, 6]), "rows": np.zeros((2, 3), np.float32)} | change(comm.rank)))

@@ -167,7 +167,7 @@ def test_a_block_of_the_wrong_size_is_refused():
         on_threads(2, lambda comm: OwnerAdjacency(ProcessGrid(comm), whole if comm.rank else half, backends.make()))
 
 
-def test_block_columns_are_dealt_once_each():
+def test_block_columns_are_assigned_once_each():
     for p in range(1, 17):
         for c in (c for c in range(1, p + 1) if p % c == 0):
 
@@ -175,8 +175,8 @@ def test_block_columns_are_dealt_once_each():
                 grid = ProcessGrid(comm, c)
                 return [list(grid.block_columns(j)) for j in range(c)]
 
-            (dealt, *_) = on_threads(p, shares)
-            assert [k for share in dealt for k in share] == list(range(p // c))
+            (shared, *_) = on_threads(p, shares)
+            assert [k for share in shared for k in share] == list(range(p // c))
 
 
 @pytest.mark.long

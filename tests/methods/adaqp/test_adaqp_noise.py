@@ -112,7 +112,7 @@ def fixed(bits):
 
 
 def adaptive(mean, shuffled=False):
-    """The best widths of each pair of ranks, layer and direction whose mean is at most `mean`; or these, dealt at random."""
+    """The best widths of each pair of ranks, layer and direction whose mean is at most `mean`; or these, assigned at random."""
 
     def put(comm, rounded, rows, weights):
         for key in sorted(rounded.widths):
@@ -229,7 +229,7 @@ def test_error_feedback_makes_nearest_rounding_right_on_average(stored):
 @pytest.mark.long
 @pytest.mark.parametrize("partition", ["metis", "random"])
 def test_gradient_noise_on_cora(tmp_path, partition):
-    """Fixed weights, three layers of GCN, four ranks: at equal bytes the chosen widths beat the same widths dealt at random."""
+    """Fixed weights, three layers of GCN, four ranks: at equal bytes the chosen widths beat the same widths assigned at random."""
     folder = Path(os.environ.get("BULKSAMPLE_DATA", "nowhere"))
     if not (folder / "cora.npz").exists():
         pytest.skip("BULKSAMPLE_DATA names no folder with cora.npz")

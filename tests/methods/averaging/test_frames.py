@@ -136,7 +136,7 @@ def test_it_listens_at_the_address_alone():
 
 
 class Served:
-    """A roster on a thread of its own, attending until it is told to stop."""
+    """A roster on a thread of its own, attending until it is stopped."""
 
     def __init__(self, parts=2, grace=1.0, timeout=60.0):
         self.door = listen("127.0.0.1:0")
@@ -271,7 +271,7 @@ def test_who_is_silent_is_forgotten():
     (bytes(resealed(length=2**30)), "at most 65536 are allowed"), (packed(answer(0)), "does not belong here"),
     (packed(Frame(Kind.HELLO, b'{"version": "0"}')), "the version of this run is '1'; got '0'"), (packed(Frame(Kind.HELLO, b"[]")), "JSON"),
 ])  # fmt: skip
-def test_strangers_are_refused_and_disturb_nobody(served, sent, message):
+def test_unknown_peers_are_refused_and_disturb_no_trainer(served, sent, message):
     member, _ = served.joined()
     stranger = socket.create_connection(address_of(served.address), 5)
     stranger.sendall(sent)
@@ -302,7 +302,7 @@ def test_weights_that_are_not_finite_end_the_line(served):
     line.close()
 
 
-def test_who_asks_is_told_what_the_run_is(served):
+def test_a_trainer_that_asks_gets_the_configuration(served):
     line = connect(served.address, 5)
     served.say(line, Frame(Kind.ASK))
     assert json.loads(served.heard(line).payload) == {"method": "random-tma"}

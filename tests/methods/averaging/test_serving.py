@@ -162,7 +162,7 @@ def test_a_graph_that_is_not_the_same_is_refused():
     assert report["joined"] == 1
 
 
-def test_nobody_comes():
+def test_no_trainer_joins():
     asked = {**SMALL, "method": "random-tma", "tolerate_failures": True, "listen": f"127.0.0.1:{free_port()}", "timeout": 0.3}
     with pytest.raises(PeerLost, match="no trainer is left in round 0"):
         make_trainer(TrainConfig.of(**asked), community_graph()).run()
@@ -248,7 +248,7 @@ def processes(request, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("processes", [(3, "--epochs", 1000, "--interval", "0.5s", "--grace", 2, "--timeout", 120)], indirect=True)
-def test_a_killed_trainer_is_missed_a_restarted_one_joins_and_a_slow_one_slows_nobody(processes):
+def test_a_killed_trainer_is_missed_a_restarted_one_joins_and_a_slow_one_delays_no_other(processes):
     fast, victim, slow = processes.trainer(), processes.trainer(), processes.trainer(slow=0.2)
     processes.until(lambda: processes.rounds() >= 4)
     os.kill(victim.pid, signal.SIGKILL)

@@ -78,7 +78,7 @@ def moved(method, graph, turn):
 
 @sweep("options", [{"view": "strict"}, {"view": "halo"}, {"view": "strict", "chunking": "fresh"}, {"view": "base"}], quick=2)
 @pytest.mark.parametrize("overlap", [True, False])
-def test_new_views_cost_the_rows_that_others_hold_and_are_told(stored, options, overlap):
+def test_new_views_send_the_rows_that_others_hold_as_reported(stored, options, overlap):
     p, graph = 4, store.load(stored / "plain")
 
     def rank(comm):

@@ -36,7 +36,7 @@ def test_a_part_is_lent_to_those_who_are_there_and_given_back():
     assert dealing.give_back(0) == []
 
 
-def test_nobody_to_lend_to():
+def test_no_trainer_to_lend_to():
     dealing = PartTable(np.array([0, 1, 1], np.int32), in_turn)
     assert dealing.lend(1, []) == []
     assert dealing.members(1).tolist() == [1, 2]
@@ -57,7 +57,7 @@ def test_pieces_of_a_part_are_drawn_apart_from_those_of_others_and_from_the_part
 
 
 @pytest.mark.parametrize("method", ["random-tma", "super-tma", "psgd-pa"])
-def test_the_part_of_a_lost_trainer_is_dealt_to_the_others_and_given_back_to_one_that_joins(method):
+def test_the_part_of_a_lost_trainer_is_divided_among_the_others_and_given_back_to_one_that_joins(method):
     graph, address, results = community_graph(), f"127.0.0.1:{free_port()}", []
     more = {"method": method, "tolerate_failures": True, "trainers": 3, "listen": address, "timeout": 30.0, "redeal_after": 0.0}
     server = make_trainer(TrainConfig.of(**{**SMALL, **WHOLE, **more, "epochs": 10_000, "eval_every": 10_000}), graph)
@@ -105,7 +105,7 @@ def test_the_part_of_a_lost_trainer_is_dealt_to_the_others_and_given_back_to_one
     assert all(one["ended"] for one in results)
 
 
-def test_without_a_time_nothing_is_dealt_again():
+def test_without_a_time_no_part_is_divided():
     graph, address, results = community_graph(), f"127.0.0.1:{free_port()}", []
     thread = joining(address, graph, results)
     more = {"method": "random-tma", "tolerate_failures": True, "trainers": 2, "listen": address, "timeout": 1.0}
