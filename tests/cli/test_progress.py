@@ -7,6 +7,7 @@ import re
 import pytest
 from communities import community_graph
 
+from bulksample.cli.output import _FILE_ONLY as FILE_ONLY
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
@@ -51,7 +52,7 @@ def test_verbose_prints_the_rest_after_the_ten(trained):
     ended, report, _ = trained("--verbose")
     shown = names(ended.out)
     assert shown[:10] == ROWS
-    assert {name.partition(".")[0] for name in shown} == report.keys() - {"config", "balance", "data", "environment"}
+    assert {name.partition(".")[0] for name in shown} == report.keys() - set(FILE_ONLY)
 
 
 @pytest.mark.parametrize(("level", "epochs", "steps"), [("debug", 3, True), ("info", 3, False), ("warning", 0, False), ("error", 0, False)])

@@ -55,11 +55,11 @@ def test_every_option_is_accepted(command, graph, tmp_path):
     ("arguments", "said"),
     [
         (["--model", "gin"], "model"),
-        (["--sampler", "sagee"], "no sampler 'sagee'"),
+        (["--sampler", "sagee"], "--sampler: got 'sagee'; did you mean 'sage'?"),
         (["--method", "gossip"], "no method 'gossip'"),
         (["--fanouts", "5,x"], "fanouts must be whole numbers"),
         (["--layers", "3", "--fanouts", "5"], "3 layers need as many fanouts"),
-        (["--bulk-size", "some"], "bulk_size must be"),
+        (["--bulk-size", "some"], "--bulk-size must be"),
         (["--label", "none"], "no label 'none'; use other"),
         (["--metric", "rocauc"], "compares two classes"),
         (["--options", "replace"], "NAME=VALUE"),
