@@ -21,7 +21,7 @@ SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 demo: $(VENV)/run.stamp
 	$(BIN)/bulksample data make dcsbm --preset reddit --vertices 20000 --degree 40 --seed 1 --overwrite -o $(DEMO)/graph
 	$(BIN)/mpirun -n 4 $(BIN)/bulksample train $(DEMO)/graph --model sage --fanouts 10,5 --hidden 64 --batch-size 256 \
-		--epochs 5 --lr 0.01 --seed 1 --json $(DEMO)/result.json
+		--epochs 5 --lr 0.01 --seed 1 --overwrite --json $(DEMO)/result.json
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest $(TWO) --durations=15

@@ -63,7 +63,7 @@ measure() {
   if [ -s "$results/$name.json" ]; then return; fi
   mkdir -p "$(dirname "$work/$name")" "$(dirname "$results/$name")"
   echo "$(date +%FT%T) $nodes nodes, $ranks ranks, restart ${SLURM_RESTART_COUNT:-0}: bulksample $*"
-  on_ranks "$@" --json "$work/$name.json" || code=$?
+  on_ranks "$@" --overwrite --json "$work/$name.json" || code=$? # of a start before the requeue
   if [ "$code" != 0 ]; then leave "$code"; fi
   mv "$work/$name".*.yaml "$work/$name".json* "$(dirname "$results/$name")"
 }

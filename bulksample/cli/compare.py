@@ -15,6 +15,7 @@ from ..methods import METHODS
 from ..methods.averaging.options import AVERAGING
 from .configured import Requested, as_arguments, flag, parse_arguments
 from .output import JsonOption, SeedOption, emit
+from .outputs import check_outputs
 
 if TYPE_CHECKING:
     from ..report.compare import Contestant, ContestantRun, SharedSetup
@@ -38,7 +39,7 @@ def compare(
     ] = None,
     launcher: Annotated[str | None, typer.Option(help="Command that starts the ranks. Default: mpirun -n {ranks}.")] = None,
     limit: Annotated[float, typer.Option(help="Seconds that one run may take.")] = 3600.0,
-    resume: Annotated[bool, typer.Option("--resume/--fresh", help="Keep finished runs of an earlier call, or repeat them.")] = True,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Repeat finished runs. By default those in the folder are kept.")] = False,
     plots: Annotated[bool, typer.Option(help="Plots of accuracy against bytes and against seconds; need matplotlib.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each run, no table.")] = False,
     seed: SeedOption = 0,
@@ -58,10 +59,12 @@ def compare(
         _check(one, common)
     if not limit > 0:
         raise UsageError(f"limit must be positive; got {limit} s; use --limit 3600")
+    continues = (out / "runs").is_dir()  # then tables are made again of all runs; `compare` below refuses runs with other options
+    check_outputs(overwrite or continues, json_file, *(out / f"table.{kind}" for kind in ("json", "md", "csv")))
     setup = SharedSetup(directory, ranks, tuple(starter(ranks, launcher)), common, limit)
     try:
         with stoppable():
-            runs = compare(setup, compared, list(range(seed, seed + repeats)), out, not resume, quiet)
+            runs = compare(setup, compared, list(range(seed, seed + repeats)), out, overwrite, quiet)
     except Stopped as stopped:
         print(f"bulksample: stopped by {stopped}; the same command continues with the runs that are not finished", file=sys.stderr)
         raise typer.Exit(EXIT_PEER_LOST) from None
@@ -108,6 +111,7 @@ def _write(
 ) -> dict[str, Any]:
     """Write the table as JSON, Markdown and CSV, and the plots; return the JSON object."""
     from ..backends.native import processors
+    from ..data.atomic import write_file
     from ..report import table
 
     rows = table.rows(runs, networks)
@@ -126,8 +130,8 @@ def _write(
         ],
         "plots": [path.name for path in (_draw(runs, networks, out) if plots else [])],
     }  # fmt: skip
-    (out / "table.md").write_text(table.to_markdown(rows, networks, caption))
-    (out / "table.csv").write_text(table.to_csv(rows))
+    write_file(out / "table.md", table.to_markdown(rows, networks, caption))
+    write_file(out / "table.csv", table.to_csv(rows))
     emit(result, out / "table.json", "compare", table=False)
     return result
 

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from ..config.file import Given, read, write
 from ..config.options import Options
 from ..config.sample import SampleConfig
+from ..data.atomic import write_file
 from ..errors import UsageError
 from ..methods.config import TrainConfig
 from .output import JsonOption
@@ -117,11 +118,16 @@ def write_config(config: Options, requested: Requested, method: str | None, *fil
     """Write the resolved configuration to each file, but never over the file that it was read from."""
     for file in files:
         try:
-            if file is not None and not (requested.source and file.exists() and file.samefile(requested.source)):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(write(config, method), encoding="utf-8")
+            if file := config_file(file, requested):
+                write_file(file, write(config, method))
         except OSError as error:
             print(f"bulksample: the configuration was not written: {error}", file=sys.stderr)
+
+
+def config_file(file: Path | None, requested: Requested) -> Path | None:
+    """Return the file to write a configuration to; None if the configuration was read from it."""
+    read_from_it = file is not None and requested.source is not None and file.exists() and file.samefile(requested.source)
+    return None if read_from_it else file
 
 
 def config_beside(json_file: Path | None) -> Path | None:

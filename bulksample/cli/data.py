@@ -14,6 +14,7 @@ from ..data.edges import EdgeTally
 from ..errors import UsageError, instead_of
 from ..graph import Graph
 from .output import Check, CheckOption, JsonOption, SeedOption, emit
+from .outputs import OverwriteOption, check_outputs
 
 app = typer.Typer(no_args_is_help=True, help="Make, import, inspect and verify graphs.")
 make = typer.Typer(no_args_is_help=True, help="Make a synthetic graph, equal on every machine.")
@@ -22,7 +23,6 @@ app.add_typer(make, name="make")
 app.add_typer(import_, name="import")
 
 OutOption = Annotated[Path, typer.Option("-o", "--out", help="Folder of the new store.")]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an existing store.")]
 NameOption = Annotated[str, typer.Option("--name", help="Name of the graph.")]
 BackendOption = Annotated[str, typer.Option("--backend", help="Back end of the random numbers; all make the same graph.")]
 UndirectedOption = Annotated[bool, typer.Option("--undirected/--directed", help="Add v -> u for every u -> v.")]
@@ -65,7 +65,7 @@ def make_rmat(
     """Make a skewed graph by recursive quadrants (R-MAT), with the parameters of Graph500."""
     from ..data.rmat import rmat
 
-    start = _begin(out, overwrite)
+    start = _begin(out, overwrite, json_file)
     graph = rmat(scale, edge_factor, edges=edges, a=a, b=b, c=c, seed=seed, directed=directed, backend=_backend(backend))
     _finish(graph, out, overwrite, name, start, json_file)
 
@@ -104,7 +104,7 @@ def make_dcsbm(
     }  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     model = replace(PRESETS[preset.value], **changes)
-    start = _begin(out, overwrite)
+    start = _begin(out, overwrite, json_file)
     graph = dcsbm(vertices, degree, model, seed=seed, backend=_backend(backend))
     _finish(graph, out, overwrite, name or preset.value, start, json_file)
 
@@ -116,7 +116,7 @@ def import_npz(
     """Import an .npz file with indptr, indices, x, y and masks."""
     from ..data.npz import read
 
-    start = _begin(out, overwrite)
+    start = _begin(out, overwrite, json_file)
     _finish(read(path), out, overwrite, name, start, json_file, imported=True)
 
 
@@ -141,7 +141,7 @@ def import_edgelist(
     from ..data.columns import read_columns
     from ..data.edgelist import read
 
-    start, tally = _begin(out, overwrite), EdgeTally()
+    start, tally = _begin(out, overwrite, json_file), EdgeTally()
     graph = read(
         path, undirected=undirected, ids=ids.value, vertices=vertices,
         self_loops=self_loops.value, duplicates=duplicates.value, skip=skip, tally=tally,
@@ -169,7 +169,7 @@ def import_mtx(
     from ..data.columns import read_columns
     from ..data.matrixmarket import read
 
-    start, tally = _begin(out, overwrite), EdgeTally()
+    start, tally = _begin(out, overwrite, json_file), EdgeTally()
     graph = read(path, undirected=undirected, transpose=transpose, self_loops=self_loops.value, duplicates=duplicates.value, tally=tally)
     graph = read_columns(graph, features, labels, split)
     _finish(graph, out, overwrite, name, start, json_file, tally)
@@ -195,7 +195,7 @@ def import_ogb(
 
     if not known(source) and not Path(source).exists():
         raise UsageError(f"{source} is neither a folder nor a data set; {instead_of(source, SETS)}")
-    _begin(out, overwrite)
+    _begin(out, overwrite, json_file)
     path = locate(source, root, download) if known(source) and not Path(source).is_dir() else Path(source)
     out.parent.mkdir(parents=True, exist_ok=True)
     start, tally = time.perf_counter(), EdgeTally()
@@ -210,12 +210,14 @@ def info(
     store: StoreArgument,
     statistics: Annotated[bool, typer.Option("--statistics", help="Degrees, homophily and splits, from the graph itself.")] = False,
     check: CheckOption = Check.auto,
+    overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
     """Show the contents of a store, read from its manifest. Hashes are checked with --statistics or --check full."""
     from ..data import store as stores
     from ..data.describe import describe
 
+    check_outputs(overwrite, json_file)
     result = stores.info(store)
     if statistics or check == Check.full:
         graph = stores.load(store, features=check == Check.full, check=check)
@@ -240,7 +242,7 @@ def split_edges(
     from ..data import store as stores
     from ..data.manifest import summary
 
-    start = _begin(out, overwrite)
+    start = _begin(out, overwrite, json_file)
     graph, held = links.split_edges(stores.load(store, check=check), val, test, negatives, seed)
     manifest = stores.save(graph, out, overwrite)
     held.save(out)
@@ -249,10 +251,11 @@ def split_edges(
 
 
 @app.command("verify")
-def verify(store: StoreArgument, json_file: JsonOption = None) -> None:
+def verify(store: StoreArgument, overwrite: OverwriteOption = False, json_file: JsonOption = None) -> None:
     """Verify the hash of every file of a store. A damaged file gives exit code 65 and both hashes."""
     from ..data import store as stores
 
+    check_outputs(overwrite, json_file)
     start = time.perf_counter()
     manifest = stores.verify(store)
     files = {entry.file: entry.sha256 for entry in manifest.arrays.values()}
@@ -260,11 +263,12 @@ def verify(store: StoreArgument, json_file: JsonOption = None) -> None:
     emit(result, json_file, str(store))
 
 
-def _begin(out: Path, overwrite: bool) -> float:
-    """Refuse a target that exists, before any work; return the time."""
+def _begin(out: Path, overwrite: bool, json_file: Path | None) -> float:
+    """Refuse results that exist or cannot be written, before any work; return the time."""
     from ..data.store import check_target
 
     check_target(out, overwrite)
+    check_outputs(overwrite, json_file)
     return time.perf_counter()
 
 

@@ -11,6 +11,7 @@ from ..backends import available, why_not
 from ..backends.native import processors
 from ..version import __version__
 from .output import JsonOption, emit
+from .outputs import OverwriteOption, check_outputs
 
 EXTRAS = {
     "torch": "train", "safetensors": "train", "mpi4py": "mpi", "mpich": "mpi", "pymetis": "partition",
@@ -20,8 +21,9 @@ EXTRAS = {
 _MPI_SECONDS = 20  # for one process to start MPI
 
 
-def info(json_file: JsonOption = None) -> None:
+def info(overwrite: OverwriteOption = False, json_file: JsonOption = None) -> None:
     """Show versions, back ends and extras, and the reason why one is missing."""
+    check_outputs(overwrite, json_file)
     emit(
         {
             "version": __version__,

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ..data.atomic import write_file
+from ..errors import UsageError
 from ..report.checks import is_number
 
 Check = StrEnum("Check", ["auto", "full", "none"])
@@ -52,7 +54,11 @@ def emit(result: dict[str, Any], json_file: Path | None, title: str, table: bool
         print(text)
         return
     if json_file is not None:
-        json_file.write_text(text + "\n")
+        try:
+            write_file(json_file, text + "\n")
+        except OSError as error:
+            print(text)  # the work is done, so its result is not lost
+            raise UsageError(f"cannot write {json_file}: {error.strerror or error}") from error
     if table:
         left_out = "the other entries: --verbose" if rows else None
         _show({name: result[name] for name in rows or result}, title, left_out)

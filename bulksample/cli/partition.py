@@ -10,6 +10,7 @@ import typer
 
 from ..errors import UsageError, instead_of
 from .output import Check, CheckOption, JsonOption, SeedOption, emit
+from .outputs import OverwriteOption, check_outputs
 
 
 def partition(
@@ -20,6 +21,7 @@ def partition(
     clusters: Annotated[int | None, typer.Option(min=1, help="Clusters of super. Default: 16 for each part.")] = None,
     seed: SeedOption = 0,
     check: CheckOption = Check.auto,
+    overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
     """Divide the vertices into parts; report their sizes, the edges cut, and how far labels differ between parts."""
@@ -31,6 +33,7 @@ def partition(
 
     if by not in makers.PARTITIONERS:
         raise UsageError(f"--by: got {by!r}; {instead_of(by, makers.PARTITIONERS)}")
+    check_outputs(overwrite, out, json_file)
     graph = store.load(directory, features=False, check=check)
     adjacency, labels = graph.adjacency, np.full(graph.n, -1) if graph.labels is None else graph.labels
     began = time.perf_counter()

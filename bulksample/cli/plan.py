@@ -15,6 +15,7 @@ from ..plan.as_json import as_json
 from ..plan.measured import measure
 from .configured import Requested, configured
 from .output import Check, CheckOption, JsonOption, emit
+from .outputs import OverwriteOption, check_outputs
 
 # Columns of the table, and their keys in the JSON
 _HELD = {"A": "graph", "H": "features", "bulk": "bulk", "activ.": "activations", "eval.": "evaluation"}
@@ -31,9 +32,11 @@ def plan(
     measured: Annotated[list[Path] | None, typer.Option(help="JSON of sample or train, used for estimates; may be repeated.")] = None,
     rates: Annotated[list[Path] | None, typer.Option(help="JSON of a benchmark, or of rates by name; may be repeated.")] = None,
     check: CheckOption = Check.auto,
+    overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
     """Predict memory, traffic and time of every process grid, and choose one. Nothing is run and no graph is read."""
+    check_outputs(overwrite, json_file)
     for name, value in _sizes_of(store, check).items() if store else ():
         requested.setdefault(name, Given(value, str(store)))
     missing = [f"--{name}" for name in _SIZES if name not in requested]

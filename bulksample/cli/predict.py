@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import UsageError
 from .output import Check, CheckOption, JsonOption, emit
+from .outputs import OverwriteOption, check_outputs
 
 
 def predict(
@@ -17,7 +17,7 @@ def predict(
     checkpoint: Annotated[Path, typer.Option(help="Folder of train --checkpoint, for its newest, or one folder step-... in it.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="File for logits and embeddings, .npz.")],
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all processors of this process.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    overwrite: OverwriteOption = False,
     check: CheckOption = Check.auto,
     json_file: JsonOption = None,
 ) -> None:
@@ -26,10 +26,7 @@ def predict(
     The file holds `logits`, float32 of shape (n, classes), whose softmax is the probability of each class; and `embeddings`, float32
     of shape (n, hidden), the rows that enter the last layer. Link prediction writes embeddings alone.
     """
-    if out.exists() and not overwrite:
-        raise UsageError(f"{out} exists already; use another file, or --overwrite")
-    if not out.parent.is_dir():
-        raise UsageError(f"there is no folder {out.parent}; use one that exists")
+    check_outputs(overwrite, out, json_file)
     from ..data.atomic import save_npz
     from ..methods.predict import predict as run
 

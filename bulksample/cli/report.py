@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from .outputs import OverwriteOption, check_folder, check_outputs
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="JSON of train, sample or compare, JSON lines, or folders of them.")],
@@ -18,23 +20,27 @@ def report(
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Runs of bulksample",
     device: Annotated[str, typer.Option(help="Device of plan for predictions on more ranks, such as a100-80gb.")] = "cpu",
     network: Annotated[str, typer.Option(help="Network of plan for predictions on more ranks, such as ethernet-10g.")] = "loopback",
+    overwrite: OverwriteOption = False,
     mixed_versions: Annotated[bool, typer.Option("--mixed-versions", help="Accept runs of several versions of bulksample.")] = False,
 ) -> None:
     """Write a page about runs: tables, phases, scores, losses, scaling, balance of ranks, differences, environments."""
+    from ..data.atomic import write_file
     from ..plan.profiles import DEVICES, NETWORKS, named
     from ..report.page import Page
     from ..report.reading import read
 
+    check_outputs(overwrite, out, markdown, csv)
+    check_folder(overwrite, png)
     named(DEVICES, device, "device"), named(NETWORKS, network, "network")
     found = read(runs, mixed_versions)
     page = Page(found, device, network)
     for path, reason in found.skipped:
         print(f"bulksample: {path} is left out: it {reason}", file=sys.stderr)
-    out.write_text(page.to_html(title))
+    write_file(out, page.to_html(title))
     written = [out, *(page.write_pngs(png) if png else [])]
     if markdown:
-        markdown.write_text(page.to_markdown(title))
+        write_file(markdown, page.to_markdown(title))
     if csv:
-        csv.write_text(page.to_csv())
+        write_file(csv, page.to_csv())
     written += [file for file in (markdown, csv) if file]
     print(", ".join(map(str, written[:1] + written[1:][:3])) + (f" and {len(written) - 4} more" if len(written) > 4 else ""))

@@ -10,23 +10,28 @@ import typer
 
 from ..config.sample import SampleConfig
 from ..version import __version__
-from .configured import Requested, config_beside, configured, write_config
+from .configured import Requested, config_beside, config_file, configured, write_config
 from .output import JsonOption, emit, tell_launch
+from .outputs import OverwriteOption, check_outputs
 
 
 @configured(SampleConfig)
 def sample(
-    requested: Requested, directory: Annotated[Path, typer.Argument(help="A graph in the store format.")], json_file: JsonOption = None
+    requested: Requested,
+    directory: Annotated[Path, typer.Argument(help="A graph in the store format.")],
+    overwrite: OverwriteOption = False,
+    json_file: JsonOption = None,
 ) -> None:
     """Sample one epoch in bulk; report edges, seconds and a digest. Under mpirun, ranks share the mini-batches."""
     from .. import backends, samplers
     from ..data.manifest import load_manifest
-    from ..distributed.comm.agree import agree
+    from ..distributed.comm.agree import agree, checked_on_rank_0
     from ..distributed.comm.launchers import launched
     from ..distributed.comm.ledger import Ledger, combine
     from ..distributed.comm.thread_budget import fair_threads
     from ..distributed.comm.world import world
     from ..distributed.matrix.open_graph import Placement, open_for_sampling
+    from ..distributed.matrix.verify import verify_together
     from ..loader import BulkLoader
     from ..minibatch import digest as digest_of
     from ..training.environment import environment
@@ -40,13 +45,15 @@ def sample(
         "random seed": config.seed, "placement": str(placement),
     }  # fmt: skip
     with world(config.timeout) as comm:
+        checked_on_rank_0(comm, lambda: check_outputs(overwrite, json_file, config_file(config_beside(json_file), requested)))
         manifest = load_manifest(directory)
         agree(comm, {"version": __version__, "graph": manifest.digest, **alike})
+        verify_together(directory, comm, config.check, features=False)
         ledger = Ledger(comm)
         engine = backends.make(config.backend, config.threads or fair_threads(comm))
         if comm.rank == 0 and comm.size > 1:
             tell_launch(comm.size, str(engine.threads))
-        adjacency, chosen = open_for_sampling(directory, config.seeds, comm, engine, placement, config.seed, config.check)
+        adjacency, chosen = open_for_sampling(directory, config.seeds, comm, engine, placement, config.seed, check="none")
         loader = BulkLoader(
             adjacency, drawn, chosen, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last, rank=comm.rank,
             ranks=comm.size, bulk_size=config.bulk_size, memory_budget=config.memory_budget,

@@ -10,8 +10,9 @@ import typer
 
 from ..errors import EXIT_PEER_LOST, UsageError
 from ..methods.config import TrainConfig
-from .configured import Requested, config_beside, configured, write_config
+from .configured import Requested, config_beside, config_file, configured, write_config
 from .output import JsonOption, LogLevel, emit, start_logging, tell_launch
+from .outputs import OverwriteOption, check_outputs
 
 _ROWS = ("train_loss", "best_epoch", "method", "model", "ranks", "epochs", "seconds_per_epoch", "bytes_sent")  # after the scores
 
@@ -20,12 +21,15 @@ _ROWS = ("train_loss", "best_epoch", "method", "model", "ranks", "epochs", "seco
 def train(
     requested: Requested,
     directory: Annotated[Path, typer.Argument(help="A graph in the store format, with features and labels.")],
+    overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="All entries of the report in the table, instead of ten.")] = False,
     log_level: Annotated[LogLevel, typer.Option(help="Lines on standard error; info: one an epoch, debug: one a step.")] = LogLevel.info,
 ) -> None:
     """Train, evaluate exactly, and report the test score at the best validation score."""
+    from ..distributed.comm.agree import checked_on_rank_0
     from ..distributed.comm.world import world
+    from ..training.kept import check_checkpoints
 
     config, quiet = _config(requested)
     if quiet and verbose:
@@ -35,18 +39,26 @@ def train(
     from ..training.observers import EpochLog, JsonLines, Observer, ProgressBar, lines_beside
 
     check_trackers(config.track)
-    from ..methods.run import make_trainer
-
     kept = Path(config.checkpoint) if config.checkpoint else None
     lines = config.metrics or (kept / "metrics.jsonl" if kept else lines_beside(json_file))
     observers: list[Observer] = [JsonLines(lines)] if lines else []
     if not quiet:
         observers.append(ProgressBar() if sys.stderr.isatty() and log_level != LogLevel.debug else EpochLog())
+    configs = [config_file(file, requested) for file in (config_beside(json_file), kept and kept / "config.yaml")]
+
+    def check() -> None:
+        """Files of the part of a run before `--resume` are continued or replaced."""
+        check_checkpoints(config, overwrite)
+        check_outputs(overwrite or config.resume is not None, json_file, *configs, Path(lines) if lines else None)
+
     with world(config.timeout) as comm:
+        checked_on_rank_0(comm, check)
+        from ..methods.run import make_trainer
+
         tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
         trainer = make_trainer(config, directory, comm, [*observers, tracking])
         if comm.rank == 0:
-            write_config(config, requested, config.method, config_beside(json_file), kept and kept / "config.yaml")
+            write_config(config, requested, config.method, *configs)
             context = trainer.context
             if comm.size > 1 and not quiet:
                 tell_launch(comm.size, str(context.threads), context.compute.transport_note(context.tensor_comm))

@@ -12,11 +12,13 @@ their leftovers are settled after an age.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import platform
 import re
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -95,6 +97,23 @@ def save_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
             np.savez(stream, **arrays)  # type: ignore[arg-type]
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def check_writable(target: Path) -> None:
+    """Raise `UsageError` unless a file could be written at `target`, or a folder; call it before long work. Nothing is left there."""
+    try:
+        place = target.resolve().parent
+        while not place.exists():
+            place = place.parent
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if target.exists() and not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if target.is_file() or not target.exists():  # not a pipe or a device
+            with tempfile.TemporaryFile(dir=place):
+                pass
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of links
+        raise UsageError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def sweep(folder: Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import DataError, UsageError
 from ..graph import SPLITS, Graph
 from ..sparse import CSR
-from .atomic import new_folder
+from .atomic import check_writable, new_folder
 from .files import folder_of, write_npy, write_synced
 from .manifest import FILE, ArrayEntry, Manifest, file_of, load_manifest, summary
 from .store_files import check_size, check_sums, open_array, wanted
@@ -72,6 +72,7 @@ def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = Fals
 def check_target(directory: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Raise `UsageError` unless a store may be written to this folder; call it before long work."""
     target = Path(directory)
+    check_writable(Path(os.path.abspath(target)) / FILE if target.is_dir() else Path(os.path.abspath(target)))
     if not (target.exists() or target.is_symlink()) or (target.is_dir() and not any(target.iterdir())):
         return
     if not overwrite:

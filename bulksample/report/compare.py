@@ -5,7 +5,8 @@
                                run.json, the command, the exit code and the reason of a failure
 
 A run succeeded if it wrote a whole report, which rank 0 writes last. Exit codes decide nothing: launchers return 0 after failures and
-other codes after successes. A finished run is kept; one that failed, or that had other options, is repeated.
+other codes after successes. A finished run is kept, one that failed is repeated. A finished run with other options is
+replaced only if the user says so.
 """
 
 from __future__ import annotations
@@ -118,34 +119,56 @@ def _contestant(label: str, partitioners: Container[str]) -> Contestant:
     return Contestant(label, method, tuple(options))
 
 
-def compare(setup: SharedSetup, methods: list[Contestant], seeds: list[int], out: Path, fresh: bool, quiet: bool) -> list[ContestantRun]:
+def compare(
+    setup: SharedSetup, methods: list[Contestant], seeds: list[int], out: Path, overwrite: bool, quiet: bool
+) -> list[ContestantRun]:
     """Train every contestant with every seed; all contestants with the first seed come first.
 
     Parameters
     ----------
-    fresh : bool
+    overwrite : bool
         Repeat finished runs, too.
 
     Returns
     -------
     list of ContestantRun
         In the order of training. A contestant that failed with one seed is not trained with the next.
+
+    Raises
+    ------
+    UsageError
+        Before the first run, if a folder holds a finished run with other options and `overwrite` is False.
     """
     identity = {"version": __version__, "graph": load_manifest(setup.graph).digest, "start": list(setup.start), "ranks": setup.ranks}
+    planned = [_planned(setup, identity, one, seed, out) for seed in seeds for one in methods]
+    if not overwrite:
+        for _, _, folder, asked in planned:
+            _refuse_to_replace(folder, asked)
     runs: list[ContestantRun] = []
-    for seed in seeds:
-        for one in methods:
-            if any(run.label == one.label and run.failure for run in runs):
-                continue
-            folder = out / "runs" / quote(one.label, safe="=:").replace(":", "+") / f"seed-{seed}"
-            options = ["--method", one.method, *one.base, *setup.options, *one.options, "--seed", str(seed)]
-            asked = {**identity, "options": options}
-            run = None if fresh else _finished(one.label, seed, folder, asked)
-            run = run or _run(setup, one.label, seed, folder, asked)
-            runs.append(run)
-            if not quiet:
-                print(_progress(run), file=sys.stderr)
+    for label, seed, folder, asked in planned:
+        if any(run.label == label and run.failure for run in runs):
+            continue
+        run = None if overwrite else _finished(label, seed, folder, asked)
+        run = run or _run(setup, label, seed, folder, asked)
+        runs.append(run)
+        if not quiet:
+            print(_progress(run), file=sys.stderr)
     return runs
+
+
+def _planned(setup: SharedSetup, identity: dict[str, Any], one: Contestant, seed: int, out: Path) -> tuple[str, int, Path, dict[str, Any]]:
+    """Return the label, the seed and the folder of a run, and what is asked of it, by which it is recognised."""
+    folder = out / "runs" / quote(one.label, safe="=:").replace(":", "+") / f"seed-{seed}"
+    options = ["--method", one.method, *one.base, *setup.options, *one.options, "--seed", str(seed)]
+    return one.label, seed, folder, {**identity, "options": options}
+
+
+def _refuse_to_replace(folder: Path, asked: dict[str, Any]) -> None:
+    """Raise `UsageError` if a folder holds a finished run of which something else was asked."""
+    before = (_object(folder / "run.json") or {}).get("asked")
+    if isinstance(before, dict) and before != asked and _finished("", 0, folder, before):
+        other = ", ".join(key for key in asked if before.get(key) != asked[key])
+        raise UsageError(f"{folder} holds a finished run with other {other}; use another folder, or --overwrite")
 
 
 def _run(setup: SharedSetup, label: str, seed: int, folder: Path, asked: dict[str, Any]) -> ContestantRun:
@@ -153,7 +176,14 @@ def _run(setup: SharedSetup, label: str, seed: int, folder: Path, asked: dict[st
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("run.json", "report.json", "metrics.jsonl"):
         (folder / name).unlink(missing_ok=True)
-    files = ["--json", str(folder.absolute() / "report.json"), "--metrics", str(folder.absolute() / "metrics.jsonl"), "--quiet"]
+    files = [
+        "--overwrite",
+        "--json",
+        str(folder.absolute() / "report.json"),
+        "--metrics",
+        str(folder.absolute() / "metrics.jsonl"),
+        "--quiet",
+    ]
     command = [*setup.start, sys.executable, "-m", "bulksample", "train", str(setup.graph.absolute()), *asked["options"], *files]
     ended = launch(command, folder / "log.txt", setup.limit, alone=not setup.start)
     record = {"asked": asked, "exit_code": ended.code, "seconds": ended.seconds, "failure": _failure(folder, ended, setup.limit)}

@@ -30,7 +30,7 @@ Snapshot = tuple[dict[str, torch.Tensor], dict[str, Any]]
 
 
 def save(directory: str | os.PathLike[str], number: int, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> Path:
-    """Write one checkpoint and remove all but the newest two.
+    """Write one checkpoint; remove later ones, which another run has left, and all but the newest two of the others.
 
     Parameters
     ----------
@@ -54,7 +54,8 @@ def save(directory: str | os.PathLike[str], number: int, tensors: dict[str, torc
     with new_folder(target) as made:  # a resumed run replaces the same step by the same content
         write_synced(made / _TENSORS, data)
         write_synced(made / _STATE, json.dumps({"digest": _digest(whole), **whole}, indent=1).encode())
-    for old in _found(root)[KEPT:]:
+    later = [path for path in _found(root) if _number(path) > number]  # of a run that this one replaces
+    for old in later + _found(root)[len(later) + KEPT :]:
         shutil.rmtree(old, ignore_errors=True)
     return target
 
@@ -152,4 +153,8 @@ def _digest(state: dict[str, Any]) -> str:
 def _found(root: Path) -> list[Path]:
     """Return the checkpoints below a directory, the newest first."""
     found = (path for path in root.glob("step-*") if path.name[5:].isdecimal())
-    return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)
+    return sorted(found, key=_number, reverse=True)
+
+
+def _number(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))

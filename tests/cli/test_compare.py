@@ -156,12 +156,14 @@ def test_finished_runs_are_kept_and_others_repeated(compared, graph):
 
 
 @LONG
-def test_other_options_and_fresh_repeat_a_run(graph, tmp_path):
+def test_a_run_is_repeated_with_other_options_only_if_asked_for(graph, tmp_path):
     other = [*SMALL, "--lr", "0.1"]
-    for more, options in (([], SMALL), ([], other), (["--fresh"], other)):
+    for more, options, code in (([], SMALL, 0), ([], other, 2), (["--overwrite"], other, 0), (["--overwrite"], other, 0)):
         ended = compare(graph, tmp_path, "sync", "--no-plots", *more, options=options)
-        assert ended.returncode == 0, ended.stderr
+        assert ended.returncode == code, ended.stderr
         assert [run["kept"] for run in table(tmp_path)["runs"]] == [False], (more, options)
+        assert ("holds a finished run with other options; use another folder, or --overwrite" in ended.stderr) is (code == 2)
+        assert table(tmp_path)["options"] == (SMALL if code or options is SMALL else other)
 
 
 @LONG

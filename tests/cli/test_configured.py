@@ -111,7 +111,7 @@ def test_the_configuration_is_written_beside_every_run(command, show, graph, tmp
     kept = [tmp_path / "c" / "config.yaml", tmp_path / "deep" / "r.config.yaml"]
     resolved = show("--resolved", *SMALL, "--checkpoint", tmp_path / "c", "--quiet")
     assert [file.read_text() for file in kept] == [resolved] * 2
-    code, _, err = command("train", graph, "--config", kept[1], "--json", tmp_path / "again.json")
+    code, _, err = command("train", graph, "--config", kept[1], "--json", tmp_path / "again.json", "--overwrite")
     assert code == 0, err
     assert (tmp_path / "again.config.yaml").read_text() == resolved
     first, again = (json.loads((tmp_path / name).read_text()) for name in ("deep/r.json", "again.json"))

@@ -117,7 +117,7 @@ def test_graphs_and_files_that_do_not_match_are_refused(command, tmp_path):
         ((tmp_path / "narrow", kept, out), 2, "takes 8 features of a vertex; graph 'communities' has 5: use a graph with 8"),
         ((tmp_path / "bare", kept, out), 2, "no features"),
         ((graph, kept, tmp_path / "there.npz"), 2, "exists already"),
-        ((graph, kept, tmp_path / "no" / "new.npz"), 2, "there is no folder"),
+        ((graph, kept, tmp_path / "there.npz" / "new.npz"), 2, "Not a directory"),
         ((tmp_path / "no-graph", kept, out), 65, "there is no such folder"),
     ]
     for (store_path, checkpoint, file), expected, message in cases:

@@ -46,7 +46,7 @@ def sample(monkeypatch, folder, *arguments, ranks=1):
 
     def run(comm):
         local.comm = comm
-        command("sample", folder, *arguments, "--json", result)
+        command("sample", folder, *arguments, "--overwrite", "--json", result)
 
     with monkeypatch.context() as patch:
         patch.setattr(Sampler, "sample_bulk", counted)

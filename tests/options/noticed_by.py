@@ -156,9 +156,11 @@ FLAGS = {
         "config": f"{_OUTPUT}::test_config_is_read",
         "verbose": f"{_OUTPUT}::test_verbose_shows_every_entry",
         "log_level": f"{_OUTPUT}::test_log_level_decides_which_lines_are_printed",
+        "overwrite": f"{_STORE}::test_overwrite_replaces_the_result_of_a_training",
     },
     "sample": {
         "json_file": f"{_SAMPLE}::test_json_is_the_result_in_a_file",
         "config": f"{_SAMPLE}::test_config_is_read",
+        "overwrite": f"{_STORE}::test_overwrite_replaces_the_result_of_sampling",
     },
 }

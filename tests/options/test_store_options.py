@@ -1,11 +1,13 @@
-"""The check of hashes: a store with one changed byte, which nothing but a hash can tell."""
+"""The check of hashes, by a store with changed bytes that nothing but a hash can tell; and results that exist."""
 
+import json
 import sys
 
 import pytest
+from commands import SMALL, command
 from communities import community_graph
 
-from bulksample import DataError
+from bulksample import DataError, UsageError
 from bulksample.cli import main
 from bulksample.data import store
 from bulksample.methods.config import TrainConfig
@@ -52,3 +54,27 @@ def test_check_none_samples_from_a_damaged_store(tmp_path, monkeypatch):
             main()
         ended[check] = stopped.value.code or 0
     assert ended == {"none": 0, "full": 65, "auto": 65}
+
+
+def _replaced(line, file):
+    """True if a command replaces a file; False if it refuses to and leaves it as it was."""
+    file.write_text("of yesterday")
+    try:
+        command(*line, "--json", file)
+    except UsageError as error:
+        assert "exists already; use another file, or --overwrite" in str(error)  # noqa: PT017
+        assert file.read_text() == "of yesterday"
+        return False
+    return "seed" in json.loads(file.read_text())
+
+
+def test_overwrite_replaces_the_result_of_a_training(tmp_path):
+    store.save(community_graph(n=60), tmp_path / "g")
+    assert _replaced(["train", tmp_path / "g", *SMALL, "--overwrite"], tmp_path / "r.json")
+    assert not _replaced(["train", tmp_path / "g", *SMALL], tmp_path / "s.json")
+
+
+def test_overwrite_replaces_the_result_of_sampling(tmp_path):
+    store.save(community_graph(n=60), tmp_path / "g")
+    assert _replaced(["sample", tmp_path / "g", "--fanouts", 2, "--overwrite"], tmp_path / "r.json")
+    assert not _replaced(["sample", tmp_path / "g", "--fanouts", 2], tmp_path / "s.json")

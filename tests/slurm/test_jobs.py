@@ -59,7 +59,9 @@ def test_every_option_exists():
     assert asked <= known
 
 
-@pytest.mark.parametrize(("device", "words"), [("cuda", "--backend cuda --device cuda"), ("cpu", "--backend auto --device cpu")])
+@pytest.mark.parametrize(
+    ("device", "words"), [("cuda", "--backend cuda --device cuda --check full"), ("cpu", "--backend auto --device cpu --check full")]
+)
 @pytest.mark.parametrize("launcher", ["srun", "mpirun", "torchrun"])
 def test_the_environment_says_how_ranks_start(tmp_path, device, words, launcher):
     """Run a job script with stand-ins for scontrol, srun, mpirun and python that print their arguments."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,18 @@ def agree(comm: Comm, settings: dict[str, Any]) -> None:
                     f"the ranks do not agree on {key}: {everyone[0].get(key)!r} on rank 0, {theirs.get(key)!r} on rank {rank}; "
                     "start all ranks with the same command, data and version"
                 )
+
+
+def checked_on_rank_0(comm: Comm, check: Callable[[], None]) -> None:
+    """Call `check` on rank 0, which alone writes results; if it raises `UsageError`, raise that on every rank. Collective."""
+    fault = ""
+    if comm.rank == 0:
+        try:
+            check()
+        except UsageError as error:
+            fault = str(error)
+    if fault := comm.gather_control(fault)[0]:
+        raise UsageError(fault)
 
 
 def fingerprint(graph: Graph) -> str:

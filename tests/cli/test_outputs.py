@@ -1,0 +1,133 @@
+"""Results are kept, and outputs that cannot be written are refused, before the work."""
+
+import json
+import os
+
+import pytest
+
+from bulksample import UsageError
+from bulksample.cli import outputs
+from bulksample.methods.run import train
+from bulksample.training import checkpoint
+
+SMALL = ["--fanouts", "3", "--hidden", "4", "--batch-size", "64", "--epochs", "1", "--threads", "1", "--quiet"]
+PLAN = ["--vertices", 1000, "--edges", 9000, "--features", 8, "--ranks", 1, "--no-evaluation"]
+# Commands that write, by name: the words without outputs, and the flags of its outputs
+WRITERS = {
+    "info": (["info"], ["--json"]),
+    "plan": (["plan", *PLAN], ["--json"]),
+    "data info": (["data", "info", "GRAPH"], ["--json"]),
+    "data verify": (["data", "verify", "GRAPH"], ["--json"]),
+    "data make": (["data", "make", "rmat", "--scale", 4], ["-o", "--json"]),
+    "data split-edges": (["data", "split-edges", "GRAPH"], ["-o", "--json"]),
+    "partition": (["partition", "GRAPH", "--parts", 2], ["-o", "--json"]),
+    "sample": (["sample", "GRAPH", "--fanouts", 3, "--minibatches", 1], ["--json"]),
+    "train": (["train", "GRAPH", *SMALL], ["--json", "--metrics"]),
+    "compare": (["compare", "GRAPH", "--methods", "sync"], ["--json"]),
+    "report": (["report", "RUNS"], ["-o", "--markdown", "--csv"]),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_work(monkeypatch):
+    """Whatever would do the work of a command fails the test; the checks come first."""
+
+    def work(*_, **__):
+        raise AssertionError("the work began before the outputs were checked")
+
+    for name in (
+        "bulksample.data.rmat.rmat", "bulksample.data.edge_split.split_edges", "bulksample.data.store.load", "bulksample.data.store.verify",
+        "bulksample.distributed.matrix.verify.verify_together", "bulksample.methods.run.make_trainer", "bulksample.report.reading.read",
+        "bulksample.report.compare.compare", "bulksample.cli.info.available", "bulksample.cli.plan.make_plan", "bulksample.data.store.info",
+    ):  # fmt: skip
+        monkeypatch.setattr(name, work)
+
+
+def words(name, graph, tmp_path, flag, target):
+    """The command with one output at `target` and the others at new places."""
+    given, flags = WRITERS[name]
+    line = [{"GRAPH": graph, "RUNS": tmp_path}.get(word, word) for word in given]
+    for other in flags:
+        line += [other, target if other == flag else tmp_path / f"free{other}"]
+    return line + (["-o", tmp_path / "compared"] if name == "compare" else [])
+
+
+CASES = [(name, flag) for name, (_, flags) in WRITERS.items() for flag in flags]
+
+
+@pytest.mark.parametrize(("name", "flag"), CASES, ids=map(" ".join, CASES))
+def test_every_output_of_every_command_is_checked_before_the_work(name, flag, command, graph, tmp_path):
+    (tmp_path / "mine").write_text("precious")
+    for target, why in (("mine", "exists already|is not a store"), ("mine/below", "cannot write .*Not a directory")):
+        ended = command(*words(name, graph, tmp_path, flag, tmp_path / target))
+        assert ended.code == 2, ended
+        [line] = ended.err.splitlines()
+        assert line.startswith("bulksample: UsageError: ")
+        assert any(part.split(".*")[0] in line for part in why.split("|")), line
+        assert str(tmp_path / target) in line
+    assert (tmp_path / "mine").read_text() == "precious"
+    assert sorted(os.listdir(tmp_path)) == ["mine"]
+    with pytest.raises(AssertionError, match="the work began"):
+        command(*words(name, graph, tmp_path, flag, tmp_path / "new" / "place"))
+    if flag != "-o" or name in ("partition", "report"):
+        with pytest.raises(AssertionError, match="the work began"):
+            command(*words(name, graph, tmp_path, flag, tmp_path / "mine"), "--overwrite")
+        with pytest.raises(AssertionError, match="the work began"):
+            command(*words(name, graph, tmp_path, flag, os.devnull))
+
+
+def test_what_lies_beside_the_json_is_kept_too(command, graph, tmp_path):
+    for beside in ("r.config.yaml", "r.jsonl"):
+        (tmp_path / beside).write_text("of an earlier run")
+        ended = command("train", graph, *SMALL, "--json", tmp_path / "r.json")
+        assert ended.code == 2
+        assert f"{beside} exists already" in ended.err
+        (tmp_path / beside).unlink()
+
+
+def test_two_results_need_two_files(tmp_path):
+    with pytest.raises(UsageError, match="two results would be written to"):
+        outputs.check_outputs(False, tmp_path / "a", tmp_path / "b" / ".." / "a")
+
+
+def test_a_folder_of_figures_that_holds_something_is_kept(tmp_path):
+    outputs.check_folder(False, tmp_path / "new")
+    outputs.check_folder(False, tmp_path)
+    (tmp_path / "x.png").write_text("")
+    with pytest.raises(UsageError, match="exists already and is not empty"):
+        outputs.check_folder(False, tmp_path)
+    outputs.check_folder(True, tmp_path)
+
+
+def test_a_folder_is_no_place_for_a_file_and_a_loop_of_links_is_none(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    for target in (tmp_path, tmp_path / "loop" / "x", tmp_path / ("x" * 300)):
+        with pytest.raises(UsageError, match="cannot write"):
+            outputs.check_outputs(True, target)
+
+
+def test_checkpoints_of_another_run_are_kept(command, graph, tmp_path):
+    (tmp_path / "kept" / "step-000000009").mkdir(parents=True)
+    ended = command("train", graph, *SMALL, "--checkpoint", tmp_path / "kept")
+    assert ended.code == 2
+    assert "holds checkpoints of an earlier run; use --resume auto" in ended.err
+    with pytest.raises(UsageError, match="holds checkpoints of an earlier run"):
+        train(graph, checkpoint=str(tmp_path / "kept"))
+    for more in ("--resume", "auto"), ("--overwrite",):
+        with pytest.raises(AssertionError, match="the work began"):
+            command("train", graph, *SMALL, "--checkpoint", tmp_path / "kept", *more)
+
+
+def test_a_new_run_removes_the_checkpoints_that_it_replaces(tmp_path):
+    """They have later steps; `--resume auto` would take them for its own."""
+    for number in (8, 9, 2, 4, 6):
+        checkpoint.save(tmp_path, number, {}, {})
+    assert sorted(os.listdir(tmp_path)) == ["step-000000004", "step-000000006"]
+
+
+def test_a_result_that_cannot_be_written_in_the_end_is_printed(tmp_path, capsys):
+    from bulksample.cli.output import emit
+
+    with pytest.raises(UsageError, match="cannot write"):
+        emit({"score": 1}, tmp_path, "t")
+    assert json.loads(capsys.readouterr().out) == {"score": 1}
