@@ -31,6 +31,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
+PIECE = 2**14  # counters at a time, so that the ten rounds of Philox run in cache and take little memory
 MAX_EPOCHS, MAX_LAYERS, MAX_MINIBATCHES = 2**20, 2**8, 2**32
 
 
@@ -169,7 +170,11 @@ class Stream:
 
         Positions are sorted by 64-bit random keys; equal keys keep their order.
         """
-        return np.argsort(as_u64(self.words(Substream.SEED_ORDER.tag(epoch), np.arange(n))), kind="stable")
+        tag, keys = Substream.SEED_ORDER.tag(epoch), np.empty(n, np.uint64)
+        for first in range(0, n, PIECE):
+            part = slice(first, min(first + PIECE, n))
+            keys[part] = as_u64(self.words(tag, np.arange(part.start, part.stop)))
+        return np.argsort(keys, kind="stable")
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,16 @@
 
 import json
 import math
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from zoo import random_matrix
 
-from bulksample import CSR, LocalAdjacency, Selection, UsageError, backends, digest, samplers
+from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, backends, digest, samplers
 from bulksample import loader as loader_module
-from bulksample.loader import COPIES, BulkLoader
+from bulksample.loader import COPIES, ORDER, BulkLoader
 
 N = 200
 SEEDS = np.arange(3, 150)
@@ -210,6 +211,17 @@ def test_auto_takes_the_largest_bulk_whose_copies_and_order_fit_the_budget(shuff
         assert auto(needed).predicted_bytes == int(2.5 * k * size) + order
         monkeypatch.setattr(loader_module, "free_memory", lambda free=4 * needed: free)  # a quarter of it, unless a budget is given
         assert auto(None).bulk_size == k
+
+
+def test_shuffling_takes_the_bytes_that_the_prediction_counts():
+    n = 300_000
+    tracemalloc.start()
+    try:
+        Stream(1).permutation(n)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.6 * ORDER * n < peak < ORDER * n + 2**22  # and one piece of counters
 
 
 def test_the_prediction_covers_what_two_bulks_hold():

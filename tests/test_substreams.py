@@ -101,9 +101,8 @@ def test_purposes_without_layers_are_drawn_by_their_substreams_alone():
     assert users == {"ROUNDING": {"bulksample.methods.adaqp.rounded_messages"}, "WIDTH": {"bulksample.methods.adaqp.method"}}
 
 
-@pytest.mark.parametrize("module", TREES)
-def test_no_draw_has_a_number_of_its_own(module):
-    assert list(private_numbers(TREES[module])) == []
+def test_no_draw_has_a_number_of_its_own():
+    assert {module: lines for module, tree in TREES.items() if (lines := list(private_numbers(tree)))} == {}
 
 
 @pytest.mark.parametrize(

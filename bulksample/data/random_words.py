@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..rng import Substream, as_u64, check_seed, counters, philox
+from ..rng import PIECE, Substream, as_u64, check_seed, counters, philox
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
-
-_PIECE = 2**14  # counters at a time without a back end, so that the ten rounds of Philox run in cache
 
 
 @dataclass(frozen=True)
@@ -46,9 +44,9 @@ class Words:
         if self.backend is not None:
             return self.backend.random_words(self.seed, word, low, count, vertex=column, minibatch=high)
         made = np.empty((count, 4), np.uint32)
-        for start in range(0, count, _PIECE):
-            index = np.arange(start, min(start + _PIECE, count)) + low
-            made[start : start + _PIECE] = philox(counters(index, column, high, word), self.seed)
+        for start in range(0, count, PIECE):
+            index = np.arange(start, min(start + PIECE, count)) + low
+            made[start : start + PIECE] = philox(counters(index, column, high, word), self.seed)
         return made
 
     def permutation(self, substream: Substream, n: int, column: int = 0) -> np.ndarray:
