@@ -10,6 +10,8 @@ gets that share of a core while it trains (`on_a_host`); the server is not limit
 from __future__ import annotations
 
 import argparse
+import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -20,7 +22,7 @@ from netlab import on_host, over_mpi
 from on_a_host import LISTENING
 from ranks import mpirun
 
-SERVER, PORT = "h0", 5000
+SERVER, PORT, TOKEN = "h0", 5000, "BULKSAMPLE_TOKEN"
 _END_SECONDS = 10.0  # for trainers whose server has ended
 
 
@@ -41,6 +43,7 @@ def main() -> None:
 
 def serve(hosts: list[str], server: list[str], trainer: list[str], folder: Path) -> int:
     """Run a server, start a trainer on each host once it listens, and return the server's exit code."""
+    os.environ[TOKEN] = secrets.token_hex(32)  # inherited by the server and its trainers
     where = f"{SERVER}:{PORT}"
     asked = [*server, "--listen", where, "--trainers", str(len(hosts))]
     running = subprocess.Popen(on_host(SERVER, asked), stderr=subprocess.PIPE, text=True)

@@ -94,4 +94,5 @@ def _config(requested: Requested) -> tuple[TrainConfig, bool]:
     from ..methods.averaging.remote_trainer import invited_config
 
     own: TrainConfig = Requested({key: given for key, given in requested.items() if key in ("timeout", "quiet")}).config(TrainConfig)
-    return invited_config(requested["join"].value, own.timeout), own.quiet
+    token_file = requested["token_file"].value if "token_file" in requested else None
+    return invited_config(requested["join"].value, own.timeout, token_file), own.quiet

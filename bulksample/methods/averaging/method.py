@@ -32,6 +32,7 @@ from ...sparse import CSR
 from ...training.batches import BatchSource
 from ...training.compute import ComputeContext
 from ...training.context import TrainingContext
+from ...training.link_batches import edges_of
 from ...training.link_loss import held_out, without_labels
 from ...training.method import Method
 from ...training.setup import ViewRequest, check_labels, check_seeds
@@ -129,7 +130,10 @@ class Averaging(Method):
                 f"bulksample: {parts} parts keep {quality['edges_kept']:.1%} of the edges, isolate {quality['isolated']:.1%} of the "
                 f"vertices, and are {quality['label_distance']:.3f} from the labels of the whole (total variation)", file=sys.stderr,
             )  # fmt: skip
-        return graph, Partitioning(assignment, split, split_part=partial(self._split_part, graph.adjacency))
+        return graph, Partitioning(
+            assignment, split, split_part=partial(self._split_part, graph.adjacency),
+            count_examples=partial(self._count_examples, graph, split),
+        )  # fmt: skip
 
     def _make_partition(self, adjacency: CSR, parts: int) -> Partition:
         if self.config.partition == "block":
@@ -144,6 +148,12 @@ class Averaging(Method):
         clusters = self.config.clusters and max(pieces, self.config.clusters // self.participant.trainers)
         _, induced = local_graph(vertices, adjacency.take(vertices), 0)
         return partitions.make(self.partition_kind, induced, pieces, self.config.seed, clusters, draw=part + 1).assignment
+
+    def _count_examples(self, graph: Graph, split: str, vertices: np.ndarray) -> int:
+        """Return the number of seeds or, for link prediction, of edges of a part."""
+        if self.config.task == "links":
+            return len(edges_of(local_graph(vertices, graph.adjacency.take(vertices), 0)[1]))
+        return len(np.intersect1d(graph.seeds(split), vertices))
 
     def batches(self, context: TrainingContext) -> BatchSource:
         return self.participant.batches(context)

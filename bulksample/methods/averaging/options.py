@@ -7,7 +7,7 @@ from pydantic import Field
 from ...config.options import Options
 
 AVERAGING = ("random-tma", "super-tma", "psgd-pa", "llcg")  # methods that average the weights of trainers
-_ELASTIC = ("trainers", "listen", "grace", "redeal_after")  # options of trainers that may fail
+_ELASTIC = ("trainers", "listen", "grace", "redeal_after", "max_update")  # options of trainers that may fail
 
 
 class AveragingOptions(Options):
@@ -15,7 +15,7 @@ class AveragingOptions(Options):
 
     group, title = "averaging", f"Methods {', '.join(AVERAGING)}"
     methods: ClassVar[tuple[str, ...]] = AVERAGING
-    free: ClassVar[tuple[str, ...]] = ("listen", "join", "grace", "redeal_after")
+    free: ClassVar[tuple[str, ...]] = ("listen", "join", "token_file", "grace", "redeal_after", "max_update")
     interval: str = Field(
         "epoch", pattern=r"^(epoch|[1-9][0-9]*|[0-9]+(\.[0-9]+)?s)$",
         description="Interval between averages: epoch, a number of steps, or seconds such as 2s.",
@@ -29,6 +29,12 @@ class AveragingOptions(Options):
     trainers: int = Field(3, ge=1, description="Number of trainers beside the server, with --tolerate-failures.")
     listen: str = Field("127.0.0.1:0", description="HOST:PORT for trainers; port 0 starts trainers on this machine.")
     join: str | None = Field(None, description="Be a trainer of the run that listens at HOST:PORT, with its options.")
+    token_file: str | None = Field(
+        None, description="File of mode 600 with the token of the run, for --listen and --join; BULKSAMPLE_TOKEN by default.",
+    )  # fmt: skip
+    max_update: float = Field(
+        100.0, gt=0, description="Norm of a trainer's update, in norms of the weights it was given, above which the server refuses it.",
+    )  # fmt: skip
     grace: float | None = Field(None, gt=0, description="Seconds to wait for late trainers; by default 5, or 3 slow steps if longer.")
     redeal_after: float | None = Field(
         None, ge=0, description="Seconds after which the part of a lost trainer is divided among the others; never by default.",
@@ -40,6 +46,13 @@ class AveragingOptions(Options):
         elastic = [name for name in _ELASTIC if getattr(self, name) != type(self).model_fields[name].default]
         if elastic and not self.tolerate_failures:
             raise ValueError(f"{elastic[0]} is for trainers that may fail; give --tolerate-failures")
+        if self.token_file and not (self.tolerate_failures or self.join):
+            raise ValueError(f"token_file is for trainers that may fail; got {self.token_file}: give --tolerate-failures or --join")
+        if self.tolerate_failures and self.average_by == "steps" and self.interval.endswith("s"):
+            raise ValueError(
+                f"a server cannot know the steps of an interval in seconds; got average_by steps with interval {self.interval}: "
+                "use responders or vertices, or a number of steps"
+            )
         if self.tolerate_failures and self.interval_growth != 1:
             raise ValueError(f"intervals grow only if trainers are ranks of a job; got interval_growth {self.interval_growth}: use 1")
 

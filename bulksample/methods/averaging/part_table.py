@@ -29,6 +29,11 @@ class PartTable:
     def __init__(self, original: np.ndarray, split_part: SplitPart) -> None:
         self._original, self._present, self._split_part = original, original.copy(), split_part
 
+    @property
+    def n(self) -> int:
+        """The number of vertices."""
+        return len(self._original)
+
     def members(self, part: int) -> np.ndarray:
         """Return the vertices of a part, ascending: int32."""
         return np.flatnonzero(self._present == part).astype(np.int32)

@@ -2,12 +2,13 @@
 """The contract of a participant in model averaging: a server, a trainer or both, and how weights travel between them.
 
 A vector holds the weights of a model as float32, followed by four scalars: seeds in the losses since the last average, their
-summed loss, the number of stop requests, and the trainer's weight in the average.
+summed loss, the number of stop requests, and the trainer's weight in the average. A `TrainerServer` fills in the weight by itself.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ class Partitioning:
     split: str = ""
     fault: str = ""
     split_part: SplitPart | None = None  # divides the vertices of one part again
+    count_examples: Callable[[np.ndarray], int] = len  # the training examples of a part, given its vertices
 
 
 class AveragingRule(Protocol):

@@ -14,40 +14,40 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...errors import PeerLost, UsageError
 from ...training.batches import BatchSource, MiniBatchSource
 from ...training.context import TrainingContext
 from ...training.isolated_batches import IsolatedBatches
 from ...training.loaders import part_loader
 from ...version import __version__
 from ..config import TrainConfig
-from .frames import BadFrame, Connection, Frame, Kind, connect
+from .frames import Frame, Kind
+from .handshake import expect, join, token_of_trainer
 from .participant import SCALARS, AveragingRule, Participant, Partitioning, load_vector, vector_of
 from .roster import vector_frame
 
 _IDLE_SECONDS = 0.05  # a step of a trainer without seeds
 
 
-def invited_config(address: str, timeout: float) -> TrainConfig:
-    """Ask the server at an address for the configuration of its trainers.
+def invited_config(address: str, timeout: float, token_file: str | None = None) -> TrainConfig:
+    """Ask the server at an address for the configuration of its trainers; the token is in a file or in the environment.
 
     Raises
     ------
     PeerLost
         If no server answers.
     UsageError
-        If the server refuses, or has an option that this version does not know.
+        If there is no token, the server refuses it, or has an option that this version does not know.
     """
-    connection = connect(address, timeout)
+    connection = join(address, token_of_trainer(token_file), timeout)
     try:
         connection.send(Frame(Kind.ASK), timeout)
-        config = _expect(connection, connection.receive(timeout), Kind.INVITE).json()
+        config = expect(connection, connection.receive(timeout), Kind.INVITE).json()
     finally:
         connection.close()
     own = dict.fromkeys(("checkpoint", "resume", "metrics", "track", "memory_budget", "listen"))  # a trainer writes no files
     own |= {"checkpoint_every": 0, "patience": 0, "epochs": 2**20 - 1, "eval_every": 2**20, "quiet": True}
     own |= {"device": "cpu" if config["device"] == "cpu" else "auto"}  # the device of the trainer's machine
-    return TrainConfig.of(**{**config, **own, "join": address, "timeout": timeout})
+    return TrainConfig.of(**{**config, **own, "join": address, "token_file": token_file, "timeout": timeout})
 
 
 class RemoteTrainer(Participant):
@@ -55,7 +55,7 @@ class RemoteTrainer(Participant):
 
     def __init__(self, config: TrainConfig, fingerprint: str) -> None:
         assert config.join is not None
-        self._config, self._connection = config, connect(config.join, config.timeout)
+        self._config, self._connection = config, join(config.join, token_of_trainer(config.token_file), config.timeout)
         self.trainers, self.serves = config.trainers, False
         hello = {"version": __version__, "graph": fingerprint}
         self._connection.send(Frame(Kind.HELLO, json.dumps(hello).encode()), config.timeout)
@@ -69,7 +69,7 @@ class RemoteTrainer(Participant):
         """Return the next frame, which must be of the given kind. New vertices that arrive before it are kept for the next epoch."""
         while (frame := self._connection.receive(self._config.timeout)).kind == Kind.MEMBERS and kind != Kind.MEMBERS:
             self._new_members = frame.numbers("int32")
-        return _expect(self._connection, frame, kind)
+        return expect(self._connection, frame, kind)
 
     def new_vertices(self) -> np.ndarray | None:
         members, self._new_members = self._new_members, None
@@ -117,15 +117,15 @@ class RemoteTrainer(Participant):
         if frame is not None and frame.kind == Kind.END:
             self.ended = True
         elif frame is not None:
-            self._answer(context, rule, _expect(self._connection, frame, Kind.PULL).round)
+            self._answer(context, expect(self._connection, frame, Kind.PULL).round)
         elif self._steps_made == self._interval:
-            self._answer(context, rule, self._round)
+            self._answer(context, self._round)
         return torch.tensor([0.0, 0.0, float(self.ended or sums[2] > 0)])
 
-    def _answer(self, context: TrainingContext, rule: AveragingRule, number: int) -> None:
+    def _answer(self, context: TrainingContext, number: int) -> None:
         """Send this trainer's weights to the server as its answer in a round, and train on from the average that it returns."""
-        weight = np.float32(rule.weight(context, self._steps_made))
-        own = np.append(np.concatenate([vector_of(context.model), self._sums.numpy()]), weight)
+        unweighted = np.zeros(1, np.float32)  # the server knows the weight of this trainer
+        own = np.concatenate([vector_of(context.model), self._sums.numpy(), unweighted])
         self._connection.send(vector_frame(Kind.ANSWER, own, number, self._steps_made), self._config.timeout)
         while True:
             frame = self._connection.receive(self._config.timeout)
@@ -136,28 +136,7 @@ class RemoteTrainer(Participant):
                 self._new_members = frame.numbers("int32")
             elif frame.kind != Kind.PULL:  # a PULL was on its way when this answer left
                 break
-        self._continue_from(context, _expect(self._connection, frame, Kind.PUSH))
+        self._continue_from(context, expect(self._connection, frame, Kind.PUSH))
 
     def describe(self) -> dict[str, Any]:
         return {"part": self.part, "ended": self.ended}
-
-
-def _expect(connection: Connection, frame: Frame, kind: Kind) -> Frame:
-    """Return the frame if it is of the given kind.
-
-    Raises
-    ------
-    UsageError
-        If the server refuses.
-    PeerLost
-        If the run has ended.
-    BadFrame
-        If the frame is of any other kind.
-    """
-    if frame.kind == Kind.REFUSE:
-        raise UsageError(f"{connection.name} refuses: {frame.payload.decode(errors='replace')}")
-    if frame.kind == Kind.END:
-        raise PeerLost(f"the run at {connection.name} has ended")
-    if frame.kind != kind:
-        raise BadFrame(f"{connection.name} sent a frame of kind {frame.kind.name}; {kind.name} was due")
-    return frame

@@ -1,6 +1,6 @@
 """The server's side of the protocol with trainers that may die, be late, or join again.
 
-    a trainer         the server
+    a trainer         the server                                                     (both have proved the token, see `handshake`)
     ASK               INVITE    the configuration                                    (on a connection of its own)
     HELLO             WELCOME, MEMBERS    its part and the vertices of the part; or REFUSE
     READY             PUSH      the current weights
@@ -9,13 +9,13 @@
                       END
 
 A late trainer is skipped until it replies. A lost trainer is removed, and the next HELLO gets its part. MEMBERS may also come
-later, when the vertices of a part change. One thread serves all trainers, and no trainer delays another by more than the grace period.
+later, when the vertices of a part change. One thread serves all trainers in turns (see `frame_server`), and no trainer delays another
+by more than the grace period.
 """
 
 from __future__ import annotations
 
 import json
-import selectors
 import socket
 import sys
 import time
@@ -25,46 +25,51 @@ from typing import Any
 
 import numpy as np
 
-from ...distributed.comm.primitives import SentCount
-from ...errors import PeerLost
-from .frames import HEAD_BYTES, BadFrame, Connection, Frame, Kind
+from .frame_server import FrameServer, Peer
+from .frames import BadFrame, Frame, Kind
 
 GRACE_SECONDS, GRACE_STEPS = 5.0, 3.0  # the shortest grace period, and its length in steps of the slowest trainer
 _TICK = 0.1  # seconds between two looks at the clock
-_HELLO_BYTES = 2**16  # the largest frame of a connection that has not been welcomed
+_END_SECONDS = 5.0  # for trainers to read the last frames
+_LONGEST = 80  # characters of a trainer's words that a message repeats
 
 
 @dataclass(eq=False)
 class Member:
-    """A connection, and the state of the trainer at its other end."""
+    """A trainer that has a part."""
 
-    connection: Connection
-    part: int | None = None  # None before the welcome
+    peer: Peer
+    part: int
+    since: float  # time of the last request, or of the welcome
     ready: bool = False
     owes_answer: bool = False
-    since: float = 0.0  # time of the last request, or of the connection
-    sent_weights: float = 0.0  # time at which it received the weights that it continues from
+    pushed: Frame | None = None  # the weights that it continues from
+    sent_weights: float = 0.0  # and the time at which they were sent
     step_seconds: float = 0.0  # measured by its last answer
     answer: Frame | None = None
 
 
 class Roster:
-    """The server's connections to all trainers: it admits them, collects their answers and sends averages.
+    """The server's trainers: it admits them, collects their answers and sends averages.
 
     Parameters
     ----------
     listener : socket.socket
         Listening.
+    token : bytes
+        The token of the run.
     parts : int
         The number of parts; every member has one.
     invitation : dict
         The configuration that ASK returns.
     expected : dict
-        The values that a HELLO must hold.
+        The values that a HELLO must hold, as text.
     welcome : callable
         Returns the frames WELCOME and MEMBERS of a part.
     current_weights : callable
         Returns the current weights as PUSH.
+    fault : callable
+        Takes an answer and the PUSH that its trainer continued from; returns the reason to refuse it, or an empty string.
     grace : float, optional
         Seconds to wait for an answer. By default three steps of the slowest member, measured by the last answer of each, and at
         least five seconds.
@@ -75,36 +80,37 @@ class Roster:
 
     Attributes
     ----------
+    server : FrameServer
+        The connections.
     round : int
         The present round.
-    joined, lost, late : int
-        Trainers that joined, trainers that were lost, and answers that came too late.
+    joined, lost, late, refused : int
+        Trainers that joined, trainers that were lost, answers that came too late, and answers that were refused.
     answer_bytes : int
         The size of an answer.
-    traffic : dict of kind to SentCount
-        Frames of both directions: payloads of weights are "model", those of MEMBERS "topology", all else and the headers "control".
     """
 
     def __init__(
-        self, listener: socket.socket, parts: int, invitation: dict[str, Any], expected: dict[str, Any],
-        welcome: Callable[[int], list[Frame]], current_weights: Callable[[], Frame], grace: float | None, timeout: float, quiet: bool,
+        self, listener: socket.socket, token: bytes, parts: int, invitation: dict[str, Any], expected: dict[str, str],
+        welcome: Callable[[int], list[Frame]], current_weights: Callable[[], Frame], fault: Callable[[Frame, Frame], str],
+        grace: float | None, timeout: float, quiet: bool,
     ) -> None:  # fmt: skip
-        self._listener, self._parts, self._invitation, self._expected = listener, parts, invitation, expected
-        self._welcome, self._current_weights, self._grace, self._timeout, self._quiet = welcome, current_weights, grace, timeout, quiet
-        self._members: list[Member] = []
+        self._parts, self._invitation, self._expected, self._welcome = parts, invitation, expected, welcome
+        self._current_weights, self._fault, self._grace, self._timeout, self._quiet = current_weights, fault, grace, timeout, quiet
+        self._members: dict[Peer, Member] = {}
         self._vacant = dict.fromkeys(range(parts), time.monotonic())  # parts without a member, and since when
-        self.answer_bytes, self.traffic = _HELLO_BYTES, dict.fromkeys(("model", "topology", "control"), SentCount(0, 0))
-        self.round = self.joined = self.lost = self.late = 0
+        self.answer_bytes = self.round = self.joined = self.lost = self.late = self.refused = 0
+        self.server = FrameServer(listener, token, parts, self._handle, self._lose, self._print)
 
     @property
     def present(self) -> list[Member]:
         """The members that are ready to train, by part."""
-        return sorted((member for member in self._members if member.ready), key=lambda member: member.part or 0)
+        return [member for member in self.admitted if member.ready]
 
     @property
     def admitted(self) -> list[Member]:
-        """The members that have a part."""
-        return [member for member in self._members if member.part is not None]
+        """The members, by part."""
+        return sorted(self._members.values(), key=lambda member: member.part)
 
     @property
     def grace(self) -> float:
@@ -123,18 +129,10 @@ class Roster:
 
     def attend(self, seconds: float) -> None:
         """Serve connections for at most so many seconds; return after the first events."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._listener, selectors.EVENT_READ)
-            for member in self._members:
-                selector.register(member.connection.socket, selectors.EVENT_READ, member)
-            for key, _ in selector.select(max(0.0, seconds)):
-                if key.data is None:
-                    self._accept()
-                else:
-                    self._read(key.data)
-        for member in list(self._members):
+        self.server.turn(seconds)
+        for member in self.admitted:
             if (member.owes_answer or not member.ready) and time.monotonic() - member.since > self._timeout:
-                self._drop(member, f"was silent for {self._timeout:g} s")
+                self.server.drop(member.peer, f"was silent for {self._timeout:g} s")
 
     def attend_until(self, moment: float) -> None:
         """Serve connections until a time of the monotonic clock."""
@@ -158,14 +156,17 @@ class Roster:
             if pull:
                 self.send(member, Frame(Kind.PULL, round=number))
         until = time.monotonic() + self.grace if pull else None
-        while any(member in self._members and member.answer is None for member in awaited):
+        while any(self._is_awaited(member) for member in awaited):
             if until is not None and time.monotonic() > until:
                 break
             self.attend(_TICK)
             if until is None and any(member.answer is not None for member in awaited):
                 until = time.monotonic() + self.grace
-        self.late += sum(member in self._members and member.answer is None for member in awaited)
+        self.late += sum(member.peer in self._members and member.answer is None for member in awaited)
         return [member for member in self.present if member.answer is not None]
+
+    def _is_awaited(self, member: Member) -> bool:
+        return member.peer in self._members and member.owes_answer and member.answer is None
 
     def push(self, frame: Frame, members: list[Member]) -> None:
         """Send members the average of their answers."""
@@ -174,107 +175,76 @@ class Roster:
             self._send_weights(member, frame)
 
     def _send_weights(self, member: Member, weights: Frame) -> None:
-        member.sent_weights = time.monotonic()
+        member.pushed, member.sent_weights = weights, time.monotonic()
         self.send(member, weights)
 
     def send(self, member: Member, frame: Frame) -> None:
-        """Send a frame; remove a member that does not accept it within the grace period."""
-        try:
-            member.connection.send(frame, self.grace)
-        except PeerLost as error:
-            self._drop(member, str(error))
-            return
-        self._count(frame)
+        """Send a frame; remove a member that leaves too much unread."""
+        self.server.send(member.peer, frame)
 
     def end(self) -> None:
         """Send END to all members and close all connections."""
-        for member in list(self._members):
+        for member in self.admitted:
             self.send(member, Frame(Kind.END))
-        for member in self._members:
-            member.connection.close()
         self._members.clear()
-        self._listener.close()
+        self.server.close(_END_SECONDS)
 
     # ---- frames that arrive
 
-    def _accept(self) -> None:
-        try:
-            accepted, _ = self._listener.accept()
-            self._members.append(Member(Connection(accepted, _HELLO_BYTES), since=time.monotonic()))
-        except OSError:  # the other end has gone already
-            return
-
-    def _read(self, member: Member) -> None:
-        try:
-            while member in self._members and (frame := member.connection.poll()) is not None:
-                self._count(frame)
-                self._handle(member, frame)
-        except BadFrame as error:
-            self._print(str(error))
-            self._refuse(member, str(error))
-        except PeerLost as error:
-            self._drop(member, str(error))
-
-    def _handle(self, member: Member, frame: Frame) -> None:
-        """Act on one frame; raises `BadFrame` if it is not due."""
-        name = member.connection.name
-        if frame.kind == Kind.ASK and member.part is None:
-            self.send(member, Frame(Kind.INVITE, json.dumps(self._invitation).encode()))
-        elif frame.kind == Kind.HELLO and member.part is None:
-            self._admit(member, frame.json())
-        elif frame.kind == Kind.READY and member.part is not None:
+    def _handle(self, peer: Peer, frame: Frame) -> None:
+        """Act on one frame of a peer that has proved the token; raises `BadFrame` if it is not due."""
+        member = self._members.get(peer)
+        if member is None and frame.kind == Kind.ASK:
+            self.server.send(peer, Frame(Kind.INVITE, json.dumps(self._invitation).encode()))
+        elif member is None and frame.kind == Kind.HELLO:
+            self._admit(peer, frame.json())
+        elif member and frame.kind == Kind.READY and not member.ready:
             member.ready = True
             self._send_weights(member, self._current_weights())
-        elif frame.kind == Kind.ANSWER and member.ready and len(frame.payload) == self.answer_bytes:
-            if not np.isfinite(frame.numbers("float32")).all():
-                raise BadFrame(f"{name}: got weights that are not finite; use a lower lr")
-            member.step_seconds = (time.monotonic() - member.sent_weights) / max(1, frame.steps)
-            if member.answer is None and frame.round == self.round:
-                member.answer = frame
-            else:  # too late: the trainer continues from the current weights
-                member.owes_answer = False
-                self._send_weights(member, self._current_weights())
+        elif member and member.pushed and frame.kind == Kind.ANSWER and len(frame.payload) == self.answer_bytes:
+            self._take(member, member.pushed, frame)
         else:
-            raise BadFrame(f"{name}: a frame of kind {frame.kind.name} of {len(frame.payload)} bytes does not belong here")
+            raise BadFrame(f"{peer.connection.name}: a frame of kind {frame.kind.name} of {len(frame.payload)} bytes does not belong here")
 
-    def _admit(self, member: Member, hello: dict[str, Any]) -> None:
+    def _take(self, member: Member, pushed: Frame, answer: Frame) -> None:
+        """Keep an answer of this round. A trainer whose answer is too late continues from the current weights."""
+        if fault := self._fault(answer, pushed):
+            self.refused += 1
+            raise BadFrame(fault)
+        member.step_seconds = (time.monotonic() - member.sent_weights) / max(1, answer.steps)
+        if member.answer is None and answer.round == self.round:
+            member.answer = answer
+        else:
+            member.owes_answer = False
+            self._send_weights(member, self._current_weights())
+
+    def _admit(self, peer: Peer, hello: dict[str, Any]) -> None:
         """Give a new trainer a free part, or refuse it."""
         differing = [key for key, own in self._expected.items() if hello.get(key) != own]
-        free = sorted(set(range(self._parts)) - {other.part for other in self._members})
+        free = sorted(self._vacant)
         if differing:
             key = differing[0]
-            self._refuse(member, f"the {key} of this run is {self._expected[key]!r}; got {hello.get(key)!r}")
+            found = str(hello.get(key))[:_LONGEST] if isinstance(hello.get(key), str) else "no text"
+            self.server.refuse(peer, f"the {key} of this run is {self._expected[key]!r}; got {found!r}")
         elif not free:
-            self._refuse(member, f"all {self._parts} parts have a trainer")
+            self.server.refuse(peer, f"all {self._parts} parts have a trainer")
         else:
             frames = self._welcome(free[0])
-            member.part, member.connection.max_bytes = free[0], self.answer_bytes
-            member.since = time.monotonic()
-            self._vacant.pop(free[0], None)
+            self._members[peer] = member = Member(peer, free[0], time.monotonic())
+            self.server.welcome(peer, self.answer_bytes)
+            self._vacant.pop(free[0])
             self.joined += 1
-            self._print(f"trainer {free[0]} joined from {member.connection.name}")
+            self._print(f"trainer {free[0]} joined from {peer.connection.name}")
             for frame in frames:
                 self.send(member, frame)
 
-    def _refuse(self, member: Member, reason: str) -> None:
-        self.send(member, Frame(Kind.REFUSE, reason.encode()))
-        self._drop(member, "was refused")
-
-    def _drop(self, member: Member, reason: str) -> None:
-        if member not in self._members:
-            return
-        self._members.remove(member)
-        member.connection.close()
-        if member.part is not None:
+    def _lose(self, peer: Peer, reason: str) -> None:
+        """Take back the part of a member whose connection was closed."""
+        member = self._members.pop(peer, None)
+        if member is not None:
             self._vacant[member.part] = time.monotonic()
             self.lost += 1
-            self._print(f"trainer {member.part} was lost in round {self.round}: {reason}")
-
-    def _count(self, frame: Frame) -> None:
-        kind = {Kind.PUSH: "model", Kind.ANSWER: "model", Kind.MEMBERS: "topology"}.get(frame.kind, "control")
-        for key, messages, size in ((kind, 1, len(frame.payload)), ("control", 0, HEAD_BYTES)):
-            before = self.traffic[key]
-            self.traffic[key] = SentCount(before.messages + messages, before.bytes + size)
+            self._print(f"trainer {member.part} ({peer.connection.name}) was lost in round {self.round}: {reason}")
 
     def _print(self, text: str) -> None:
         if not self._quiet:

@@ -2,7 +2,8 @@
 
     round k     after the interval: PULL to all present trainers; average those that answer within the grace period; PUSH
 
-An epoch of the loop is a round here. A round without an answer keeps the weights. If no trainer is left for `--timeout`
+An epoch of the loop is a round here. The weight of a trainer in an average follows from the part that it was given, never from what it
+sends. A round without an answer, or with an average that is not finite, keeps the weights. If no trainer is left for `--timeout`
 seconds, the run ends. A part without a trainer for `--redeal-after` seconds is divided among the present trainers, and given
 back when a trainer joins. This is the one exception to the rule that a lost rank ends the job. It needs processes outside
 MPI, because an MPI launcher ends all processes when one dies.
@@ -30,12 +31,16 @@ from ...training.batches import BatchSource, WholeGraphSource
 from ...training.context import TrainingContext
 from ...version import __version__
 from ..config import TrainConfig
-from .frames import Frame, Kind, listen
+from .answers import fault_of
+from .connection import listen
+from .frames import Frame, Kind
+from .handshake import TOKEN, token_of_server
 from .part_table import PartTable
-from .participant import SCALARS, AveragingRule, Participant, Partitioning, vector_of
-from .roster import Roster, vector_frame
+from .participant import SCALARS, AveragingRule, Participant, Partitioning, load_vector, vector_of
+from .roster import Member, Roster, vector_frame
 
 _END_SECONDS = 5.0  # for trainers that this process started to end
+_QUEUED_FRAMES, _QUEUED_BYTES = 4, 2**20  # the largest frames, and the bytes beside them, that may wait for a trainer
 
 
 class TrainerServer(Participant):
@@ -52,13 +57,15 @@ class TrainerServer(Participant):
             raise UsageError(f"trainers that may fail are processes outside the job; got {comm.size} ranks: use one process")
         self._config, self._comm, self._fingerprint, self._directory = config, comm, fingerprint, directory
         self.trainers, self.serves, self.part = config.trainers, True, None
-        self._listener = listen(config.listen)
         self._starts_trainers = config.listen.endswith(":0")
+        self._token = token_of_server(config.token_file, self._starts_trainers)
+        self._listener = listen(config.listen)
         self._children: list[subprocess.Popen[bytes]] = []
         self._roster: Roster | None = None
         self._counted: dict[str, SentCount] = {}
         self.rounds: list[dict[str, Any]] = []
         self._parts_divided = 0
+        self._weights: dict[int, float] = {}  # of each part in an average, by the vertices that its trainer was given
         if self._starts_trainers and directory is None:
             raise UsageError("trainers read the graph from a store; got a graph in memory and listen with port 0: use a store or a port")
 
@@ -80,6 +87,7 @@ class TrainerServer(Participant):
             raise UsageError(partitioning.fault)
         assert partitioning.split_part is not None
         self._split, self._parts = partitioning.split, PartTable(partitioning.assignment, partitioning.split_part)
+        self._count_examples = partitioning.count_examples
         return None, partitioning.split
 
     def batches(self, context: TrainingContext) -> BatchSource:
@@ -88,14 +96,19 @@ class TrainerServer(Participant):
     def wait_for_all(self, context: TrainingContext) -> None:
         """Admit trainers, and start them if the listening port was 0."""
         config = self._config
+        parameters = sum(parameter.numel() for parameter in context.model.parameters())
         self._roster = roster = Roster(
-            self._listener, config.trainers, self._invitation(), {"version": __version__, "graph": self._fingerprint}, self._welcome,
-            lambda: self._current_weights(context), config.grace, config.timeout, config.quiet,
+            self._listener, self._token, config.trainers, self._invitation(), {"version": __version__, "graph": self._fingerprint},
+            self._welcome, lambda: self._current_weights(context),
+            lambda answer, pushed: fault_of(answer, pushed, parameters, config.max_update), config.grace, config.timeout, config.quiet,
         )  # fmt: skip
         roster.answer_bytes = 4 * (len(vector_of(context.model)) + SCALARS)
+        roster.server.max_queued_bytes = _QUEUED_FRAMES * max(roster.answer_bytes, 4 * self._parts.n) + _QUEUED_BYTES
         roster.round = context.epoch
         if not config.quiet or not self._starts_trainers:
-            print(f"bulksample: listening; `bulksample train FOLDER --join {self.address}` joins", file=sys.stderr, flush=True)
+            token = f"--token-file {config.token_file}" if config.token_file else f"and the {TOKEN} of this process"
+            joins = f"`bulksample train FOLDER --join {self.address}` joins, with {token}"
+            print(f"bulksample: listening; {joins}", file=sys.stderr, flush=True)
         atexit.register(self.close)
         if self._starts_trainers:
             self._start_trainers()
@@ -106,7 +119,7 @@ class TrainerServer(Participant):
     def _invitation(self) -> dict[str, Any]:
         """Return the configuration of a trainer: this run's, with the threads of the machine shared among the trainers."""
         threads = self._config.threads or max(1, processors() // self._config.trainers)
-        return self._config.model_dump(mode="json") | {"threads": threads}
+        return self._config.model_dump(mode="json", exclude={"token_file"}) | {"threads": threads}
 
     def _welcome(self, part: int) -> list[Frame]:
         """Return the frames for a new trainer of a part, after that part has its original vertices again."""
@@ -115,7 +128,19 @@ class TrainerServer(Participant):
         return [Frame(Kind.WELCOME, json.dumps(welcome).encode()), self._members(part)]
 
     def _members(self, part: int) -> Frame:
-        return Frame(Kind.MEMBERS, self._parts.members(part).astype("<i4").tobytes())
+        """Return the vertices of a part as MEMBERS, and note the weight that they give their trainer."""
+        vertices = self._parts.members(part)
+        self._weights[part] = self._weight(vertices)
+        return Frame(Kind.MEMBERS, vertices.astype("<i4").tobytes())
+
+    def _weight(self, vertices: np.ndarray) -> float:
+        """Return a_m of a trainer that was given some vertices."""
+        config = self._config
+        if config.average_by == "vertices":
+            return float(len(vertices))
+        if config.average_by == "steps":
+            return float(max(1, -(-self._count_examples(vertices) // config.batch_size)) if config.interval == "epoch" else config.interval)
+        return 1.0
 
     def _send_members(self, parts: list[int]) -> None:
         """Send the trainers of some parts their new vertices."""
@@ -152,29 +177,40 @@ class TrainerServer(Participant):
         if not roster.present:
             raise PeerLost(f"no trainer is left in round {roster.round}, and none joined within {config.timeout:g} s")
         answered = roster.collect(roster.round, pull)
-        totals = torch.zeros(3)
-        if answered:
-            vectors = [member.answer.numbers("float32") for member in answered if member.answer is not None]
-            average = rule.average(context, vectors)
-            totals[:2] = torch.from_numpy(average[-SCALARS:-2].copy())
+        totals = self._average(context, rule, answered)
         steps = {str(member.part): member.answer.steps for member in answered if member.answer is not None}
         self.rounds.append({"round": roster.round, "responders": sorted(map(int, steps)), "steps": steps})
-        if not answered:
-            self._print(f"no trainer answered in round {roster.round}; the weights stay")
         roster.round += 1
         if answered:
-            roster.push(vector_frame(Kind.PUSH, average, roster.round), answered)
+            roster.push(self._current_weights(context), answered)
         self._divide_vacant_parts()
         totals[2] = sums[2]
         self._count_traffic()
         return totals
 
+    def _average(self, context: TrainingContext, rule: AveragingRule, answered: list[Member]) -> torch.Tensor:
+        """Give the model the average of some answers, if there are any and it is finite; return seeds, loss and no stop request."""
+        number, before, vectors = self.roster.round, vector_of(context.model), []
+        for member in answered:
+            assert member.answer is not None
+            vectors.append(member.answer.numbers("float32"))
+            vectors[-1][-1] = self._weights[member.part]
+        if not vectors:
+            self._print(f"no trainer answered in round {number}; the weights stay")
+            return torch.zeros(3)
+        average = rule.average(context, vectors)
+        if not np.isfinite(average).all():
+            load_vector(context.model, before)
+            self._print(f"the average of round {number} is not finite; the weights stay: use a lower lr")
+            return torch.zeros(3)
+        return torch.from_numpy(np.append(average[-SCALARS:-2], np.float32(0)))
+
     def _count_traffic(self) -> None:
         """Add the frames since the last call to the tally of this process."""
-        for kind, now in self.roster.traffic.items():
+        for kind, now in self.roster.server.traffic.items():
             before = self._counted.get(kind, SentCount(0, 0))
             self._comm.count(kind, now.messages - before.messages, now.bytes - before.bytes)
-        self._counted = dict(self.roster.traffic)
+        self._counted = dict(self.roster.server.traffic)
 
     def close(self) -> None:
         """Send END to all trainers, and wait for those that this process started."""
@@ -192,12 +228,13 @@ class TrainerServer(Participant):
     def _start_trainers(self) -> None:
         """Start trainers as processes of this machine; they end when this process ends."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIXES)}
+        environment[TOKEN] = os.fsdecode(self._token)  # not in the command, which all users of the machine can see
         command = [sys.executable, "-m", "bulksample", "train", str(self._directory), "--join", self.address, "--quiet"]
         for number in range(1, self.trainers + 1):  # trainers take the devices of the machine in turn, after this process
             own = environment | {"LOCAL_RANK": str(number)}
             self._children.append(subprocess.Popen(command, env=own, stdin=subprocess.DEVNULL))
 
     def describe(self) -> dict[str, Any]:
-        counts = {name: getattr(self._roster, name, 0) for name in ("joined", "lost", "late")}
+        counts = {name: getattr(self._roster, name, 0) for name in ("joined", "lost", "late", "refused")}
         averages = sum(bool(one["responders"]) for one in self.rounds)
         return {"trainers": self.trainers, "averages": averages, **counts, "parts_dealt_again": self._parts_divided, "rounds": self.rounds}

@@ -55,7 +55,7 @@ def served(graph, trainers, **options):
 
 
 @pytest.mark.parametrize("method", ["random-tma", "psgd-pa", "llcg"])
-@sweep("average_by", ["responders", "vertices"])
+@sweep("average_by", ["responders", "vertices", "steps"])
 def test_intervals_of_steps_are_those_of_ranks_to_the_bit(method, average_by):
     graph = community_graph()
     asked = {"method": method, "average_by": average_by, **WHOLE}
@@ -99,7 +99,7 @@ def test_it_learns():
 
 def test_rounds_by_the_clock():
     """There are as many rounds as epochs, and each averages the trainers that answered, after any number of steps."""
-    _, report, _ = served(community_graph(), 2, method="super-tma", interval="0.2s", epochs=5, average_by="steps")
+    _, report, _ = served(community_graph(), 2, method="super-tma", interval="0.2s", epochs=5, average_by="vertices")
     assert [one["responders"] for one in report["rounds"]] == [[0, 1]] * 5
     assert all(steps > 0 for one in report["rounds"] for steps in one["steps"].values())
     assert 0 < report["train_loss"] < 5
@@ -169,8 +169,11 @@ def test_no_trainer_joins():
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"listen": "127.0.0.1:0"}, "got a graph in memory"), ({"listen": "nowhere"}, "must be HOST:PORT"),
-    ({"interval_growth": 1.5}, "use 1"), ({"method": "sync"}, "tolerate_failures is an option of the method"),
+    ({"listen": "127.0.0.1:0"}, "got a graph in memory"),
+    ({"listen": "nowhere"}, "must be HOST:PORT"),
+    ({"interval_growth": 1.5}, "use 1"), ({"interval": "2s", "average_by": "steps"}, "use responders or vertices, or a number of steps"),
+    ({"tolerate_failures": False, "token_file": "token"}, "token_file is for trainers that may fail"),
+    ({"method": "sync"}, "tolerate_failures is an option of the method"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(options, message):
     with pytest.raises(UsageError, match=message):

@@ -10,10 +10,11 @@ from communities import community_graph
 from emulation.apart import WHERE, Apart, Apartness, ApartPlace
 from emulation.host import compiler
 from recorder import Recorder
-from trainers import free_port, invited_once_it_listens
+from trainers import RUN_TOKEN, free_port, invited_once_it_listens
 
 from bulksample import UsageError
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.averaging.handshake import TOKEN
 from bulksample.methods.averaging.participant import vector_of
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
@@ -138,7 +139,8 @@ def served(graph, where):
 
 
 @pytest.mark.long
-def test_a_server_and_its_trainers_over_tcp_compute_on_devices():
+def test_a_server_and_its_trainers_over_tcp_compute_on_devices(monkeypatch):
+    monkeypatch.setenv(TOKEN, RUN_TOKEN)
     graph = community_graph(150)
     expected, on_cpu, on_hosts = served(graph, ComputeContext)
     got, report, on_devices = served(graph, ApartPlace)
