@@ -1,36 +1,36 @@
 """Measure what strangers cost the server of trainers that may fail: rounds per second with them over rounds per second without.
 
-    python bench/bench_serving.py [--rounds 5] [--seconds 4] [--json FILE]
+    python bench/bench_serving.py [--slices 40] [--json FILE]
 
-Two trainers answer each PUSH after a pause that stands for their steps, with 1 MB of weights. They, and all hostile peers together, are
-processes of their own; the server is this process. Each round measures every kind of hostile peer in turn, and the same server alone
-just before it:
+Two servers with two trainers each, which answer each PUSH after a pause that stands for their steps, with 1 MB of weights. Hostile peers
+visit one of them. Slices of five rounds alternate between both servers; hostile processes are stopped while the other server has its
+slice. The servers share this process; trainers and hostile peers are processes of their own:
 
-    idle      300 connections that send nothing, and connect again when they are closed
-    flood     connects, sends 64 KB of noise, and connects again, without a pause
-    unread    knocks, and reads nothing
-    strangers idle, flood and unread together
-    trainer   knows the token, has a part, sends late answers without a pause, and reads nothing
+    idle        300 connections that send nothing, and connect again when they are closed
+    flood       connects, sends 64 KB of noise, and connects again, without a pause
+    unread      knocks, and reads nothing
+    strangers   idle, flood and unread together
+    trainer     knows the token, has a part, sends late answers without a pause, and reads nothing
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import os
 import secrets
 import selectors
+import signal
 import socket
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from harness import machine, report, summary
+from harness import machine, report
 
 from bulksample.errors import PeerLost, UsageError
 from bulksample.methods.averaging.answers import fault_of
@@ -41,6 +41,7 @@ from bulksample.methods.averaging.roster import Roster, vector_frame
 
 WEIGHTS, TRAINERS, PAUSE, IDLE = 250_000, 2, 0.02, 300
 GRACE = 0.5  # seconds for a trainer that is late
+ROUNDS, START = 5, 4.0  # rounds of a slice; seconds for hostile peers to start
 KINDS = {"idle": ["idle"], "flood": ["flood"], "unread": ["unread"], "strangers": ["idle", "flood", "unread"], "trainer": ["trainer"]}
 
 
@@ -131,65 +132,76 @@ class Server:
         self.roster.round += 1
         self.roster.push(self.push(), answered)
 
-    def rounds_per_second(self, seconds: float) -> float:
-        began, first = time.perf_counter(), self.roster.round
-        while time.perf_counter() < began + seconds:
+    def slice(self) -> tuple[float, float]:
+        """Make some rounds; return their seconds, and the seconds of the processor that the server took."""
+        began, used = time.perf_counter(), time.process_time()
+        for _ in range(ROUNDS):
             self.round()
-        return (self.roster.round - first) / (time.perf_counter() - began)
+        return time.perf_counter() - began, time.process_time() - used
 
 
 def process(role: str, address: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, __file__, "--role", role, "--address", address], env=environment)
+    return subprocess.Popen([sys.executable, __file__, "--role", role, "--address", address], env=environment, stdout=subprocess.PIPE)
 
 
-def besieged(server: Server, kind: str, seconds: float) -> float:
-    """Return the rounds per second while hostile peers are at work."""
-    hostile = [process(role, server.address) for role in KINDS[kind]]
-    before = server.roster.joined
+def compared(kind: str, visited: Server, alone: Server, slices: int) -> dict[str, Any]:
+    """Alternate slices of a server that hostile peers visit and one that is alone."""
+    hostile = [process(role, visited.address) for role in KINDS[kind]]
+    for one in hostile:
+        assert one.stdout is not None
+        one.stdout.readline()  # it begins
     try:
-        server.rounds_per_second(3.0)  # the peers start
-        while kind == "trainer" and server.roster.joined == before:
-            server.round()
-        return server.rounds_per_second(seconds)
+        deadline = time.perf_counter() + START
+        while time.perf_counter() < deadline:
+            visited.round()
+        pairs = []
+        for _ in range(slices):
+            with_them = visited.slice()
+            stop(hostile, signal.SIGSTOP)
+            pairs.append((with_them, alone.slice()))
+            stop(hostile, signal.SIGCONT)
     finally:
+        stop(hostile, signal.SIGKILL)
         for one in hostile:
-            one.kill()
             one.wait()
+    seconds, used = np.array(pairs).sum(0).T / (slices * ROUNDS)  # of a round: with them, alone
+    return {
+        "peers": kind, "rounds_per_second": (1 / seconds[0]).round(2), "alone": (1 / seconds[1]).round(2),
+        "ratio": (seconds[1] / seconds[0]).round(3), "median_ratio": np.median([one[0] / them[0] for them, one in pairs]).round(3),
+        "server_cpu_ms": (1e3 * used[0]).round(2), "server_cpu_ms_alone": (1e3 * used[1]).round(2),
+        "refused": visited.roster.server.refused, "joined": visited.roster.joined,
+    }  # fmt: skip
+
+
+def stop(processes: list[subprocess.Popen[bytes]], number: int) -> None:
+    for one in processes:
+        one.send_signal(number)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--slices", type=int, default=40)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.role:
+        print("begins", flush=True)
         ROLES[options.role](options.address)
         return
     os.environ[TOKEN] = secrets.token_hex(32)
-    server = Server()
-    honest = [process("answer", server.address) for _ in range(TRAINERS)]
-    server.roster.wait_for(TRAINERS, time.monotonic() + 60)
-    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
-    for _, kind in itertools.product(range(options.rounds), KINDS):
-        server.rounds_per_second(1.0)  # what the last peers left is closed
-        found[kind].append((server.rounds_per_second(options.seconds), besieged(server, kind, options.seconds)))
-    server.roster.end()
+    servers = [Server(), Server()]
+    honest = [process("answer", server.address) for server in servers for _ in range(TRAINERS)]
+    for server in servers:
+        server.roster.wait_for(TRAINERS, time.monotonic() + 60)
+    rows = [compared(kind, *servers, options.slices) for kind in options.kinds]
+    for server in servers:
+        server.roster.end()
     for one in honest:
         one.wait()
-    rows = [
-        {
-            "peers": kind, "alone": summary([alone for alone, _ in pairs]), "with_them": summary([under for _, under in pairs]),
-            "ratio": statistics.median(under / alone for alone, under in pairs),
-        } for kind, pairs in found.items()
-    ]  # fmt: skip
-    report(
-        {"machine": machine(), "weight_bytes": server.weights.nbytes, "trainers": TRAINERS, "pause_seconds": PAUSE, "rows": rows},
-        options.json,
-    )
+    report({"machine": machine(), "weight_bytes": 4 * WEIGHTS, "trainers": TRAINERS, "pause_seconds": PAUSE, "rows": rows}, options.json)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,81 @@
+"""Measure how far honest trainers move between two averages, beside the bound of `--max-update`.
+
+    python bench/bench_updates.py GRAPH [--rounds 6] [--json FILE]
+
+Trains a server and two trainers that may fail, as threads of this process, with each learning rate and interval. A figure is the norm of
+a trainer's update over the norm of the parameters it was given, or over 1 if that is smaller: the quantity that the server bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import secrets
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from harness import machine, report, summary
+
+from bulksample.errors import PeerLost
+from bulksample.methods.averaging import answers
+from bulksample.methods.averaging.handshake import TOKEN
+from bulksample.methods.averaging.remote_trainer import invited_config
+from bulksample.methods.config import TrainConfig
+from bulksample.methods.run import make_trainer
+
+RATES, INTERVALS, PORT = (0.001, 0.01, 0.1, 1.0), ("epoch", "20", "500"), 5017
+SMALL = {"fanouts": (5, 5), "hidden": 64, "batch_size": 128, "threads": 1, "quiet": True}
+
+
+def trained(graph: str, rounds: int, **options: Any) -> list[float]:
+    """Train, and return the ratio of every answer."""
+    ratios: list[float] = []
+    whole = answers.update_norms
+
+    def noted(*vectors: Any) -> tuple[float, float]:
+        update, norm = whole(*vectors)
+        ratios.append(update / norm)
+        return update, norm
+
+    answers.update_norms = noted
+    asked = {**SMALL, **options, "method": "psgd-pa", "tolerate_failures": True, "trainers": 2, "epochs": rounds, "eval_every": rounds}
+    threads = [threading.Thread(target=train, args=(graph,), daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    make_trainer(TrainConfig.of(**asked, listen=f"127.0.0.1:{PORT}", timeout=120.0, grace=60.0, max_update=1e30), graph).run()
+    for thread in threads:
+        thread.join()
+    answers.update_norms = whole
+    return ratios
+
+
+def train(graph: str) -> None:
+    """Be a trainer, once the server listens."""
+    while True:
+        try:
+            config = invited_config(f"127.0.0.1:{PORT}", 60.0)
+            break
+        except PeerLost:
+            time.sleep(0.05)
+    make_trainer(config, graph).run()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("graph", help="a graph in the store format")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    os.environ[TOKEN] = secrets.token_hex(32)
+    rows = [
+        {"lr": rate, "interval": interval, "update": summary(trained(options.graph, options.rounds, lr=rate, interval=interval))}
+        for rate, interval in itertools.product(RATES, INTERVALS)
+    ]
+    report({"machine": machine(), "bound": TrainConfig.model_fields["max_update"].default, "rows": rows}, options.json)
+
+
+if __name__ == "__main__":
+    main()
