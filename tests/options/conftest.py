@@ -8,11 +8,18 @@ import pytest
 import torch
 from commands import sample
 from plain import graph, trainer
+from trainers import RUN_TOKEN
 
 from bulksample.data import store
 from bulksample.data.edge_split import split_edges
 from bulksample.samplers import Sampler
 from bulksample.training.method import Method
+
+
+@pytest.fixture(autouse=True)
+def run_token(monkeypatch):
+    """The token of servers and trainers that are given no file."""
+    monkeypatch.setenv("BULKSAMPLE_TOKEN", RUN_TOKEN)
 
 
 @pytest.fixture(scope="session")

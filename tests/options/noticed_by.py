@@ -100,6 +100,8 @@ TRAIN = {
     "listen": f"{_ELASTIC}::test_a_server_that_tolerates_failures_listens_at_the_given_address",
     "trainers": f"{_ELASTIC}::test_trainers_is_the_number_of_parts",
     "join": f"{_ELASTIC}::test_join_goes_to_the_server_at_the_address",
+    "token_file": f"{_ELASTIC}::test_token_file_holds_what_trainers_prove",
+    "max_update": f"{_ELASTIC}::test_max_update_bounds_the_norm_of_an_update",
     "grace": f"{_ELASTIC}::test_grace_is_what_late_trainers_are_given",
     "redeal_after": f"{_ELASTIC}::test_redeal_after_divides_a_part_without_a_trainer",
     "method": f"{_RUNNING}::test_method_full_makes_one_dense_step_an_epoch",

@@ -4,11 +4,15 @@ import socket
 import threading
 from types import SimpleNamespace
 
+import numpy as np
+import pytest
 from plain import graph, trainer
-from trainers import free_port
+from trainers import free_port, meanwhile
 
-from bulksample.errors import PeerLost
-from bulksample.methods.averaging.roster import Roster
+from bulksample.errors import PeerLost, UsageError
+from bulksample.methods.averaging.frames import Kind
+from bulksample.methods.averaging.handshake import join
+from bulksample.methods.averaging.roster import Roster, vector_frame
 
 ELASTIC = {"method": "random-tma", "tolerate_failures": True, "quiet": True}
 
@@ -62,6 +66,28 @@ def waiting(**options):
     made = served(**options)
     made.method.participant.wait_for_all(made.context)
     return made.method.participant
+
+
+def test_token_file_holds_what_trainers_prove(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("f" * 40)
+    file.chmod(0o600)
+    participant = waiting(token_file=str(file))
+    try:
+        meanwhile(lambda: participant.roster.attend(0.01), lambda: join(participant.address, b"f" * 40, 5)).close()
+    except UsageError as error:
+        pytest.fail(str(error))
+    participant.close()
+
+
+def test_max_update_bounds_the_norm_of_an_update():
+    """From weights w to 4 w is an update of 3 |w|, which exceeds 2 |w|."""
+    participant = waiting(max_update=2.0)
+    pushed = participant.roster._current_weights()
+    weights = 10 * np.sign(pushed.numbers("float32") + 0.5)
+    fault = participant.roster._fault(vector_frame(Kind.ANSWER, 4 * weights, 0), vector_frame(Kind.PUSH, weights, 0))
+    assert "at most 2 x" in fault
+    participant.close()
 
 
 def test_grace_is_what_late_trainers_are_given():
