@@ -74,7 +74,7 @@ def main() -> None:
         {"lr": rate, "interval": interval, "update": summary(trained(options.graph, options.rounds, lr=rate, interval=interval))}
         for rate, interval in itertools.product(RATES, INTERVALS)
     ]
-    report({"machine": machine(), "bound": TrainConfig.model_fields["max_update"].default, "rows": rows}, options.json)
+    report({"machine": machine(), "rows": rows}, options.json)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     refused     a weight, a statistic of batch norm, a loss or a count that is not finite; a loss or count above 1e30
 
 The rule stops trainers that are broken, not trainers that lie: who knows the token may send any update within it. Adam changes no
-parameter by more than about 3 lr in a step, so honest updates stay far below R = 100; see bench/results/serving.
+parameter by more than about 3 lr in a step, so honest updates stay far below R = 1000; see bench/results/serving.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class AveragingOptions(Options):
         None, description="File of mode 600 with the token of the run, for --listen and --join; BULKSAMPLE_TOKEN by default.",
     )  # fmt: skip
     max_update: float = Field(
-        100.0, gt=0, description="Norm of a trainer's update, in norms of the weights it was given, above which the server refuses it.",
+        1000.0, gt=0, description="Norm of a trainer's update, in norms of the weights it was given, above which the server refuses it.",
     )  # fmt: skip
     grace: float | None = Field(None, gt=0, description="Seconds to wait for late trainers; by default 5, or 3 slow steps if longer.")
     redeal_after: float | None = Field(
