@@ -207,7 +207,7 @@ def test_a_trainer_whose_answer_came_too_late_is_not_awaited_again_in_that_round
     two.close()
 
 
-def test_who_asks_is_told_what_the_run_is(served):
+def test_a_trainer_that_asks_gets_the_configuration(served):
     line = served.proved()
     assert json.loads(served.answered(line, Frame(Kind.ASK)).payload) == {"method": "random-tma"}
     line.close()
