@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 
+from bulksample import samplers
 from bulksample.config.options import Options
 
 TESTS = Path(__file__).parents[1]
@@ -54,6 +55,20 @@ def forced_flag(name: str) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.core.TyperOption, "process_value", process)
+        yield
+
+
+@contextmanager
+def forced_of_sampler(option: str) -> Iterator[None]:
+    """Keep an option of a sampler, such as ``sage.replace``, from the sampler, which then takes its default."""
+    sampler, _, key = option.partition(".")
+    make = samplers.make
+
+    def made(name: str, fanouts: Any, **options: Any) -> samplers.Sampler:
+        return make(name, fanouts, **{one: value for one, value in options.items() if (name, one) != (sampler, key)})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samplers, "make", made)
         yield
 
 

@@ -22,6 +22,7 @@ _STORE = "options/test_store_options.py"
 _SAMPLE = "options/test_sample_command.py"
 _RUNNING = "options/test_running_options.py"
 _OUTPUT = "options/test_output_options.py"
+_SAMPLERS = "options/test_sampler_options.py"
 
 TRAIN = {
     "epochs": f"{_OPTIMISER}::test_epochs_are_passes_over_all_seeds",
@@ -165,4 +166,20 @@ FLAGS = {
         "config": f"{_SAMPLE}::test_config_is_read",
         "overwrite": f"{_STORE}::test_overwrite_replaces_the_result_of_sampling",
     },
+}
+
+# What `--options` says to a sampler.
+SAMPLERS = {
+    "sage.replace": f"{_SAMPLERS}::test_sage_replace_repeats_neighbors",
+    "sage.weighted": f"{_SAMPLING}::test_sampler_options_reach_the_sampler",
+    "ladies.debias": f"{_SAMPLERS}::test_ladies_without_corrections_weighs_by_the_row",
+    "ladies.renormalise": f"{_SAMPLERS}::test_ladies_without_corrections_weighs_by_the_row",
+    "ladies.importance": f"{_SAMPLERS}::test_ladies_importance_squared_sum_favors_hubs",
+    "fastgcn.debias": f"{_SAMPLERS}::test_fastgcn_without_corrections_weighs_by_the_row",
+    "fastgcn.renormalise": f"{_SAMPLERS}::test_fastgcn_without_corrections_weighs_by_the_row",
+    "labor.layer_dependent": f"{_SAMPLERS}::test_labor_layer_dependent_repeats_the_draws_of_a_row",
+    "shadow.replace": f"{_SAMPLERS}::test_shadow_replace_misses_neighbors",
+    "shadow.weighted": f"{_SAMPLERS}::test_shadow_weighted_visits_heavy_neighbors",
+    "shadow.layers": f"{_SAMPLERS}::test_shadow_layers_are_those_of_the_model",
+    "saint.walk_length": f"{_SAMPLERS}::test_saint_walk_length_is_the_steps_of_a_walk",
 }

@@ -1,11 +1,13 @@
 """Every option has a test, and that test fails where the option does nothing."""
 
+import dataclasses
+
 import pytest
 import typer
-from forcing import forced, forced_flag, run
-from noticed_by import FLAGS, REFUSED, SAMPLE, TRAIN
+from forcing import forced, forced_flag, forced_of_sampler, run
+from noticed_by import FLAGS, REFUSED, SAMPLE, SAMPLERS, TRAIN
 
-from bulksample import UsageError
+from bulksample import UsageError, samplers
 from bulksample.cli.app import app
 from bulksample.config.sample import SampleConfig
 from bulksample.methods.config import TrainConfig
@@ -14,14 +16,23 @@ TABLES = {"train": (TrainConfig, TRAIN), "sample": (SampleConfig, SAMPLE)}
 
 
 def _rows():
-    """(command, option, test); all but the first option of each file are long."""
+    """(command or "sampler", option, test); all but the first option of each file are long."""
+    tables = {command: table | FLAGS[command] for command, (_, table) in TABLES.items()} | {"sampler": SAMPLERS}
     rows, seen = [], set()
-    for command, (_, table) in TABLES.items():
-        for option, test in (table | FLAGS[command]).items():
-            again = (command, file := test.partition("::")[0]) in seen
-            seen.add((command, file))
-            rows.append(pytest.param(command, option, test, marks=pytest.mark.long if again else (), id=f"{command}-{option}"))
+    for group, table in tables.items():
+        for option, test in table.items():
+            again = (group, file := test.partition("::")[0]) in seen
+            seen.add((group, file))
+            rows.append(pytest.param(group, option, test, marks=pytest.mark.long if again else (), id=f"{group}-{option}"))
     return rows
+
+
+def without(group, option):
+    """Take an option of a sampler or of a command, or a flag of a command itself, away from the code."""
+    if group == "sampler":
+        return forced_of_sampler(option)
+    config, table = TABLES[group]
+    return forced(config, option) if option in table else forced_flag(option)
 
 
 @pytest.mark.parametrize("command", TABLES)
@@ -34,13 +45,17 @@ def test_every_option_is_in_the_table(command):
     assert shown - declared == set(FLAGS[command]), "flags of the command without such a test"
 
 
-@pytest.mark.parametrize(("command", "option", "test"), _rows())
-def test_an_option_that_does_nothing_is_noticed(command, option, test, request):
+def test_every_option_of_a_sampler_is_in_the_table():
+    common = {"fanouts", "frontier"}
+    declared = {f"{name}.{field.name}" for name, kind in samplers.SAMPLERS.items() for field in dataclasses.fields(kind)}
+    assert set(SAMPLERS) == {option for option in declared if option.partition(".")[2] not in common}
+
+
+@pytest.mark.parametrize(("group", "option", "test"), _rows())
+def test_an_option_that_does_nothing_is_noticed(group, option, test, request):
     """It fails by an assertion of its own, so an error on the way does not count; but see `REFUSED`."""
-    config, table = TABLES[command]
-    without = forced(config, option) if option in table else forced_flag(option)
     failure = UsageError if option in REFUSED else (AssertionError, pytest.fail.Exception)
-    with without, pytest.raises(failure, match=REFUSED.get(option)):
+    with without(group, option), pytest.raises(failure, match=REFUSED.get(option)):
         run(test, request)
 
 

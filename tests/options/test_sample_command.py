@@ -143,8 +143,8 @@ def test_json_is_the_result_in_a_file(folder, tmp_path):
 
 
 def test_config_is_read(drawn, tmp_path):
-    """The file serves `train` too; a flag goes before it."""
-    (tmp_path / "run.yaml").write_text("fanouts: 1\nlr: 0.1\nbatch_size: 7\n")
+    """The file serves `train` too, by its groups; a flag goes before it."""
+    (tmp_path / "run.yaml").write_text("fanouts: 1\nbatch_size: 7\noptimiser:\n  lr: 0.1\n")
     result, calls = drawn(*ALL, "--batch-size", 10, "--bulk-size", 1, "--config", tmp_path / "run.yaml")
     assert result["sampled_edges"] == (DEGREES > 0).sum()
     assert calls.sizes == [[1] * 6]

@@ -1,33 +1,10 @@
 """The options of sampling: the mini-batches of a run, held against the neighbors that the graph lists."""
 
 import numpy as np
+from drawn_edges import edges_of, heavy_ring, labelled, neighbors, ring
 from plain import graph, minibatches, trainer
 
-from bulksample import CSR, Graph
 from bulksample.samplers import Sampler
-
-
-def edges_of(block, vertices):
-    """The edges of a block as pairs (destination, source) of the graph."""
-    row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
-    return list(zip(vertices[row].tolist(), vertices[block.indices].tolist(), strict=True))
-
-
-def neighbors(source):
-    return [source.adjacency.indices[a:b].tolist() for a, b in zip(source.adjacency.indptr, source.adjacency.indptr[1:], strict=False)]
-
-
-def labelled(adjacency, weight_unit=1.0):
-    """A graph of these edges whose vertices all have features, a class and a place in the training split."""
-    n = adjacency.shape[0]
-    masks = {"train": np.ones(n, bool)}
-    return Graph(adjacency, weight_unit, np.ones((n, 2), np.float32), np.arange(n, dtype=np.int64) % 2, 2, masks)
-
-
-def ring(n, ahead):
-    """Every vertex has the next `ahead` vertices of a ring as neighbors."""
-    v = np.repeat(np.arange(n), ahead)
-    return CSR.from_edges(v, (v + np.tile(np.arange(ahead) + 1, n)) % n, (n, n))
 
 
 def test_seed_names_the_order_and_the_draws_of_the_epoch():
@@ -57,13 +34,9 @@ def test_fanouts_are_the_most_draws_of_a_row_in_each_hop():
 
 def test_sampler_options_reach_the_sampler():
     """By weight, a row whose other edges weigh nothing has one neighbor to draw."""
-    n = 40
-    adjacency = ring(n, 3)
-    heavy = adjacency.indices == (adjacency.row_of_entry() * 7 % 3 + 1 + adjacency.row_of_entry()) % n
-    source = labelled(adjacency.with_values(heavy.astype(np.int64)))
-    only = {(v, (v + v * 7 % 3 + 1) % n) for v in range(n)}
-    (minibatch,) = minibatches(trainer(source, fanouts=(1,), batch_size=n, sampler_options="weighted=true"))
-    assert set(edges_of(minibatch.blocks[0], minibatch.vertices)) == only
+    source, only = heavy_ring(40)
+    (minibatch,) = minibatches(trainer(source, fanouts=(1,), batch_size=40, sampler_options="weighted=true"))
+    assert set(edges_of(minibatch.blocks[0], minibatch.vertices)) == set(only.items())
 
 
 def test_frontier_new_expands_each_vertex_once():
