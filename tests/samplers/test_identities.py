@@ -32,7 +32,7 @@ def sampler(setting, frontier):
 def test_the_bulk_does_not_change_a_minibatch(sampler, adjacency):
     seeds = bulk_of_seeds(adjacency.n)
     whole = sampler.sample_bulk(adjacency, seeds, Stream(11), epoch=4)
-    for size in (1, 2, 7):
+    for size in (1, 5):
         pieces = [take(seeds, np.arange(K)[start : start + size]) for start in range(0, K, size)]
         assert_same_minibatches([m for piece in pieces for m in sampler.sample_bulk(adjacency, piece, Stream(11), epoch=4)], whole)
     order = np.random.default_rng(1).permutation(K)

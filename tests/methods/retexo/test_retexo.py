@@ -85,8 +85,9 @@ def test_ranks_do_not_change_what_is_learnt_from_sparse_features_with_selection_
 # ---- R2: one layer
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage", "sage-pool"])
-@pytest.mark.parametrize("graph", ["plain", "sparse"])
+@sweep(("graph", "model"), [
+    ("plain", "gcn"), ("sparse", "sage"), ("plain", "sage-pool"), ("sparse", "gcn"), ("plain", "sage"), ("sparse", "sage-pool"),
+], quick=3)  # fmt: skip
 def test_one_layer_is_full_graph_training_to_the_bit(stored, model, graph):
     asked = {"layers": 1, "model": model, "epochs": 12, "weight_decay": 1e-3}
     losses, trainer, report = trained(stored / graph, None, **asked)
@@ -112,8 +113,9 @@ def digest(frozen):
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("method", ["retexo", "retexo-federated"])
+@sweep(("model", "method"), [
+    *zip(MODELS, ["retexo", "retexo-federated"] * 2, strict=True), *zip(MODELS, ["retexo-federated", "retexo"] * 2, strict=True),
+], quick=4)  # fmt: skip
 def test_the_input_of_a_stage_is_frozen(stored, monkeypatch, model, method):
     seen = []
     began, ended = RETEXO.begin_stage, RETEXO.end_stage
