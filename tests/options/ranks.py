@@ -22,24 +22,21 @@ class Epoch(NamedTuple):
     own: list[np.ndarray]  # vertices of its block row
 
 
+def _since(now, then) -> dict[str, int]:
+    return {kind: now[kind].bytes - then[kind].bytes for kind in then}
+
+
 def epoch(folder, p, **options) -> Epoch:
     """Draw and fetch an epoch of a partitioned graph on p ranks."""
 
     def rank(comm):
         made = trainer(folder, comm, **{"graph": "partitioned", "seeds": "all", "bulk_size": 1, **options})
-        view, before = made.context.view, (dict(made.context.view.sampling.tally), dict(comm.tally))
+        view = made.context.view
+        before = [dict(each.tally) for each in (view.sampling, comm)]
         batches = [batch for batch in made.context.batches if batch.minibatch is not None]
-        sent = [{kind: now[kind].bytes - then[kind].bytes for kind in then} for now, then in
-                zip((view.sampling.tally, comm.tally), before, strict=True)]  # fmt: skip
-        minibatches = [batch.minibatch for batch in batches]
-        return (
-            [m.vertices for m in minibatches],
-            [batch.x.numpy() for batch in batches],
-            minibatches,
-            *sent,
-            view.memory,
-            view.block.vertices,
-        )
+        sampled, fetched = (_since(each.tally, then) for each, then in zip((view.sampling, comm), before, strict=True))
+        vertices, rows = [batch.minibatch.vertices for batch in batches], [batch.x.numpy() for batch in batches]
+        return vertices, rows, [batch.minibatch for batch in batches], sampled, fetched, view.memory, view.block.vertices
 
     asked, rows, minibatches, sampled, fetched, held, own = (list(each) for each in zip(*on_threads(p, rank), strict=True))
     total = [{kind: sum(rank[kind] for rank in ranks) for kind in ranks[0]} for ranks in (sampled, fetched)]
