@@ -13,6 +13,7 @@ FLAGS = ["--quiet", "--fanouts", "3,3", "--hidden", "8", "--batch-size", "16", "
 LOST = 75
 
 
+@pytest.mark.long  # the same request ends one process in tests/cli/test_train.py every time
 def test_ctrl_c_under_mpirun_ends_all_ranks_after_a_checkpoint(graph, tmp_path):
     ranks = Ranks(2, ["-m", "bulksample", "train", str(graph), *FLAGS, "--epochs", "100000", "--checkpoint", str(tmp_path)])
     until(lambda: list(tmp_path.glob("step-*")))
