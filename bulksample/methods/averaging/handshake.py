@@ -27,7 +27,7 @@ from .frames import MAX_BYTES, BadFrame, Frame, Kind
 TOKEN = "BULKSAMPLE_TOKEN"  # the environment variable
 NONCE_BYTES = 32
 TEXT_BYTES = 2**16  # the largest frame of text, and of a trainer without a part
-REFUSAL = f"prove the token of the run first; use its --token-file or {TOKEN}, with a version of bulksample that has them"
+REFUSAL = f"prove the token of the run first; use its --token-file or {TOKEN}, and its version of bulksample"
 _SHORTEST = 32
 _MOST_BYTES = 4096  # of a file
 

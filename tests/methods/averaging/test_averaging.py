@@ -278,7 +278,7 @@ def test_parts_without_seeds_take_part(tmp_path):
 @pytest.mark.parametrize(("options", "message"), [
     ({"replication": 2}, "use 1"), ({"gradient_codec": "fp16"}, "use fp32"), ({"graph": "replicated"}, "needs a partitioned graph"),
     ({"partition": "metis"}, "has a partitioner of its own"), ({"interval": "2s"}, "needs tolerate_failures"),
-    ({"interval": "soon"}, "pattern"),
+    ({"interval": "soon"}, "got 'soon'; use the interval between averages"),
     ({"clusters": 5}, "of the method 'super-tma'"), ({"server_steps": 5}, "of the method 'llcg'"), ({"lost_parts": 1}, "3 or more"),
     ({"method": "sync", "interval": "3"}, "of the method 'random-tma'"), ({"label": "none"}, "no label 'none'"),
     ({"trainers": 5}, "give --tolerate-failures"),
