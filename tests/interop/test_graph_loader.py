@@ -158,6 +158,8 @@ def test_without_a_split_every_vertex_is_a_seed():
         ({"fanouts": [1.5]}, "fanouts must be a list of whole numbers"),
         ({"fanouts": "2,2"}, "fanouts must be a list of whole numbers"),
         ({"batch_size": 0}, "batch_size"),
+        ({"bulk_size": "x"}, "bulk_size must be 'auto' or positive, and a whole number; got 'x'"),
+        ({"bulk_size": 2.5}, "bulk_size must be 'auto' or positive, and a whole number; got 2.5"),
         ({"sampler": bs.samplers.Sage((4, 3))}, "got a sampler object, and fanouts"),
     ],
 )
