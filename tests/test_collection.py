@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def test_ruff_reads_every_python_file():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     read = {Path(line).relative_to(ROOT).as_posix() for line in done.stdout.splitlines() if line.endswith(".py")}
     assert read == files("*.py")
+
+
+def test_no_two_modules_of_tests_and_benchmarks_share_a_name():
+    """Their folders lie on one path during a run, so the second of two would not be found."""
+    seen = Counter(Path(name).stem for name in files("*.py") if name.startswith(("tests/", "bench/")))
+    assert {stem for stem, count in seen.items() if count > 1} <= {"__init__", "conftest"}
 
 
 def without_match(source):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from plain import graph, trained, trainer
-from ranks import halo_rows, sent_in_steps
+from rank_traffic import halo_rows, sent_in_steps
 
 from bulksample.distributed.comm.threads import on_threads
 

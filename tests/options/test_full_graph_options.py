@@ -2,7 +2,7 @@
 
 import numpy as np
 from plain import graph, trained, trainer
-from ranks import halo_rows, sent_in_steps
+from rank_traffic import halo_rows, sent_in_steps
 
 from bulksample.distributed.comm.threads import on_threads
 

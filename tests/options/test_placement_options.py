@@ -2,7 +2,7 @@
 
 import numpy as np
 from plain import graph, trainer
-from ranks import epoch, remote
+from rank_traffic import epoch, remote
 
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.partition import Partition

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 from plain import copied, graph, sage, trained, trainer
-from ranks import epoch, halo_rows, remote, sent_in_steps
+from rank_traffic import epoch, halo_rows, remote, sent_in_steps
 
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.nn.layers import SageLayer
