@@ -56,14 +56,17 @@ def without_match(source):
     """Lines that expect an error of any text; ruff's PT011 does not see tuples of errors, names of variables and keywords."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     return [
-        call.lineno for call in calls if ast.unparse(call.func) == "pytest.raises" and "match" not in {word.arg for word in call.keywords}
+        call.lineno
+        for call in calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "raises" and "match" not in {word.arg for word in call.keywords}
     ]
 
 
 def test_every_expected_error_is_matched_by_its_text():
     assert without_match("with pytest.raises((KeyError, own), match='a'): pass") == []
     assert without_match("with pytest.raises((KeyError, own)): pass") == [1]
-    assert {name: lines for name in files("*.py") if (lines := without_match((ROOT / name).read_text()))} == {}
+    sources = {name: (ROOT / name).read_text() for name in files("*.py")}
+    assert {name: lines for name, source in sources.items() if ".raises(" in source and (lines := without_match(source))} == {}
 
 
 def test_a_required_part_that_is_there_passes():

@@ -161,7 +161,8 @@ def test_links_are_read_and_measured(tmp_path):
 # ---- odd graphs
 
 
-@sweep("bits", ["adaptive", "2", "16"])
+@pytest.mark.long
+@pytest.mark.parametrize("bits", ["adaptive", "2", "16"])
 def test_ranks_without_rows_and_empty_channels(stored, tmp_path, bits):
     assert len(of_threads(8, stored / "tiny", bits=bits, seeds="all")[0][0]) == 12
     graph = community_graph(n=60)

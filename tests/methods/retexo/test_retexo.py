@@ -279,7 +279,8 @@ def test_ranks_go_on_together(stored, tmp_path):
     assert all(torch.equal(weights_of(trainer), weights_of(again[0][1])) for _, trainer, _ in again)
 
 
-@sweep("method", ["retexo", "retexo-federated"])
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["retexo", "retexo-federated"])
 def test_ranks_without_rows_or_training_vertices_take_part(tmp_path, method):
     graph = community_graph(n=60)
     graph.masks["train"][10:] = False
