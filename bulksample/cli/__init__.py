@@ -17,6 +17,7 @@ from ..errors import EXIT_BAD_DATA, EXIT_BAD_USE, EXIT_PEER_LOST, BackendUnavail
 
 _EXIT_CODES = {DataError: EXIT_BAD_DATA, UsageError: EXIT_BAD_USE, BackendUnavailable: EXIT_BAD_USE, PeerLost: EXIT_PEER_LOST}
 _EXIT_INTERRUPTED = 1
+_CONNECT = (["sample"], ["train"])  # the commands whose ranks connect; ranks of the others work on their own
 
 
 def main() -> None:
@@ -89,15 +90,29 @@ def _stop(launch: Launch, signal: str) -> None:
         end_all_ranks(EXIT_PEER_LOST, f"bulksample: stopped by {signal}; run the same command again")
     else:
         who = f"rank {launch.rank} of {launch.ranks} (process {os.getpid()} on {socket.gethostname()})"
-        print(f"bulksample: {who} was stopped by {signal} before the ranks connected; run the same command again", file=sys.stderr)
-        sentinel_of(launch).abort(EXIT_PEER_LOST)
+        reason = f"{who} was stopped by {signal} before the ranks connected; run the same command again"
+        _end_job(launch, EXIT_PEER_LOST, f"bulksample: {reason}")
 
 
 def end_all_ranks(code: int, reason: str) -> None:
-    """Print the reason of a failure. If this process is one of several ranks, end them all: they may be waiting for this one."""
-    if launched().ranks > 1:
+    """Print the reason of a failure. If this process is one of several ranks, end them all: they may be waiting for this one.
+
+    Ranks of `sample` and `train` leave together and print a common reason once. Those of other commands never connect, and would
+    wait here for ranks that have ended: each prints its reason, and the launcher ends the others.
+    """
+    launch = launched()
+    if launch.ranks == 1:
+        print(reason, file=sys.stderr)
+    elif sys.argv[1:2] in _CONNECT:
         from ..distributed.comm.world import abort_world
 
         abort_world(code, reason)
     else:
-        print(reason, file=sys.stderr)
+        _end_job(launch, code, reason)
+
+
+def _end_job(launch: Launch, code: int, reason: str) -> None:
+    """Print the reason of a rank that has not connected, and ask the launcher to end all ranks."""
+    print(reason, file=sys.stderr)
+    sys.stdout.flush()
+    sentinel_of(launch).abort(code)

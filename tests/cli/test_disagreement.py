@@ -114,6 +114,13 @@ def test_a_bad_option_on_one_rank(stored, command, option, value, shown):
     assert "rank 2 of 3 failed; ending all ranks" in err, err
 
 
+def test_one_rank_of_a_command_without_ranks(stored):
+    """The other rank has ended, or does its own work: it never connects."""
+    ended = launched(2, ["data", "info", str(stored / "g0")], ["data", "info", "nowhere"])
+    assert ended.code == 65, ended
+    assert reasons(ended.err) == ["bulksample: DataError: nowhere: there is no such folder"], ended
+
+
 @LONG
 def test_one_rank_that_fails_late_ends_all_with_its_reason(stored):
     """The other ranks wait for longer than it takes to end a job that a rank has left."""

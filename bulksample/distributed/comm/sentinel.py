@@ -95,9 +95,9 @@ class Sentinel:
     def report(self, state: str, number: float = 0) -> bool:
         """Report the state of this process; return False if the sentinel is not running.
 
-        ``importing`` (the first state): no rank waits for this one yet, so it may exit. ``starting`` and ``left`` (by all ranks):
-        about to wait in MPI for `number` seconds. ``working``. ``reported``: an error has been printed already, the sentinel need
-        not report the end.
+        ``importing`` (the first state): not connected, so this rank may exit; ranks that wait for it in MPI end at their deadline.
+        ``starting`` and ``left`` (by all ranks): about to wait in MPI for `number` seconds. ``working``. ``reported``: an error has
+        been printed already, the sentinel need not report the end.
         """
         if self._pipe < 0:
             return False
