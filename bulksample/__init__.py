@@ -94,7 +94,8 @@ def train(graph: Graph | str | os.PathLike[str], **options: Any) -> dict[str, An
     -------
     dict
         ``test_accuracy`` at the best validation score, the losses, seconds by phase, bytes sent, and all options. ``stopped`` is True
-        if Ctrl-C, SIGTERM or SIGUSR1 ended the training after a step; a second Ctrl-C or SIGTERM ends the process.
+        if Ctrl-C, SIGTERM or SIGUSR1 ended the training after a step. A second Ctrl-C raises KeyboardInterrupt; a second SIGTERM
+        ends the process.
 
     Raises
     ------

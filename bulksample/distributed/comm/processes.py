@@ -176,7 +176,9 @@ class ProcessComm(Comm):
             self._busy.release()
 
     def _forget(self) -> None:
-        """In a forked process: leave the job to the parent."""
+        """In a forked process: leave the job to the parent. Nothing is left to do once the communicator is closed."""
+        if self.closed:
+            return
         sys.excepthook, threading.excepthook = self._hook, self._thread_hook
         atexit.unregister(self.close)
 

@@ -1,7 +1,8 @@
 """Requests to stop: SIGINT (Ctrl-C), SIGTERM, and SIGUSR1, which schedulers send some time before they end a job.
 
 In a training the first request lets the loop finish its step and write a checkpoint. Everywhere else it raises `Stopped`.
-A later SIGINT or SIGTERM ends the process at once, by the default action of the signal.
+A later SIGINT or SIGTERM ends the process at once, by the default action of the signal. In a Python program a later SIGINT raises
+KeyboardInterrupt instead if it did so before the training: a notebook keeps its process.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class StopSignals:
     """A context that records requests to stop in `received`, so that the loop can finish its step, write a checkpoint and return.
 
     Off the main thread, where Python allows no handlers, it does nothing. A signal that the parent process ignores stays ignored:
-    a shell lets its background jobs ignore Ctrl-C.
+    a shell lets its background jobs ignore Ctrl-C. A handler of C code stays, because Python could not put it back.
     """
 
     def __init__(self) -> None:
@@ -37,10 +38,7 @@ class StopSignals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._handle)
+        self._before = {number: signal.signal(number, self._handle) for number in _ours()}
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -52,7 +50,7 @@ class StopSignals:
             now = time.monotonic()
             if self._asked is not None:
                 if now - self._asked > _SAME_SECONDS:
-                    _end(number)
+                    self._act_again(number)
                 return
             self._asked = now
         first, self.received = not self.received, True
@@ -62,6 +60,13 @@ class StopSignals:
     def _act(self, number: int) -> None:
         """React to the first request; the loop reads `received`."""
 
+    def _act_again(self, number: int) -> None:
+        """React to a later request: raise KeyboardInterrupt where Python would have done so, else end the process."""
+        if self._before[number] is signal.default_int_handler:
+            signal.signal(number, signal.default_int_handler)
+            raise KeyboardInterrupt
+        _end(number)
+
 
 class RaiseStopped(StopSignals):
     """A context in which the first request to stop raises `Stopped` on the main thread."""
@@ -69,18 +74,26 @@ class RaiseStopped(StopSignals):
     def _act(self, number: int) -> None:
         raise Stopped(signal.Signals(number).name)
 
+    def _act_again(self, number: int) -> None:
+        _end(number)
+
 
 @contextmanager
 def default_actions() -> Iterator[None]:
     """Let signals end the process at once for the length of a ``with`` block: in a library that does not return, handlers never run."""
-    on_main = threading.current_thread() is threading.main_thread()
-    handled = [number for number in _SIGNALS if on_main and signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in handled}
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in _ours()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _ours() -> list[signal.Signals]:
+    """Return the signals to handle: none off the main thread, none that is ignored, none whose handler Python cannot put back (None)."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
 
 
 def _end(number: int) -> None:

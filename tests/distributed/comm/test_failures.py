@@ -163,6 +163,23 @@ def test_a_world_may_be_closed_and_opened_again():
     assert ended.code == 0, ended
 
 
+@pytest.mark.long
+def test_after_closing_the_hooks_of_the_program_are_its_own_also_in_a_fork():
+    own = """
+comm.close()
+def hook(*_):
+    pass
+sys.excepthook = threading.excepthook = hook
+child = os.fork()
+if not child:
+    os._exit(0 if sys.excepthook is hook and threading.excepthook is hook else 1)
+if os.waitpid(child, 0)[1]:
+    sys.exit("a fork has lost a hook of the program")
+"""
+    ended = run_ranks(2, "import threading\n" + OPEN.format(timeout=20) + own, timeout=40)
+    assert ended.code == 0, ended
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
 def test_signals_to_the_launcher_leave_nothing_behind(number):
     ranks = Ranks(2, OPEN.format(timeout=60) + "print('up', flush=True)\ntime.sleep(60)\n")

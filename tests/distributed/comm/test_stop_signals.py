@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -36,14 +37,33 @@ def test_the_first_is_recorded_and_the_handlers_come_back(number, ended):
 @pytest.mark.parametrize(
     ("second", "seconds", "ends"), [(signal.SIGINT, 1.0, True), (signal.SIGTERM, 1.0, True), (signal.SIGTERM, 0.1, False)]
 )
-def test_a_later_one_ends_the_process_and_a_repeated_one_does_not(second, seconds, ends, ended, monkeypatch):
+def test_a_later_one_ends_the_command_line_and_a_repeated_one_does_not(second, seconds, ends, ended, monkeypatch):
     now = 100.0
     monkeypatch.setattr(stop_signals.time, "monotonic", lambda: now)
-    with StopSignals():
+    with RaiseStopped(), StopSignals():
         signal.raise_signal(signal.SIGINT)
         now += seconds
         signal.raise_signal(second)
     assert ended == [second] * ends
+
+
+@pytest.mark.parametrize("context", [StopSignals, RaiseStopped])
+def test_a_second_ctrl_c_interrupts_python_and_ends_a_command(context, ended, monkeypatch):
+    """A notebook keeps its process, and the handlers are those of before."""
+    now, asked = 100.0, []
+    monkeypatch.setattr(stop_signals.time, "monotonic", lambda: now)
+    monkeypatch.setattr(context, "_act", lambda self, number: asked.append(number))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt), context():
+            signal.raise_signal(signal.SIGINT)
+            now += 1
+            signal.raise_signal(signal.SIGINT)
+            asked.append("went on")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (asked, ended) == (([signal.SIGINT], []) if context is StopSignals else ([signal.SIGINT, "went on"], [signal.SIGINT]))
 
 
 def test_the_notice_of_a_scheduler_is_not_a_first_request(ended, monkeypatch):
@@ -80,6 +100,24 @@ def test_what_the_parent_ignores_stays_ignored():
             signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("context", [StopSignals, RaiseStopped, default_actions])
+def test_a_handler_that_is_not_of_python_stays(context, monkeypatch):
+    """Python can neither name nor put back a handler that C code has installed: its own functions give None for it."""
+    get, put, installed = signal.getsignal, signal.signal, []
+    monkeypatch.setattr(signal, "getsignal", lambda number: None if number == signal.SIGUSR1 else get(number))
+
+    def install(number, handler):
+        if number == signal.SIGUSR1:
+            installed.append(handler)
+            return None
+        return put(number, handler)
+
+    monkeypatch.setattr(signal, "signal", install)
+    with context():
+        assert installed == []
+    assert installed == []
 
 
 def test_other_threads_change_nothing():
