@@ -29,7 +29,7 @@ def train(
     """Train, evaluate exactly, and report the test score at the best validation score."""
     from ..distributed.comm.agree import checked_on_rank_0
     from ..distributed.comm.world import world
-    from ..training.kept import check_checkpoints
+    from ..training.kept import check_checkpoints, has_begun
 
     config, quiet = _config(requested)
     if quiet and verbose:
@@ -47,9 +47,9 @@ def train(
     configs = [config_file(file, requested) for file in (config_beside(json_file), kept and kept / "config.yaml")]
 
     def check() -> None:
-        """Files of the part of a run before `--resume` are continued or replaced."""
+        """Files of a run that `--resume` continues are continued or replaced."""
         check_checkpoints(config, overwrite)
-        check_outputs(overwrite or config.resume is not None, json_file, *configs, Path(lines) if lines else None)
+        check_outputs(overwrite or has_begun(config), json_file, *configs, Path(lines) if lines else None)
 
     with world(config.timeout) as comm:
         checked_on_rank_0(comm, check)

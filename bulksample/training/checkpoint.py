@@ -72,7 +72,7 @@ def newest(directory: str | os.PathLike[str]) -> tuple[Path, Snapshot] | None:
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Path, Snapshot]:
-    """Read a checkpoint: that of a folder ``step-...``, or the newest of the folders ``step-...`` in it; return its folder as well.
+    """Read the newest checkpoint ``step-...`` in a folder, or the folder itself, which may have any name; return its folder as well.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, Snapshot]:
         return found
     if damaged := _found(root):
         return damaged[0], load(damaged[0])  # raises
-    if root.is_dir() and not root.name.startswith("step-"):
+    if root.is_dir() and not root.name.startswith("step-") and not (root / _STATE).exists():
         raise UsageError(f"{root} holds no checkpoint; use the folder of train --checkpoint, or a folder step-... in it")
     return root, load(root)
 

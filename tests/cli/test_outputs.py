@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -116,6 +117,51 @@ def test_checkpoints_of_another_run_are_kept(command, graph, tmp_path):
     for more in ("--resume", "auto"), ("--overwrite",):
         with pytest.raises(AssertionError, match="the work began"):
             command("train", graph, *SMALL, "--checkpoint", tmp_path / "kept", *more)
+
+
+@pytest.mark.parametrize(
+    ("resumed", "said"),
+    [
+        ("other", "of a run other than"),
+        ("other/step-000000007", "of a run other than"),
+        ("kept/step-000000003", "holds step-000000009, after"),
+        ("kept/step-000000009", None),
+        ("kept", None),
+    ],
+)
+def test_resuming_a_folder_keeps_later_checkpoints_and_those_of_other_runs(command, graph, tmp_path, resumed, said):
+    """The first checkpoint of the resumed run would remove them."""
+    for folder in ("kept/step-000000003", "kept/step-000000009", "other/step-000000007"):
+        (tmp_path / folder).mkdir(parents=True)
+    line = ["train", graph, *SMALL, "--checkpoint", tmp_path / "kept", "--resume", tmp_path / resumed]
+    if said:
+        ended = command(*line)
+        assert ended.code == 2
+        assert said in ended.err
+        assert "--overwrite" in ended.err
+        with pytest.raises(UsageError, match=said):
+            train(graph, checkpoint=str(tmp_path / "kept"), resume=str(tmp_path / resumed))
+        line.append("--overwrite")
+    with pytest.raises(AssertionError, match="the work began"):
+        command(*line)
+
+
+@pytest.mark.parametrize("flag", ["--json", "--metrics"])
+def test_resuming_nothing_replaces_no_results(command, graph, tmp_path, flag):
+    """A run that has begun keeps its configuration before its first checkpoint, so a job that is put back into its queue goes on."""
+    (tmp_path / "mine").write_text("precious")
+    line = ["train", graph, *SMALL, "--checkpoint", tmp_path / "kept", "--resume", "auto", flag, tmp_path / "mine"]
+    ended = command(*line)
+    assert ended.code == 2
+    assert "mine exists already; use another file, or --overwrite" in ended.err
+    for begun in "config.yaml", "step-000000009/state.json":
+        (tmp_path / "kept" / begun).parent.mkdir(parents=True)
+        (tmp_path / "kept" / begun).write_text("{}")
+        with pytest.raises(AssertionError, match="the work began"):
+            command(*line)
+        shutil.rmtree(tmp_path / "kept")
+    with pytest.raises(AssertionError, match="the work began"):
+        command(*line, "--overwrite")
 
 
 def test_a_new_run_removes_the_checkpoints_that_it_replaces(tmp_path):

@@ -1,6 +1,7 @@
 """A resumed run is the same run: bit by bit, also from the middle of an epoch, also after a crash."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -120,6 +121,8 @@ def test_a_checkpoint_is_its_folder_or_the_folder_of_several(tmp_path):
     newest = checkpoint.newest(tmp_path)[0]
     outer, inner = (run(graph, **{**RUN, "epochs": 2}, resume=str(folder))[2] for folder in (tmp_path, newest))
     assert (weights_of(outer) == weights_of(inner)).all()
+    shutil.copytree(newest, tmp_path / "best")
+    assert (weights_of(run(graph, **{**RUN, "epochs": 2}, resume=str(tmp_path / "best"))[2]) == weights_of(inner)).all()
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="holds no checkpoint; use the folder of train --checkpoint, or a folder step-"):
         run(graph, **RUN, resume=str(tmp_path / "empty"))
