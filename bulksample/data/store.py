@@ -91,7 +91,7 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
         Read the features; with False their files may be missing.
     check : {"auto", "full", "none"}
         Hashes to check. "auto": of the files that are opened for the first time since they changed; the user's cache remembers the
-        size, mtime and inode of each file (see `data.verified`). "full": of every file, and that features are finite. "none": no
+        size, times and inode of each file (see `data.verified`). "full": of every file, and that features are finite. "none": no
         hashes. In each case the manifest is checked, the size and header of every file, and all values that kernels rely on: row
         pointers, columns, weights, labels, splits.
 

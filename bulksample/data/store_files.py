@@ -36,7 +36,7 @@ class Sums:
 
     Attributes
     ----------
-    intact : dict of file names to (Mark, SHA-256)
+    intact : dict of file names to (Mark, SHA-256), without the files that changed just before or while they were read
     faults : list of str, a message for each file that differs
     """
 
@@ -52,6 +52,7 @@ class Sums:
             try:
                 path, fault = _locate(self.folder, entry)
                 before = mark_of(path)
+                settled = before.is_settled()
                 for piece in pieces_of(path):
                     digest.update(piece)
                     yield
@@ -62,7 +63,7 @@ class Sums:
             if digest.hexdigest() != entry.sha256:
                 what = fault or f"{self.folder.name}/{entry.file}: is damaged"
                 self.faults.append(f"{what}: sha256 expected {entry.sha256}, found {digest.hexdigest()}")
-            elif unchanged:
+            elif settled and unchanged:
                 self.intact[entry.file] = before, entry.sha256
 
     def finish(self) -> None:

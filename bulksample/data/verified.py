@@ -1,7 +1,7 @@
 """Remember which files of a store have been compared with their hashes, so that a store is hashed when it is first opened after it changed.
 
 The cache is the user's: one small JSON file for each store in ``$XDG_CACHE_HOME/bulksample/verified``, by default below ``~/.cache``.
-It holds the size, mtime and inode of each file when its SHA-256 was computed. A cache that cannot be read or written costs time alone.
+It holds the size, mtime, ctime and inode of each file when its SHA-256 was computed. A cache that cannot be read or written costs time alone.
 """
 
 from __future__ import annotations
@@ -21,17 +21,23 @@ _COARSE, _FINE = 2 * 10**9, 5 * 10**7  # ns; a file changed again so soon after 
 
 
 class Mark(NamedTuple):
-    """Identifies the content of a file without reading it."""
+    """Identifies the content of a file without reading it. Programs can set the mtime, and the kernel alone the ctime."""
 
     size: int
     mtime_ns: int
+    ctime_ns: int
     inode: int
+
+    def is_settled(self) -> bool:
+        """Return True if a change from now on changes the mark: the clock of the file system has moved on since the last one."""
+        now = time.time_ns()  # some file systems count whole seconds
+        return all(now - changed > (_FINE if changed % 10**9 else _COARSE) for changed in (self.mtime_ns, self.ctime_ns))
 
 
 def mark_of(path: Path) -> Mark:
     """Return the mark of a file now; raises OSError."""
     status = os.stat(path)
-    return Mark(status.st_size, status.st_mtime_ns, status.st_ino)
+    return Mark(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def known_sums(folder: Path) -> dict[str, tuple[Mark, str]]:
@@ -43,21 +49,15 @@ def known_sums(folder: Path) -> dict[str, tuple[Mark, str]]:
 
 
 def remember(folder: Path, sums: dict[str, tuple[Mark, str]]) -> None:
-    """Add hashed files of a store to the cache, except those that have only just changed. Raises nothing."""
-    settled = {name: (mark, sum_) for name, (mark, sum_) in sums.items() if _is_settled(mark)}
+    """Add hashed files of a store to the cache: their marks, which were settled before the files were read. Raises nothing."""
     before = known_sums(folder)
-    held = {name: both for name, both in (before | settled).items() if (folder / name).exists()}
+    held = {name: both for name, both in (before | sums).items() if (folder / name).exists()}
     if held == before:
         return
     entry: dict[str, Any] = {"folder": os.path.realpath(folder), "files": {name: [*mark, sum_] for name, (mark, sum_) in held.items()}}
     with suppress(OSError):
         write_file(_cache_file(folder), json.dumps(entry))
         _prune(_cache_file(folder).parent)
-
-
-def _is_settled(mark: Mark) -> bool:
-    grain = _FINE if mark.mtime_ns % 10**9 else _COARSE  # some file systems count whole seconds
-    return time.time_ns() - mark.mtime_ns > grain
 
 
 def _cache_file(folder: Path) -> Path:

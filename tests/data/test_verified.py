@@ -2,10 +2,12 @@
 
 import json
 import os
+from time import time_ns
 
 import numpy as np
 import pytest
 from samples import edit_manifest, small_graph
+from waiting import until
 
 from bulksample import DataError
 from bulksample.data import store, store_files, verified
@@ -18,7 +20,20 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def folder(tmp_path, cache):
+def clock(monkeypatch):
+    """A clock that stands an hour ahead of that of the file system, so that files changed a while ago."""
+    now = [time_ns() + 3600 * 10**9]
+    monkeypatch.setattr(verified.time, "time_ns", lambda: now[0])
+    return now
+
+
+def just_after_changes(folder):
+    """A time one millisecond after the last change of a file."""
+    return max(path.stat().st_ctime_ns for path in folder.iterdir()) + 10**6
+
+
+@pytest.fixture
+def folder(tmp_path, cache, clock):
     """A store whose files were written a while ago."""
     store.save(small_graph(), tmp_path / "g")
     for path in (tmp_path / "g").iterdir():
@@ -95,6 +110,24 @@ def test_a_file_put_in_place_with_the_old_time_is_another_file(folder):
         store.load(folder)
 
 
+def test_a_change_in_place_that_keeps_size_and_mtime_is_a_change(folder):
+    """`rsync --inplace --times` keeps the inode as well; the ctime tells."""
+    store.load(folder)
+    before = (folder / "features.npy").stat()
+    until(lambda: _touched(folder / "features.npy") > before.st_ctime_ns)
+    damage(folder, keep_time=True)
+    after = (folder / "features.npy").stat()
+    assert [after.st_size, after.st_mtime_ns, after.st_ino] == [before.st_size, before.st_mtime_ns, before.st_ino]
+    with pytest.raises(DataError, match=r"features\.npy: is damaged"):
+        store.load(folder)
+
+
+def _touched(path):
+    """The ctime that a file gets now."""
+    path.chmod(0o644)
+    return path.stat().st_ctime_ns
+
+
 def test_a_manifest_of_other_hashes_is_not_covered_by_an_old_entry(folder):
     store.load(folder)
     edit_manifest(folder, lambda body: body["arrays"]["labels"].update(sha256="0" * 64))
@@ -102,19 +135,36 @@ def test_a_manifest_of_other_hashes_is_not_covered_by_an_old_entry(folder):
         store.load(folder)
 
 
-def test_a_file_that_has_only_just_changed_is_not_remembered(tmp_path, cache, monkeypatch, hashed):
-    """A second change within the grain of the clock would keep its mtime."""
-    store.save(small_graph(), tmp_path / "g")
-    changed = 10**18 + 1
-    for path in (tmp_path / "g").iterdir():
-        os.utime(path, ns=(changed, changed))
-    monkeypatch.setattr(verified.time, "time_ns", lambda: changed + 10**6)
-    store.load(tmp_path / "g")
+@pytest.mark.parametrize("changed", [10**18 + 1, None])
+def test_a_file_that_has_only_just_changed_is_not_remembered(folder, clock, hashed, changed):
+    """A second change within the grain of the clock would keep its mtime, or only its ctime if the mtime is set."""
+    if changed:
+        for path in folder.iterdir():
+            os.utime(path, ns=(changed, changed))
+    later, clock[0] = clock[0], changed + 10**6 if changed else just_after_changes(folder)
+    store.load(folder)
     count = len(hashed)
-    monkeypatch.setattr(verified.time, "time_ns", lambda: changed + 10**10)
-    store.load(tmp_path / "g")
-    store.load(tmp_path / "g")
+    clock[0] = later
+    store.load(folder)
+    store.load(folder)
     assert len(hashed) == 2 * count
+
+
+def test_a_file_that_settles_while_it_is_read_is_not_remembered(folder, clock, hashed, monkeypatch):
+    """It may have changed after its first bytes were read, within one tick of the clock that its mark counts in."""
+    real, later = store_files.pieces_of, clock[0]
+    clock[0] = just_after_changes(folder)
+
+    def slow(path):
+        yield from real(path)
+        clock[0] = later
+
+    monkeypatch.setattr(store_files, "pieces_of", slow)
+    store.load(folder, features=False)
+    first = hashed[0]
+    hashed.clear()
+    store.load(folder)
+    assert first in hashed
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def verify_together(directory: str | os.PathLike[str], comm: Comm, check: str = 
 
     Notes
     -----
-    Ranks that see a file with the same size, mtime and inode see one file, as on a shared file system: it is hashed once, and is not
+    Ranks that see a file with the same size, mtime, ctime and inode see one file, as on a shared file system: it is hashed once, and is not
     hashed if one of them has done so before. Copies on several machines differ in these and are hashed on each. Files go to the ranks
     that see them, the largest first, each to the rank with the fewest bytes so far. Some 100 bytes for each file move to every rank.
     """
@@ -54,8 +54,10 @@ def verify_together(directory: str | os.PathLike[str], comm: Comm, check: str = 
     own = _share(files, comm.size)[comm.rank]
     sums = Sums(folder)
     _tell(comm, folder, sum(mark.size for (_, mark), (_, unknown) in files.items() if unknown))
-    _hash_in_company(comm, sums, sums.compare(entries[name] for name in own))
-    remember(folder, {name: (Mark(*mark), entries[name].sha256) for name, (mark, _) in seen.items()})
+    intact = _hash_in_company(comm, sums, sums.compare(entries[name] for name in own))
+    intact |= {file for file, (_, unknown) in files.items() if not unknown}
+    marks = {name: Mark(*mark) for name, (mark, _) in seen.items()}
+    remember(folder, {name: (mark, entries[name].sha256) for name, mark in marks.items() if (name, mark) in intact})
 
 
 def _seen(folder: Path, check: str, features: bool) -> tuple[dict[str, ArrayEntry], dict[str, Any], str]:
@@ -65,7 +67,7 @@ def _seen(folder: Path, check: str, features: bool) -> tuple[dict[str, ArrayEntr
         to_hash = {entry.file for entry in stale(folder, entries.values(), check)}
     except DataError as error:
         return {}, {}, str(error)
-    marks = {name: file_mark(folder, entry) or Mark(-1, 0, 0) for name, entry in entries.items()}
+    marks = {name: file_mark(folder, entry) or Mark(-1, 0, 0, 0) for name, entry in entries.items()}
     return entries, {name: [list(mark), name in to_hash] for name, mark in marks.items()}, ""
 
 
@@ -90,16 +92,21 @@ def _share(files: dict[tuple[str, Mark], tuple[list[int], bool]], ranks: int) ->
     return shares
 
 
-def _hash_in_company(comm: Comm, sums: Sums, work: Iterator[None]) -> None:
-    """Hash the own share; ranks meet several times within a deadline, until all have finished. Raises `DataError` on all."""
+def _hash_in_company(comm: Comm, sums: Sums, work: Iterator[None]) -> set[tuple[str, Mark]]:
+    """Hash the own share; return the names and marks of the files that a rank found intact. Raises `DataError` on all.
+
+    Ranks meet several times within a deadline, until all have finished.
+    """
     finished = False
     while True:
         until = time.monotonic() + comm.timeout / _MEETINGS
         while not finished and time.monotonic() < until:
             finished = next(work, StopIteration) is StopIteration
-        everyone = comm.gather_control([finished, sums.faults if finished else []])
-        if all(done for done, _ in everyone):
-            return _raise([faults for _, faults in everyone])
+        intact = [[name, *mark] for name, (mark, _) in sums.intact.items()]
+        everyone = comm.gather_control([finished, sums.faults, intact] if finished else [False, [], []])
+        if all(done for done, _, _ in everyone):
+            _raise([faults for _, faults, _ in everyone])
+            return {(name, Mark(*mark)) for _, _, theirs in everyone for name, *mark in theirs}
 
 
 def _raise(faults: list[list[str]]) -> None:

@@ -3,20 +3,24 @@
 import os
 import shutil
 import threading
+from time import time_ns
 
 import pytest
 from communities import community_graph
 
 from bulksample import DataError, UsageError
-from bulksample.data import store, store_files
+from bulksample.data import store, store_files, verified
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.verify import verify_together
+
+_AN_HOUR_LATER = time_ns() + 3600 * 10**9
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A store whose files were written a while ago, and an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(verified.time, "time_ns", lambda: _AN_HOUR_LATER)
     store.save(community_graph(n=60), tmp_path / "g")
     _age(tmp_path / "g")
     return tmp_path / "g"
@@ -129,6 +133,28 @@ def test_hashing_longer_than_the_deadline_loses_no_rank(folder, monkeypatch):
 
     monkeypatch.setattr(store_files, "pieces_of", slow)
     on_threads(2, lambda comm: verify_together(folder, comm), timeout=1.0)
+
+
+def test_a_file_that_settles_while_it_is_read_is_remembered_by_no_rank(folder, hashed, monkeypatch):
+    """It may have changed after its first bytes were read, within one tick of the clock that its mark counts in."""
+    now, read = [max(path.stat().st_ctime_ns for path in folder.iterdir()) + 10**6], store_files.pieces_of
+    looked, both = set(), threading.Barrier(2, timeout=30)
+    monkeypatch.setattr(verified.time, "time_ns", lambda: now[0])
+
+    def slow(path):
+        if threading.get_ident() not in looked:
+            looked.add(threading.get_ident())
+            both.wait()  # for the other rank to look at the clock
+        yield from read(path)
+        now[0] = _AN_HOUR_LATER
+
+    with monkeypatch.context() as slowly:
+        slowly.setattr(store_files, "pieces_of", slow)
+        messages(2, lambda rank: folder)
+    first = {path for _, path in hashed[:2]}
+    hashed.clear()
+    assert messages(2, lambda rank: folder) == [""] * 2
+    assert first <= {path for _, path in hashed}
 
 
 def test_an_unknown_check_is_bad_use(folder):
