@@ -34,7 +34,7 @@ from .files import sync, sync_folder
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.bulksample-(?P<kind>new|old)-(?P<pid>\d+)-(?P<start>\d+)-(?P<host>[0-9a-f]{8})-[0-9a-f]{8}")
 _REMOVED_AFTER = 86400.0  # seconds without a change, if the process ran on another host
-_RESTORED_AFTER = 600.0  # two renames follow each other at once, so a missing folder is soon known to be abandoned
+RESTORED_AFTER = 600.0  # two renames follow each other at once, so a missing folder is soon known to be abandoned
 
 
 @contextmanager
@@ -125,10 +125,20 @@ def sweep(folder: Path) -> None:
                     _settle(folder / name, folder / found["name"], found)
 
 
+def replaced(target: Path) -> Path | None:
+    """Return the old content of a missing folder, left by a writer that is between its two renames or was killed there."""
+    with suppress(OSError):
+        for name in os.listdir(target.parent):
+            found = _LEFTOVER.fullmatch(name)
+            if found and (found["name"], found["kind"]) == (target.name, "old"):
+                return target.parent / name
+    return None
+
+
 def _settle(left: Path, target: Path, found: re.Match[str]) -> None:
     """Restore or remove one leftover, unless its process may still need it."""
     restore = found["kind"] == "old" and (not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())))
-    if not _abandoned(left, found, _RESTORED_AFTER if restore else _REMOVED_AFTER):
+    if not _abandoned(left, found, RESTORED_AFTER if restore else _REMOVED_AFTER):
         return
     if restore:
         os.rename(left, target)
@@ -155,14 +165,13 @@ def _beside(target: Path, kind: str) -> Path:
 
 def _move(made: Path, target: Path) -> None:
     """Rename the finished folder to its target; an older folder is removed only after the new one is in place."""
-    old = None
-    if target.exists() and any(target.iterdir()):
-        old = _beside(target, "old")
-        os.rename(target, old)
+    old = _beside(target, "old") if target.exists() and any(target.iterdir()) else None
     try:
-        os.rename(made, target)
-    except OSError as error:
         if old is not None:
+            os.rename(target, old)
+        os.rename(made, target)
+    except BaseException as error:  # Ctrl-C as well: while this process lives, no other one puts the old folder back
+        if old is not None and old.exists() and made.exists():
             _put_back(old, target, error)
         raise
     if old is not None:
@@ -170,11 +179,14 @@ def _move(made: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
-def _put_back(old: Path, target: Path, reason: OSError) -> None:
+def _put_back(old: Path, target: Path, reason: BaseException) -> None:
+    """Rename the old folder to its place; if that fails, the error names the path where it is."""
     try:
         os.rename(old, target)
     except OSError:
-        raise OSError(reason.errno, f"{reason.strerror}; the old one is at {old}") from reason
+        if isinstance(reason, OSError):
+            raise OSError(reason.errno, f"{reason.strerror}; the old one is at {old}") from reason
+        reason.add_note(f"the old one is at {old}")
 
 
 @cache
@@ -187,18 +199,18 @@ def _host() -> str:
 
 
 def _started(pid: int) -> int:
-    """Return the start time of a running process in clock ticks since boot; 0 without /proc, -1 if it does not run."""
+    """Return the start time of a process in clock ticks since boot; -1 if it has ended, 0 if /proc does not show it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return -1 if os.path.exists("/proc/self/stat") else 0
+        return 0
     return -1 if fields[0] in "ZX" else int(fields[19])
 
 
 def _runs(pid: int, started: int) -> bool:
-    if started:
-        return _started(pid) == started
-    try:
+    if started and (shown := _started(pid)):
+        return shown == started
+    try:  # without /proc, or one mounted with hidepid, which hides the processes of other users
         os.kill(pid, 0)
     except ProcessLookupError:
         return False

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ..errors import DataError
 from ..graph import SPLITS
 from ..sparse import MAX_VERTICES
-from .atomic import sweep
+from .atomic import RESTORED_AFTER, replaced, sweep
 from .npy import regular_size
 
 FILE = "manifest.json"
@@ -75,6 +75,16 @@ class Manifest(BaseModel):
         return [role.removeprefix("extra.") for role in self.arrays if role.startswith("extra.")]
 
 
+def _old_of(directory: Path) -> str:
+    """Return where the old store is, if the writer of a new one has not finished; empty if there is none."""
+    if (old := replaced(directory)) is None:
+        return ""
+    return (
+        f"; a writer on another host is replacing it or was killed, and the old store is at {old}: "
+        f"run the command again {RESTORED_AFTER / 60:.0f} minutes after that, which puts it back"
+    )
+
+
 def load_manifest(directory: Path) -> Manifest:
     """Read the manifest of a store and check every field; raises `DataError` naming the field.
 
@@ -82,7 +92,7 @@ def load_manifest(directory: Path) -> Manifest:
     """
     sweep(directory.parent)
     if not directory.is_dir():
-        raise DataError(f"{directory}: there is no such folder")
+        raise DataError(f"{directory}: there is no such folder{_old_of(directory)}")
     path = directory / FILE
     what = f"{directory.name}/{FILE}"
     if not path.exists():

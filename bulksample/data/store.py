@@ -71,8 +71,10 @@ def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = Fals
 
 def check_target(directory: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Raise `UsageError` unless a store may be written to this folder; call it before long work."""
-    target = Path(directory)
-    check_writable(Path(os.path.abspath(target)) / FILE if target.is_dir() else Path(os.path.abspath(target)))
+    target, place = Path(directory), Path(os.path.abspath(directory))
+    if os.path.ismount(place):
+        raise UsageError(f"{target} is a mount point, which no new folder can replace; use a folder in it")
+    check_writable(place.with_name(f"{place.name}.new") if target.is_dir() else place)  # a store is completed beside its target
     if not (target.exists() or target.is_symlink()) or (target.is_dir() and not any(target.iterdir())):
         return
     if not overwrite:

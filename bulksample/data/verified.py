@@ -1,7 +1,7 @@
 """Remember which files of a store have been compared with their hashes, so that a store is hashed when it is first opened after it changed.
 
 The cache is the user's: one small JSON file for each store in ``$XDG_CACHE_HOME/bulksample/verified``, by default below ``~/.cache``.
-It holds the size, mtime, ctime and inode of each file when its SHA-256 was computed. A cache that cannot be read or written costs time alone.
+It holds the size, mtime, ctime and inode of each file when its SHA-256 was computed. An unreadable or unwritable cache costs time alone.
 """
 
 from __future__ import annotations

@@ -105,6 +105,23 @@ def test_a_process_with_the_id_of_a_dead_one_does_not_keep_its_leftovers(tmp_pat
     assert not path.exists()
 
 
+def test_a_process_that_proc_hides_runs(tmp_path, monkeypatch):
+    """A /proc mounted with hidepid shows no process of another user."""
+    ended, real = subprocess.Popen(["true"]), Path.read_text
+    ended.wait()
+
+    def hiding(path, *arguments, **options):
+        if path.match("/proc/*/stat"):
+            raise FileNotFoundError(2, "No such file or directory")
+        return real(path, *arguments, **options)
+
+    runs, dead = _left(tmp_path, "new", pid=os.getppid()), _left(tmp_path, "new", pid=ended.pid)
+    monkeypatch.setattr(Path, "read_text", hiding)
+    atomic.sweep(tmp_path)
+    assert runs.exists()
+    assert not dead.exists()
+
+
 @pytest.mark.parametrize("empty", [False, True])
 def test_an_old_folder_comes_back_if_the_new_one_never_arrived(tmp_path, empty):
     _left(tmp_path, "old")
@@ -133,7 +150,7 @@ def test_leftovers_of_another_host_wait_for_an_age(tmp_path, monkeypatch):
     atomic.sweep(tmp_path)
     assert new.exists()
     assert old.exists()
-    later = atomic._RESTORED_AFTER + 60
+    later = atomic.RESTORED_AFTER + 60
     atomic.sweep(tmp_path)
     assert new.exists()
     assert (tmp_path / "g" / "part").read_text() == "old"
@@ -166,6 +183,28 @@ def test_a_folder_that_cannot_be_put_back_is_named(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"; the old one is at .*bulksample-old") as raised, atomic.new_folder(tmp_path / "g"):
         pass
     assert (Path(raised.value.strerror.rpartition(" at ")[2]) / "part").read_text() == "old"
+
+
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("after", [False, True])
+def test_ctrl_c_between_the_renames_leaves_the_old_or_the_new_folder(tmp_path, monkeypatch, step, after):
+    """No other process would put the old one back while this one lives."""
+    (tmp_path / "g").mkdir()
+    (tmp_path / "g" / "part").write_text("old")
+    real, calls = os.rename, []
+
+    def interrupted(*paths):
+        calls.append(paths)
+        if len(calls) != step:
+            return real(*paths)
+        if after:
+            real(*paths)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"^$"), atomic.new_folder(tmp_path / "g") as made:
+        (made / "part").write_text("new")
+    assert (tmp_path / "g" / "part").read_text() == ("new" if (step, after) == (2, True) else "old")
 
 
 def test_a_link_is_followed_and_a_device_is_written_to(tmp_path):

@@ -4,6 +4,7 @@ import gc
 import hashlib
 import os
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -259,3 +260,36 @@ def test_threads_open_stores_at_once(tmp_path):
         sys.setswitchinterval(interval)
     for found in opened:
         assert_same(found, graph)
+
+
+def test_a_store_is_completed_beside_its_folder_so_it_must_be_writable_there(tmp_path, monkeypatch):
+    """An empty folder can be writable while the one above it is not; nothing can be renamed over a mount point."""
+    (tmp_path / "g").mkdir()
+    probed, real = [], tempfile.TemporaryFile
+
+    def probe(dir):
+        probed.append(dir)
+        if dir == tmp_path:
+            raise PermissionError(13, "Permission denied")
+        return real(dir=dir)
+
+    with monkeypatch.context() as unwritable:
+        unwritable.setattr(tempfile, "TemporaryFile", probe)
+        with pytest.raises(UsageError, match=rf"cannot write {tmp_path}/g\.new: Permission denied"):
+            store.check_target(tmp_path / "g")
+    assert probed == [tmp_path]
+    store.check_target(tmp_path / "g")
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path / "g")
+    with pytest.raises(UsageError, match="g is a mount point, which no new folder can replace; use a folder in it"):
+        store.check_target(tmp_path / "g")
+
+
+def test_a_missing_store_whose_writer_was_killed_on_another_host_is_named(tmp_path):
+    """It is put back ten minutes later; until then the message says where it is."""
+    old = tmp_path / ".g.bulksample-old-1-1-00000000-0123abcd"
+    store.save(small_graph(), old)
+    (tmp_path / ".h.bulksample-old-1-1-00000000-0123abcd").mkdir()
+    with pytest.raises(DataError, match=rf"g: there is no such folder; .* the old store is at {old}: run the command again 10 minutes"):
+        store.load(tmp_path / "g")
+    with pytest.raises(DataError, match=r"i: there is no such folder$"):
+        store.load(tmp_path / "i")
