@@ -53,7 +53,7 @@ def sample(
         engine = backends.make(config.backend, config.threads or fair_threads(comm))
         if comm.rank == 0 and comm.size > 1:
             tell_launch(comm.size, str(engine.threads))
-        adjacency, chosen = open_for_sampling(directory, config.seeds, comm, engine, placement, config.seed, check="none")
+        adjacency, chosen = open_for_sampling(directory, config.seeds, comm, engine, placement, config.seed)
         loader = BulkLoader(
             adjacency, drawn, chosen, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last, rank=comm.rank,
             ranks=comm.size, bulk_size=config.bulk_size, memory_budget=config.memory_budget,

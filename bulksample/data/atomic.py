@@ -64,10 +64,11 @@ def new_folder(target: Path) -> Iterator[Path]:
 def new_file(target: Path) -> Iterator[BinaryIO]:
     """Yield a stream to write to; when the block ends without an error, its content replaces the file `target`.
 
-    A link is followed. A pipe or a device is written directly. Missing parents are created. Raises OSError if a step fails.
+    A link is followed. A pipe or a device is written directly, and so is a file in a folder that is not writable. The mode of an
+    old file is kept. Missing parents are created. Raises OSError if a step fails.
     """
     target = target.resolve()
-    if target.exists() and not target.is_file():
+    if _is_written_directly(target):
         with open(target, "wb") as stream:
             yield stream
         return
@@ -76,12 +77,19 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
     made = _beside(target, "new")
     try:
         with open(made, "wb") as stream:
+            if target.exists():
+                os.fchmod(stream.fileno(), target.stat().st_mode & 0o777)
             yield stream
             sync(stream)
         os.replace(made, target)
         sync_folder(target.parent)
     finally:
         made.unlink(missing_ok=True)
+
+
+def _is_written_directly(target: Path) -> bool:
+    """True for a pipe or a device, and for a file beside which no other one can be made."""
+    return target.exists() and not (target.is_file() and os.access(target.parent, os.W_OK))
 
 
 def write_file(target: Path, data: bytes | memoryview | str) -> None:
@@ -109,7 +117,7 @@ def check_writable(target: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        if target.is_file() or not target.exists():  # not a pipe or a device
+        if not _is_written_directly(target.resolve()):
             with tempfile.TemporaryFile(dir=place):
                 pass
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of links

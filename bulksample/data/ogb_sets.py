@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from ..errors import DataError, UsageError
 from .atomic import new_folder
+from .files import sync_below
 
 _BASE = "http://snap.stanford.edu/ogb/data/nodeproppred"
 _TIMEOUT_SECONDS = 60.0  # without a byte
@@ -133,6 +134,7 @@ def _unpack(file: Path, archive: str, target: Path) -> None:
             for path in list((made / archive).iterdir()):
                 path.rename(made / path.name)
             (made / archive).rmdir()
+            sync_below(made)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         file.unlink()
         raise DataError(f"{file}: is damaged and was removed: {error}; run the same command to download it again") from None

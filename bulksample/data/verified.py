@@ -61,8 +61,11 @@ def remember(folder: Path, sums: dict[str, tuple[Mark, str]]) -> None:
 
 
 def _cache_file(folder: Path) -> Path:
+    """Return the cache entry of a store; raises OSError if the user has no home folder."""
     root = os.environ.get("XDG_CACHE_HOME", "")
-    cache = Path(root) if os.path.isabs(root) else Path(os.path.expanduser("~/.cache"))
+    cache = Path(root if os.path.isabs(root) else os.path.expanduser("~/.cache"))
+    if not cache.is_absolute():
+        raise FileNotFoundError(f"there is no home folder for a cache: {cache}")
     name = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:32]
     return cache / "bulksample" / "verified" / f"{name}.json"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bulksample import UsageError
 from bulksample.data import atomic
 
 KILLED = """
@@ -215,3 +216,31 @@ def test_a_link_is_followed_and_a_device_is_written_to(tmp_path):
     assert (tmp_path / "link").is_symlink()
     atomic.write_file(Path(os.devnull), "gone")
     assert not Path(os.devnull).is_file()
+
+
+def test_the_mode_of_a_file_is_kept(tmp_path):
+    path = tmp_path / "secret"
+    path.write_text("old")
+    path.chmod(0o600)
+    atomic.write_file(path, "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_writable_file_in_an_unwritable_folder_is_written(tmp_path, monkeypatch):
+    """Nothing can be made beside it."""
+    path, access, opened = tmp_path / "log", os.access, os.stat
+    path.write_text("old")
+    inode = opened(path).st_ino
+    monkeypatch.setattr(os, "access", lambda place, mode: place != tmp_path and access(place, mode))
+    monkeypatch.setattr(atomic.tempfile, "TemporaryFile", _refused)
+    atomic.check_writable(path)
+    atomic.write_file(path, "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_ino == inode
+    with pytest.raises(UsageError, match=r"cannot write .*Permission denied"):
+        atomic.check_writable(tmp_path / "another")
+
+
+def _refused(dir):
+    raise PermissionError(13, "Permission denied")

@@ -3,6 +3,7 @@
 import http.server
 import io
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 from test_ogb import write_binary, write_csv
 
 from bulksample import DataError, UsageError
-from bulksample.data import ogb, store
+from bulksample.data import atomic, ogb, store
 from bulksample.data.ogb_sets import SETS, locate
 from bulksample.evaluation.metrics import score
 
@@ -100,6 +101,26 @@ def test_what_is_not_there_is_downloaded_and_unpacked(server, tmp_path, name):
     np.testing.assert_array_equal(ogb.read(folder).features, ogb.read(tmp_path / "there" / folder.name).features)
     assert locate(name, tmp_path / "here", base=server) == folder
     assert len(Server.asked) == 1, "what is there is not asked for again"
+
+
+def test_what_is_unpacked_is_synced_before_it_gets_its_name(server, tmp_path, monkeypatch):
+    Server.files["/arxiv.zip"] = zipped(written("ogbn-arxiv", tmp_path / "there"), "arxiv")
+    synced, sync, rename = set(), os.fsync, os.rename
+
+    def noted(number):
+        synced.add(os.fstat(number).st_ino)
+        sync(number)
+
+    def renamed(made, target):
+        missing = [path for path in made.rglob("*") if path.stat().st_ino not in synced]
+        assert missing == []
+        rename(made, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with monkeypatch.context() as at_the_end:
+        at_the_end.setattr(atomic, "_move", renamed)
+        folder = locate("ogbn-arxiv", tmp_path / "here", base=server)
+    assert len(list(folder.rglob("*.gz"))) > 3
 
 
 def test_a_download_that_breaks_off_goes_on_from_there(server, tmp_path):

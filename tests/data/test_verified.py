@@ -187,6 +187,18 @@ def test_a_cache_that_cannot_be_written_is_no_error(folder, tmp_path, hashed):
     assert hashed.count("labels.npy") == 2
 
 
+def test_without_a_home_there_is_no_cache(folder, tmp_path, monkeypatch, hashed):
+    """`os.path.expanduser` then returns "~/.cache", a path in the working folder."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(os.path, "expanduser", str)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(os.listdir(tmp_path))
+    store.load(folder)
+    store.load(folder)
+    assert hashed.count("labels.npy") == 2
+    assert sorted(os.listdir(tmp_path)) == before
+
+
 def test_the_cache_is_bounded(folder, cache, monkeypatch):
     monkeypatch.setattr(verified, "_MOST_STORES", 3)
     cache.mkdir(parents=True)

@@ -41,12 +41,12 @@ def agree(comm: Comm, settings: dict[str, Any]) -> None:
 
 
 def checked_on_rank_0(comm: Comm, check: Callable[[], None]) -> None:
-    """Call `check` on rank 0, which alone writes results; if it raises `UsageError`, raise that on every rank. Collective."""
+    """Call `check` on rank 0, which alone writes results; if it raises `UsageError` or OSError, raise `UsageError` on all. Collective."""
     fault = ""
     if comm.rank == 0:
         try:
             check()
-        except UsageError as error:
+        except (UsageError, OSError) as error:
             fault = str(error)
     if fault := comm.gather_control(fault)[0]:
         raise UsageError(fault)

@@ -26,7 +26,6 @@ from .layout import Layout
 from .owner import OwnerAdjacency
 from .partition import Partition
 from .spgemm15d import RowsAdjacency
-from .verify import verify_together
 
 PLACEMENTS = ("replicated", "partitioned")
 EXCHANGES = ("owner", "rows", "rows-oblivious")
@@ -177,14 +176,12 @@ def open_block(
 
 
 def open_for_sampling(
-    directory: str | os.PathLike[str], split: str | None, comm: Comm, backend: Backend, placement: Placement, seed: int = 0,
-    check: str = "auto",
+    directory: str | os.PathLike[str], split: str | None, comm: Comm, backend: Backend, placement: Placement, seed: int = 0
 ) -> tuple[Adjacency, np.ndarray]:  # fmt: skip
     """Return the adjacency of a stored graph and the seeds of a split, without reading features; see `OpenBlock.seeds`.
 
-    The files are first compared with their hashes by `verify_together`, to which `check` goes.
+    Call `verify_together` first to compare the files with their hashes.
     """
-    verify_together(directory, comm, check, features=False)
     if not placement.partitioned:
         graph = store.load(directory, features=False, check="none")
         return LocalAdjacency(graph.adjacency, backend), graph.seeds(split) if split else graph.default_seeds()

@@ -7,7 +7,7 @@ import pytest
 from communities import community_graph
 
 from bulksample import UsageError
-from bulksample.distributed.comm.agree import agree, fingerprint
+from bulksample.distributed.comm.agree import agree, checked_on_rank_0, fingerprint
 from bulksample.distributed.comm.thread_budget import fair_threads
 from bulksample.distributed.comm.threads import on_threads
 
@@ -20,6 +20,18 @@ def test_a_difference_is_named_with_both_values_on_every_rank():
     def body(comm):
         with pytest.raises(UsageError, match=r"do not agree on lr: 0.1 on rank 0, 0.2 on rank 2"):
             agree(comm, {"version": "1", "lr": 0.2 if comm.rank == 2 else 0.1})
+
+    on_threads(3, body)
+
+
+@pytest.mark.parametrize("error", [UsageError("results exist"), PermissionError(13, "Permission denied", "kept")])
+def test_what_rank_0_finds_wrong_is_raised_by_all(error):
+    def check():
+        raise error
+
+    def body(comm):
+        with pytest.raises(UsageError, match=r"results exist|Permission denied: 'kept'"):
+            checked_on_rank_0(comm, check)
 
     on_threads(3, body)
 

@@ -243,7 +243,7 @@ def test_opening_a_store(split, how, tmp_path):
 
         def rank(comm, placement=placement, refused=refused):
             with pytest.raises(UsageError, match="no vertex is in the training split") if refused else nullcontext():
-                open_for_sampling(tmp_path / "graph", split, comm, BACKEND, placement, seed=5, check="none")
+                open_for_sampling(tmp_path / "graph", split, comm, BACKEND, placement, seed=5)
             return comm.tally
 
         expected = grid_made(6, 2)

@@ -151,10 +151,18 @@ def test_a_file_that_settles_while_it_is_read_is_remembered_by_no_rank(folder, h
     with monkeypatch.context() as slowly:
         slowly.setattr(store_files, "pieces_of", slow)
         messages(2, lambda rank: folder)
-    first = {path for _, path in hashed[:2]}
+    first = set(dict(reversed(hashed)).values())  # of each rank
     hashed.clear()
     assert messages(2, lambda rank: folder) == [""] * 2
     assert first <= {path for _, path in hashed}
+
+
+def test_one_rank_of_a_machine_writes_the_cache(folder, monkeypatch):
+    wrote, real = [], verified.write_file
+    monkeypatch.setattr(verified, "write_file", lambda path, text: (wrote.append(path), real(path, text)))
+    messages(4, lambda rank: folder)
+    assert len(wrote) == 1
+    assert set(verified.known_sums(folder)) == {path.name for path in folder.glob("*.npy")}
 
 
 def test_an_unknown_check_is_bad_use(folder):
