@@ -1,6 +1,6 @@
 """Turns over the connections of a server: no peer costs another more than one frame, whatever it sends or leaves unread.
 
-    a stranger        has not proved the token, or has no part yet: at most 64, ten seconds for a step; the oldest makes room
+    a stranger        has not proved the token, or has no part yet: at most 64, ten seconds a step; the oldest without a proof makes room
     a turn            reads at most one frame and about 1 MiB of each peer
     connections       at most one is accepted in 2 ms
     frames to send    are queued; a peer that leaves too much unread is dropped
@@ -137,7 +137,7 @@ class FrameServer:
     # ---- connections that come and go
 
     def _accept(self) -> None:
-        """Accept a connection, and no other for a short while. The oldest stranger makes room for it."""
+        """Accept a connection, and no other for a short while. A stranger makes room for it."""
         self._pause(_BETWEEN)
         try:
             accepted, _ = self._listener.accept()
@@ -150,8 +150,9 @@ class FrameServer:
         except OSError:
             accepted.close()
             return
-        if len(self._strangers) >= MOST_STRANGERS:
-            self.drop(next(iter(self._strangers)), "made room for another")
+        first = self._first_to_go()
+        if first is not None and len(self._strangers) >= MOST_STRANGERS:
+            self.drop(first, "made room for another")
         self._peers.add(peer)
         self._strangers[peer] = None
         self._selector.register(peer.connection.socket, selectors.EVENT_READ, peer)
@@ -163,13 +164,18 @@ class FrameServer:
         self._paused_until = self._clock() + seconds
 
     def _make_room(self) -> None:
-        """Free a descriptor: that of the oldest stranger, or one that was held back. If there is none, accept nobody for a while."""
-        if self._strangers:
-            self.drop(next(iter(self._strangers)), "made room for another", hold_back=False)
+        """Free a descriptor: a stranger's, or one held back before that of a proved peer. Without any, accept nobody for a while."""
+        first = self._first_to_go()
+        if first is not None and not (first.proved and self._reserve):
+            self.drop(first, "made room for another", hold_back=False)
         elif self._reserve:
             os.close(self._reserve.pop())
         else:
             self._pause(_PAUSE)
+
+    def _first_to_go(self) -> Peer | None:
+        """Return the oldest stranger that has not proved the token, or the oldest of all if every one has proved it."""
+        return min(self._strangers, key=lambda peer: peer.proved, default=None)  # the first of equals
 
     def _hold_back(self) -> None:
         """Hold one descriptor for each place that no peer has."""

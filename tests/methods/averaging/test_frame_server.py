@@ -119,6 +119,28 @@ def test_the_oldest_stranger_makes_room_and_trainers_stay(opened):
         line.close()
 
 
+def test_a_peer_that_has_proved_the_token_makes_room_last(opened):
+    """A trainer whose HELLO is still on its way keeps its connection however many strangers come after it."""
+    proved = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, 5))
+    lines = [stranger(opened) for _ in range(MOST_STRANGERS)]
+    assert is_closed(lines[0])
+    proved.send(Frame(Kind.HELLO), 5)
+    while not opened.frames:
+        opened.turn()
+    assert opened.frames[0][0].proved
+    for line in [*lines, proved]:
+        line.close()
+
+
+def test_the_oldest_that_has_proved_the_token_makes_room_where_all_have(opened):
+    proved = [meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, 5)) for _ in range(MOST_STRANGERS)]
+    last = stranger(opened)
+    assert is_closed(proved[0])
+    assert len(opened.server._strangers) == MOST_STRANGERS
+    for line in [*proved, last]:
+        line.close()
+
+
 def test_strangers_have_ten_seconds_for_a_step(opened, clock):
     member, peer = trainer(opened)
     silent, slow = stranger(opened), stranger(opened)
@@ -230,6 +252,22 @@ def test_trainers_join_when_files_have_run_out(opened, no_descriptors):
     give_back()
     for raw in raws:
         raw.close()
+
+
+def test_a_peer_that_proved_the_token_keeps_its_connection_when_files_have_run_out(opened, no_descriptors):
+    take, give_back = no_descriptors
+    raws = [socket.socket() for _ in range(2)]
+    proved, idle = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, 5)), stranger(opened)
+    take()
+    for raw in raws:
+        raw.connect(address_of(opened.address))
+        handshake_by_turns(opened, raw)  # in the place of the stranger, and in one that was held back
+    assert is_closed(idle)
+    assert len(opened.server._peers) == 3
+    assert len(held(opened.server)) == 1
+    give_back()
+    for line in [*raws, proved]:
+        line.close()
 
 
 def test_a_server_without_any_descriptor_waits_and_goes_on(opened, clock, no_descriptors):
