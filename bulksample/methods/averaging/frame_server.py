@@ -185,11 +185,16 @@ class FrameServer:
         while len(self._reserve) < self._places - taken:
             self._reserve.append(os.dup(self._listener.fileno()))
 
+    def _hold_back_if_possible(self) -> None:
+        """Hold back as many descriptors as there are; where files have run out, the next trainer that joins or leaves tries again."""
+        with contextlib.suppress(OSError):
+            self._hold_back()
+
     def welcome(self, peer: Peer, max_bytes: int) -> None:
         """Take a peer for a trainer that has a place, whose frames have at most the given payload."""
         del self._strangers[peer]
         peer.connection.reader.max_bytes = max_bytes
-        self._hold_back()
+        self._hold_back_if_possible()
 
     def drop(self, peer: Peer, reason: str, hold_back: bool = True) -> None:
         """Close the connection of a peer."""
@@ -200,8 +205,7 @@ class FrameServer:
         self._selector.unregister(peer.connection.socket)
         peer.connection.close()
         if hold_back:
-            with contextlib.suppress(OSError):  # files have run out: the next drop tries again
-                self._hold_back()
+            self._hold_back_if_possible()
         self._on_drop(peer, reason)
 
     def refuse(self, peer: Peer, reason: str) -> None:

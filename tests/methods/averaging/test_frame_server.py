@@ -270,6 +270,23 @@ def test_a_peer_that_proved_the_token_keeps_its_connection_when_files_have_run_o
         line.close()
 
 
+def test_a_trainer_is_welcome_when_no_descriptor_is_left_to_hold_back(opened, no_descriptors):
+    take, give_back = no_descriptors
+    line = meanwhile(opened.turn, lambda: handshake.join(opened.address, SECRET, 5))
+    peer = next(iter(opened.server._strangers))
+    while opened.server._reserve:
+        os.close(opened.server._reserve.pop())
+    take()
+    opened.server.welcome(peer, 100)
+    assert opened.server._peers == {peer}
+    assert not held(opened.server)
+    give_back()
+    line.close()
+    while peer in opened.server._peers:
+        opened.turn()
+    assert len(held(opened.server)) == 2  # tried again
+
+
 def test_a_server_without_any_descriptor_waits_and_goes_on(opened, clock, no_descriptors):
     take, give_back = no_descriptors
     raw = socket.socket()
