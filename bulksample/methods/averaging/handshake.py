@@ -127,6 +127,13 @@ def token_of_server(file: str | None, starts_trainers: bool) -> bytes:
     return token or new_token()
 
 
+def shared_token(file: str | None) -> str:
+    """Return the words for the token of a run that others can have too; an empty string if it was made for trainers started here."""
+    if file:
+        return f"--token-file {file}"
+    return f"the {TOKEN} of this process" if _of_environment() else ""
+
+
 def new_token() -> bytes:
     """Return a random token: 64 hexadecimal digits."""
     return secrets.token_hex(32).encode()

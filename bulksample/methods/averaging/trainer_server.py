@@ -34,7 +34,7 @@ from ..config import TrainConfig
 from .answers import fault_of
 from .connection import listen
 from .frames import Frame, Kind
-from .handshake import TOKEN, token_of_server
+from .handshake import TOKEN, shared_token, token_of_server
 from .part_table import PartTable
 from .participant import SCALARS, AveragingRule, Participant, Partitioning, load_vector, vector_of
 from .roster import Member, Roster, vector_frame
@@ -105,8 +105,8 @@ class TrainerServer(Participant):
         roster.answer_bytes = 4 * (len(vector_of(context.model)) + SCALARS)
         roster.server.max_queued_bytes = _QUEUED_FRAMES * max(roster.answer_bytes, 4 * self._parts.n) + _QUEUED_BYTES
         roster.round = context.epoch
-        if not config.quiet or not self._starts_trainers:
-            token = f"--token-file {config.token_file}" if config.token_file else f"and the {TOKEN} of this process"
+        token = shared_token(config.token_file)
+        if token and not (config.quiet and self._starts_trainers):
             joins = f"`bulksample train FOLDER --join {self.address}` joins, with {token}"
             print(f"bulksample: listening; {joins}", file=sys.stderr, flush=True)
         atexit.register(self.close)

@@ -14,16 +14,18 @@ import pytest
 from communities import community_graph
 from launch import ROOT
 from sweeps import sweep
-from trainers import free_port, invited_once_it_listens
+from trainers import RUN_TOKEN, free_port, invited_once_it_listens
 from waiting import until
 
 from bulksample import UsageError
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import PeerLost
+from bulksample.methods.averaging.handshake import TOKEN
 from bulksample.methods.averaging.participant import vector_of
 from bulksample.methods.averaging.remote_trainer import invited_config
 from bulksample.methods.averaging.tma import RandomTMA
+from bulksample.methods.averaging.trainer_server import TrainerServer
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
@@ -166,6 +168,26 @@ def test_no_trainer_joins():
     asked = {**SMALL, "method": "random-tma", "tolerate_failures": True, "listen": f"127.0.0.1:{free_port()}", "timeout": 0.3}
     with pytest.raises(PeerLost, match="no trainer is left in round 0"):
         make_trainer(TrainConfig.of(**asked), community_graph()).run()
+
+
+@pytest.mark.parametrize(("starts_trainers", "file", "token", "means"), [
+    (True, None, "", None),  # a token that was made for its own trainers
+    (True, None, RUN_TOKEN, "the BULKSAMPLE_TOKEN of this process"), (True, "token", "", "--token-file {}"),
+    (False, None, RUN_TOKEN, "the BULKSAMPLE_TOKEN of this process"), (False, "token", "", "--token-file {}"),
+])  # fmt: skip
+def test_a_server_says_how_others_join_if_they_can(tmp_path, monkeypatch, capfd, starts_trainers, file, token, means):
+    store.save(community_graph(), tmp_path / "g")
+    monkeypatch.setattr(TrainerServer, "_start_trainers", lambda self: None)
+    monkeypatch.setenv(TOKEN, token)
+    file, port = file and str(tmp_path / file), 0 if starts_trainers else free_port()
+    asked = {"tolerate_failures": True, "listen": f"127.0.0.1:{port}", "token_file": file, "timeout": 0.1, "quiet": False}
+    server = make_trainer(TrainConfig.of(**SMALL | {"method": "random-tma"} | asked), tmp_path / "g")
+    address = server.method.participant.address
+    with pytest.raises(PeerLost, match="no trainer is left in round 0"):
+        server.run()
+    said = [line for line in capfd.readouterr().err.splitlines() if "listening" in line]
+    joins = f"bulksample: listening; `bulksample train FOLDER --join {address}` joins, with {(means or '').format(file)}"
+    assert said == [joins] * bool(means)
 
 
 @pytest.mark.parametrize(("options", "message"), [
