@@ -67,7 +67,7 @@ class Loader:
     Raises
     ------
     UsageError
-        If an argument is unknown or out of range, or the sampler does not work on this graph.
+        If an argument is unknown or out of range, the sampler does not work on this graph, or `drop_last` leaves a rank no mini-batch.
     DataError
         If the store is damaged.
     """
@@ -93,11 +93,15 @@ class Loader:
         **options: Any,
     ) -> None:
         self.graph = graph if isinstance(graph, Graph) else _load(graph)
+        vertices = seed_vertices(self.graph, seeds)
         self.bulks = BulkLoader(
             LocalAdjacency(self.graph.adjacency, backends.make(backend, threads)), _sampler(sampler, fanouts, options),
-            seed_vertices(self.graph, seeds), batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle,
+            vertices, batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle,
             drop_last=drop_last, rank=rank, ranks=ranks, even=True, memory_budget=memory_budget, prefetch=prefetch,
         )  # fmt: skip
+        if not self.bulks.steps:
+            found = f"{len(vertices)} seeds fill {len(vertices) // batch_size} of {batch_size}, for {ranks} ranks"
+            raise UsageError(f"drop_last leaves no mini-batch: {found}; use drop_last=False, a lower batch_size or fewer ranks")
 
     def __len__(self) -> int:
         """Return the number of mini-batches that this rank yields in an epoch."""

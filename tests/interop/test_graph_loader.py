@@ -49,8 +49,7 @@ def test_how_they_are_sampled_does_not_change_them(options):
     assert digests(loader(**options)) == digests(loader())
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 7, 20])
-@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize(("ranks", "drop_last"), [(2, False), (3, False), (7, False), (20, False), (2, True), (3, True), (7, True)])
 def test_ranks_share_the_minibatches_of_an_epoch_evenly(ranks, drop_last):
     """Like `torch.utils.data.DistributedSampler`, whose examples are the mini-batches of one rank."""
     alone = digests(loader(drop_last=drop_last))
@@ -59,6 +58,17 @@ def test_ranks_share_the_minibatches_of_an_epoch_evenly(ranks, drop_last):
         expected = list(DistributedSampler(alone, ranks, rank, shuffle=False, drop_last=drop_last))
         assert len(share) == len(expected)
         assert digests(share) == [alone[i] for i in expected]
+
+
+def test_drop_last_that_leaves_no_minibatch_is_refused_on_every_rank():
+    seeds = range(40)  # two whole mini-batches of 16
+    assert [len(loader(seeds=seeds, drop_last=True, rank=rank, ranks=2)) for rank in range(2)] == [1, 1]
+    for rank in range(3):
+        with pytest.raises(bs.UsageError, match="drop_last leaves no mini-batch: 40 seeds fill 2 of 16, for 3 ranks; use drop_last=False"):
+            loader(seeds=seeds, drop_last=True, rank=rank, ranks=3)
+    with pytest.raises(bs.UsageError, match="drop_last leaves no mini-batch: 5 seeds fill 0 of 16, for 1 ranks; use drop_last=False"):
+        loader(seeds=range(5), drop_last=True)
+    assert [len(batch.seeds) for batch in loader(seeds=range(5))] == [5]
 
 
 def test_a_rank_continues_its_own_share():
