@@ -174,4 +174,6 @@ def _read(file: str) -> bytes:
 def _checked(token: bytes, origin: str) -> bytes:
     if len(token) < _SHORTEST:
         raise UsageError(f"a token must have at least {_SHORTEST} characters; {origin} has {len(token)}: use `openssl rand -hex 32`")
+    if not (token.isascii() and token.decode().isprintable()):
+        raise UsageError(f"a token must be made of printable ASCII characters; {origin} holds others: use `openssl rand -hex 32`")
     return token

@@ -174,6 +174,23 @@ def test_tokens_that_are_none(tmp_path, monkeypatch):
         token_of_server(None, starts_trainers=False)
 
 
+@pytest.mark.parametrize("odd", ["\0", "\n", "\x1b", "\x7f", "é"])
+def test_a_token_is_made_of_printable_characters(tmp_path, monkeypatch, odd):
+    """Others may not survive the environment in which trainers get it."""
+    text = f"{'a' * 20}{odd}{'b' * 20}"
+    with pytest.raises(UsageError, match=r"a token must be made of printable ASCII characters; the file .*token holds others: use"):
+        token_of_server(token_file(tmp_path, text), True)
+    if odd != "\0":  # which no environment holds
+        monkeypatch.setenv(TOKEN, text)
+        with pytest.raises(UsageError, match="printable ASCII characters; BULKSAMPLE_TOKEN holds others"):
+            token_of_trainer(None)
+
+
+def test_every_printable_character_may_stand_in_a_token(tmp_path):
+    text = "".join(map(chr, range(126, 31, -1))) + "."
+    assert token_of_trainer(token_file(tmp_path, text)) == text.encode()
+
+
 def test_a_server_makes_a_token_file_that_is_missing_and_a_new_token_for_its_own_trainers(tmp_path, monkeypatch):
     file = tmp_path / "token"
     made = token_of_server(str(file), False)
