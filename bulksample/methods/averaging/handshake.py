@@ -13,11 +13,13 @@ way can take over a connection. Use a tunnel (``ssh -L``) over such a network.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
 import secrets
 import stat
+import tempfile
 from typing import NamedTuple
 
 from ...errors import PeerLost, UsageError
@@ -145,15 +147,17 @@ def _of_environment() -> bytes | None:
 
 
 def _make(file: str) -> None:
-    """Write a new token to a file that its owner alone may read, unless there is such a file."""
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
+    """Write a new token to a file that its owner alone may read, unless there is such a file. It gets its name with its content."""
+    if os.path.lexists(file):
         return
+    try:
+        with tempfile.NamedTemporaryFile(dir=os.path.dirname(file) or ".", prefix=".bulksample-token-") as stream:  # mode 600
+            stream.write(new_token() + b"\n")
+            stream.flush()
+            with contextlib.suppress(FileExistsError):  # another server was first
+                os.link(stream.name, file)
     except OSError as error:
         raise UsageError(f"cannot make the token file {file}: {error.strerror}; use a folder that exists and can be written") from error
-    with open(descriptor, "wb") as stream:
-        stream.write(new_token() + b"\n")
 
 
 def _read(file: str) -> bytes:

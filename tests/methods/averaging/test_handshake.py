@@ -199,3 +199,19 @@ def test_a_server_makes_a_token_file_that_is_missing_and_a_new_token_for_its_own
     assert token_of_server(str(file), False) == token_of_trainer(str(file)) == made
     monkeypatch.delenv(TOKEN)
     assert len({token_of_server(None, True) for _ in range(3)} | {made}) == 4
+
+
+def test_a_token_file_is_never_there_without_its_token(tmp_path, monkeypatch):
+    """Two servers that start at once with one file get one token, even if one starts while the other makes the file."""
+    file, make, others = str(tmp_path / "token"), handshake.new_token, []
+
+    def slow():
+        if not others:
+            others.append(None)
+            others[0] = token_of_server(file, False)
+        return make()
+
+    monkeypatch.setattr(handshake, "new_token", slow)
+    assert token_of_server(file, False) == others[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["token"]
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
