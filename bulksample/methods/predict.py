@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 
+from ..distributed.comm.agree import fingerprint
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
 from ..evaluation.evaluate import accuracies, overlap_warnings
@@ -20,7 +21,7 @@ from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, build
 from ..training import checkpoint
 from ..training.setup import estimates_weighted_means, make_sampler
-from ..training.source import Source, load_graph
+from ..training.source import Source, load_graph, shared_fingerprint
 from ..views.features import Features
 from ..views.whole import WholeShare
 from .config import TrainConfig
@@ -37,7 +38,7 @@ class Prediction(NamedTuple):
     config: TrainConfig  # configuration of the run that wrote the checkpoint
     step: int  # optimizer steps of the run so far
     path: Path  # the folder that was read
-    warnings: Sequence[str] = ()  # of splits that the model was trained on, if the graph is that of the run
+    warnings: Sequence[str] = ()  # of splits that the model was trained on; none if the store holds another graph than that of the run
 
 
 def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = None, check: str = "auto") -> Prediction:
@@ -65,8 +66,8 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
         torch.set_num_threads(threads)
     folder, (tensors, state) = checkpoint.read(path)
     config = _config(folder, state)
-    opened = load_graph(graph, None, check)
-    opened = opened.with_label(config.label) if config.label and opened.labels is not None else opened
+    before = load_graph(graph, None, check)
+    opened = before.with_label(config.label) if config.label and before.labels is not None else before
     best = any(name.startswith("best.") for name in tensors)
     weights = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith("best." if best else "model.")}
     features = Features(opened, config.feature_norm, config.feature_storage)
@@ -77,10 +78,15 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
         return Prediction(None, infer(model.encoder, share).numpy(), {}, config, step, folder)
     hidden, logits = infer_with_hidden(model, share)
     scores = {} if opened.labels is None else accuracies(logits, opened.labels, opened.masks, SerialComm())
-    warnings = overlap_warnings(scores, config.seeds)
+    warnings = overlap_warnings(scores, config.seeds) if _may_be_graph_of_run(graph, before, state) else []
     for warning in warnings:
         print(f"bulksample: warning: {warning}", file=sys.stderr)
     return Prediction(logits.numpy(), None if hidden is None else hidden.numpy(), scores, config, step, folder, warnings)
+
+
+def _may_be_graph_of_run(source: Source, graph: Graph, state: dict[str, Any]) -> bool:
+    """Return False if a store holds another graph than the run; a graph in memory does not know the digest of its store."""
+    return isinstance(source, Graph) or state.get("graph") in (shared_fingerprint(source, SerialComm()), fingerprint(graph))
 
 
 def _config(folder: Path, state: dict[str, Any]) -> TrainConfig:

@@ -70,6 +70,19 @@ def test_scores_of_vertices_that_were_seeds_carry_a_warning(tmp_path, capsys, se
         assert [line.partition(",")[0] for line in shown.splitlines()] == [f"bulksample: warning: {text}" for text in expected]
 
 
+@pytest.mark.parametrize("from_store", [True, False])
+def test_a_store_of_another_graph_carries_no_warning(tmp_path, capsys, from_store):
+    other = replace(GRAPH, features=GRAPH.features + 1)
+    for name, graph in (("same", GRAPH), ("other", other)):
+        store.save(graph, tmp_path / name)
+    run_training(tmp_path / "same" if from_store else GRAPH, seeds="all", checkpoint=str(tmp_path / "kept"), **SMALL)
+    assert len(predict(tmp_path / "same", tmp_path / "kept").warnings) == 2
+    assert len(predict(store.load(tmp_path / "same"), tmp_path / "kept").warnings) == 2
+    capsys.readouterr()
+    assert predict(tmp_path / "other", tmp_path / "kept").warnings == []
+    assert "warning" not in capsys.readouterr().err
+
+
 def test_a_split_that_the_graph_lacks_is_not_scored_and_not_warned_of():
     report = run_training(replace(GRAPH, masks={"val": GRAPH.masks["val"]}), seeds="all", **SMALL)[0]
     assert [text.split()[1] for text in report["warnings"]] == ["val"]
