@@ -125,8 +125,9 @@ def _header(path: Path) -> _Header:
 
 def _check_vertices(path: Path, line: int, vertices: int, length: int) -> None:
     """Raise `DataError` if a file of at most `length` bytes of text cannot mean so many vertices, before memory is taken for them."""
-    if vertices > max(_FEW_VERTICES, _VERTICES_PER_BYTE * length):
+    most = max(_FEW_VERTICES, _VERTICES_PER_BYTE * length)
+    if vertices > most:
         raise DataError(
-            f"{path.name}: line {line} promises {vertices} vertices; a file of {os.path.getsize(path)} bytes can name "
-            f"at most {length // 2} of them: use the number of vertices that there are"
+            f"{path.name}: line {line} promises {vertices} vertices; a file of {os.path.getsize(path)} bytes may have "
+            f"at most {most} ({_VERTICES_PER_BYTE} for each byte of its text): use the number of vertices that there are"
         )

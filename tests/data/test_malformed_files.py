@@ -189,7 +189,7 @@ MATRICES = {
     "sides beyond int32": (f"{BANNER} pattern general\n{2**31} {2**31} 1\n1 2\n", "do not fit int32"),
     "promises 10**15 entries": (f"{BANNER} pattern general\n3 3 1000000000000000\n1 2\n", "line 2 promises 1000000000000000 entries; the file has 1"),
     "promises 2e9 vertices": (
-        f"{BANNER} pattern general\n2000000000 2000000000 1\n1 2\n", "line 2 promises 2000000000 vertices; a file of 77 bytes can name at most 38",
+        f"{BANNER} pattern general\n2000000000 2000000000 1\n1 2\n", "line 2 promises 2000000000 vertices; a file of 77 bytes may have at most 16777216",
     ),
     "promises one more": (f"{BANNER} pattern general\n3 3 2\n1 2\n", "line 2 promises 2 entries; the file has 1"),
     "promises one less": (f"{BANNER} pattern general\n3 3 1\n1 2\n2 3\n", "line 2 promises 1 entries; the file has 2"),
