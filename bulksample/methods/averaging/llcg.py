@@ -26,6 +26,7 @@ from ...training.batches import StepBatch
 from ...training.context import TrainingContext
 from ...training.loaders import private_loader
 from ...training.weights import moments_at
+from .participant import weights_of
 from .psgd_pa import PSGDPA
 
 _SERVER_SEED = 0xD1B54A32D192ED03  # the server draws with its own seed
@@ -59,6 +60,8 @@ class LLCG(PSGDPA):
                 self._adam.step()
             view.stream_sync.after_use(minibatch)
         self._adam.zero_grad()
+        if not all(weights.isfinite().all() for weights in weights_of(context.model)):
+            self._adam.state.clear()  # the server rejects this average, and moments that are not finite would spoil the next
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the tensors of PSGD-PA, the moments of the server's Adam, and the position of its loader."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from communities import community_graph
 from scipy.sparse import csr_matrix
 from test_serving import SMALL, WHOLE, joining
@@ -13,6 +14,7 @@ from bulksample.errors import UsageError
 from bulksample.methods.averaging import remote_trainer
 from bulksample.methods.averaging.answers import fault_of
 from bulksample.methods.averaging.frames import Kind
+from bulksample.methods.averaging.llcg import LLCG
 from bulksample.methods.averaging.participant import load_vector, vector_of
 from bulksample.methods.averaging.psgd_pa import PSGDPA
 from bulksample.methods.averaging.roster import vector_frame
@@ -117,6 +119,24 @@ def test_an_average_that_is_not_finite_is_never_pushed(monkeypatch, capfd):
     assert not np.array_equal(by_round[3], by_round[2])
     assert np.isfinite(vector_of(server.model)).all()
     assert "the average of round 1 is not finite; the weights stay: use a lower lr" in capfd.readouterr().err
+
+
+def test_a_correction_that_is_not_finite_spoils_no_later_one(monkeypatch, capfd):
+    """The moments of the server's Adam are finite again after a rejected average."""
+    whole = LLCG.correct
+
+    def spoilt(self, context):
+        if self.participant.roster.round == 1:
+            load_vector(context.model, np.full(len(vector_of(context.model)), np.nan, np.float32))
+        whole(self, context)
+
+    monkeypatch.setattr(LLCG, "correct", spoilt)
+    server, _ = run(community_graph(), trainers=1, method="llcg", epochs=4, quiet=False)
+    said = capfd.readouterr().err
+    assert [number for number in range(4) if f"the average of round {number} is not finite" in said] == [1]
+    moments = server.method._adam.state_dict()["state"].values()
+    assert moments
+    assert all(torch.as_tensor(value).isfinite().all() for state in moments for value in state.values())
 
 
 def test_a_trainer_whose_weights_are_out_of_proportion_is_refused_and_the_others_go_on(monkeypatch, capfd):
