@@ -4,6 +4,7 @@
 # make test-all  both
 # make bench     the benchmarks that need no GPU; results are printed
 # make bench-peers PEERS="PYTHON ..."   beside DGL, GraphBolt, torch_geometric and scipy, where the Pythons named have them
+# make sweep     damaged files, kills and faults in thousands of cases; SECTION=files runs one section, LIMIT=50 its first cases
 # make lint      ruff, its formatter and strict mypy; `pre-commit install` runs them before each commit
 # make docs      the site of docs/ and README.md, into build/site
 
@@ -16,7 +17,7 @@ TWO := -n 2 --dist worksteal  # most tests keep one core busy
 export PYTHONDONTWRITEBYTECODE :=  # tests start hundreds of processes: the package is compiled once, not in each
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 
-.PHONY: demo test test-long test-all bench bench-peers lint docs clean
+.PHONY: demo test test-long test-all bench bench-peers sweep lint docs clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/bulksample data make dcsbm --preset reddit --vertices 20000 --degree 40 --seed 1 --overwrite -o $(DEMO)/graph
@@ -36,6 +37,9 @@ bench: $(VENV)/run.stamp
 
 bench-peers: $(VENV)/run.stamp
 	$(BIN)/python bench/peers/run.py --python $(PEERS) --json build/bench/peers.json --plot build/bench/peers.svg
+
+sweep: $(VENV)/test.stamp
+	$(BIN)/python bench/sweep/run.py $(SECTION) $(if $(LIMIT),--limit $(LIMIT))
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

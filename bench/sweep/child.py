@@ -1,0 +1,109 @@
+"""Run work in a forked child with a deadline: a crash, a hang or a leak of one case is no affair of the next."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+_MOST_MEMORY = 16 * 2**30  # bytes of addresses; damage must not exhaust the machine
+
+
+class Ended(NamedTuple):
+    """The exit code of a command, and what it wrote to standard error."""
+
+    code: int
+    err: str
+
+
+@cache
+def import_once() -> None:
+    """Import what commands import, so that children need not."""
+    for name in (
+        "cli.app",
+        "cli.output",
+        "cli.usage",
+        "training.checkpoint",
+        "methods.run",
+        "methods.predict",
+        "nn.layers",
+        "samplers.sage",
+    ):
+        import_module(f"bulksample.{name}")
+    for name in ("safetensors.torch", "yaml", "rich.table", "rich.console", "rich.progress"):
+        import_module(name)
+
+
+def in_child(work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """Return what `work` returns in a child; ``{"hung": seconds}`` or ``{"died": status}`` if it does not return.
+
+    An exception ends up as ``{"died": traceback}``.
+    """
+    import_once()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reader)
+        _answer(work, writer)
+    os.close(writer)
+    deadline, parts = time.monotonic() + seconds, []
+    with open(reader, "rb", buffering=0) as stream:
+        while left := max(0.0, deadline - time.monotonic()):
+            if select.select([stream], [], [], left)[0]:
+                part = stream.read(2**16)
+                if not part:
+                    break
+                parts.append(part)
+    if not left:
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitpid(pid, 0)[1]
+    if not left:
+        return {"hung": seconds}
+    return json.loads(b"".join(parts)) if not status else {"died": os.waitstatus_to_exitcode(status)}
+
+
+def _answer(work: Callable[[], dict[str, Any]], writer: int) -> None:
+    """Write what `work` returns to the pipe, and end the child."""
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+        try:
+            answer = work()
+        except BaseException:
+            answer = {"died": traceback.format_exc()}
+        with open(writer, "wb") as stream:
+            stream.write(json.dumps(answer).encode())
+    finally:
+        os._exit(0)
+
+
+def command(*arguments: object) -> Ended:
+    """Run `bulksample` with arguments in this process, a child; its output goes to a file, its exit code is returned."""
+    from bulksample.cli import main
+
+    sys.argv = ["bulksample", *map(str, arguments)]
+    with tempfile.TemporaryFile() as out:
+        for number in (1, 2):
+            os.dup2(out.fileno(), number)
+        sys.stdout, sys.stderr = (open(number, "w", closefd=False, errors="replace") for number in (1, 2))  # noqa: SIM115
+        try:
+            main()
+            code: Any = 0
+        except SystemExit as leave:
+            code = leave.code
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        out.seek(0)
+        return Ended(code or 0, out.read().decode(errors="replace"))

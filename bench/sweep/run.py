@@ -1,0 +1,77 @@
+"""Run the reliability sweeps: damaged files, kills, faults. Each section is a numbered list of cases, the same for the same seed.
+
+    python bench/sweep/run.py [SECTION ...] [--list] [--limit N] [--seed 2024] [--continue]
+
+Each case adds a line to `build/sweep/SECTION.jsonl`, so a sweep that was interrupted goes on after its last case. A new seed starts anew,
+and so does a commit that changed the package. With --continue a sweep keeps the outcomes of another commit, and its summary names both.
+The summary goes to `bench/results/reliability/`. It counts cases planned and cases run. The exit code is 1 if a case fails.
+
+A section is a module of this folder with ``cases(seed)``, which returns a list of JSON objects, and ``run(case)``, which returns
+``{"passed": bool, "seen": str}``. A case and an outcome may hold more; ``group`` names a row of the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+
+BENCH = Path(__file__).resolve().parents[1]
+ROOT = BENCH.parent
+sys.path[0] = str(BENCH)  # not this folder, whose modules would hide those of tests/
+sys.path.append(str(ROOT / "tests"))
+
+from sweep import SECTIONS  # noqa: E402
+from sweep.journal import Journal, version  # noqa: E402
+from sweep.record import record, summarize  # noqa: E402
+
+
+def sections(names: list[str]) -> dict[str, ModuleType]:
+    """Import sections by name."""
+    return {name: import_module(SECTIONS[name]) for name in names}
+
+
+def sweep(section: ModuleType, journal: Journal, limit: int | None = None) -> None:
+    """Run those of the first `limit` cases that the journal lacks."""
+    for number, case in enumerate(islice(journal.cases, limit)):
+        if number in journal.outcomes:
+            continue
+        began = time.perf_counter()
+        outcome = section.run(case)
+        journal.add(number, outcome, time.perf_counter() - began)
+        if not outcome["passed"]:
+            print(f"case {number} failed: {outcome['seen']}\n    {case}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(SECTIONS)}; default: all")
+    parser.add_argument("--list", action="store_true", help="list the sections with their numbers of cases")
+    parser.add_argument("--limit", type=int, metavar="N", help="run only the first N cases of a section")
+    parser.add_argument("--seed", type=int, default=2024, help="seed of the cases (default: 2024)")
+    parser.add_argument("--continue", dest="goes_on", action="store_true", help="go on with a sweep of another commit")
+    options = parser.parse_args()
+    if unknown := set(options.sections) - set(SECTIONS):
+        parser.error(f"there is no section {', '.join(sorted(unknown))}; use {', '.join(SECTIONS)}")
+    failed = False
+    for name, section in sections(options.sections or list(SECTIONS)).items():
+        cases = section.cases(options.seed)
+        if options.list:
+            print(f"{name:10} {len(cases):6}  {(section.__doc__ or '').partition(chr(10))[0]}")
+            continue
+        journal = Journal(ROOT / "build" / "sweep" / f"{name}.jsonl", cases, version(ROOT), options.goes_on)
+        print(f"{name}: {len(cases)} cases, {len(journal.outcomes)} of them done", flush=True)
+        sweep(section, journal, options.limit)
+        result = summarize(journal, options.seed)
+        record(name, result, f"make sweep SECTION={name}" + (f" LIMIT={options.limit}" if options.limit is not None else ""))
+        print(f"{name}: {result['passed']} of {result['run']} passed; {result['planned']} planned", flush=True)
+        failed |= result["passed"] < result["run"]
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

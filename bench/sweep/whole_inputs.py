@@ -1,0 +1,106 @@
+"""Whole files for each importer: what it reads, and the command that imports it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from bulksample import CSR
+
+from .child import command, in_child
+from .small_graphs import graph, stored_digest
+from .verdict import DEADLINE
+
+N, EDGES = 40, 60
+BANNER = b"%%MatrixMarket matrix coordinate real general"
+_FOLDER = TemporaryDirectory(prefix="bulksample-sweep-")
+
+
+def edge_list() -> bytes:
+    """Return lines `u v weight`, which name every vertex."""
+    rng = np.random.default_rng(1)
+    pairs = np.stack([np.arange(EDGES) % N, rng.integers(0, N, EDGES)], axis=1)
+    return b"".join(b"%d\t%d\t%.2f\n" % (u, v, w) for (u, v), w in zip(pairs, rng.random(EDGES) + 0.25, strict=True))
+
+
+def matrix_market() -> bytes:
+    lines = [[int(word) + 1 if place < 2 else float(word) for place, word in enumerate(line.split())] for line in edge_list().splitlines()]
+    return b"\n".join([BANNER, b"%d %d %d" % (N, N, EDGES), *(b"%d %d %.2f" % tuple(line) for line in lines)]) + b"\n"
+
+
+def arrays(kind: str) -> dict[str, np.ndarray]:
+    """Return the arrays of the npz format."""
+    made = graph(kind, N)
+    x = made.features
+    sparse = isinstance(x, CSR)
+    features = {"x_indptr": x.indptr, "x_indices": x.indices, "x_data": x.values, "x_shape": np.array(x.shape)} if sparse else {"x": x}
+    masks = {f"{split}_mask": mask for split, mask in made.masks.items()}
+    structure = {"indptr": made.adjacency.indptr, "indices": made.adjacency.indices, "y": made.labels}
+    return {**structure, "num_classes": np.array(made.num_classes), **features, **masks, **made.extra}
+
+
+def write_columns(folder: Path) -> None:
+    """Write an edge list, and its features, labels and splits beside it."""
+    made = graph("dense", N)
+    (folder / "edges.txt").write_bytes(edge_list())
+    np.save(folder / "features.npy", made.features)
+    np.save(folder / "labels.npy", made.labels)
+    np.savez(folder / "split.npz", **made.masks)
+
+
+def write_ogb(folder: Path) -> None:
+    """Write a data set as OGB lays out ogbn-arxiv."""
+    made = graph("dense", N)
+    ids = {"train": made.masks["train"], "valid": made.masks["val"], "test": made.masks["test"]}
+    tables = {f"split/time/{name}": np.flatnonzero(mask) for name, mask in ids.items()}
+    rows = np.repeat(np.arange(N), np.diff(made.adjacency.indptr))
+    tables |= {"raw/edge": np.stack([rows, made.adjacency.indices], axis=1), "raw/node-feat": made.features}
+    tables |= {"raw/num-node-list": np.array([N]), "raw/num-edge-list": np.array([len(rows)]), "raw/node-label": np.maximum(made.labels, 0)}
+    for name, table in tables.items():
+        path = folder / "ogbn_arxiv" / f"{name}.csv.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [",".join(str(cell) for cell in np.atleast_1d(row)) for row in table]
+        path.write_bytes(gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
+
+
+WRITERS = {
+    "edgelist": lambda folder: (folder / "edges.txt").write_bytes(edge_list()),
+    "edgelist.gz": lambda folder: (folder / "edges.txt.gz").write_bytes(gzip.compress(edge_list(), mtime=0)),
+    "columns": write_columns,
+    "mtx": lambda folder: (folder / "matrix.mtx").write_bytes(matrix_market()),
+    "npz": lambda folder: np.savez(folder / "graph.npz", **arrays("dense")),
+    "npz compressed": lambda folder: np.savez_compressed(folder / "graph.npz", **arrays("sparse")),
+    "ogb": write_ogb,
+}
+COLUMNS = ("--vertices", N, "--features", "features.npy", "--labels", "labels.npy", "--split", "split.npz")
+COMMANDS = {
+    "edgelist": ("edgelist", "edges.txt"), "edgelist.gz": ("edgelist", "edges.txt.gz"), "columns": ("edgelist", "edges.txt", *COLUMNS),
+    "mtx": ("mtx", "matrix.mtx"), "npz": ("npz", "graph.npz"), "npz compressed": ("npz", "graph.npz"), "ogb": ("ogb", "ogbn_arxiv"),
+}  # fmt: skip
+
+
+def import_in(folder: Path, kind: str) -> dict[str, object]:
+    """Import the input in a folder; return exit code, messages and, after a success, the digest of the store. For a child."""
+    os.chdir(folder)
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    ended = command("data", "import", *COMMANDS[kind], "-o", "store", "--name", "x")
+    return {"code": ended.code, "err": ended.err, "digest": stored_digest(folder / "store") if ended.code == 0 else ""}
+
+
+@cache
+def whole(kind: str) -> tuple[Path, str]:
+    """Return a folder with the whole input, and the digest of what it is imported to."""
+    folder = Path(_FOLDER.name) / kind
+    folder.mkdir()
+    WRITERS[kind](folder)
+    with TemporaryDirectory(prefix="bulksample-sweep-") as place:
+        WRITERS[kind](Path(place))
+        found = in_child(lambda: import_in(Path(place), kind), DEADLINE)
+    if found.get("code") != 0:
+        raise RuntimeError(f"the whole input is not imported: {found}")
+    return folder, found["digest"]
