@@ -24,6 +24,7 @@ SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "terminate": signal.S
 
 
 def misbehave(act):
+    print(f"fault: {act}", file=sys.stderr, flush=True)
     if act == "raise":
         raise RuntimeError("boom on one rank")
     if act == "exit":

@@ -1,5 +1,7 @@
 """Malformed files for --config: `bulksample config show` must refuse them with exit code 2."""
 
+# ruff: noqa: E501 (cases are packed)
+
 from __future__ import annotations
 
 import random

@@ -6,6 +6,7 @@ results equal those of the whole file, bit for bit.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from . import checkpoints, configs, imports, stores
@@ -14,8 +15,10 @@ GROUPS = {"stores": stores, "checkpoints": checkpoints, "imports": imports, "con
 
 
 def cases(seed: int) -> list[dict[str, Any]]:
-    """Return the cases of all groups."""
-    return [{"group": name, **case} for name, group in GROUPS.items() for case in group.cases(seed)]
+    """Return the cases of all groups, shuffled, so that the first ones are a sample of all."""
+    found = [{"group": name, **case} for name, group in GROUPS.items() for case in group.cases(seed)]
+    random.Random(seed).shuffle(found)
+    return found
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:

@@ -116,7 +116,11 @@ def open_array(folder: Path, entry: ArrayEntry) -> np.ndarray:
 def _locate(folder: Path, entry: ArrayEntry) -> tuple[Path, str]:
     """Return the path of an array's file, which must be a regular file in the folder, and a message if its size is wrong."""
     path, what = folder / entry.file, f"{folder.name}/{entry.file}"
-    if path.resolve().parent != folder.resolve():
+    try:
+        inside = path.resolve().parent == folder.resolve()
+    except RuntimeError as error:  # of Python 3.11 and 3.12; later ones leave it to `regular_size`
+        raise DataError(f"{what}: cannot be read: it is a link to itself") from error
+    if not inside:
         raise DataError(f"{what}: is a link that leaves the folder of the store")
     size = regular_size(path, what)
     if size == entry.bytes:

@@ -163,7 +163,12 @@ def dead_link(path):
     path.symlink_to(path.parent / "nowhere.npy")
 
 
-FILES = (gone, emptied, halved, lengthened, folder_instead, pipe_instead, link_out, dead_link)
+def link_to_itself(path):
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+FILES = (gone, emptied, halved, lengthened, folder_instead, pipe_instead, link_out, dead_link, link_to_itself)
 
 
 @pytest.mark.parametrize("role", ROLES)

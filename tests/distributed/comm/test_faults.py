@@ -6,23 +6,18 @@ and stops ranks at a few random points; with `BULKSAMPLE_SWEEP` it runs all pair
 """
 
 import itertools
-import json
 import random
-import re
 
 import pytest
 from communities import community_graph
 from faults import ACTS
-from launch import ROOT, run_ranks
+from faulty_jobs import killed_at_any_time, launch, run_with_fault, sampling, stopped_at_any_time, training
 from sweeps import cases, thinned
 
 from bulksample.data import store
 from bulksample.distributed.comm.ledger import PHASES
 
-LOST = 75
 SEED = 2024  # of the random points
-DEADLINE = 3
-LONGEST = 240  # seconds for a launch: the deadline, 30 more to start, and imports on a busy machine
 LONG = pytest.mark.long
 
 
@@ -31,55 +26,6 @@ def stored(tmp_path_factory):
     place = tmp_path_factory.mktemp("graph") / "g"
     store.save(community_graph(), place)
     return str(place)
-
-
-def training(graph, *more, epochs=1000):
-    options = {"fanouts": "3,3", "hidden": 8, "batch-size": 16, "epochs": epochs, "threads": 1, "timeout": DEADLINE}
-    return ["train", graph, "--quiet", *(str(word) for name, value in options.items() for word in (f"--{name}", value)), *more]
-
-
-def sampling(graph, replication, exchange, sampler):
-    """Return arguments that sample enough bulks for 150 collectives on each rank."""
-    options = {
-        "graph": "partitioned", "replication": replication, "exchange": exchange, "sampler": sampler, "fanouts": "5,5", "seeds": "all",
-        "batch-size": 1, "bulk-size": 1, "threads": 1, "timeout": DEADLINE,
-    }  # fmt: skip
-    return ["sample", graph, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
-
-
-def launch(p, rank, act, where, command):
-    """Run a command on p ranks with a fault on one of them; the error must name that rank."""
-    fault = {"rank": rank, "act": act, "where": where}
-    print(p, fault, command)
-    ended = run_ranks(p, [str(ROOT / "tests" / "faults.py"), json.dumps(fault), *command], timeout=LONGEST)
-    WITNESS[act.split()[0]](ended, rank, p)
-
-
-def raised(ended, rank, p):
-    assert ended.code == 1, ended
-    assert f"rank {rank} of {p} failed; ending all ranks" in ended.err, ended
-    assert "Traceback" in ended.err, ended
-    assert "boom on one rank" in ended.err, ended
-
-
-def left(ended, rank, p):
-    assert ended.code == LOST, ended
-    assert re.search(rf"rank {rank} left|rank {rank} of {p}: waited \d+ s for the other ranks to leave", ended.err), ended
-
-
-def died(ended, rank, p):
-    assert ended.code == LOST, ended
-    assert re.findall(r"bulksample: rank (\d+) of (\d+) \(process", ended.err) == [(str(rank), str(p))], ended
-
-
-def stopped(ended, rank, p):
-    assert ended.code == LOST, ended
-    missed = [ranks.split(", ") for ranks in re.findall(r"no sign of life from ranks? ([\d, ]+)", ended.err)]
-    assert missed, ended
-    assert all(str(rank) in ranks for ranks in missed), ended
-
-
-WITNESS = {"raise": raised, "exit": left, "_exit": died, "kill": died, "stop": stopped}
 
 
 # ---- every phase of training
@@ -146,13 +92,9 @@ def test_sigkill_while_training(stored, i):
 def test_sigkill_at_any_time(stored, i):
     """Times count from the start of the process, so imports, the start of MPI and loading the graph are hit as well."""
     rng, p, replication, rank = draw("seconds", i)
-    fault = {"rank": rank, "act": "kill", "where": ["seconds", round(rng.uniform(0, 8), 2)]}
+    where = ["seconds", round(rng.uniform(0, 8), 2)]
     placement = ["--graph", "partitioned", "--replication", str(replication)] if i % 2 else []
-    print(p, fault)
-    ended = run_ranks(p, [str(ROOT / "tests" / "faults.py"), json.dumps(fault), *training(stored, *placement)], timeout=LONGEST)
-    assert ended.code != 0, ended
-    if "EXIT CODE: 9" not in ended.out:  # mpirun prints this if the rank had not connected yet
-        died(ended, rank, p)
+    killed_at_any_time(run_with_fault(p, rank, "kill", where, training(stored, *placement)), rank, p)
 
 
 @LONG
@@ -174,9 +116,5 @@ def test_sigstop_while_training(stored, i):
 @pytest.mark.parametrize("i", cases(2))
 def test_sigstop_at_any_time(stored, i):
     rng, p, _, rank = draw("stop seconds", i)
-    fault = {"rank": rank, "act": "stop", "where": ["seconds", round(rng.uniform(0, 8), 2)]}
-    print(p, fault)
-    ended = run_ranks(p, [str(ROOT / "tests" / "faults.py"), json.dumps(fault), *training(stored)], timeout=LONGEST)
-    assert ended.code != 0, ended
-    if "for the other ranks to start" not in ended.err:  # a rank that has not connected cannot be named
-        stopped(ended, rank, p)
+    where = ["seconds", round(rng.uniform(0, 8), 2)]
+    stopped_at_any_time(run_with_fault(p, rank, "stop", where, training(stored)), rank, p)

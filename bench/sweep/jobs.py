@@ -1,0 +1,32 @@
+"""What sections that launch ranks share: a stored graph, and outcomes from assertions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from communities import community_graph
+
+from bulksample.data import store
+
+_FOLDER = TemporaryDirectory(prefix="bulksample-sweep-")
+
+
+@cache
+def store_for_jobs() -> str:
+    """Return the path of a store of 300 vertices."""
+    place = Path(_FOLDER.name) / "graph"
+    store.save(community_graph(), place)
+    return str(place)
+
+
+def verdict_of(attempt: Callable[[], str]) -> dict[str, Any]:
+    """Return the outcome of an attempt, which returns what it saw, or fails as a test does."""
+    try:
+        return {"passed": True, "seen": attempt()}
+    except (AssertionError, pytest.fail.Exception) as failed:
+        return {"passed": False, "seen": str(failed)[-3000:]}
