@@ -29,8 +29,8 @@ OUTSIDE = ("0", str(N + 1), str(2**31))  # of a matrix
 SIZES = ("", "40 40", "40 41 60", "40 40 61", "40 40 59", "-40 40 60", "40 x 60", "2147483648 2147483648 60", "2000000000 2000000000 60")
 BANNERS = ("", "%%MatrixMarket", "%%MatrixMarket matrix array real general", "%%MatrixMarket matrix coordinate complex general")
 ARRAYS = {
-    "npz": ("indptr", "indices", "x", "y", "num_classes", "train_mask", "val_mask", "test_mask", "other"),
-    "npz compressed": ("indptr", "indices", "x_indptr", "x_indices", "x_data", "x_shape", "y", "train_mask", "other"),
+    "npz": ("indptr", "indices", "x", "y", "num_classes", "train_mask", "val_mask", "test_mask"),
+    "npz compressed": ("indptr", "indices", "x_indptr", "x_indices", "x_data", "x_shape", "y", "train_mask"),
 }
 RETYPED = {
     "as text": lambda array: np.full(array.shape, "a"),

@@ -112,7 +112,7 @@ def _killed(case: dict[str, Any], command: list[str], folder: Path, seconds: flo
 
 
 def _rank_and_parent(process: int) -> tuple[int | None, int]:
-    """Return the rank in the environment of a process, and the number of its parent; a rank has children of its own, such as its sentinel."""
+    """Return the rank in the environment of a process, and the number of its parent; the sentinel is a child of its rank."""
     with suppress(OSError):
         words = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
         ranks = [int(word.partition(b"=")[2]) for word in words if word.startswith(b"PMI_RANK=")]

@@ -22,8 +22,9 @@ from types import ModuleType
 
 BENCH = Path(__file__).resolve().parents[1]
 ROOT = BENCH.parent
-sys.path[0] = str(BENCH)  # not this folder, whose modules would hide those of tests/
-sys.path.append(str(ROOT / "tests"))
+if __name__ == "__main__":
+    sys.path[0] = str(BENCH)  # not this folder, whose modules would hide those of tests/
+    sys.path.append(str(ROOT / "tests"))
 
 from sweep import SECTIONS  # noqa: E402
 from sweep.journal import Journal, version  # noqa: E402

@@ -1,0 +1,144 @@
+"""The sections of `make sweep` find what they look for, and the frame counts what it ran and nothing else."""
+
+import json
+import os
+import random
+from types import SimpleNamespace
+
+import keep
+import numpy as np
+import pytest
+from sweep import SECTIONS, damage, files, imports, memory, rank_faults, record, resume, stores, verdict
+from sweep.child import in_child
+from sweep.journal import Journal
+from sweep.run import sweep
+
+CASES = [{"group": "even" if number % 2 == 0 else "odd", "value": number} for number in range(5)]
+SECTION = SimpleNamespace(run=lambda case: {"passed": case["value"] != 3, "seen": "fine" if case["value"] != 3 else "bad"})
+
+
+def test_a_sweep_goes_on_where_it_stopped(tmp_path):
+    path, ran = tmp_path / "s.jsonl", []
+    section = SimpleNamespace(run=lambda case: ran.append(case["value"]) or SECTION.run(case))
+    sweep(section, Journal(path, CASES, "a"), 2)
+    path.write_text(path.read_text() + '{"number": 2, "pas')  # killed while it wrote
+    sweep(section, Journal(path, CASES, "a"), None)
+    assert ran == [0, 1, 2, 3, 4]
+    assert Journal(path, [*CASES[:4], {"group": "odd", "value": 7}], "a").outcomes.keys() == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("goes_on", "kept"), [(False, 0), (True, 2)])
+def test_another_commit_starts_anew_unless_it_is_told_to_go_on(tmp_path, goes_on, kept):
+    sweep(SECTION, Journal(tmp_path / "s.jsonl", CASES, "a"), 2)
+    journal = Journal(tmp_path / "s.jsonl", CASES, "b", goes_on)
+    assert len(journal.outcomes) == kept
+    sweep(SECTION, journal, 3)
+    assert record.summarize(journal, 1)["commits"] == (["a", "b"] if goes_on else ["b"])
+
+
+def test_a_summary_counts_what_ran(tmp_path):
+    journal = Journal(tmp_path / "s.jsonl", CASES, "a")
+    sweep(SECTION, journal, 4)
+    found = record.summarize(journal, 1)
+    assert (found["planned"], found["run"], found["passed"]) == (5, 4, 3)
+    assert found["groups"]["odd"] == {"planned": 2, "run": 2, "passed": 1, "seen": {"fine": 1}}
+    assert found["groups"]["even"] == {"planned": 3, "run": 2, "passed": 2, "seen": {"fine": 2}}
+    assert found["failures"] == [{"number": 3, "case": CASES[3], "seen": "bad"}]
+
+
+def test_the_tables_show_the_figures_that_are_kept():
+    made = record.table(keep.load(record.THEME))
+    for page in record.PAGES:
+        assert f"<!-- sweep -->\n{made}<!-- end of sweep -->" in page.read_text()
+
+
+def test_cases_are_a_function_of_the_seed():
+    for section in (resume, rank_faults, memory):
+        assert section.cases(5) == section.cases(5)
+    assert resume.cases(5) != resume.cases(6)
+    assert len(SECTIONS) == 4
+    assert len(resume.cases(5)) == 200
+    assert {(case["method"], case["ranks"]) for case in resume.cases(5)} >= {("llcg", p) for p in (1, 2, 4)}
+
+
+def test_files_are_damaged_in_as_many_ways_as_are_promised():
+    found = files.cases(5)
+    counts = {group: sum(case["group"] == group for case in found) for group in files.GROUPS}
+    assert counts["stores"] >= 500
+    assert counts["checkpoints"] >= 200
+    assert counts["imports"] + counts["configs"] >= 1000
+    assert len({json.dumps(case, sort_keys=True) for case in found}) == len(found)
+
+
+def test_a_damaged_store_is_refused(monkeypatch):
+    case = {"graph": "dense", "file": "features.npy", "damage": "flip", "draw": "1", "opened": True}
+    monkeypatch.setattr(stores, "TRAIN", ("--fanouts", "x"))  # exit code 2 is no answer to damage
+    assert not stores.run(case)["passed"]
+    monkeypatch.undo()
+    assert stores.run(case) | {"said": ""} == {"passed": True, "seen": "refused", "said": ""}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("group", files.GROUPS)
+def test_damaged_files_are_refused_or_harmless(group):
+    cases = [case for case in files.cases(2024) if case["group"] == group][:8]
+    assert [outcome for outcome in map(files.run, cases) if not outcome["passed"]] == []
+
+
+def test_malformed_text_is_refused():
+    case = {"group": "imports", "kind": "edgelist", "damage": "word", "column": 1, "word": "foo", "draw": "1"}
+    assert imports.run(case)["seen"] == "refused"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "seen"),
+    [
+        (lambda place: {"code": 0, "err": "", "digest": "other"}, "accepted, with another result"),
+        (lambda place: {"code": 0, "err": "", "digest": "whole"}, "harmless"),
+        (lambda place: {"code": 2, "err": "bulksample: UsageError: x"}, "exit code 2"),
+        (lambda place: {"code": 65, "err": "Traceback\nbulksample: DataError: x"}, "exit code 65"),
+        (lambda place: {"code": 65, "err": "bulksample: DataError: x"}, "refused"),
+        (lambda place: os.kill(os.getpid(), 9), "the process died: -9"),
+        (lambda place: 1 / 0, "ZeroDivisionError"),
+    ],
+)
+def test_only_a_refusal_or_the_same_result_passes(attempt, seen):
+    found = verdict.judged(attempt, "whole", (65,))
+    assert seen in found["seen"]
+    assert found["passed"] == (seen in ("harmless", "refused"))
+
+
+def test_a_case_that_hangs_is_ended():
+    assert in_child(lambda: os.read(os.pipe()[0], 1), 0.05) == {"hung": 0.05}
+
+
+@pytest.mark.parametrize("name", damage.BYTES)
+def test_bytes_always_change(name):
+    for size in (1, 2, 500):
+        assert damage.damaged(name, bytes(size), random.Random(size)) != bytes(size)
+
+
+def test_a_sampler_that_keeps_its_bulks_is_found(monkeypatch):
+    case = {"group": "samplers", "sampler": "sage", "bulks": 60, "seed": 1}
+    kept, real = [], memory.make
+
+    class Hoarder:
+        def __init__(self, setting):
+            self.sampler = real(setting)
+
+        def sample_bulk(self, *arguments):
+            kept.append(np.ones(10**6))
+            return self.sampler.sample_bulk(*arguments)
+
+    monkeypatch.setattr(memory, "make", Hoarder)
+    found = memory.run(case)
+    assert not found["passed"], found
+    assert "grown by" in found["seen"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("section", [resume, rank_faults], ids=lambda section: section.__name__)
+def test_a_kill_is_survived(section, monkeypatch, tmp_path):
+    monkeypatch.setattr(resume, "UNBROKEN", tmp_path)
+    case = next(case for case in section.cases(2024) if case["ranks"] == 2 and case.get("act", "kill") == "kill")
+    assert section.run(case) == {"passed": True, "seen": {resume: "resumed, same bits", rank_faults: "ended, rank named"}[section]}
