@@ -39,7 +39,7 @@ bench-peers: $(VENV)/run.stamp
 	$(BIN)/python bench/peers/run.py --python $(PEERS) --json build/bench/peers.json --plot build/bench/peers.svg
 
 sweep: $(VENV)/test.stamp
-	$(BIN)/python bench/sweep/run.py $(SECTION) $(if $(LIMIT),--limit $(LIMIT))
+	$(BIN)/python bench/sweep/run_sections.py $(SECTION) $(if $(LIMIT),--limit $(LIMIT))
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

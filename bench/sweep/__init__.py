@@ -1,3 +1,3 @@
 """Reliability sweeps: sections of numbered cases, and the frame that runs, keeps and summarizes them."""
 
-SECTIONS = {"files": "sweep.files", "resume": "sweep.resume", "faults": "sweep.rank_faults", "memory": "sweep.memory"}
+SECTIONS = {"files": "sweep.files", "resume": "sweep.resume", "faults": "sweep.rank_faults", "disk": "sweep.disk", "memory": "sweep.memory"}

@@ -59,7 +59,7 @@ def table(parts: dict[str, Any]) -> str:
     for section, part in parts.items():
         commits = ", ".join(part["result"]["commits"])
         for group, counts in part["result"]["groups"].items():
-            seen = ", ".join(f"{number:,} {what}" for what, number in counts["seen"].items())
+            seen = "; ".join(f"{number:,} {what}" for what, number in counts["seen"].items())
             figures = " | ".join(f"{counts[key]:,}" for key in ("planned", "run", "passed"))
             rows.append(f"| {section} | {group} | {figures} | {seen or 'nothing yet'} | {part['date']} | {commits} |")
     return "\n".join(rows) + "\n"

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import keep
 import numpy as np
 import pytest
-from sweep import SECTIONS, damage, files, imports, memory, rank_faults, record, resume, stores, verdict
+from sweep import SECTIONS, damage, disk, files, imports, memory, rank_faults, record, resume, stores, verdict
 from sweep.child import in_child
 from sweep.journal import Journal
-from sweep.run import sweep
+from sweep.run_sections import sweep
 
 CASES = [{"group": "even" if number % 2 == 0 else "odd", "value": number} for number in range(5)]
 SECTION = SimpleNamespace(run=lambda case: {"passed": case["value"] != 3, "seen": "fine" if case["value"] != 3 else "bad"})
@@ -56,7 +56,7 @@ def test_cases_are_a_function_of_the_seed():
     for section in (resume, rank_faults, memory):
         assert section.cases(5) == section.cases(5)
     assert resume.cases(5) != resume.cases(6)
-    assert len(SECTIONS) == 4
+    assert set(SECTIONS) == {"files", "resume", "faults", "disk", "memory"}
     assert len(resume.cases(5)) == 200
     assert {(case["method"], case["ranks"]) for case in resume.cases(5)} >= {("llcg", p) for p in (1, 2, 4)}
 
@@ -116,6 +116,23 @@ def test_a_case_that_hangs_is_ended():
 def test_bytes_always_change(name):
     for size in (1, 2, 500):
         assert damage.damaged(name, bytes(size), random.Random(size)) != bytes(size)
+
+
+FULL = {"group": "file of results", "call": "write", "nth": 1, "error": "ENOSPC"}
+
+
+def test_a_full_disk_leaves_the_old_content():
+    assert disk.run(FULL) == {"passed": True, "seen": "refused with the old content whole"}
+    assert "the call was never made" in disk.run(FULL | {"nth": 5})["seen"]
+
+
+def test_a_writer_that_writes_in_place_is_found(monkeypatch):
+    def write(folder, which):
+        with open(folder / "r.json", "wb") as stream:
+            stream.write(b"%d" % which * 20_000)
+
+    monkeypatch.setitem(disk.WRITERS, FULL["group"], disk.WRITERS[FULL["group"]]._replace(write=write))
+    assert "neither the old nor the new" in disk.run(FULL)["seen"]
 
 
 def test_a_sampler_that_keeps_its_bulks_is_found(monkeypatch):

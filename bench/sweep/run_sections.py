@@ -1,6 +1,6 @@
 """Run the reliability sweeps: damaged files, kills, faults. Each section is a numbered list of cases, the same for the same seed.
 
-    python bench/sweep/run.py [SECTION ...] [--list] [--limit N] [--seed 2024] [--continue]
+    python bench/sweep/run_sections.py [SECTION ...] [--list] [--limit N] [--seed 2024] [--continue]
 
 Each case adds a line to `build/sweep/SECTION.jsonl`, so a sweep that was interrupted goes on after its last case. A new seed starts anew,
 and so does a commit that changed the package. With --continue a sweep keeps the outcomes of another commit, and its summary names both.
