@@ -1,4 +1,4 @@
-"""What sections that launch ranks share: a stored graph, and outcomes from assertions."""
+"""Store a graph for sections that launch ranks, and turn assertions into outcomes."""
 
 from __future__ import annotations
 

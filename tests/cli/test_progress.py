@@ -1,4 +1,4 @@
-"""What a training prints: a line an epoch without a terminal, ten rows at the end with the score first, and nothing with --quiet."""
+"""A training logs a line an epoch without a terminal, prints ten rows at the end with the score first, and nothing with --quiet."""
 
 import json
 import logging

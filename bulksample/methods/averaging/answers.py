@@ -1,4 +1,4 @@
-"""Which answers of trainers enter an average: finite ones, whose update is not out of all proportion.
+"""Refuse answers of trainers that must not enter an average: those that are not finite, or whose update is too large.
 
     refused     |w - w_pushed| > R max(1, |w_pushed|)      Euclidean norms of the parameters; R: --max-update
     refused     a weight, a statistic of batch norm, a loss or a count that is not finite; a loss or count above 1e30

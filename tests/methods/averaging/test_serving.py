@@ -274,7 +274,7 @@ def processes(request, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("processes", [(3, "--epochs", 1000, "--interval", "0.5s", "--grace", 2, "--timeout", 120)], indirect=True)
 def test_a_killed_trainer_is_missed_a_restarted_one_joins_and_a_slow_one_delays_no_other(processes):
-    fast, victim, slow = processes.trainer(), processes.trainer(), processes.trainer(slow=0.2)
+    fast, victim, slow = processes.trainer(), processes.trainer(), processes.trainer(slow=0.6)
     processes.until(lambda: processes.rounds() >= 4)
     os.kill(victim.pid, signal.SIGKILL)
     victim.wait()
@@ -293,7 +293,7 @@ def test_a_killed_trainer_is_missed_a_restarted_one_joins_and_a_slow_one_delays_
     assert len(missing) >= 3
     assert lists[missing[0] - 1] == lists[-1] == {0, 1, 2}  # before, and when it was back
     steps = {part: sum(one["steps"].get(part, 0) for one in report["rounds"] if len(one["steps"]) == 3) for part in "012"}
-    assert max(steps.values()) >= 2 * min(steps.values())  # one at full speed did not wait for the slow one
+    assert sorted(steps.values())[1] >= 2 * min(steps.values())  # the others made their steps
     assert fast.wait(30) == slow.wait(30) == 0
 
 
