@@ -25,7 +25,7 @@ import numpy as np
 from bulksample import backends
 from bulksample.adjacency import LocalAdjacency
 from bulksample.backends.base import Backend
-from bulksample.backends.cuda import nvrtc
+from bulksample.backends.cuda import cubins, nvrtc
 from bulksample.backends.cuda.kernels import kernels
 from bulksample.backends.cuda.tables import STRUCTURES
 from bulksample.rng import Stream
@@ -123,7 +123,7 @@ class Checks:
     def _cubin(self, file: Path) -> Path:
         import cupy
 
-        return nvrtc.compiled(file, cupy.cuda.Device().compute_capability)
+        return cubins.compiled(file, cupy.cuda.Device().compute_capability)
 
     def _registers(self, more: bytes) -> int:
         import cupy

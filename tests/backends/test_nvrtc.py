@@ -1,15 +1,16 @@
 """Launches, streams, ranges, the devices of ranks and the shared pool, with a stand-in for CuPy."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from emulation.fake_cupy import installed
+from emulation.fake_cupy import elf, installed
 from emulation.host import compiler
 from zoo import random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.backends.cuda import nvrtc
+from bulksample.backends.cuda import cubins, nvrtc
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 MATRIX = random_matrix(200, 3000, 1)
@@ -28,7 +29,7 @@ def test_a_device_draws_what_the_reference_draws(monkeypatch, setting):
         assert digests(engine, setting) == digests(backends.make("reference"), setting)
         compiled = [options for options in cupy.seen if isinstance(options, tuple)]
         assert 0 < len(compiled) <= len({kernel.file for kernel in nvrtc.kernels().values()})  # a file once
-        assert all(options == tuple(nvrtc.options("90")) for options in compiled)
+        assert all(options == tuple(cubins.options("90")) for options in compiled)
         assert digests(backends.make("cuda"), setting) == digests(engine, setting)
         assert len([options for options in cupy.seen if isinstance(options, tuple)]) == len(compiled)  # kept for the next process
 
@@ -79,15 +80,64 @@ def test_no_device_and_no_library_are_distinguished(monkeypatch):
 def test_an_edited_header_is_compiled_anew_and_a_refusal_gives_the_log(monkeypatch, tmp_path):
     for name in ("a.h", "k.cu", "broken.cu"):
         (tmp_path / name).write_text(name)
-    monkeypatch.setattr(nvrtc, "kernel_directory", lambda: tmp_path)
+    monkeypatch.setattr(cubins, "kernel_directory", lambda: tmp_path)
     with installed(monkeypatch):
-        before = nvrtc.compiled(tmp_path / "k.cu", "90")
-        assert nvrtc.compiled(tmp_path / "k.cu", "90") == before
-        assert nvrtc.compiled(tmp_path / "k.cu", "100") != before
+        before = cubins.compiled(tmp_path / "k.cu", "90")
+        assert cubins.compiled(tmp_path / "k.cu", "90") == before
+        assert cubins.compiled(tmp_path / "k.cu", "100") != before
         (tmp_path / "a.h").write_text("edited")
-        assert nvrtc.compiled(tmp_path / "k.cu", "90") != before
+        assert cubins.compiled(tmp_path / "k.cu", "90") != before
         with pytest.raises(RuntimeError, match=r"NVRTC refuses broken.cu for sm_90: the log"):
-            nvrtc.compiled(tmp_path / "broken.cu", "90")
+            cubins.compiled(tmp_path / "broken.cu", "90")
+
+
+def test_a_damaged_cubin_is_compiled_anew_and_a_new_format_leaves_older_ones(monkeypatch, tmp_path):
+    (tmp_path / "k.cu").write_text("k.cu")
+    monkeypatch.setattr(cubins, "kernel_directory", lambda: tmp_path)
+    with installed(monkeypatch) as cupy:
+        made = cubins.compiled(tmp_path / "k.cu", "90")
+        sound = made.read_bytes()
+        for damaged in (b"", sound[:-1], sound + b"\0", sound[:70] + b"\1" + sound[71:]):
+            made.write_bytes(damaged)
+            assert cubins.compiled(tmp_path / "k.cu", "90") == made
+            assert made.read_bytes() == sound
+        made.unlink()
+        made.mkdir()  # cannot be read as a file, or replaced by one
+        with pytest.warns(UserWarning, match="kept for this process only"):
+            elsewhere = cubins.compiled(tmp_path / "k.cu", "90")
+        assert elsewhere.read_bytes() == sound
+        assert elsewhere.parent != made.parent
+        monkeypatch.setattr(cubins, "FORMAT", cubins.FORMAT + 1)
+        assert cubins.compiled(tmp_path / "k.cu", "90").name != made.name
+        assert sum(isinstance(event, tuple) for event in cupy.seen) == 1 + 4 + 1 + 1
+
+
+def test_threads_may_compile_the_same_file_at_once(monkeypatch, tmp_path):
+    (tmp_path / "k.cu").write_text("k.cu")
+    monkeypatch.setattr(cubins, "kernel_directory", lambda: tmp_path)
+    with installed(monkeypatch), ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            made = set(pool.map(lambda _: cubins.compiled(tmp_path / "k.cu", "90"), range(8)))
+            assert len(made) == 1
+            made.pop().unlink()
+
+
+@pytest.mark.parametrize(
+    ("code", "refused"),
+    [
+        (b"", "no ELF file"),
+        (elf(b"text").replace(b"ELF\x02", b"ELF\x01"), "no ELF file"),
+        (elf(b"text")[:-2], "has 130 bytes, and its tables describe 132"),
+        (elf(b"text") + b"\0", "has 133 bytes"),
+    ],
+)
+def test_what_is_no_whole_elf_file_is_refused(code, refused):
+    with pytest.raises(RuntimeError, match=refused):
+        cubins.whole(code)
+
+
+def test_the_byte_that_cupy_strips_is_restored():
+    assert cubins.whole(elf(b"text")[:-1]) == cubins.whole(elf(b"text")) == elf(b"text")
 
 
 def test_memory_of_a_shared_pool_is_taken_and_given_back(monkeypatch):

@@ -1,5 +1,6 @@
 """A fake CuPy, as much as the CUDA back end uses; the host library runs its kernels, so code around a device needs none."""
 
+import struct
 import sys
 import tempfile
 import types
@@ -28,7 +29,7 @@ class FakeCupy(types.ModuleType):
             ),
             nvrtc=types.SimpleNamespace(
                 createProgram=lambda source, name, headers, names: {"source": source}, compileProgram=self._compile,
-                getVersion=lambda: (13, 5), getCUBIN=lambda program: program["source"].encode(),
+                getVersion=lambda: (13, 5), getCUBIN=lambda program: elf(program["source"].encode())[:-1],  # as CuPy does
                 getProgramLog=lambda program: "the log", destroyProgram=dict.clear,
             ),
             nvtx=types.SimpleNamespace(RangePush=lambda name: self.seen.append(name), RangePop=lambda: self.seen.append("pop")),
@@ -54,7 +55,9 @@ class FakeCupy(types.ModuleType):
         self.seen.append(tuple(options))
 
     def _module(self, path):
-        code = Path(path).read_text()
+        data = Path(path).read_bytes()
+        code = data[64:-64].decode()
+        assert data == elf(code.encode()), f"{path} is not a whole file"
         return types.SimpleNamespace(get_function=lambda name: self._function(name, code))
 
     def _function(self, name, code):
@@ -67,6 +70,12 @@ class FakeCupy(types.ModuleType):
             HostLauncher()(name, *grid, *values)
 
         return run
+
+
+def elf(content):
+    """An ELF file of 64 bits with some content and a table of one empty section at its end."""
+    table = struct.pack("<16s2HI3QI6H", b"\x7fELF\x02\x01\x01", 2, 190, 1, 0, 0, 64 + len(content), 0, 64, 0, 0, 64, 1, 0)
+    return table + content + bytes(64)
 
 
 class _Entered:

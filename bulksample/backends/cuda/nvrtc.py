@@ -1,24 +1,18 @@
-"""Compile and launch kernels on a device: NVRTC compiles csrc/*.cu at first use, and the result is cached. No toolkit is needed.
-
-CuPy finds NVRTC, launches kernels and holds memory. It does not compile: its own call of NVRTC flushes small float32 to zero, which
-would change the rounding of the quantiser, and its cache ignores headers.
-"""
+"""Launch kernels on a device, and share its memory. NVRTC compiles csrc/*.cu at first use (`cubins`), so no toolkit is needed."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from ..sources import kernel_directory
 from .backend import Cuda
+from .cubins import compiled
 from .kernels import THREADS, kernels
 
 BLOCKS_PER_PROCESSOR = 16  # of 128 threads: as many as a multiprocessor holds at once
@@ -36,42 +30,6 @@ def unavailable_because() -> str | None:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"CuPy sees no device ({error})"
     return None if devices else "CuPy sees no device"
-
-
-def options(architecture: str) -> list[str]:
-    """Return the options of NVRTC. Products and sums are not fused and small numbers stay, so a device rounds as the host does."""
-    return ["-std=c++17", "--fmad=false", "--ftz=false", f"-I{kernel_directory()}", f"-arch=sm_{architecture}"]
-
-
-def compiled(file: Path, architecture: str) -> Path:
-    """Return the machine code of a .cu file; compile it if the cache of this user does not hold it.
-
-    Raises
-    ------
-    RuntimeError
-        If NVRTC refuses the file; the message holds its log.
-    """
-    from cupy.cuda import nvrtc
-
-    asked = options(architecture)
-    text = [path.read_bytes() for path in (file, *sorted(kernel_directory().glob("*.h")))]
-    name = hashlib.sha256(b"\0".join([*text, repr((asked, nvrtc.getVersion())).encode()])).hexdigest()
-    made = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bulksample" / f"{file.stem}-{name[:32]}.cubin"
-    if made.exists():
-        return made
-    program = nvrtc.createProgram(file.read_text(), file.name, [], [])
-    try:
-        nvrtc.compileProgram(program, asked)
-        code = nvrtc.getCUBIN(program)
-    except RuntimeError as error:
-        raise RuntimeError(f"NVRTC refuses {file.name} for sm_{architecture}: {nvrtc.getProgramLog(program)}") from error
-    finally:
-        nvrtc.destroyProgram(program)
-    made.parent.mkdir(parents=True, exist_ok=True)
-    own = made.with_suffix(f".{os.getpid()}")
-    own.write_bytes(code)
-    own.replace(made)
-    return made
 
 
 def on_device() -> Cuda:
