@@ -21,6 +21,7 @@ from .adjacency import Adjacency
 from .ahead import Ahead
 from .errors import UsageError
 from .minibatch import MiniBatch
+from .position import EpochShare, Position
 from .rng import Stream
 from .samplers import NodeWise, Sampler
 from .selection import Selection, vertex_ids
@@ -101,27 +102,25 @@ class BulkLoader:
         self._adjacency, self._sampler = adjacency, sampler
         self._seeds = vertex_ids(seeds, adjacency.n, "seeds").astype(np.int32)
         self._stream, self._shuffle = Stream(seed), shuffle
-        self._batch_size, self._rank, self._ranks, self._even = batch_size, rank, ranks, even
+        self._batch_size = batch_size
         self._prefetch, self._handed = prefetch, handed
         self._grows = prefetch and bulk_size == "auto"
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
-        self._minibatches = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size)
-        if even and drop_last:
-            self._minibatches -= self._minibatches % ranks
-        self._epoch = self._step = 0
-        self._resumed = False  # True if the next iteration goes on at the step of a state
+        minibatches = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size)
+        self._whole = EpochShare(minibatches, rank, ranks, even, drop_last)
+        self._position = Position(self._whole)
         self.wait_seconds = 0.0  # spent waiting for samples
         self._like = self._probe() if bulk_size == "auto" else None
         self.bulk_size = bulk_size if bulk_size != "auto" else self._fitting(memory_budget)
 
     def __len__(self) -> int:
         """Return the number of mini-batches in an epoch, over all ranks."""
-        return self._minibatches
+        return min(self._whole.minibatches, self.steps * self._whole.ranks)
 
     @property
     def steps(self) -> int:
         """Number of steps in an epoch, the same on every rank."""
-        return -(-self._minibatches // self._ranks)
+        return self._whole.steps
 
     @property
     def predicted_bytes(self) -> int:
@@ -151,11 +150,11 @@ class BulkLoader:
     @property
     def epoch(self) -> int:
         """The current epoch, from 0. Set it before an iteration to take that epoch, from its start."""
-        return self._epoch
+        return self._position.epoch
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
-        self._epoch, self._step, self._resumed = epoch, 0, False
+        self._position.epoch = epoch
 
     def __iter__(self) -> Iterator[MiniBatch | None]:
         """Iterate over the steps of one epoch; afterwards the loader stands at the start of the next.
@@ -163,9 +162,7 @@ class BulkLoader:
         As with torch's `DataLoader`, every iteration begins an epoch: if the last one was left early, the next epoch begins. After
         `load_state_dict` alone an iteration goes on in the middle of an epoch.
         """
-        if self._step and not self._resumed:
-            self.epoch += 1
-        epoch, self._resumed = self.epoch, False
+        epoch = self._position.begin()
         bulks = self._bulks(self._order(), epoch)
         while True:
             began = time.perf_counter()
@@ -174,60 +171,51 @@ class BulkLoader:
             if bulk is None:
                 break
             for offset, minibatch in enumerate(bulk):
-                if self.epoch == epoch:  # a newer iterator has its own position
-                    self._step = start + offset + 1
+                self._position.use(epoch, start + offset + 1)
                 yield minibatch
-        if self.epoch == epoch:
-            self.epoch = epoch + 1
+        self._position.end(epoch)
 
     def _bulks(self, order: np.ndarray, epoch: int) -> Iterator[tuple[int, list[MiniBatch | None]]]:
         """Yield the first step and the mini-batches of each remaining bulk."""
-        spans = self._spans()
+        spans, share = self._spans(), self._position.share
         if not self._prefetch:
             for span in spans:
-                yield span.start, self._sample(order, epoch, span)
+                yield span.start, self._sample(order, epoch, span, share)
             return
         with Ahead(1, "sampler") as thread:
-            waiting = [thread.submit(self._sample, order, epoch, span) for span in spans[:1]]
+            waiting = [thread.submit(self._sample, order, epoch, span, share) for span in spans[:1]]
             for i, span in enumerate(spans):
                 bulk = waiting.pop()()
-                waiting += [thread.submit(self._sample, order, epoch, following) for following in spans[i + 1 : i + 2]]
+                waiting += [thread.submit(self._sample, order, epoch, following, share) for following in spans[i + 1 : i + 2]]
                 yield span.start, bulk
 
     def _spans(self) -> list[range]:
         """List the steps of each remaining bulk."""
         sizes = growing(self.bulk_size) if self._grows else repeat(self.bulk_size)
-        starts = [self._step]
-        while starts[-1] < self.steps:
-            starts.append(min(starts[-1] + next(sizes), self.steps))
+        starts, steps = [self._position.step], self._position.share.steps
+        while starts[-1] < steps:
+            starts.append(min(starts[-1] + next(sizes), steps))
         return [range(start, stop) for start, stop in pairwise(starts)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the loader, ready for JSON; the mini-batch yielded last counts as consumed."""
-        return {"epoch": self.epoch, "step": self._step, **self._identity}
+        return self._position.state(self._identity)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a position that `state_dict` returned.
+        """Continue from a position that `state_dict` returned, on the same or on another number of ranks.
 
         Raises
         ------
         UsageError
-            If the state was saved with another graph, other seeds, batch size, random seed or number of ranks: the mini-batches
-            would differ. If it is no state, or names a step that an epoch does not have.
+            If the state was saved with another graph, other seeds, batch size or random seed: the mini-batches would differ. If it is
+            no state, or names a step that an epoch does not have.
 
         Notes
         -----
+        On another number of ranks, the remaining mini-batches of the epoch are distributed anew; the epochs after it are as usual.
         States of a graph in block rows do not name the graph, nor do those of earlier versions; they are accepted.
         """
-        if not isinstance(state, dict):
-            raise UsageError(f"the loader's state must be what state_dict returned; got {type(state).__name__}")
-        for key, own in self._identity.items():
-            if state.get(key) != own and (key != "graph" or key in state):
-                raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {own!r} now")
-        epoch, step = state.get("epoch"), state.get("step")
-        if not isinstance(epoch, int) or not isinstance(step, int) or epoch < 0 or not 0 <= step <= self.steps:
-            raise UsageError(f"the loader's state is damaged: epoch {epoch!r}, step {step!r}; an epoch has {self.steps} steps")
-        self._epoch, self._step, self._resumed = epoch, step, True
+        self._position.load(state, self._identity)
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
@@ -238,20 +226,19 @@ class BulkLoader:
             "seeds": hashlib.sha256(self._seeds.tobytes()).hexdigest(),
             "sampler": sampler,
             "batch_size": self._batch_size,
-            "ranks": self._ranks,
             "random_seed": int(self._stream.seed),
             "shuffle": self._shuffle,
-            "minibatches": self._minibatches,
+            "minibatches": self._whole.minibatches,
             **({} if matrix is None else {"graph": matrix.fingerprint}),
         }
 
     def _order(self) -> np.ndarray:
         return self._seeds[self._stream.permutation(len(self._seeds), self.epoch)] if self._shuffle else self._seeds
 
-    def _sample(self, order: np.ndarray, epoch: int, steps: range) -> list[MiniBatch | None]:
+    def _sample(self, order: np.ndarray, epoch: int, steps: range, share: EpochShare) -> list[MiniBatch | None]:
         """Sample this rank's mini-batches of some steps."""
-        ids = [t * self._ranks + self._rank for t in steps]
-        own = [i % self._minibatches for i in ids if self._even or i < self._minibatches]
+        ids = [share.id(step) for step in steps]
+        own = [i for i in ids if i is not None]
         lists = [self._seeds_of(order[i * self._batch_size : (i + 1) * self._batch_size], epoch) for i in own]
         seeds = Selection.of(lists, self._adjacency.n, np.array(own, np.int64))
         return [*self._sample_bulk(seeds, epoch), *[None] * (len(ids) - len(own))]
@@ -276,7 +263,7 @@ class BulkLoader:
 
     def _probe(self) -> MiniBatch | None:
         """Sample this rank's first mini-batch; None if it has none."""
-        return self._sample(self._order(), 0, range(1))[0] if self.steps else None
+        return self._sample(self._order(), 0, range(1), self._whole)[0] if self.steps else None
 
     def _fitting(self, budget: int | None) -> int:
         if budget is None:

@@ -146,6 +146,46 @@ def test_a_state_goes_on_mid_epoch_with_the_same_minibatches(stop):
     assert digests(second) == digests(following_epoch())
 
 
+@pytest.mark.parametrize("even", [False, True])
+@pytest.mark.parametrize(("before", "steps", "after"), [(1, 3, 2), (3, 2, 1), (3, 2, 4), (2, 5, 3), (4, 3, 3), (3, 0, 2)])
+def test_a_state_continues_on_another_number_of_ranks(before, steps, after, even):
+    """Oracle: the whole epoch on one rank, minus what was used; what is left is dealt in turn."""
+    whole, following = digests(loader()), digests(following_epoch())
+    first = loader(ranks=before, even=even)
+    for _ in zip(range(steps), first if steps else (), strict=False):
+        pass
+    state = json.loads(json.dumps(first.state_dict()))
+    used = min(before * steps, len(whole))
+    again = None
+    for rank in range(after):
+        second = loader(rank=rank, ranks=after, even=even, bulk_size=4)
+        second.load_state_dict(state)
+        expected = [whole[i % len(whole)] if i < len(whole) or even else None for i in numbers(used, len(whole), rank, after)]
+        assert digests(second) == expected
+        second.load_state_dict(state)
+        for _ in zip(range(1), second, strict=False):
+            again = second.state_dict()
+        assert [digest for digest in digests(second) if digest][:1] == following[rank : rank + 1]  # the next epoch is dealt as always
+    if again is not None and used < len(whole):  # and once more, from a state whose mini-batches two numbers of ranks have used
+        third = loader()
+        third.load_state_dict(again)
+        assert digests(third) == whole[used + after :]
+
+
+def numbers(used, minibatches, rank, ranks):
+    return range(used + rank, used + rank + ranks * -(-(minibatches - used) // ranks), ranks)
+
+
+def test_drop_last_leaves_out_what_the_new_ranks_cannot_share():
+    whole = digests(loader(drop_last=True))  # nine
+    first = loader(drop_last=True, even=True, ranks=2)
+    next(iter(first))
+    for rank in range(3):
+        second = loader(drop_last=True, even=True, rank=rank, ranks=3)
+        second.load_state_dict(first.state_dict())
+        assert digests(second) == whole[2 + rank : 8 : 3]
+
+
 def following_epoch():
     later = loader()
     later.epoch = 1
@@ -158,7 +198,6 @@ def following_epoch():
         ({"batch_size": 8}, "batch_size"),
         ({"seed": 6}, "random_seed"),
         ({"seeds": SEEDS[1:]}, "seeds"),
-        ({"ranks": 2}, "ranks"),
         ({"sampler": "labor"}, "sampler"),
         ({"shuffle": False}, "shuffle"),
     ],
@@ -168,7 +207,10 @@ def test_a_state_of_another_run_is_refused(change, named):
         loader(**change).load_state_dict(loader().state_dict())
 
 
-@pytest.mark.parametrize("change", [{"step": 11}, {"step": -1}, {"step": None}, {"epoch": -1}, {"epoch": "x"}])
+@pytest.mark.parametrize(
+    "change",
+    [{"step": 11}, {"step": -1}, {"step": None}, {"epoch": -1}, {"epoch": "x"}, {"first": 11}, {"first": 8, "step": 3}, {"ranks": 0}],
+)
 def test_a_damaged_state_is_refused_and_changes_nothing(change):
     one = loader()
     with pytest.raises(UsageError, match="the loader's state is damaged: epoch"):

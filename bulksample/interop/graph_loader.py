@@ -125,6 +125,9 @@ class Loader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position that `state_dict` returned; the mini-batches that follow are those of an uninterrupted run.
 
+        `bulk_size`, `threads`, `backend` and `ranks` may differ. On another number of ranks, the remaining mini-batches of the epoch
+        are dealt to these ranks in turn.
+
         Raises
         ------
         UsageError

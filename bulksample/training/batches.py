@@ -146,6 +146,9 @@ class MiniBatchSource(BatchSource):
         return dict(self._position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        now = self._position["ranks"]
+        if isinstance(state, dict) and state.get("ranks", now) != now:
+            raise UsageError(f"the state of training does not fit: ranks was {state['ranks']!r} and is {now!r} now")
         self.loader.load_state_dict(state)
         self._move_to(self.loader.state_dict())
 

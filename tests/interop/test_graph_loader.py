@@ -78,8 +78,9 @@ def test_a_rank_continues_its_own_share():
     second = loader(rank=1, ranks=3)
     second.load_state_dict(first.state_dict())
     assert digests(second) == expected[1:]
-    with pytest.raises(bs.UsageError, match="ranks was 3 and is 2 now"):
-        loader(rank=1, ranks=2).load_state_dict(first.state_dict())
+    alone, other = digests(loader()), loader(rank=1, ranks=2)
+    other.load_state_dict(first.state_dict())  # three mini-batches were used, by three ranks
+    assert digests(other)[0] == alone[4]
 
 
 @pytest.mark.parametrize("stop", [0, 1, 4, 9])
