@@ -49,19 +49,19 @@ SETTINGS = {
 def test_the_accuracy_of_the_scores_is_that_of_the_report(command, tmp_path, setting):
     graph = community_graph(weighted="weights" in setting, sparse=setting == "gcn")
     report = trained(command, tmp_path, graph, *SETTINGS[setting])
-    told, arrays = predicted(command, tmp_path)
+    summary, arrays = predicted(command, tmp_path)
     labelled = graph.with_label("other") if setting == "another label" else graph
     right = arrays["logits"].argmax(1) == labelled.labels
     for split in ("val", "test"):
         assert right[labelled.masks[split]].mean() == pytest.approx(report[f"{split}_accuracy"], abs=1e-12)
-        assert told[f"{split}_accuracy"] == pytest.approx(report[f"{split}_accuracy"], abs=1e-12)
+        assert summary[f"{split}_accuracy"] == pytest.approx(report[f"{split}_accuracy"], abs=1e-12)
     assert arrays["logits"].shape == (graph.n, labelled.num_classes)
     if setting == "one layer":
         assert set(arrays) == {"logits"}
     else:
         assert arrays["embeddings"].shape == (graph.n, 8)
-        assert told["embeddings"] == [graph.n, 8]
-    assert (told["method"], told["task"]) == (report["method"], "nodes")
+        assert summary["embeddings"] == [graph.n, 8]
+    assert (summary["method"], summary["task"]) == (report["method"], "nodes")
 
 
 def test_logits_are_the_last_layer_of_the_embeddings(command, tmp_path):
@@ -82,9 +82,9 @@ def test_link_prediction_writes_embeddings_alone(command, tmp_path):
     kept = ["--checkpoint", tmp_path / "kept", "--json", "-"]
     code, _, err = command("train", tmp_path / "g", *FLAGS, "--task", "links", "--metric", "mrr", *kept)
     assert code == 0, err
-    told, arrays = predicted(command, tmp_path)
+    summary, arrays = predicted(command, tmp_path)
     assert {name: array.shape for name, array in arrays.items()} == {"embeddings": (graph.n, 8)}
-    assert told["task"] == "links"
+    assert summary["task"] == "links"
 
 
 def test_a_graph_without_labels_is_enough(command, tmp_path):

@@ -42,9 +42,9 @@ def test_with_every_row_it_is_full_graph_training_to_the_bit(stored, name, model
     asked = {"model": model, "form": form, "overlap": overlap}
     found = on_threads(4, lambda comm: trained(stored / name, comm, **asked, boundary_share=1.0))
     expected = on_threads(4, lambda comm: trained(stored / name, comm, **asked, method="full"))
-    for (weights, report), (others, told) in zip(found, expected, strict=True):
+    for (weights, report), (others, expected_report) in zip(found, expected, strict=True):
         assert torch.equal(weights, others)
-        assert report["bytes_sent"]["activations"] == told["bytes_sent"]["activations"]
+        assert report["bytes_sent"]["activations"] == expected_report["bytes_sent"]["activations"]
 
 
 def test_one_rank_is_full_graph_training_to_the_bit(stored):

@@ -37,9 +37,9 @@ def trained(directory, comm, **options):
 def test_one_part_is_full_graph_training_to_the_bit(stored, name, model, form, cut):
     asked = {"model": model, "heads": 2, "form": form}
     found, report = trained(stored / name, None, **asked, vertex_cut=cut)
-    expected, told = trained(stored / name, None, **asked, method="full")
+    expected, expected_report = trained(stored / name, None, **asked, method="full")
     assert torch.equal(found, expected)
-    assert report["test_accuracy"] == told["test_accuracy"]
+    assert report["test_accuracy"] == expected_report["test_accuracy"]
     assert (report["replication_factor"], report["edge_balance"]) == (1.0, 1.0)
 
 

@@ -104,7 +104,7 @@ TRAIN = {
     "token_file": f"{_ELASTIC}::test_token_file_holds_what_trainers_prove",
     "max_update": f"{_ELASTIC}::test_max_update_bounds_the_norm_of_an_update",
     "grace": f"{_ELASTIC}::test_grace_is_what_late_trainers_are_given",
-    "redeal_after": f"{_ELASTIC}::test_redeal_after_divides_a_part_without_a_trainer",
+    "redivide_after": f"{_ELASTIC}::test_redivide_after_divides_a_part_without_a_trainer",
     "method": f"{_RUNNING}::test_method_full_makes_one_dense_step_an_epoch",
     "backend": f"{_RUNNING}::test_backend_draws",
     "threads": f"{_RUNNING}::test_threads_compute_and_sample",

@@ -96,14 +96,14 @@ def test_grace_is_what_late_trainers_are_given():
     participant.close()
 
 
-def test_redeal_after_divides_a_part_without_a_trainer(monkeypatch):
+def test_redivide_after_divides_a_part_without_a_trainer(monkeypatch):
     """Part 1 has had no trainer for eight seconds: its vertices go to the trainer of part 0 if that is long enough."""
     monkeypatch.setattr(Roster, "present", property(lambda self: [SimpleNamespace(part=0, step_seconds=0.0)]))
     monkeypatch.setattr(Roster, "admitted", property(lambda self: []))
     monkeypatch.setattr(Roster, "vacant", lambda self, seconds: [1] if seconds <= 8 else [])
     held = {}
     for seconds in (9.0, 7.0):
-        participant = waiting(trainers=2, redeal_after=seconds)
+        participant = waiting(trainers=2, redivide_after=seconds)
         participant._divide_vacant_parts()
         held[seconds] = len(participant._parts.members(0))
         participant.close()

@@ -21,10 +21,10 @@ class Heard:
     """A tracker that records every call, and raises in one of them."""
 
     def __init__(self, raises=""):
-        self.raises, self.told = raises, []
+        self.raises, self.calls = raises, []
 
     def _hear(self, what, *said):
-        self.told.append((what, *said))
+        self.calls.append((what, *said))
         if what == self.raises:
             raise OSError("no space left")
 
@@ -49,9 +49,9 @@ def run(tracking, tmp_path, ranks=1):
 def test_a_tracker_receives_the_configuration_every_epoch_and_the_report(tmp_path):
     heard = Heard()
     report, lines = run(Tracking([("heard", heard)], {"lr": 0.1}), tmp_path, ranks=2)
-    assert heard.told[0] == ("start", {"lr": 0.1})
-    assert heard.told[1:-1] == [("log", line["epoch"], flat(line)) for line in lines]
-    assert heard.told[-1] == ("finish", flat(report))
+    assert heard.calls[0] == ("start", {"lr": 0.1})
+    assert heard.calls[1:-1] == [("log", line["epoch"], flat(line)) for line in lines]
+    assert heard.calls[-1] == ("finish", flat(report))
 
 
 def test_nested_numbers_have_joined_names():
@@ -65,15 +65,15 @@ def test_a_failing_tracker_is_reported_once_and_the_run_goes_on(tmp_path, capsys
     report, lines = run(Tracking([("bad", bad), ("good", good)], {}), tmp_path)
     assert report["epochs"] == len(lines) == 3
     assert capsys.readouterr().err.count("bulksample: bad failed and receives nothing more: OSError: no space left") == 1
-    assert sum(told[0] == raises for told in bad.told) == 1
-    assert [told[0] for told in good.told] == ["start", "log", "log", "log", "finish"]
+    assert sum(call[0] == raises for call in bad.calls) == 1
+    assert [call[0] for call in good.calls] == ["start", "log", "log", "log", "finish"]
 
 
 def test_trackers_record_a_failed_run():
     heard = Heard()
     with pytest.raises(ZeroDivisionError, match="of the run"), Tracking([("heard", heard)], {}):
         raise ZeroDivisionError("of the run")
-    assert heard.told == [("finish", {})]
+    assert heard.calls == [("finish", {})]
 
 
 @pytest.mark.parametrize("spec", ["tensorboard", "tensorboard:", "comet:x", ":x", ""])

@@ -242,7 +242,7 @@ def test_the_command_line(tmp_path):
     for words in (split, [*train, "--json", tmp_path / "r"]):
         done = subprocess.run([sys.executable, "-m", "bulksample", *map(str, words)], capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
-    told, report = (json.loads((tmp_path / name).read_text()) for name in ("s", "r"))
+    sampled, report = (json.loads((tmp_path / name).read_text()) for name in ("s", "r"))
     held = HeldOutEdges.load(tmp_path / "l")
-    assert all(told[f"{split}_edges"] == len(held.pairs[split]) > 0 for split in HELD_OUT)
+    assert all(sampled[f"{split}_edges"] == len(held.pairs[split]) > 0 for split in HELD_OUT)
     assert 0 < report["test_mrr"] < 1

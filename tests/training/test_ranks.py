@@ -50,10 +50,10 @@ def accumulated(graph, ranks, steps, **options):
 @pytest.mark.parametrize("model", ["sage", "gat"])
 def test_ranks_make_the_steps_of_one_process(p, model):
     graph = community_graph()
-    told = on_threads(p, lambda comm: run(graph, comm, model=model, **STILL)[1].losses)[0][:50]
-    expected = accumulated(graph, p, len(told), model=model, **STILL)
-    assert len(told) == min(50, 20 * -(-10 // p))
-    np.testing.assert_allclose(told, expected, rtol=0, atol=1e-5)
+    losses = on_threads(p, lambda comm: run(graph, comm, model=model, **STILL)[1].losses)[0][:50]
+    expected = accumulated(graph, p, len(losses), model=model, **STILL)
+    assert len(losses) == min(50, 20 * -(-10 // p))
+    np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("p", [2, 3])

@@ -33,13 +33,13 @@ def crash(graph, steps, **options):
 @sweep("crashed_at", [3, 5, 6, 13, 19], quick=2)  # five steps an epoch
 def test_going_on_from_any_step_gives_the_same_bits(tmp_path, model, crashed_at):
     graph = community_graph()
-    whole, told, trainer = run(graph, **RUN, model=model)
+    whole, unbroken, trainer = run(graph, **RUN, model=model)
     assert trainer.context.batches.loader.steps == 5
     crash(graph, crashed_at, model=model, checkpoint=str(tmp_path), checkpoint_every=2)
     report, again, resumed = run(graph, **RUN, model=model, checkpoint=str(tmp_path), checkpoint_every=2, resume="auto")
     assert report["resumed"]
-    assert again.losses == told.losses[len(told.losses) - len(again.losses) :]
-    assert len(again.losses) < len(told.losses)
+    assert again.losses == unbroken.losses[len(unbroken.losses) - len(again.losses) :]
+    assert len(again.losses) < len(unbroken.losses)
     assert (weights_of(resumed) == weights_of(trainer)).all()
     for key in ("test_accuracy", "val_accuracy", "best_epoch", "train_loss", "epochs", "steps"):
         assert report[key] == whole[key], key
@@ -47,10 +47,10 @@ def test_going_on_from_any_step_gives_the_same_bits(tmp_path, model, crashed_at)
 
 def test_epochs_may_be_added_afterwards(tmp_path):
     graph = community_graph()
-    _, told, trainer = run(graph, **{**RUN, "epochs": 3})
+    _, unbroken, trainer = run(graph, **{**RUN, "epochs": 3})
     run(graph, **{**RUN, "epochs": 2}, checkpoint=str(tmp_path))
     _, again, resumed = run(graph, **{**RUN, "epochs": 3}, checkpoint=str(tmp_path), resume="auto", bulk_size=2, backend="reference")
-    assert again.losses == told.losses[10:]
+    assert again.losses == unbroken.losses[10:]
     assert (weights_of(resumed) == weights_of(trainer)).all()
 
 
@@ -82,14 +82,14 @@ def test_another_configuration_is_refused_by_name(tmp_path, key, value):
 
 def test_ranks_go_on_from_what_rank_0_reads(tmp_path):
     graph = community_graph()
-    told = on_threads(3, lambda comm: run(graph, comm, **RUN)[1].losses)[0]
+    losses = on_threads(3, lambda comm: run(graph, comm, **RUN)[1].losses)[0]
 
     def interrupted(comm):
         return run(graph, comm, **{**RUN, "epochs": 2}, checkpoint=str(tmp_path))
 
     on_threads(3, interrupted)
     again = on_threads(3, lambda comm: run(graph, comm, **RUN, checkpoint=str(tmp_path), resume="auto"))
-    assert again[0][1].losses == told[4:]
+    assert again[0][1].losses == losses[4:]
     assert all(torch.equal(weights_of(other[2]), weights_of(again[0][2])) for other in again)
     with pytest.raises(UsageError, match="ranks was 3 and is 2 now"):
         on_threads(2, lambda comm: run(graph, comm, **RUN, checkpoint=str(tmp_path), resume="auto"))

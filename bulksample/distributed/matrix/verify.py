@@ -48,16 +48,16 @@ def verify_together(directory: str | os.PathLike[str], comm: Comm, check: str = 
     folder = Path(directory)
     entries, seen, fault = _seen(folder, check, features)
     place = [socket.gethostname(), os.path.realpath(folder)]
-    told = comm.gather_control([fault, seen, place])
-    _raise([[fault] for fault, _, _ in told if fault])
-    if not any(unknown for _, theirs, _ in told for _, unknown in theirs.values()):
+    gathered = comm.gather_control([fault, seen, place])
+    _raise([[fault] for fault, _, _ in gathered if fault])
+    if not any(unknown for _, theirs, _ in gathered for _, unknown in theirs.values()):
         return
-    files = _files([theirs for _, theirs, _ in told])
+    files = _files([theirs for _, theirs, _ in gathered])
     own = _share(files, comm.size)[comm.rank]
     sums = Sums(folder)
     _tell(comm, folder, sum(mark.size for (_, mark), (_, unknown) in files.items() if unknown))
     intact = _hash_in_company(comm, sums, sums.compare(entries[name] for name in own))
-    if [other for _, _, other in told].index(place) != comm.rank:
+    if [other for _, _, other in gathered].index(place) != comm.rank:
         return  # the lowest rank of a machine writes the cache
     intact |= {file for file, (_, unknown) in files.items() if not unknown}
     marks = {name: Mark(*mark) for name, (mark, _) in seen.items()}

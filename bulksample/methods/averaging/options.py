@@ -7,7 +7,7 @@ from pydantic import Field
 from ...config.options import Options
 
 AVERAGING = ("random-tma", "super-tma", "psgd-pa", "llcg")  # methods that average the weights of trainers
-_ELASTIC = ("trainers", "listen", "grace", "redeal_after", "max_update")  # options of trainers that may fail
+_ELASTIC = ("trainers", "listen", "grace", "redivide_after", "max_update")  # options of trainers that may fail
 
 
 class AveragingOptions(Options):
@@ -15,7 +15,7 @@ class AveragingOptions(Options):
 
     group, title = "averaging", f"Methods {', '.join(AVERAGING)}"
     methods: ClassVar[tuple[str, ...]] = AVERAGING
-    free: ClassVar[tuple[str, ...]] = ("listen", "join", "token_file", "grace", "redeal_after", "max_update")
+    free: ClassVar[tuple[str, ...]] = ("listen", "join", "token_file", "grace", "redivide_after", "max_update")
     interval: str = Field(
         "epoch", pattern=r"^(epoch|[1-9][0-9]*|[0-9]+(\.[0-9]+)?s)$",
         description="Interval between averages: epoch, a number of steps, or seconds such as 2s.",
@@ -36,7 +36,7 @@ class AveragingOptions(Options):
         1000.0, gt=0, description="Norm of a trainer's update, in norms of the weights it was given, above which the server refuses it.",
     )  # fmt: skip
     grace: float | None = Field(None, gt=0, description="Seconds to wait for late trainers; by default 5, or 3 slow steps if longer.")
-    redeal_after: float | None = Field(
+    redivide_after: float | None = Field(
         None, ge=0, description="Seconds after which the part of a lost trainer is divided among the others; never by default.",
     )  # fmt: skip
 

@@ -4,7 +4,7 @@
 
 An epoch of the loop is a round here. The weight of a trainer in an average follows from the part that it was given, never from what it
 sends. A round without an answer, or with an average that is not finite, keeps the weights. If no trainer is left for `--timeout`
-seconds, the run ends. A part without a trainer for `--redeal-after` seconds is divided among the present trainers, and given
+seconds, the run ends. A part without a trainer for `--redivide-after` seconds is divided among the present trainers, and given
 back when a trainer joins. This is the one exception to the rule that a lost rank ends the job. It needs processes outside
 MPI, because an MPI launcher ends all processes when one dies.
 """
@@ -150,7 +150,7 @@ class TrainerServer(Participant):
 
     def _divide_vacant_parts(self) -> None:
         """Divide every part that has had no trainer for too long among the present trainers."""
-        seconds, present = self._config.redeal_after, [member.part for member in self.roster.present if member.part is not None]
+        seconds, present = self._config.redivide_after, [member.part for member in self.roster.present if member.part is not None]
         for part in [] if seconds is None else self.roster.vacant(seconds):
             receivers = self._parts.lend(part, present)
             if receivers:
@@ -237,4 +237,4 @@ class TrainerServer(Participant):
     def describe(self) -> dict[str, Any]:
         counts = {name: getattr(self._roster, name, 0) for name in ("joined", "lost", "late", "refused")}
         averages = sum(bool(one["responders"]) for one in self.rounds)
-        return {"trainers": self.trainers, "averages": averages, **counts, "parts_dealt_again": self._parts_divided, "rounds": self.rounds}
+        return {"trainers": self.trainers, "averages": averages, **counts, "parts_redivided": self._parts_divided, "rounds": self.rounds}

@@ -54,11 +54,11 @@ def test_the_record_shows_every_thread_that_waits():
     thread.start()
     while "a product" not in watch.now():
         pass
-    told = []
+    waits = []
     for i in range(100):
-        watch.wait(lambda: not told.append(watch.now()), f"sum {i}")
-    assert "#1 a product on thread sampler_0: not finished" in told[-1]
-    assert "#101 sum 99: not finished" in told[-1]
+        watch.wait(lambda: not waits.append(watch.now()), f"sum {i}")
+    assert "#1 a product on thread sampler_0: not finished" in waits[-1]
+    assert "#101 sum 99: not finished" in waits[-1]
     assert watch.history().splitlines()[0] == "  #1 a product on thread sampler_0: not finished"
     assert len(watch.history().splitlines()) == 1 + REMEMBERED
     beside.set()

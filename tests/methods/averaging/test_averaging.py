@@ -34,11 +34,11 @@ def trained(source, comm=None, **options):
 @sweep("options", [{"dropout": 0.5}, {"interval": "3", "batch_norm": True, "model": "gcn"}, {"batch_size": 1000}])
 def test_alone_it_is_plain_training_to_the_bit(method, options):
     graph, more = community_graph(), {"server_steps": 0} if method == "llcg" else {}
-    plain, told, expected = trained(graph, **{key: value for key, value in options.items() if key != "interval"})
+    plain, plain_lines, expected = trained(graph, **{key: value for key, value in options.items() if key != "interval"})
     report, lines, found = trained(graph, method=method, **options, **more)
     assert torch.equal(weights_of(found), weights_of(expected))
-    assert lines.losses == told.losses
-    assert [line["val_accuracy"] for line in lines.lines] == [line["val_accuracy"] for line in told.lines]
+    assert lines.losses == plain_lines.losses
+    assert [line["val_accuracy"] for line in lines.lines] == [line["val_accuracy"] for line in plain_lines.lines]
     assert report["test_accuracy"] == plain["test_accuracy"]
     assert report["bytes_sent"]["total"] == 0
 
@@ -47,11 +47,11 @@ def test_alone_it_is_plain_training_to_the_bit(method, options):
 @sweep("average_by", ["responders", "steps", "vertices"])
 def test_one_trainer_beside_the_server_is_plain_training_to_the_bit(method, average_by):
     graph, more = community_graph(), {"server_steps": 0} if method == "llcg" else {}
-    plain, told, expected = trained(graph, dropout=0.0)
+    plain, plain_lines, expected = trained(graph, dropout=0.0)
     asked = {"method": method, "average_by": average_by, "dropout": 0.0, **more}
     report, lines, found = on_threads(2, lambda comm: trained(graph, comm, **asked))[0]
     assert torch.equal(weights_of(found), weights_of(expected))
-    assert [line["test_accuracy"] for line in lines.lines] == [line["test_accuracy"] for line in told.lines]
+    assert [line["test_accuracy"] for line in lines.lines] == [line["test_accuracy"] for line in plain_lines.lines]
     assert report["train_loss"] == pytest.approx(plain["train_loss"], rel=1e-6)
     assert report["steps"] == plain["steps"]
 

@@ -59,7 +59,7 @@ def test_pieces_of_a_part_are_drawn_apart_from_those_of_others_and_from_the_part
 @pytest.mark.parametrize("method", ["random-tma", "super-tma", "psgd-pa"])
 def test_the_part_of_a_lost_trainer_is_divided_among_the_others_and_given_back_to_one_that_joins(method):
     graph, address, results = community_graph(), f"127.0.0.1:{free_port()}", []
-    more = {"method": method, "tolerate_failures": True, "trainers": 3, "listen": address, "timeout": 30.0, "redeal_after": 0.0}
+    more = {"method": method, "tolerate_failures": True, "trainers": 3, "listen": address, "timeout": 30.0, "redivide_after": 0.0}
     server = make_trainer(TrainConfig.of(**{**SMALL, **WHOLE, **more, "epochs": 10_000, "eval_every": 10_000}), graph)
     reports = []
     running = threading.Thread(target=lambda: reports.append(server.run()), daemon=True)
@@ -100,7 +100,7 @@ def test_the_part_of_a_lost_trainer_is_divided_among_the_others_and_given_back_t
     for thread in threads:
         thread.join(30)
     (report,) = reports
-    assert (report["joined"], report["lost"], report["parts_dealt_again"]) == (4, 1, 1)
+    assert (report["joined"], report["lost"], report["parts_redivided"]) == (4, 1, 1)
     assert len(results) == 3
     assert all(one["ended"] for one in results)
 
@@ -111,5 +111,5 @@ def test_without_a_time_no_part_is_divided():
     more = {"method": "random-tma", "tolerate_failures": True, "trainers": 2, "listen": address, "timeout": 1.0}
     report = make_trainer(TrainConfig.of(**{**SMALL, **WHOLE, **more}), graph).run()
     thread.join(30)
-    assert report["parts_dealt_again"] == 0
+    assert report["parts_redivided"] == 0
     assert results[0][0].context.view.adjacency.n < graph.n

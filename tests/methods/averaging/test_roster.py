@@ -44,10 +44,10 @@ class Served:
     def joined(self, ready=True):
         """A trainer, once the roster has it."""
         line = self.proved()
-        told = self.answered(line, Frame(Kind.HELLO, b'{"version": "1"}'))
-        if ready and told.kind == Kind.WELCOME:
+        answer = self.answered(line, Frame(Kind.HELLO, b'{"version": "1"}'))
+        if ready and answer.kind == Kind.WELCOME:
             assert self.answered(line, Frame(Kind.READY)).kind == Kind.PUSH
-        return line, told
+        return line, answer
 
     def answered(self, line, frame):
         """Send a frame; return what the server says to it."""

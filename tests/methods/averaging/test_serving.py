@@ -71,8 +71,8 @@ def test_intervals_of_steps_are_those_of_ranks_to_the_bit(method, average_by):
     assert report["bytes_sent"]["topology"] == 4 * graph.n
     assert [one["responders"] for one in report["rounds"]] == [[0, 1]] * 4
     assert all(one["steps"] == {"0": 3, "1": 3} for one in report["rounds"])
-    assert sorted(told["part"] for _, told in results) == [0, 1]
-    assert all(told["ended"] for _, told in results)
+    assert sorted(summary["part"] for _, summary in results) == [0, 1]
+    assert all(summary["ended"] for _, summary in results)
 
 
 def test_weights_of_intervals_of_steps_are_those_of_ranks():

@@ -52,9 +52,9 @@ def test_one_rank_is_standard_training_to_the_bit(stored, options):
     standard = {key: value for key, value in options.items() if key in ("model", "heads", "sampler", "fanouts")}
     found, report = weights_and_report(stored / "plain", None, **{**GRAPPA, **options})
     sync = {**SMALL, "method": "sync", "graph": "partitioned", "partition": "random"}
-    expected, told = weights_and_report(stored / "plain", None, **{**sync, **standard})
+    expected, expected_report = weights_and_report(stored / "plain", None, **{**sync, **standard})
     assert torch.equal(found, expected)
-    assert report["test_accuracy"] == told["test_accuracy"]
+    assert report["test_accuracy"] == expected_report["test_accuracy"]
 
 
 @pytest.mark.parametrize(("name", "model"), [("plain", "sage"), ("plain", "gcn"), ("plain", "gat"), ("sparse", "sage")])

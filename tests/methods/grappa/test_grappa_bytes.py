@@ -94,9 +94,9 @@ def test_new_views_send_the_rows_that_others_hold_as_reported(stored, options, o
     expected = np.sum(found[0][2], axis=0) if found[0][2] else np.zeros(2)
     assert np.sum([sent for sent, _, _ in found], axis=0).tolist() == expected.tolist()
     assert (len(found[0][2]) == 0) == (options["view"] == "base")
-    told = found[0][1]["repartition_bytes"]
+    moved_bytes = found[0][1]["repartition_bytes"]
     counts = 8 * p * (p - 1)  # how much comes is agreed by 8 bytes from each rank to each other, for every message of a view
-    assert expected.sum() <= told <= expected.sum() + len(found[0][2]) * (5 * counts + 2 * 24 * (p - 1))
+    assert expected.sum() <= moved_bytes <= expected.sum() + len(found[0][2]) * (5 * counts + 2 * 24 * (p - 1))
 
 
 def test_every_training_vertex_is_a_seed_once_an_epoch_on_as_many_steps_everywhere(stored, monkeypatch):

@@ -251,14 +251,14 @@ CRASHES = [*itertools.product(RESUMED, [3]), *thinned(itertools.product(RESUMED,
 @sweep(("asked", "crashed_at"), CRASHES, quick=len(RESUMED))
 def test_going_on_in_any_stage_gives_the_same_bits(stored, tmp_path, asked, crashed_at):
     options = {**STILL, **asked, "dropout": 0.4, "input_dropout": 0.1}
-    told, whole, expected = trained(stored / "plain", None, **options)
+    losses, whole, expected = trained(stored / "plain", None, **options)
     kept = {"checkpoint": str(tmp_path / "c"), "checkpoint_every": 1}
     with pytest.raises(Crash, match="as asked"):
         make_trainer(TrainConfig.of(**options, **kept), stored / "plain", None, [CrashesAt(crashed_at)]).run()
     again, trainer, report = trained(stored / "plain", None, **options, **kept, resume="auto")
     assert report["resumed"]
-    assert 0 < len(again) < len(told)
-    assert again == told[len(told) - len(again) :]
+    assert 0 < len(again) < len(losses)
+    assert again == losses[len(losses) - len(again) :]
     assert torch.equal(weights_of(trainer), weights_of(whole))
     for key in ("stages", "test_accuracy", "val_accuracy", "best_epoch", "steps", "predicted_bytes"):
         assert report[key] == expected[key], key
@@ -266,7 +266,7 @@ def test_going_on_in_any_stage_gives_the_same_bits(stored, tmp_path, asked, cras
 
 def test_ranks_go_on_together(stored, tmp_path):
     options = {"dropout": 0.4, "partition": "random", "checkpoint": str(tmp_path / "c"), "checkpoint_every": 1}
-    told = on_threads(3, lambda comm: trained(stored / "plain", comm, dropout=0.4, partition="random")[0])[0]
+    losses = on_threads(3, lambda comm: trained(stored / "plain", comm, dropout=0.4, partition="random")[0])[0]
 
     def interrupted(comm):
         watched = [CrashesAt(9)] if comm.rank == 0 else []
@@ -275,7 +275,7 @@ def test_ranks_go_on_together(stored, tmp_path):
     with pytest.raises(Crash, match="as asked"):
         on_threads(3, interrupted)
     again = on_threads(3, lambda comm: trained(stored / "plain", comm, **options, resume="auto"))
-    assert again[0][0] == told[len(told) - len(again[0][0]) :]
+    assert again[0][0] == losses[len(losses) - len(again[0][0]) :]
     assert all(torch.equal(weights_of(trainer), weights_of(again[0][1])) for _, trainer, _ in again)
 
 
