@@ -14,6 +14,7 @@ from ..distributed.comm.launchers import Launch, launched
 from ..distributed.comm.sentinel import sentinel_of
 from ..distributed.comm.stop_signals import RaiseStopped, Stopped
 from ..errors import EXIT_BAD_DATA, EXIT_BAD_USE, EXIT_PEER_LOST, BackendUnavailable, DataError, PeerLost, UsageError
+from .uncollected import uncollected
 
 _EXIT_CODES = {DataError: EXIT_BAD_DATA, UsageError: EXIT_BAD_USE, BackendUnavailable: EXIT_BAD_USE, PeerLost: EXIT_PEER_LOST}
 _EXIT_INTERRUPTED = 1
@@ -36,11 +37,12 @@ def main() -> None:
 
 def _run() -> None:
     """Run the command line and exit. Large libraries are imported here, under the eyes of the sentinel."""
-    import typer
+    with uncollected():
+        import typer
 
-    from .app import app
-    from .output import start_logging
-    from .usage import ParseError
+        from .app import app
+        from .output import start_logging
+        from .usage import ParseError
 
     start_logging()
     if launched().rank:

@@ -10,6 +10,7 @@ import typer
 
 from .output import Check, CheckOption, JsonOption, emit
 from .outputs import OverwriteOption, check_outputs
+from .uncollected import uncollected
 
 
 def predict(
@@ -28,7 +29,9 @@ def predict(
     """
     check_outputs(overwrite, out, json_file)
     from ..data.atomic import save_npz
-    from ..methods.predict import predict as run
+
+    with uncollected():
+        from ..methods.predict import predict as run
 
     began = time.perf_counter()
     found = run(directory, checkpoint, threads, check)

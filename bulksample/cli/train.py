@@ -13,6 +13,7 @@ from ..methods.config import TrainConfig
 from .configured import Requested, config_beside, config_file, configured, write_config
 from .output import JsonOption, LogLevel, emit, start_logging, tell_launch
 from .outputs import OverwriteOption, check_outputs
+from .uncollected import uncollected
 
 _ROWS = ("train_loss", "best_epoch", "method", "model", "ranks", "epochs", "seconds_per_epoch", "bytes_sent")  # after the scores
 
@@ -53,7 +54,8 @@ def train(
 
     with world(config.timeout) as comm:
         checked_on_rank_0(comm, check)
-        from ..methods.run import make_trainer
+        with uncollected():
+            from ..methods.run import make_trainer
 
         tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
         trainer = make_trainer(config, directory, comm, [*observers, tracking])

@@ -19,6 +19,7 @@ from ..nn.model import Model
 from ..rng import Stream, Substream, as_u64
 from ..samplers import Sampler
 from ..views.view import View
+from .adam import Adam
 from .batches import BatchSource
 from .compute import ComputeContext
 from .tensor_comm import TensorComm
@@ -75,7 +76,7 @@ class TrainingContext:
     batches : BatchSource
         The steps of an epoch; set by the trainer after the view.
     model : Model
-    optimizer : torch.optim.Adam
+    optimizer : Adam
     random_rank : int
         The number that names this process in the random words of its dropout: its rank. A process outside the job has one of its own.
     best_weights : dict of tensors
@@ -85,7 +86,7 @@ class TrainingContext:
 
     batches: BatchSource
     model: Model
-    optimizer: torch.optim.Adam
+    optimizer: Adam
     best_weights: dict[str, torch.Tensor]
 
     def __init__(
@@ -130,7 +131,7 @@ class TrainingContext:
         """
         weights_of_rank_0(model, self.comm)
         self.model, self.best_weights = self.compute.move_model(model), {}
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.config.lr, weight_decay=self.config.weight_decay)
+        self.optimizer = Adam(self.model.parameters(), lr=self.config.lr, weight_decay=self.config.weight_decay)
 
     def set_result(self, model: Model) -> None:
         """Leave another model as the result of the run; its weights are the same on every rank already, so nothing is sent."""

@@ -22,6 +22,7 @@ from ... import samplers
 from ...loader import BulkLoader
 from ...minibatch import MiniBatch
 from ...nn.model import Model
+from ...training.adam import Adam
 from ...training.batches import StepBatch
 from ...training.context import TrainingContext
 from ...training.loaders import private_loader
@@ -39,7 +40,7 @@ class LLCG(PSGDPA):
 
     def model(self, context: TrainingContext, stage: int) -> Model:
         model, config = super().model(context, stage), self.config
-        self._adam = torch.optim.Adam(model.parameters(), lr=config.server_lr or config.lr, weight_decay=config.weight_decay)
+        self._adam = Adam(model.parameters(), lr=config.server_lr or config.lr, weight_decay=config.weight_decay)
         if self.participant.serves and config.server_steps:
             all_neighbours = samplers.make("full", config.fanouts, frontier=config.frontier)
             options = {"batch_size": config.batch_size, "bulk_size": 1, "prefetch": False}
