@@ -1,9 +1,10 @@
 // CUDA's words for g++: compiles a .cu file into host code that runs each block's threads as fibers of one host thread.
 // For tests alone. It gives barriers, shuffles, ballots and atomics their meaning and refuses what a device would leave
-// undefined: a barrier or a warp-wide call that some thread never reaches. Blocks run one after the other.
+// undefined: a barrier or a warp-wide call that some thread never reaches. Blocks run one after the other, or interleaved.
 //
-// `bs_host_schedule(s)` chooses the order: bit 0 runs threads and blocks backwards, bit 1 lets others run at every atomic.
-// A result that depends on it is a race.
+// `bs_host_schedule(s)` chooses the order: bit 0 runs threads and blocks backwards, bit 1 lets others run at every atomic, bit 2 runs
+// up to eight blocks at once in a random order of blocks and threads (s >> 4 is its seed), bit 3 lets others run at one access to memory
+// in eight where accesses are recorded (recorder.cpp). A result that depends on it is a race.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -15,6 +16,9 @@
 #include <utility>
 #include <vector>
 
+#if defined(BS_HOST_RECORDED)
+#include "recorder.h"
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -66,6 +70,8 @@ bs_host_switch:
 constexpr std::size_t STACK = 64 << 10;
 constexpr unsigned MOST = 1024, LANES = 32;
 
+constexpr unsigned RESIDENT = 8;  // blocks that run at once where they are interleaved
+
 struct Fiber {
   void* stack_pointer = nullptr;
   char* stack = nullptr;
@@ -80,8 +86,16 @@ struct Meeting {
   std::uint64_t values[2][LANES];
 };
 
-static Fiber fibers[MOST], *now = nullptr;
-static Meeting block_meeting, warp_meetings[MOST / LANES];
+struct Block {
+  Fiber fibers[MOST];
+  Meeting meeting, warps[MOST / LANES];
+  unsigned syncs[MOST / LANES];  // calls of __syncwarp that each warp has passed
+  unsigned index = 0;
+  std::vector<char> shared;  // its shared memory while another block runs
+};
+
+static Block resident[RESIDENT], *block = nullptr;
+static Fiber* now = nullptr;
 static void* scheduler = nullptr;
 static void (*body)(void* const*) = nullptr;
 static void* const* arguments = nullptr;
@@ -130,9 +144,12 @@ inline void prepare(Fiber& fiber) {
 inline bool ready(const Fiber& fiber) { return !fiber.done && (!fiber.turn || *fiber.turn != fiber.seen); }
 
 inline void resume(unsigned thread) {
-  now = &fibers[thread];
+  now = &block->fibers[thread];
   now->turn = nullptr;
   threadIdx.x = thread;
+#if defined(BS_HOST_RECORDED)
+  bs_here = BsHere{block->index, thread, &block->meeting.turn, &block->syncs[thread / LANES], false};
+#endif
 #if defined(__SANITIZE_ADDRESS__)
   void* fake = nullptr;
   __sanitizer_start_switch_fiber(&fake, now->stack, STACK);
@@ -145,6 +162,34 @@ inline void resume(unsigned thread) {
 
 inline void give_way() {  // lets others run
   if (schedule & 2) to_scheduler();
+}
+
+inline unsigned random_below(unsigned bound) {  // xorshift
+  static unsigned state = 1;
+  if (!bound) return state = 2654435769u * ((unsigned)schedule >> 4) + 1;  // seeds it
+  state ^= state << 13;
+  state ^= state >> 17;
+  state ^= state << 5;
+  return state % bound;
+}
+
+// Tells the recorder that accesses are atomic from here on, or no longer.
+inline __attribute__((always_inline)) void set_atomic([[maybe_unused]] bool atomic) {
+#if defined(BS_HOST_RECORDED)
+  asm volatile("" ::: "memory");
+  bs_here.atomic = atomic;
+  asm volatile("" ::: "memory");
+#endif
+}
+
+// An operation that is one step for all other threads.
+template <class Operation>
+inline __attribute__((always_inline)) auto atomically(Operation operation) {
+  give_way();
+  set_atomic(true);
+  const auto result = operation();
+  set_atomic(false);
+  return result;
 }
 
 // Waits for the others of a block or warp; returns the round of the meeting.
@@ -169,7 +214,7 @@ inline bool run_warp(unsigned first, unsigned last) {
     moved = false;
     for (unsigned i = first; i < last; ++i) {
       const unsigned thread = schedule & 1 ? first + last - 1 - i : i;
-      if (!ready(fibers[thread])) continue;
+      if (!ready(block->fibers[thread])) continue;
       resume(thread);
       any = moved = true;
     }
@@ -179,39 +224,111 @@ inline bool run_warp(unsigned first, unsigned last) {
 
 extern "C" char __start_bs_shared[] __attribute__((weak)), __stop_bs_shared[] __attribute__((weak));
 
-inline bool run_block() {
+inline std::size_t shared_bytes() { return __start_bs_shared ? (std::size_t)(__stop_bs_shared - __start_bs_shared) : 0; }
+
+// Makes a block ready to run, its shared memory poisoned.
+inline void begin_block(Block& own, unsigned index) {
+  block = &own;
+  own.index = blockIdx.x = index;
 #if !defined(__SANITIZE_ADDRESS__)
-  if (__start_bs_shared) std::memset(__start_bs_shared, 0xA5, (std::size_t)(__stop_bs_shared - __start_bs_shared));
+  if (__start_bs_shared) std::memset(__start_bs_shared, 0xA5, shared_bytes());
 #endif
   const unsigned threads = blockDim.x, warps = (threads + LANES - 1) / LANES;
-  block_meeting = Meeting{};
-  block_meeting.expected = threads;
+  own.meeting = Meeting{};
+  own.meeting.expected = threads;
   for (unsigned w = 0; w < warps; ++w) {
-    warp_meetings[w] = Meeting{};
-    warp_meetings[w].expected = threads - w * LANES < LANES ? threads - w * LANES : LANES;
+    own.syncs[w] = 0;
+    own.warps[w] = Meeting{};
+    own.warps[w].expected = threads - w * LANES < LANES ? threads - w * LANES : LANES;
   }
-  for (unsigned i = 0; i < threads; ++i) prepare(fibers[i]);
+  for (unsigned i = 0; i < threads; ++i) prepare(own.fibers[i]);
+}
+
+inline bool ended(const Block& own) {
+  for (unsigned i = 0; i < blockDim.x; ++i)
+    if (!own.fibers[i].done) return false;
+  return true;
+}
+
+// Runs a block until all its threads are done, or wait.
+inline bool run_block() {
+  const unsigned warps = (blockDim.x + LANES - 1) / LANES;
   for (bool moved = true; moved;) {
     moved = false;
     for (unsigned i = 0; i < warps; ++i) {
       const unsigned w = schedule & 1 ? warps - 1 - i : i;
-      moved |= run_warp(w * LANES, w * LANES + warp_meetings[w].expected);
+      moved |= run_warp(w * LANES, w * LANES + block->warps[w].expected);
     }
   }
-  for (unsigned i = 0; i < threads; ++i)
-    if (!fibers[i].done) return false;
-  return true;
+  return ended(*block);
+}
+
+inline void change_block(Block& next) {
+  if (block == &next) return;
+  if (block && __start_bs_shared) block->shared.assign(__start_bs_shared, __stop_bs_shared);
+  block = &next;
+  blockIdx.x = next.index;
+  if (__start_bs_shared && !next.shared.empty()) std::memcpy(__start_bs_shared, next.shared.data(), shared_bytes());
+}
+
+// Runs a few threads of this block that are ready, chosen at random; returns whether there was one.
+inline bool run_some() {
+  bool any = false;
+  for (unsigned left = 1 + random_below(2 * LANES); left > 0; --left) {
+    const unsigned first = random_below(blockDim.x);
+    unsigned i = 0;
+    while (i < blockDim.x && !ready(block->fibers[(first + i) % blockDim.x])) ++i;
+    if (i == blockDim.x) return any;
+    resume((first + i) % blockDim.x);
+    any = true;
+  }
+  return any;
+}
+
+// Blocks in random order, up to RESIDENT at once, each a few steps at a time. Returns as `launch` does.
+inline long long run_interleaved(unsigned grid) {
+  std::vector<unsigned> order(grid);
+  for (unsigned b = 0; b < grid; ++b) order[b] = b;
+  for (unsigned b = grid; b > 1; --b) std::swap(order[b - 1], order[random_below(b)]);
+  std::vector<Block*> running;
+  unsigned begun = 0;
+  block = nullptr;
+  for (; begun < grid && begun < RESIDENT; ++begun) {
+    if (block) change_block(resident[begun]);
+    begin_block(resident[begun], order[begun]);
+    running.push_back(block);
+  }
+  unsigned idle = 0;  // turns in which the chosen block could not move
+  while (!running.empty()) {
+    const unsigned chosen = random_below((unsigned)running.size());
+    change_block(*running[chosen]);
+    idle = run_some() ? 0 : idle + 1;
+    if (ended(*block)) {
+      idle = 0;
+      if (begun < grid)
+        begin_block(*block, order[begun++]);
+      else
+        running.erase(running.begin() + chosen);
+    } else if (idle > 64 * RESIDENT) {
+      return 1ll + blockIdx.x;
+    }
+  }
+  return 0;
 }
 
 // 0, or 1 + the block in which threads waited for others that never came.
-inline long long launch(unsigned grid, unsigned block, void* const* values, void (*kernel)(void* const*)) {
+inline long long launch(unsigned grid, unsigned threads, void* const* values, void (*kernel)(void* const*)) {
   const std::lock_guard<std::mutex> lock(one_launch);
   gridDim.x = grid;
-  blockDim.x = block;
+  blockDim.x = threads;
   body = kernel;
   arguments = values;
+  random_below(0);
+#if !defined(__SANITIZE_ADDRESS__)
+  if (schedule & 4) return run_interleaved(grid);
+#endif
   for (unsigned b = 0; b < grid; ++b) {
-    blockIdx.x = schedule & 1 ? grid - 1 - b : b;
+    begin_block(resident[0], schedule & 1 ? grid - 1 - b : b);
     if (!run_block()) return 1ll + blockIdx.x;
   }
   return 0;
@@ -231,7 +348,7 @@ struct Call<void (*)(A...)> {
   }
 };
 
-inline Meeting& own_warp() { return warp_meetings[threadIdx.x / LANES]; }
+inline Meeting& own_warp() { return block->warps[threadIdx.x / LANES]; }
 
 template <class T>
 std::uint64_t packed(T value) {
@@ -256,9 +373,22 @@ T from_lane(T value, unsigned source) {
     return bs_host::launch(grid, block, values, &bs_host::Call<decltype(&kernel)>::from<&kernel>);      \
   }
 extern "C" inline __attribute__((used)) void bs_host_schedule(int chosen) { bs_host::schedule = chosen; }
+#if defined(BS_HOST_RECORDED)
+extern "C" void bs_host_record(char*, char*, const std::uintptr_t*, const std::uintptr_t*, long long);
+extern "C" inline __attribute__((used)) void bs_host_watch(const std::uintptr_t* firsts, const std::uintptr_t* sizes, long long count) {
+  bs_host_record(bs_host::__start_bs_shared, bs_host::__stop_bs_shared, firsts, sizes, count);
+}
+extern "C" void bs_host_accessed() {
+  if (bs_host::schedule & 8 && !bs_host::random_below(8)) bs_host::to_scheduler();
+}
+#endif
 
-inline void __syncthreads() { bs_host::meet(bs_host::block_meeting, 0, 0); }
-inline void __syncwarp(unsigned = ~0u) { bs_host::meet(bs_host::own_warp(), threadIdx.x % 32, 0); }
+inline void __syncthreads() { bs_host::meet(bs_host::block->meeting, 0, 0); }
+inline void __syncwarp(unsigned = ~0u) {
+  bs_host::Meeting& meeting = bs_host::own_warp();
+  if (meeting.here + 1 == meeting.expected) ++bs_host::block->syncs[threadIdx.x / 32];
+  bs_host::meet(meeting, threadIdx.x % 32, 0);
+}
 inline void __threadfence() {}
 
 template <class T>
@@ -291,25 +421,23 @@ inline double __longlong_as_double(long long bits) {
 }
 inline long long __double_as_longlong(double x) { return (long long)bs_host::packed(x); }
 
-template <class T, class V>
-T atomicAdd(T* at, V value) {
-  bs_host::give_way();
-  return std::exchange(*at, (T)(*at + (T)value));
-}
-template <class T, class V>
-T atomicOr(T* at, V value) {
-  bs_host::give_way();
-  return std::exchange(*at, (T)(*at | (T)value));
-}
-template <class T, class V>
-T atomicMin(T* at, V value) {
-  bs_host::give_way();
-  return std::exchange(*at, (T)value < *at ? (T)value : *at);
-}
+#define BS_HOST_ATOMIC(name, changed)                                            \
+  template <class T, class V>                                                    \
+  inline __attribute__((always_inline)) T name(T* at, V value) {                 \
+    return bs_host::atomically([=]() __attribute__((always_inline)) {            \
+      const T before = *at;                                                      \
+      *at = (T)(changed);                                                        \
+      return before;                                                             \
+    });                                                                          \
+  }
+BS_HOST_ATOMIC(atomicAdd, before + (T)value)
+BS_HOST_ATOMIC(atomicOr, before | (T)value)
+BS_HOST_ATOMIC(atomicMin, (T)value < before ? (T)value : before)
 template <class T, class V, class W>
-T atomicCAS(T* at, V expected, W value) {
-  bs_host::give_way();
-  const T before = *at;
-  if (before == (T)expected) *at = (T)value;
-  return before;
+inline __attribute__((always_inline)) T atomicCAS(T* at, V expected, W value) {
+  return bs_host::atomically([=]() __attribute__((always_inline)) {
+    const T before = *at;
+    if (before == (T)expected) *at = (T)value;
+    return before;
+  });
 }

@@ -21,10 +21,13 @@ from bulksample.backends.cuda.backend import Cuda
 from bulksample.backends.cuda.kernels import THREADS, kernels
 from bulksample.backends.sources import kernel_directory
 
+from . import races
+
 HERE = Path(__file__).parent
 BUILT = HERE.parents[1] / "build" / "emulation"
 FLAGS = ["-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O1"]
+RECORDED = ["-fsanitize=thread", "-DBS_HOST_RECORDED", "-O1"]  # calls the functions of recorder.cpp, and none of the sanitizer's
 _BUILDING = threading.Lock()  # in most tests ranks are threads
 
 
@@ -34,11 +37,11 @@ def compiler():
 
 
 @cache
-def library(sanitized=False, directory=None):
+def library(sanitized=False, directory=None, recorded=False):
     """The kernels of a folder as one host library, compiled once for each state of the sources."""
-    flags = FLAGS + (SANITIZED if sanitized else [])
+    flags = FLAGS + (SANITIZED if sanitized else RECORDED if recorded else [])
     own = kernels(directory).values()
-    files = [*sorted(kernel_directory().glob("*.h")), *sorted({kernel.file for kernel in own}), *HERE.glob("*.h")]
+    files = [*sorted(kernel_directory().glob("*.h")), *sorted({kernel.file for kernel in own}), *HERE.glob("*.h"), HERE / "recorder.cpp"]
     text = [path.read_bytes() for path in files]
     folder = BUILT / hashlib.sha256(b"\0".join([*text, " ".join(flags).encode()])).hexdigest()[:16]
     built = folder / "kernels.so"
@@ -48,9 +51,17 @@ def library(sanitized=False, directory=None):
         if not built.exists():
             unit, made = folder / f"kernels.{os.getpid()}.cpp", folder / f"kernels.{os.getpid()}.so"
             unit.write_text(_unit(own))
-            subprocess.run([compiler(), *flags, f"-I{kernel_directory()}", f"-I{HERE}", "-o", made, unit], check=True, timeout=300)
+            if recorded:
+                _compile(*flags, "-c", "-o", made.with_suffix(".o"), unit)
+                _compile(*FLAGS, "-o", made, made.with_suffix(".o"), HERE / "recorder.cpp")
+            else:
+                _compile(*flags, "-o", made, unit)
             made.replace(built)
     return ctypes.CDLL(str(built))
+
+
+def _compile(*arguments):
+    subprocess.run([compiler(), f"-I{kernel_directory()}", f"-I{HERE}", *arguments], check=True, timeout=300)
 
 
 def _unit(exported):
@@ -67,12 +78,13 @@ def _plain(path):
 
 
 class HostLauncher:
-    """Launches the host library's kernels; see `bulksample.backends.cuda.kernels.Launcher`."""
+    """Launches the host library's kernels; see `bulksample.backends.cuda.kernels.Launcher`. A race is an error if accesses are recorded."""
 
     most_blocks = 7  # few, so that every kernel has to loop
 
-    def __init__(self, schedule=0, sanitized=False, directory=None):
-        self._library, self._kernels, self._schedule = library(sanitized, directory), kernels(directory), schedule
+    def __init__(self, schedule=0, sanitized=False, directory=None, recorded=False):
+        self._library, self._kernels, self._schedule = library(sanitized, directory, recorded), kernels(directory), schedule
+        self._recorded = recorded
 
     def __call__(self, name, blocks, *values):
         kernel = self._kernels[name]
@@ -81,8 +93,9 @@ class HostLauncher:
         table = (ctypes.c_void_p * len(slots))(*(slot.ctypes.data for slot in slots))
         run = getattr(self._library, f"bs_host_{name}")
         run.restype = ctypes.c_longlong
-        self._library.bs_host_schedule(self._schedule)
-        stuck = run(ctypes.c_uint(blocks), ctypes.c_uint(THREADS), table)
+        with races.watched(self._library, name, values) if self._recorded else nullcontext():
+            self._library.bs_host_schedule(self._schedule)
+            stuck = run(ctypes.c_uint(blocks), ctypes.c_uint(THREADS), table)
         if stuck:
             raise RuntimeError(f"kernel {name}, block {stuck - 1}: threads wait for others that never come")
 
@@ -117,6 +130,6 @@ arrays = types.SimpleNamespace(
 )
 
 
-def emulated(schedule=0, sanitized=False, free_bytes=8 << 30):
+def emulated(schedule=0, sanitized=False, free_bytes=8 << 30, recorded=False):
     """The CUDA back end on the host."""
-    return Cuda(arrays, HostLauncher(schedule, sanitized), free_bytes)
+    return Cuda(arrays, HostLauncher(schedule, sanitized, recorded=recorded), free_bytes)

@@ -46,51 +46,11 @@ SANITIZED = """
 import sys
 sys.path[:0] = {path!r}
 import numpy as np
-from itertools import cycle
+from emulation.every_kernel import run_all
 from emulation.host import HostLauncher, emulated
-from bulksample.backends.cuda.kernels import kernels
-from bulksample.backends.cuda.tables import STRUCTURES
 if sys.argv[1] != "battery":
     HostLauncher(0, True, {faulty!r})(sys.argv[1], 1, np.zeros(100, np.int32), 100)
-launched, launch = set(), HostLauncher.__call__
-HostLauncher.__call__ = lambda self, name, *more: launched.add(name) or launch(self, name, *more)
-structures, rules = cycle([None, *STRUCTURES]), cycle(["all", "new"])
-def watched():
-    engine = emulated(0, True)
-    engine.device.numbering = next(structures)
-    return engine
-import battery, bulks
-from bulksample import LocalAdjacency, Stream, backends
-from zoo import ZOO
-for graph in sys.argv[2:]:
-    for setting in battery.SETTINGS:
-        if battery.needs_weights(setting) and ZOO[graph].values is None:
-            continue
-        for fanouts in ((4, 3, 2), (40, -1), (300, 9, 17)):
-            seeds, rule = bulks.bulk_of_seeds(ZOO[graph].shape[0]), next(rules)
-            engine, sampler = watched(), battery.make(setting, fanouts, frontier=rule)
-            engines = engine, backends.make("reference")
-            one, other = (sampler.sample_bulk(LocalAdjacency(ZOO[graph], drawing), seeds, Stream(3)) for drawing in engines)
-            assert [m.digest() for m in one] == [m.digest() for m in other], (graph, setting, fanouts, rule)
-rows = np.random.default_rng(1).standard_normal((50, 33)).astype(np.float32)
-for bits in (2, 4, 8):
-    engine = emulated(0, True)
-    engine.dequantise(engine.quantise(rows, bits, np.arange(50, dtype=np.int32)), 33, bits)
-from bulksample.backends.cuda.features import FloatCSR, Cache, aggregate, gather, transposed
-device, x, asked = emulated(0, True).device, rows.astype(np.float16), np.arange(49, -1, -1, dtype=np.int32)
-slots = np.where(asked % 3, -1, asked // 3).astype(np.int32)
-for width in (33, 8):
-    held = x[:, :width].copy()
-    for wanted in ("float16", "float32"):
-        cache = Cache(device.put(held[np.argsort(slots)[-17:]]), device.put(slots))
-        gather(device, device.put(held), width, device.put(asked), "float16", wanted, cache)
-block = FloatCSR(device.put(np.arange(0, 51, 2)), device.put(asked), None, 25, 50)
-aggregate(device, transposed(device, block, False), device.put(rows[:25]), 33, False)
-engine = watched()
-engine.random_words(1, 2, 3, 100)
-engine.extract_rows(ZOO["weighted"], asked)
-engine.spgemm(ZOO["weighted"], ZOO["random"])
-print("never launched:", sorted(set(kernels()) - launched))
+print("never launched:", run_all(lambda: emulated(0, True), sys.argv[2:]))
 """
 
 

@@ -29,3 +29,44 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) one_too_many(bs_i32* out,
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) too_far(bs_i32* out, bs_i32 by) {
   for (bs_i64 i = bs_thread(); i < 4; i += bs_threads()) out[i] = 1 << by;
 }
+
+// Neighbours exchange numbers in shared memory; only the warp waits, so the last lane of a warp may read too early.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) warp_for_block(bs_i32* out) {
+  __shared__ bs_i32 told[BS_BLOCK];
+  told[threadIdx.x] = (bs_i32)threadIdx.x;
+  __syncwarp();
+  out[threadIdx.x] = told[(threadIdx.x + 1) % BS_BLOCK];
+}
+
+// Blocks add to one sum without an atomic.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) torn_sum(bs_i32* out) {
+  if (threadIdx.x == 0) out[0] += (bs_i32)blockIdx.x;
+}
+
+// A thread reads what others change by atomics.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) read_too_early(bs_i32* out) {
+  __shared__ bs_i32 sum;
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  atomicAdd(&sum, 1);
+  out[threadIdx.x] = sum;
+}
+
+// Nothing is wrong with this one: barriers, a warp that waits for itself, atomics, and bytes of one word that belong to different threads.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) sound(bs_i32* out) {
+  __shared__ bs_i32 sum, told[BS_BLOCK];
+  __shared__ unsigned char bytes[BS_BLOCK];
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  told[threadIdx.x] = (bs_i32)threadIdx.x;
+  bytes[threadIdx.x] = (unsigned char)threadIdx.x;
+  __syncwarp();
+  atomicAdd(&sum, told[threadIdx.x ^ 1]);
+  __syncthreads();
+  if (blockIdx.x == 0) out[threadIdx.x] = sum + bytes[BS_BLOCK - 1 - threadIdx.x];
+}
+
+// The block that comes last leaves its number.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) last_block(bs_i32* out) {
+  if (threadIdx.x == 0) out[0] = (bs_i32)blockIdx.x;
+}

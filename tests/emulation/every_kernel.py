@@ -1,0 +1,71 @@
+"""Work in which every kernel is launched: all samplers on some graphs, and what no sampler uses."""
+
+from itertools import cycle
+
+import battery
+import bulks
+import numpy as np
+from zoo import ZOO
+
+from bulksample import LocalAdjacency, Stream, backends
+from bulksample.backends.cuda.features import Cache, FloatCSR, aggregate, gather, transposed
+from bulksample.backends.cuda.kernels import kernels
+from bulksample.backends.cuda.tables import STRUCTURES
+
+FANOUTS = ((4, 3, 2), (40, -1), (300, 9, 17))
+
+
+def run_all(make, graphs, fanouts=FANOUTS):
+    """Run it on back ends that `make` makes, compare the samples with those of the reference; return the kernels that were not launched."""
+    launched, structures, rules = set(), cycle([None, *STRUCTURES]), cycle(["all", "new"])
+
+    def watched():
+        engine = make()
+        engine.device.numbering = next(structures)
+        launch = engine.device.launch
+        engine.device.launch = _Noted(launch, launched)
+        return engine
+
+    for graph in graphs:
+        for setting in battery.SETTINGS:
+            if battery.needs_weights(setting) and ZOO[graph].values is None:
+                continue
+            for drawn in fanouts:
+                seeds, rule = bulks.bulk_of_seeds(ZOO[graph].shape[0]), next(rules)
+                sampler, engines = battery.make(setting, drawn, frontier=rule), (watched(), backends.make("reference"))
+                one, other = (sampler.sample_bulk(LocalAdjacency(ZOO[graph], engine), seeds, Stream(3)) for engine in engines)
+                assert [m.digest() for m in one] == [m.digest() for m in other], (graph, setting, drawn, rule)
+    _features(watched())
+    engine = watched()
+    engine.random_words(1, 2, 3, 100)
+    engine.extract_rows(ZOO["weighted"], np.arange(49, -1, -1, dtype=np.int32))
+    engine.spgemm(ZOO["weighted"], ZOO["random"])
+    return sorted(set(kernels()) - launched)
+
+
+def _features(engine):
+    """Quantise, gather, convert and aggregate rows."""
+    rows, asked = np.random.default_rng(1).standard_normal((50, 33)).astype(np.float32), np.arange(49, -1, -1, dtype=np.int32)
+    for bits in (2, 4, 8):
+        engine.dequantise(engine.quantise(rows, bits, np.arange(50, dtype=np.int32)), 33, bits)
+    device, x = engine.device, rows.astype(np.float16)
+    slots = np.where(asked % 3, -1, asked // 3).astype(np.int32)
+    for width in (33, 8):
+        held = x[:, :width].copy()
+        for wanted in ("float16", "float32"):
+            cache = Cache(device.put(held[np.argsort(slots)[-17:]]), device.put(slots))
+            gather(device, device.put(held), width, device.put(asked), "float16", wanted, cache)
+    block = FloatCSR(device.put(np.arange(0, 51, 2)), device.put(asked), None, 25, 50)
+    aggregate(device, transposed(device, block, False), device.put(rows[:25]), 33, False)
+
+
+class _Noted:
+    """A launcher that notes the names of kernels."""
+
+    def __init__(self, launch, names):
+        self._launch, self._names = launch, names
+        self.most_blocks, self.phase = launch.most_blocks, launch.phase
+
+    def __call__(self, name, *more):
+        self._names.add(name)
+        self._launch(name, *more)

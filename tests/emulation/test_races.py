@@ -1,0 +1,65 @@
+"""The emulation finds races, and no kernel has one: neither by what it reads and writes, nor by its results in random orders."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from .every_kernel import run_all
+from .host import HostLauncher, arrays, compiler, emulated
+from .races import Race
+from .test_emulation import FAULTY
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
+RANDOM = [4 | 8 | 2 | seed << 4 for seed in range(4)]  # blocks and threads in random order, others at atomics and other accesses
+FOUND = {
+    "warp_for_block": r"shared memory: (?=.*written by thread \d+ of block 0)(?=.*read by thread \d+ of block 0)",
+    "torn_sum": r"byte 0 of argument 0: .* by thread 0 of block \d .* by thread 0 of block \d",
+    "read_too_early": r"shared memory: (?=.*changed by an atomic by thread)(?=.*read by thread)",
+    "forgotten_barrier": r"shared memory: (?=.*written by thread 5 of block 0)(?=.*read by thread)",
+}
+
+
+def run(name, schedule):
+    out = arrays.full(128, 0, np.int32)
+    HostLauncher(schedule, directory=FAULTY, recorded=True)(name, 3 if name in ("torn_sum", "sound") else 1, out)
+    return out
+
+
+@pytest.mark.parametrize("schedule", [0, 3, RANDOM[0]])
+@pytest.mark.parametrize("kernel", FOUND)
+def test_a_race_is_found_in_any_order_and_told_with_threads_and_lines(kernel, schedule):
+    with pytest.raises(Race, match=rf"kernel {kernel} has \d races?\n(.|\n)*{FOUND[kernel]}") as told:
+        run(kernel, schedule)
+    if shutil.which("addr2line"):
+        assert str(told.value).count("(faulty.cu:") >= 2
+
+
+@pytest.mark.parametrize("schedule", [0, 1, 3, *RANDOM])
+def test_a_sound_kernel_has_none(schedule):
+    assert (run("sound", schedule) == np.arange(128)[::-1] + 128 * 127 // 2).all()
+
+
+def test_a_random_order_is_one_that_its_seed_repeats():
+    """Blocks come in an order of their own for every seed."""
+
+    def last(seed):
+        out = arrays.full(128, 0, np.int32)
+        HostLauncher(4 | seed << 4, directory=FAULTY)("last_block", 7, out)
+        return out[0]
+
+    orders = [last(seed) for seed in range(12)]
+    assert orders == [last(seed) for seed in range(12)]
+    assert len(set(orders)) > 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("schedule", [0, 3, *RANDOM[:2]])
+def test_no_kernel_has_a_race(schedule):
+    assert run_all(lambda: emulated(schedule, recorded=True), ["weighted", "single"], ((40, -1), (4, 12, 20))) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("graph", "seed"), [("random", 0), ("star", 1), ("isolated", 2), ("random", 3)])
+def test_results_do_not_depend_on_the_order_of_blocks(graph, seed):
+    assert "draw_8" not in run_all(lambda: emulated(4 | 2 | seed << 4), [graph])
