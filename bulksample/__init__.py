@@ -11,7 +11,7 @@
     report = bs.train(graph, method="sync", fanouts=[10, 10], epochs=5)
 
 Get a graph
-    load            open a store; graph.save(path) writes one
+    load            open a store; graph.save(path) writes one. load(path, world=bs.init()) opens the share of one rank of several
     from_edges      from arrays of edges, features, labels and masks
     from_pyg        from a torch_geometric Data
     from_dgl        from a DGLGraph
@@ -21,6 +21,9 @@ Sample it
     Loader          mini-batches with features and labels, for a training loop of your own
     Batch           what it yields; batch.to(device) makes torch tensors
     samplers        GraphSAGE, LADIES, FastGCN, LABOR, full, ShaDow, GraphSAINT; samplers.make(name, fanouts)
+
+Spread it
+    init            connect the ranks of mpirun, srun or torchrun, for load(..., world=) and for DistributedDataParallel
 
 Train on it
     train           train a model by any method, on one rank or under mpirun; returns a report
@@ -52,11 +55,11 @@ if TYPE_CHECKING:
     from . import backends, samplers
     from .adjacency import Adjacency, LocalAdjacency
     from .data.from_edges import from_edges
-    from .data.store import load
     from .errors import BackendUnavailable, DataError, PeerLost, UsageError
     from .interop.batch import Batch
     from .interop.convert import from_dgl, from_pyg
     from .interop.graph_loader import Loader
+    from .interop.world import init, load
     from .methods.config import TrainConfig
     from .methods.predict import Prediction
     from .minibatch import Block, MiniBatch, digest
@@ -69,13 +72,14 @@ _HOMES = {
     "DataError": "errors", "Loader": "interop.graph_loader", "LocalAdjacency": "adjacency", "MiniBatch": "minibatch",
     "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
     "digest": "minibatch",
-    "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert", "load": "data.store",
+    "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert", "init": "interop.world",
+    "load": "interop.world",
 }  # fmt: skip
 
 __all__ = [
     "CSR", "Adjacency", "BackendUnavailable", "Batch", "Block", "DataError", "Graph", "Loader", "LocalAdjacency", "MiniBatch", "PeerLost",
-    "Selection", "Stream", "TrainConfig", "UsageError", "__version__", "backends", "digest", "from_dgl", "from_edges", "from_pyg", "load",
-    "predict", "samplers", "train",
+    "Selection", "Stream", "TrainConfig", "UsageError", "__version__", "backends", "digest", "from_dgl", "from_edges", "from_pyg", "init",
+    "load", "predict", "samplers", "train",
 ]  # fmt: skip
 
 

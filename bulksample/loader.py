@@ -118,6 +118,11 @@ class BulkLoader:
         return min(self._whole.minibatches, self.steps * self._whole.ranks)
 
     @property
+    def examples(self) -> int:
+        """Number of examples in an epoch: the seeds, as often as they were given."""
+        return len(self._seeds)
+
+    @property
     def steps(self) -> int:
         """Number of steps in an epoch, the same on every rank."""
         return self._whole.steps

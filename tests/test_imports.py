@@ -28,7 +28,7 @@ BELOW = {  # a part of the package: the parts right below it; it may import thos
     "evaluation": ["views"],
     "training": ["evaluation"],
     "methods": ["training"],
-    "interop": ["nn"],
+    "interop": ["training"],
     "plan": ["loader", "distributed", "config"],
     "report": ["plan"],
     "cli": ["methods", "report", "interop"],

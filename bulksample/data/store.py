@@ -118,6 +118,14 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
         raise DataError(f"{folder.name}: {error}") from error
 
 
+def load_features(directory: str | os.PathLike[str]) -> np.ndarray | CSR | None:
+    """Open the features of a store as read-only memmaps, without its other arrays; None if it has none. No hashes are checked."""
+    folder = folder_of(directory, "a store")
+    manifest = load_manifest(folder)
+    roles = [role for role in manifest.arrays if role.startswith("features")]
+    return _features(manifest, {role: open_array(folder, manifest.arrays[role]) for role in roles})
+
+
 def verify(directory: str | os.PathLike[str]) -> Manifest:
     """Check every byte of a store and return its manifest.
 
@@ -166,11 +174,8 @@ def _entry(path: Path, array: np.ndarray) -> ArrayEntry:
 def _graph(manifest: Manifest, arrays: dict[str, np.ndarray], whole: bool) -> Graph:
     """Return the graph of the arrays, validated; dense features are checked only if `whole`."""
     n = manifest.vertices
-    features: np.ndarray | CSR | None = arrays.get("features")
-    dense = features is not None
-    if "features_values" in arrays:
-        indptr, indices, values = (arrays[f"features_{part}"] for part in ("indptr", "indices", "values"))
-        features = CSR(indptr, indices, values, (n, manifest.num_features))
+    features = _features(manifest, arrays)
+    dense = isinstance(features, np.ndarray)
     graph = Graph(
         CSR(arrays["indptr"], arrays["indices"], arrays.get("weights"), (n, n)),
         weight_unit=manifest.weight_unit,
@@ -182,3 +187,11 @@ def _graph(manifest: Manifest, arrays: dict[str, np.ndarray], whole: bool) -> Gr
         name=manifest.name,
     ).validate()
     return replace(graph, features=features)
+
+
+def _features(manifest: Manifest, arrays: dict[str, np.ndarray]) -> np.ndarray | CSR | None:
+    """Return the features of a store, dense or sparse, from its arrays by role."""
+    if "features_values" not in arrays:
+        return arrays.get("features")
+    indptr, indices, values = (arrays[f"features_{part}"] for part in ("indptr", "indices", "values"))
+    return CSR(indptr, indices, values, (manifest.vertices, manifest.num_features))

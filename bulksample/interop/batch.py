@@ -4,32 +4,82 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..backends import on_host
 from ..errors import UsageError
 from ..graph import Graph
 from ..minibatch import Block, MiniBatch
+from ..nn.gather import RowPool, gather_rows
 from ..sparse import CSR
 
 if TYPE_CHECKING:
     import torch
 
 
+class BatchRows(Protocol):
+    """The features and the labels of mini-batches: gathered when they are read (`GraphRows`), or fetched before."""
+
+    def x(self, minibatch: MiniBatch) -> NDArray[np.float32]: ...
+
+    def y(self, minibatch: MiniBatch) -> NDArray[np.int64]: ...
+
+
+class GraphRows:
+    """The rows of a graph in this process. Gathered features lie in memory that is reused once no batch refers to it.
+
+    Parameters
+    ----------
+    graph : Graph
+    threads : int
+        Gather dense features.
+    """
+
+    def __init__(self, graph: Graph, threads: int) -> None:
+        self._graph, self._pool, self._engine = graph, RowPool(), on_host(threads)
+
+    def x(self, minibatch: MiniBatch) -> NDArray[np.float32]:
+        features = self._graph.features
+        if features is None:
+            raise no_features(self._graph.name)
+        if isinstance(features, CSR):
+            dense: NDArray[np.float32] = features.take(minibatch.vertices).to_scipy().toarray()
+            return dense
+        return gather_rows(features, minibatch.vertices, pool=self._pool, backend=self._engine)
+
+    def y(self, minibatch: MiniBatch) -> NDArray[np.int64]:
+        if self._graph.labels is None:
+            raise no_labels(self._graph.name)
+        labels: NDArray[np.int64] = np.asarray(self._graph.labels)[minibatch.seeds]
+        return labels
+
+
+def no_features(name: str) -> UsageError:
+    """Return the error for features that are not there."""
+    return UsageError(f"graph {name!r} has no features; give x to from_edges, or --features to data import")
+
+
+def no_labels(name: str) -> UsageError:
+    """Return the error for labels that are not there."""
+    return UsageError(f"graph {name!r} has no labels; give y to from_edges, or --labels to data import")
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A sampled mini-batch as numpy arrays. Features and labels are gathered when they are first read.
+    """A sampled mini-batch as numpy arrays.
 
     Parameters
     ----------
     minibatch : MiniBatch
-    graph : Graph
+    rows : BatchRows
+        Gathers its features and labels when they are first read, or holds them.
     """
 
     minibatch: MiniBatch
-    graph: Graph
+    rows: BatchRows
 
     @property
     def id(self) -> int:
@@ -64,20 +114,12 @@ class Batch:
     @cached_property
     def x(self) -> NDArray[np.float32]:
         """Features of `vertices`: shape (N, f); sparse features become dense. Raises `UsageError` if the graph has none."""
-        features = self.graph.features
-        if features is None:
-            raise UsageError(f"graph {self.graph.name!r} has no features; give x to from_edges, or --features to data import")
-        if isinstance(features, CSR):
-            dense: NDArray[np.float32] = features.take(self.vertices).to_scipy().toarray()
-            return dense
-        return np.asarray(features)[self.vertices].astype(np.float32, copy=False)
+        return self.rows.x(self.minibatch)
 
     @cached_property
     def y(self) -> NDArray[np.int64]:
         """Labels of `seeds`: shape (b,); -1 where a seed has none. Raises `UsageError` if the graph has none."""
-        if self.graph.labels is None:
-            raise UsageError(f"graph {self.graph.name!r} has no labels; give y to from_edges, or --labels to data import")
-        return np.asarray(self.graph.labels)[self.seeds]
+        return self.rows.y(self.minibatch)
 
     def digest(self) -> str:
         """Return the SHA-256 of the sampled arrays: equal mini-batches have equal digests on every machine."""
@@ -91,7 +133,7 @@ class Batch:
         UsageError
             If torch knows no such device, or sees no GPU for it.
         """
-        return TensorBatch(self, _device(device))
+        return TensorBatch(self, device_of(device))
 
 
 class _Converted:
@@ -181,7 +223,7 @@ def _tensor(array: NDArray[Any], device: Any) -> torch.Tensor:
     return torch.from_numpy(wide if wide.flags.writeable else wide.copy()).to(device)
 
 
-def _device(given: Any) -> torch.device:
+def device_of(given: Any) -> torch.device:
     """Return a device of torch; raises `UsageError` if there is none of that name."""
     import torch
 

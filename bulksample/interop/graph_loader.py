@@ -6,20 +6,23 @@ import difflib
 import inspect
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import backends, samplers
 from ..adjacency import LocalAdjacency
+from ..backends.native import processor_ids
 from ..config import DEFAULT_FANOUTS
+from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
 from ..loader import BulkLoader
 from ..samplers import Sampler
-from ..selection import vertex_ids
-from .batch import Batch
+from .batch import Batch, GraphRows, TensorBatch, device_of
+from .seeds import seed_vertices
+
+if TYPE_CHECKING:
+    from ..training.batches import MiniBatchSource
+    from .shared_batches import SharedBatches
 
 
 class Loader:
@@ -32,7 +35,9 @@ class Loader:
 
     Parameters
     ----------
-    graph : Graph, or the path of a store
+    graph : Graph, RankGraph, or the path of a store
+        A `RankGraph` is shared by several ranks, which make the same loaders and iterate over them together. The rows of a batch have
+        then been fetched from the ranks that hold them, while the batch before was in use.
     sampler : str or Sampler
         A name from `bulksample.samplers.SAMPLERS`: sage, ladies, fastgcn, labor, full, shadow or saint.
     fanouts : sequence of int, optional
@@ -51,16 +56,19 @@ class Loader:
         Leave out a last mini-batch of fewer than `batch_size` seeds.
     rank, ranks : int
         This process and the number of processes, as `torch.distributed` counts them. Each rank yields every `ranks`-th mini-batch, and
-        all yield equally many: the first ones repeat at the end of an epoch or, with `drop_last`, the last ones are left out.
+        all yield equally many: the first ones repeat at the end of an epoch or, with `drop_last`, the last ones are left out. The ranks
+        of a `RankGraph` are known, and not given here.
     backend : {"auto", "native", "reference", "cuda"}
     threads : int, optional
-        Threads of the native back end; all processors of this process unless given.
+        Threads of the native back end; all processors of this process unless given, or a fair share of those that ranks have in common.
     bulk_size : int or "auto"
         Mini-batches sampled in one call; "auto" takes as many as fit `memory_budget`, at most 32.
     memory_budget : int, optional
         Bytes for sampled mini-batches; a quarter of the free memory unless given.
     prefetch : bool
         Sample the next bulk on a thread while the current one is used.
+    fetch_together : int
+        With a `RankGraph`: mini-batches whose rows are fetched at once, each row once.
     **options
         Of the sampler: ``weighted=True``, ``replace=True``, ``frontier="new"``, ``debias=False``, …
 
@@ -68,13 +76,14 @@ class Loader:
     ------
     UsageError
         If an argument is unknown or out of range, the sampler does not work on this graph, or `drop_last` leaves a rank no mini-batch.
+        With a `RankGraph` on every rank, also if the ranks were given different arguments.
     DataError
         If the store is damaged.
     """
 
     def __init__(
         self,
-        graph: Graph | str | os.PathLike[str],
+        graph: Graph | RankGraph | str | os.PathLike[str],
         sampler: str | Sampler = "sage",
         fanouts: Sequence[int] | None = None,
         *,
@@ -90,17 +99,29 @@ class Loader:
         bulk_size: int | Literal["auto"] = "auto",
         memory_budget: int | None = None,
         prefetch: bool = True,
+        fetch_together: int = 1,
         **options: Any,
     ) -> None:
-        self.graph = graph if isinstance(graph, Graph) else _load(graph)
-        vertices = seed_vertices(self.graph, seeds)
-        self.bulks = BulkLoader(
-            LocalAdjacency(self.graph.adjacency, backends.make(backend, threads)), _sampler(sampler, fanouts, options),
-            vertices, batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle,
-            drop_last=drop_last, rank=rank, ranks=ranks, even=True, memory_budget=memory_budget, prefetch=prefetch,
-        )  # fmt: skip
+        self.graph = graph if isinstance(graph, Graph | RankGraph) else _load(graph)
+        bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
+        bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
+        self._shared: SharedBatches | None = None
+        if isinstance(self.graph, RankGraph):
+            if (rank, ranks) != (0, 1):
+                raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
+            from .shared_batches import SharedBatches
+
+            self._shared = SharedBatches(
+                self.graph, lambda: _sampler(sampler, fanouts, options), seeds, backend, threads, fetch_together, **bulk
+            )
+            self.bulks, ranks = self._shared.source.loader, self.graph.comm.size
+        else:
+            adjacency = LocalAdjacency(self.graph.adjacency, backends.make(backend, threads))
+            law, vertices = _sampler(sampler, fanouts, options), seed_vertices(self.graph, seeds)
+            self.bulks = BulkLoader(adjacency, law, vertices, rank=rank, ranks=ranks, even=True, **bulk)
+            self._rows = GraphRows(self.graph, threads or len(processor_ids()))
         if not self.bulks.steps:
-            found = f"{len(vertices)} seeds fill {len(vertices) // batch_size} of {batch_size}, for {ranks} ranks"
+            found = f"{self.bulks.examples} seeds fill {self.bulks.examples // batch_size} of {batch_size}, for {ranks} ranks"
             raise UsageError(f"drop_last leaves no mini-batch: {found}; use drop_last=False, a lower batch_size or fewer ranks")
 
     def __len__(self) -> int:
@@ -109,18 +130,30 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the mini-batches of an epoch; of the epoch of a state that was just loaded, the remaining ones."""
+        if self._shared is not None:
+            yield from self._shared
+            return
         for minibatch in self.bulks:
             assert minibatch is not None  # every step of an even loader has a mini-batch
-            yield Batch(minibatch, self.graph)
+            yield Batch(minibatch, self._rows)
+
+    def to(self, device: Any = "cpu") -> TensorLoader:
+        """Return a view of this loader whose batches are torch tensors on a device; see `Batch.to`."""
+        return TensorLoader(self, device_of(device))
 
     @property
     def epoch(self) -> int:
         """The current epoch, from 0."""
-        return self.bulks.epoch
+        return self._position.epoch
+
+    @property
+    def _position(self) -> BulkLoader | MiniBatchSource:
+        """Knows the mini-batch in use: the loader of bulks, or the source that fetches ahead of use."""
+        return self.bulks if self._shared is None else self._shared.source
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
-        return self.bulks.state_dict()
+        return self._position.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position that `state_dict` returned; the mini-batches that follow are those of an uninterrupted run.
@@ -134,24 +167,22 @@ class Loader:
             If the state comes from a loader with another graph, other seeds, sampler, `batch_size`, `seed` or `shuffle`. States of
             earlier versions name no graph and are accepted.
         """
-        self.bulks.load_state_dict(state)
+        if self._shared is not None:
+            self._shared.source.drop()
+        self._position.load_state_dict(state)
 
 
-def seed_vertices(graph: Graph, seeds: Any = None) -> NDArray[np.int32]:
-    """Return the ids of seeds that are given as the name of a split, as ids or as a mask.
+class TensorLoader:
+    """A `Loader` whose batches are torch tensors on one device; `Loader.to` makes it. Both have one position."""
 
-    Raises
-    ------
-    UsageError
-        If there is no such split, an id is not a vertex, the mask has another length, or no vertex is chosen.
-    """
-    if seeds is None or isinstance(seeds, str):
-        chosen = graph.default_seeds() if seeds is None else graph.seeds(seeds)
-    else:
-        chosen = vertex_ids(seeds, graph.n, "seeds").astype(np.int32)
-    if not len(chosen):
-        raise UsageError(f"seeds choose none of the {graph.n} vertices of graph {graph.name!r}; use seeds='all' or ids")
-    return chosen
+    def __init__(self, loader: Loader, device: Any) -> None:
+        self.loader, self.device = loader, device
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[TensorBatch]:
+        return (batch.to(self.device) for batch in self.loader)
 
 
 def _sampler(sampler: str | Sampler, fanouts: Sequence[int] | None, options: dict[str, Any]) -> Sampler:

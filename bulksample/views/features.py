@@ -18,6 +18,7 @@ import torch
 from ..ahead import Ahead
 from ..backends import on_host
 from ..distributed.matrix.codec import CODECS
+from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
 from ..nn.aggregate import SparseRows
@@ -69,12 +70,24 @@ class FeatureSource(ABC):
         return self.fetch(vertices)
 
 
+class NoFeatures(FeatureSource):
+    """The features of a graph that has none: matrices without columns."""
+
+    width, is_sparse = 0, False
+
+    def start(self, vertices: np.ndarray) -> Fetching:
+        return Fetching(lambda: torch.empty(len(vertices), 0))
+
+    def nbytes(self) -> int:
+        return 0
+
+
 class Features(FeatureSource):
     """The features of a graph that this rank holds whole, in memory or mapped from a file. Rows are scaled as they are fetched.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph, or what has `features` of all its vertices, `num_features` and a `name`
     norm : {"none", "l1", "l2"}
         Divide each row by its l1 or l2 norm; rows of zeros stay.
     storage : {"given", "fp16", "bf16"}
@@ -90,7 +103,7 @@ class Features(FeatureSource):
         If a feature is too large for the storage dtype.
     """
 
-    def __init__(self, graph: Graph, norm: str = "none", storage: str = "given", threads: int = 0) -> None:
+    def __init__(self, graph: Graph | RankGraph, norm: str = "none", storage: str = "given", threads: int = 0) -> None:
         x = checked_features(graph.features, norm, graph.name)
         self._x = CODECS[storage].encode(x) if isinstance(x, np.ndarray) and storage != "given" else x
         self.width = graph.num_features

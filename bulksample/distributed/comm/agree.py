@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from ...errors import UsageError
+from ...errors import BackendUnavailable, DataError, UsageError
 from ...graph import Graph
 from ...sparse import CSR
 from .base import Comm
 
 _SLICE = 2**18
 _SLICES = 8
+_SHARED = (UsageError, DataError, BackendUnavailable)
+
+T = TypeVar("T")
 
 
 def agree(comm: Comm, settings: dict[str, Any]) -> None:
@@ -50,6 +53,29 @@ def checked_on_rank_0(comm: Comm, check: Callable[[], None]) -> None:
             fault = str(error)
     if fault := comm.gather_control(fault)[0]:
         raise UsageError(fault)
+
+
+def together(comm: Comm, call: Callable[[], T]) -> T:
+    """Call `call`, which sends nothing, on every rank; if it fails on one of them, raise on all. Collective.
+
+    Raises
+    ------
+    UsageError, DataError or BackendUnavailable
+        On all ranks, the error of the lowest rank that raised one. It names that rank unless all failed alike. An OSError becomes a
+        `UsageError`.
+    """
+    made, fault = None, ["", ""]
+    try:
+        made = call()
+    except (*_SHARED, OSError) as error:
+        fault = [type(error).__name__, str(error)]
+    everyone = comm.gather_control(fault)
+    for rank, (kind, text) in enumerate(everyone):
+        if kind:
+            alike = all(other == everyone[0] for other in everyone)
+            known = {one.__name__: one for one in _SHARED}
+            raise known.get(kind, UsageError)(text if alike else f"rank {rank}: {text}")
+    return cast(T, made)
 
 
 def fingerprint(graph: Graph) -> str:

@@ -88,6 +88,15 @@ def load_block(directory: str | os.PathLike[str], vertices: np.ndarray, features
         raise DataError(f"{folder.name}: {named}: {error}") from error
 
 
+def load_feature_rows(directory: str | os.PathLike[str], vertices: np.ndarray) -> np.ndarray | CSR | None:
+    """Read the features of some vertices of a stored graph, ascending; None if it has none. Raises `DataError` if they are damaged."""
+    folder = Path(directory)
+    try:
+        return _features(_StoredRows(folder, load_manifest(folder), vertices))
+    except DataError as error:
+        raise DataError(f"{folder.name}: {error}") from error
+
+
 class _StoredRows:
     """The rows of some vertices in the arrays of a store."""
 

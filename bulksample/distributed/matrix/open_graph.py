@@ -116,6 +116,12 @@ class OpenBlock:
         own = slice(None) if mask is None else mask
         return self.gather(self.block.labels[own])[np.argsort(self.gather(self.block.vertices[own]))]
 
+    def labels_of(self, vertices: np.ndarray) -> np.ndarray:
+        """Return the labels of distinct vertices, ascending; collective in the process column: each label goes to each other member."""
+        assert self.block.labels is not None
+        own = np.isin(self.block.vertices, vertices, assume_unique=True)
+        return self.gather(self.block.labels[own])[np.argsort(self.gather(self.block.vertices[own]))]
+
     def own_seeds(self, split: str | None, training: bool = False) -> np.ndarray | None:
         """Return a mask of the rows of this block that are seeds; None if all are. Collective in the process column."""
         block = self.block
@@ -171,7 +177,7 @@ def open_block(
         On every rank, if c does not divide p or the partition does not have p / c parts.
     """
     grid = ProcessGrid(comm, placement.replication)
-    layout = _layout(directory, placement.partition, grid, seed)
+    layout = open_layout(directory, placement.partition, grid, seed)
     return OpenBlock(grid, layout, load_block(directory, layout.members(grid.row), features, label), placement)
 
 
@@ -189,8 +195,11 @@ def open_for_sampling(
     return opened.adjacency(backend), opened.seeds(split)
 
 
-def _layout(directory: str | os.PathLike[str], how: str, grid: ProcessGrid, seed: int) -> Layout:
-    """Make or read the layout. METIS needs all edges: rank 0 reads them, partitions, and broadcasts the result, 4 n bytes."""
+def open_layout(directory: str | os.PathLike[str], how: str, grid: ProcessGrid, seed: int) -> Layout:
+    """Make or read the layout of a partition; collective.
+
+    METIS needs all edges: rank 0 reads them, partitions, and broadcasts the result, 4 n bytes.
+    """
     n, parts = load_manifest(Path(directory)).vertices, grid.rows
     if how == "block":
         return Layout.even(n, parts)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import socket
-from datetime import timedelta
 from typing import Any
 
 import torch
 
 from ...distributed.comm.base import Comm
 from ...distributed.comm.torch_distributed import TorchComm, process_group
+from ..process_group import shared_store
 
 _EXTRA_SECONDS = 60.0  # the communicator's deadline, whose error names the lost rank, passes before the group's own
 
@@ -37,23 +36,7 @@ def device_name(where: torch.device) -> str:
 
 
 def group_of(comm: Comm, backend: str) -> Any:
-    """Make a process group of the ranks of a communicator, in their order; collective.
-
-    Ranks that torchrun started have a store already. Otherwise the first rank opens a store and sends its address to the others.
-    """
+    """Make a process group of the ranks of a communicator, in their order; collective."""
     if isinstance(comm, TorchComm):
         return comm.new_group(backend)
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    host = store_host(comm.gather_control([socket.gethostname(), os.environ.get("MASTER_ADDR", "")]))
-    options: dict[str, Any] = {"timeout": timedelta(seconds=comm.timeout), "wait_for_workers": False}
-    store = TCPStore(host, 0, comm.size, True, **options) if comm.rank == 0 else None
-    port = comm.gather_control(store.port if store else 0)[0]
-    shared = store or TCPStore(host, port, comm.size, False, **options)
-    return process_group(backend, shared, backend, comm.rank, comm.size, comm.timeout + _EXTRA_SECONDS)
-
-
-def store_host(ranks: list[list[str]]) -> str:
-    """Return the address of the first rank, given the host name and MASTER_ADDR of each rank."""
-    machine, master = ranks[0]
-    return "127.0.0.1" if all(other == machine for other, _ in ranks) else master or machine
+    return process_group(backend, shared_store(comm), backend, comm.rank, comm.size, comm.timeout + _EXTRA_SECONDS)

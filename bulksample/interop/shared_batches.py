@@ -1,0 +1,116 @@
+"""The mini-batches of a graph that several ranks share, with their rows: the trainer's own source of steps, for a loop of the user."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import backends
+from ..distributed.comm.agree import agree, together
+from ..distributed.comm.ledger import Ledger
+from ..distributed.comm.thread_budget import fair_threads
+from ..distributed.matrix.rank_graph import RankGraph
+from ..loader import BulkLoader
+from ..minibatch import MiniBatch
+from ..nn.aggregate import SparseRows
+from ..samplers import Sampler
+from ..training.batches import MiniBatchSource, StepBatch
+from ..views.loading import LoadingView
+from .batch import Batch, no_features, no_labels
+from .seeds import seed_vertices
+
+
+class SharedBatches:
+    """The batches of this rank; all ranks iterate over them together, and make the same number of steps.
+
+    Parameters
+    ----------
+    graph : RankGraph
+    sampler : callable
+        Returns the sampler, or raises `UsageError`.
+    seeds : str, ids or mask, optional
+        See `bulksample.Loader`.
+    backend : str
+    threads : int, optional
+        By default a fair share of the processors that this rank may use.
+    together : int
+        Mini-batches whose rows are fetched at once, each row once.
+    **options
+        Of `BulkLoader`.
+
+    Raises
+    ------
+    UsageError
+        On every rank, if one was given a bad argument or ranks were given different ones.
+
+    Notes
+    -----
+    While a batch is in use, the ids of the next one have been exchanged and its rows are on their way.
+    """
+
+    def __init__(
+        self, graph: RankGraph, sampler: Callable[[], Sampler], seeds: Any, backend: str, threads: int | None, fetch_together: int,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        comm = graph.comm
+        by_name = seeds is None or isinstance(seeds, str)
+        law = together(comm, sampler)
+        ids = None if by_name else together(comm, lambda: seed_vertices(graph, seeds))
+        agree(comm, {
+            "the graph": graph.fingerprint,
+            "sampler": f"{type(law).__name__}{sorted(vars(law).items())}",
+            "seeds": seeds if ids is None else hashlib.sha256(ids.tobytes()).hexdigest(),
+            **{name: plain(value) for name, value in options.items()},
+            "threads": plain(threads), "fetch_together": plain(fetch_together),
+        })  # fmt: skip
+        vertices = seed_vertices(graph, seeds) if ids is None else ids
+        share = threads or fair_threads(comm)
+        engine = together(comm, lambda: backends.make(backend, share))
+        self.view = LoadingView(graph, engine, vertices)
+        loader = BulkLoader(self.view.adjacency, law, vertices, rank=comm.rank, ranks=comm.size, even=True, **options)
+        if self.view.sampling is not None:  # every bulk is a collective call
+            loader.bulk_size = min(comm.gather_control(loader.bulk_size))
+        self.graph, self.ledger = graph, Ledger(comm, self.view.sampling)
+        self.source = MiniBatchSource(loader, self.view, self.ledger, fetch_together)
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.source.drop()  # of an iteration that was left early
+        for step in self.source:
+            assert step.minibatch is not None  # every step of an even loader has a mini-batch
+            yield Batch(step.minibatch, FetchedRows(self, step))
+
+
+class FetchedRows:
+    """The rows of a batch that were fetched from the ranks that hold them."""
+
+    def __init__(self, batches: SharedBatches, step: StepBatch) -> None:
+        self._graph, self._view, self._x = batches.graph, batches.view, step.x
+
+    def x(self, minibatch: MiniBatch) -> np.ndarray:
+        if not self._graph.num_features:
+            raise no_features(self._graph.name)
+        assert self._x is not None
+        return dense(self._x) if isinstance(self._x, SparseRows) else self._x.numpy()
+
+    def y(self, minibatch: MiniBatch) -> np.ndarray:
+        if not self._graph.has_labels:
+            raise no_labels(self._graph.name)
+        return self._view.truth(minibatch.seeds)
+
+
+def dense(rows: SparseRows) -> np.ndarray:
+    """Return sparse rows as a dense matrix: float32."""
+    from scipy.sparse import csr_array
+
+    own = rows.packed()
+    made: np.ndarray = csr_array((own.weights, own.indices, own.indptr), shape=own.shape).toarray()
+    return made
+
+
+def plain(value: Any) -> Any:
+    """Return an argument as a JSON value that ranks can compare."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

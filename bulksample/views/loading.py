@@ -1,0 +1,46 @@
+"""What a loader needs of a graph that several ranks share: the adjacency, the features, and the labels of its seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..backends.base import Backend
+from ..distributed.matrix.grid import ProcessGrid
+from ..distributed.matrix.rank_graph import RankGraph
+from .features import Features, FeatureSource, NoFeatures
+from .remote_features import RemoteFeatures
+from .view import View
+
+
+class LoadingView(View):
+    """A view for loaders: mini-batches are sampled and their rows fetched, but nothing is inferred, so it has no `share`.
+
+    Parameters
+    ----------
+    graph : RankGraph
+    backend : Backend
+    seeds : integers, shape (m,)
+        The same on every rank; they may repeat.
+
+    Notes
+    -----
+    Collective. It makes communicators of its own: one for a thread that samples, one for fetches. If the topology is partitioned, the
+    owners send each rank 12 bytes for each distinct seed (kind "topology").
+    """
+
+    def __init__(self, graph: RankGraph, backend: Backend, seeds: np.ndarray) -> None:
+        self.name, self.fingerprint = graph.name, graph.fingerprint
+        self.num_features, self.num_classes = graph.num_features, graph.num_classes
+        self.adjacency, self.sampling = graph.open_adjacency(backend)
+        self.seeds = np.unique(seeds)
+        self.classes = graph.labels_of(self.seeds) if graph.has_labels else np.full(len(self.seeds), -1, np.int64)
+        self.features = _features(graph)
+        self.all_degrees = None
+
+
+def _features(graph: RankGraph) -> FeatureSource:
+    if graph.features is None:
+        return NoFeatures()
+    if graph.layout is None:
+        return Features(graph)
+    return RemoteFeatures(ProcessGrid(graph.comm, graph.replication).column_comm, graph.layout, graph.features)

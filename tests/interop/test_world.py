@@ -1,0 +1,96 @@
+"""`bulksample.init` and `bulksample.load(path, world=...)` on real ranks."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from launch import run_ranks
+
+import bulksample as bs
+
+N, WIDTH = 40_000, 512  # 82 MB of features
+
+PROGRAM = """
+import gc, json, sys
+import bulksample as bs
+from bulksample.views import loading  # what only the first use imports
+import bulksample.interop.shared_batches
+
+def resident():
+    gc.collect()
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmRSS"))
+
+world = bs.init({init})
+before = resident()
+graph = bs.load(sys.argv[1], world=world, {place})
+loader = bs.Loader(graph, fanouts=[3, 2], batch_size=256, seeds="train", seed=3)
+after = resident()
+digests = [batch.digest() for batch in loader if batch.x.shape[1] == 512]
+line = json.dumps({{"rank": world.rank, "ranks": world.size, "grown": after - before, "digests": digests}})
+print("\\n" + line + "\\n", end="", flush=True)
+"""
+
+
+def reports(ended):
+    assert ended.code == 0, ended
+    lines = (json.loads(line) for line in ended.out.splitlines() if line.startswith('{"rank"'))
+    return sorted(lines, key=lambda line: line["rank"])
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, N, (2, 4 * N))
+    x = rng.standard_normal((N, WIDTH), np.float32)
+    graph = bs.from_edges(*ends, num_nodes=N, x=x, y=np.zeros(N, np.int64), train_mask=np.arange(N) % 10 == 0)
+    path = tmp_path_factory.mktemp("graphs") / "wide"
+    graph.save(path)
+    return path
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+def test_a_rank_takes_the_memory_of_its_share(stored, launcher):
+    """Resident bytes grow by a rank's block row of features and edges, not by the whole graph."""
+    program = stored.parent / "program.py"
+    program.write_text(PROGRAM.format(init="", place=""))
+    ranks = reports(run_ranks(4, [str(program), str(stored)], launcher=launcher))
+    share = N * WIDTH * 4 / 4
+    assert [rank["ranks"] for rank in ranks] == [4] * 4
+    for rank in ranks:
+        assert share < rank["grown"] + 2**20
+        assert rank["grown"] < share + 14 * 2**20  # of the 82 MB: a quarter, and 14 MiB for edges, messages and threads
+    alone = [bs.Loader(bs.load(stored), fanouts=[3, 2], batch_size=256, seed=3, rank=rank, ranks=4) for rank in range(4)]
+    assert [rank["digests"] for rank in ranks] == [[batch.digest() for batch in loader] for loader in alone]
+
+
+GROUP = """
+import json, torch
+import bulksample as bs
+
+world = bs.init(process_group="gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1, bias=False))
+model(torch.tensor([[float(world.rank + 1)]])).backward()
+grad = model.module.weight.grad.item()
+line = json.dumps({"rank": world.rank, "ranks": world.size, "same": bs.init() is world, "grad": grad})
+print("\\n" + line + "\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+def test_a_process_group_begins_with_the_ranks_of_the_launcher(launcher):
+    ranks = reports(run_ranks(2, GROUP, launcher=launcher))
+    assert ranks == [{"rank": rank, "ranks": 2, "same": True, "grad": 1.5} for rank in range(2)]  # the mean of 1 and 2
+
+
+@pytest.mark.long
+def test_without_a_launcher_a_rank_is_alone(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(GROUP)
+
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert '{"rank": 0, "ranks": 1, "same": true, "grad": 1.0}' in done.stdout
