@@ -226,10 +226,9 @@ class BulkLoader:
     def _identity(self) -> dict[str, Any]:
         """The arguments on which the mini-batches depend, as far as a state names them."""
         matrix = self._adjacency.whole_matrix
-        sampler = f"{type(self._sampler).__name__}{sorted(vars(self._sampler).items())}"
         return {
             "seeds": hashlib.sha256(self._seeds.tobytes()).hexdigest(),
-            "sampler": sampler,
+            "sampler": self._sampler.identity,
             "batch_size": self._batch_size,
             "random_seed": int(self._stream.seed),
             "shuffle": self._shuffle,

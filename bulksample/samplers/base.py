@@ -48,6 +48,11 @@ class Sampler(ABC):
         for fanout in self.fanouts:
             check_fanout(fanout)
 
+    @property
+    def identity(self) -> str:
+        """The sampler and its options in one line: samplers with equal ones draw the same mini-batches."""
+        return f"{type(self).__name__}{sorted(vars(self).items())}"
+
     def check(self, adjacency: Adjacency) -> None:  # noqa: B027  # most samplers have a meaning everywhere
         """Raise `UsageError` if this sampler does not support this graph, such as one without weights."""
 

@@ -129,6 +129,35 @@ def ranks_deal_minibatches_in_turn():
     assert on_threads(3, outputs_of) == [alone[0::3], alone[1::3], alone[2::3]]
 
 
+def a_state_continues_in_the_middle_of_an_epoch():
+    """Also on another number of ranks; one uninterrupted loader is what it must equal."""
+
+    def made(comm=None, **options):
+        return DataLoader(graph_of(), torch.arange(300), NeighborSampler([4, 4]), batch_size=32, shuffle=True, seed=3, comm=comm, **options)
+
+    def named(batches):
+        return [torch.cat([inputs, blocks[0].edata[dgl.EID]]).tolist() for inputs, _, blocks in batches]
+
+    def state_after(steps, comm=None):
+        loader = made(comm)
+        for _ in zip(range(steps), loader, strict=False):
+            pass
+        return json.loads(json.dumps(loader.state_dict()))
+
+    def rest(state, comm=None):
+        loader = made(comm, bulk_size=2)
+        loader.load_state_dict(state)
+        return named(loader)
+
+    whole, state = named(made()), state_after(4)
+    assert rest(state) == whole[4:]
+    assert on_threads(2, lambda comm: rest(state, comm)) == [whole[4::2], whole[5::2]]
+    shared = on_threads(3, lambda comm: state_after(2, comm))[0]
+    assert rest(shared) == whole[6:]
+    other = DataLoader(graph_of(), torch.arange(300), NeighborSampler([4]), batch_size=32, shuffle=True, seed=3)
+    assert "does not fit: sampler" in message_of(lambda: other.load_state_dict(state))
+
+
 def masks_and_lengths():
     graph = graph_of()
     mask = torch.arange(300) < 70
@@ -172,8 +201,8 @@ def what_has_no_meaning_is_refused():
 CHECKS = [
     blocks_are_exact, prefetched_features_are_of_their_own_batch, degrees_keep_to_the_fanouts,
     full_neighbourhoods_give_what_the_whole_graph_gives, weights_of_a_layer_add_up_to_one,
-    neither_bulk_nor_back_end_changes_a_minibatch, ranks_deal_minibatches_in_turn, masks_and_lengths, narrow_ids_stay_narrow,
-    what_has_no_meaning_is_refused,
+    neither_bulk_nor_back_end_changes_a_minibatch, ranks_deal_minibatches_in_turn, a_state_continues_in_the_middle_of_an_epoch,
+    masks_and_lengths, narrow_ids_stay_narrow, what_has_no_meaning_is_refused,
 ]  # fmt: skip
 
 

@@ -64,6 +64,11 @@ class EdgeSampler:
         self.sampler = sampler
         self._by_edge = sampler.name == "sage" and self.edges.pointers is not None
 
+    @property
+    def identity(self) -> str:
+        """See `Sampler.identity`."""
+        return self.sampler.identity
+
     def check(self, adjacency: Adjacency) -> None:
         self.sampler.check(adjacency)
 

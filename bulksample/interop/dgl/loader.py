@@ -103,6 +103,23 @@ class DataLoader:
         """Return the number of steps of an epoch."""
         return self._loader.steps
 
+    @property
+    def epoch(self) -> int:
+        """The current epoch, from 0. Set it before an iteration to take that epoch, from its start."""
+        return self._loader.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._loader.epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the epoch, ready for JSON; the mini-batch yielded last counts as used."""
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a position that `state_dict` returned, also on another number of ranks; see `BulkLoader.load_state_dict`."""
+        self._loader.load_state_dict(state)
+
     def __iter__(self) -> Iterator[tuple[Any, Any, list[Any]]]:
         for found in self._loader:
             if found is not None:

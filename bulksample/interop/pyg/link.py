@@ -13,7 +13,7 @@ from torch_geometric.sampler.base import SubgraphType
 
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
-from .bulk_loading import BulkLoading
+from .bulk_loading import BulkLoading, hashed
 from .edge_lists import check_input, compressed, vertex_pairs
 from .sampler import BulkSampler, sampler_for
 
@@ -85,6 +85,10 @@ transform_sampler_output, filter_per_worker
             data, neighbor_sampler, edge_label_index, edge_label, neg_sampling=neg_sampling, neg_sampling_ratio=neg_sampling_ratio,
             transform=transform, transform_sampler_output=transform_sampler_output, filter_per_worker=filter_per_worker, **options,
         )  # fmt: skip
+
+    def _describe(self) -> dict[str, Any]:
+        law = self.neg_sampling
+        return super()._describe() | {"negatives": "" if law is None else hashed({**vars(law), "mode": law.mode.value})}
 
     def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
         return self.link_sampler.sample_edges(inputs, self.neg_sampling, ids, epoch)

@@ -121,6 +121,11 @@ class BulkSampler(BaseSampler):
         """Return the state for a worker process, without back ends, which cannot be copied."""
         return {**self.__dict__, "_adjacencies": {}}
 
+    def describe(self) -> dict[str, Any]:
+        """Return what mini-batches depend on, for the state of a loader."""
+        form = "disjoint " * self.disjoint + str(self.subgraph_type.value)
+        return {"sampler": f"{self.sampler.identity} {form}", "graph": self.graph.matrix.fingerprint}
+
     def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput:
         """Sample one mini-batch. Its id is the number of the call; in a worker process it also depends on the worker's seed."""
         return self.sample_nodes([index], *self._next_name())[0]

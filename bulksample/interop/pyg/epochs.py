@@ -1,0 +1,273 @@
+"""Iterate over epochs for all drop-in loaders of torch_geometric: the order, the share of each rank, sampling ahead, and the state.
+
+A thread samples the next bulk while the current one is used; `num_workers` threads finish batches ahead. There are no worker processes,
+so nothing is copied between processes. Mini-batch t of an epoch does not depend on the size of bulks, the threads or the ranks, so a
+state that counts the mini-batches used fits any of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice, repeat
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from ...ahead import Ahead
+from ...distributed.comm.base import Comm
+from ...errors import UsageError
+from ...loader import AUTO_LIMIT, COPIES, check_bulk_size, free_memory, growing
+from ...position import EpochShare, Position
+from ...rng import Stream
+
+_ENDLESS = 2**62  # mini-batches of a sampler of unknown length
+_NOT_HERE = {
+    "worker_init_fn": "there are no worker processes to set up",
+    "multiprocessing_context": "there are no worker processes",
+    "generator": "the order of an epoch is a function of `seed`",
+}
+
+
+class _Step(NamedTuple):
+    """A mini-batch of this rank: its number, its examples, and the digest of the user's order up to it."""
+
+    id: int
+    index: Any
+    order: str
+
+
+class EpochLoading(ABC):
+    """The epochs of a drop-in loader, for subclasses of torch's `DataLoader`.
+
+    Attributes
+    ----------
+    bulk_size : int or "auto"
+        k. ``auto`` samples one mini-batch to measure it, and takes as many as fit `memory_budget` (by default a quarter of the free
+        memory), at most 32; an epoch then begins with bulks of 1, 2, 4, ... mini-batches.
+    comm : Comm, optional
+        Rank r of p takes mini-batches r, r + p, ... All ranks make the same number of steps: if p does not divide the epoch, the
+        first mini-batches repeat at its end, or, with `drop_last`, the last ones are left out.
+    """
+
+    batch_size: int | None
+    batch_sampler: Any
+    drop_last: bool
+    pin_memory: bool
+    num_workers: int
+    prefetch_factor: int | None
+    dataset: Sequence[Any]
+
+    def set_up_epochs(
+        self,
+        stream: Stream,
+        bulk_size: int | Literal["auto"],
+        memory_budget: int | None,
+        options: dict[str, Any],
+        comm: Comm | None = None,
+        together: bool = False,
+    ) -> None:
+        """Keep the options that `DataLoader` does not have; raises `UsageError` for options of `DataLoader` that have no meaning here.
+
+        `together` is True if sampling a bulk is collective.
+        """
+        check_bulk_size(bulk_size)
+        for name, reason in _NOT_HERE.items():
+            if options.get(name) is not None:
+                raise UsageError(f"{name} was given, but {reason}; leave it out")
+        if "batch_size" in options and options["batch_size"] is None:
+            raise UsageError("batch_size was None; use a positive number")
+        self._bulk_size, self._budget, self._grows = bulk_size, memory_budget, bulk_size == "auto"
+        self._stream, self._comm, self._together = stream, comm, together
+        self._shuffle = bool(options.get("shuffle"))
+        self._own_order = options.get("sampler") is None and options.get("batch_sampler") is None
+        self._order = ""  # the digest of the mini-batches of this epoch that are used, if the user's sampler orders them
+
+    @abstractmethod
+    def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[Any]:
+        """Sample the mini-batches with these ids from the positions of their examples in the data set."""
+
+    @abstractmethod
+    def _finished(self, sampled: Any) -> Any:
+        """Make the batch that the user gets from a sampled mini-batch; runs on the threads of `num_workers`."""
+
+    @abstractmethod
+    def _nbytes(self, sampled: Any) -> int:
+        """Return the bytes of a sampled mini-batch."""
+
+    @abstractmethod
+    def _describe(self) -> dict[str, Any]:
+        """Return the arguments on which mini-batches depend, as JSON values, for the state."""
+
+    @property
+    def _finishes_ahead(self) -> bool:
+        return self.num_workers > 0
+
+    @cached_property
+    def _position(self) -> Position:
+        known = self._own_order or hasattr(self.batch_sampler, "__len__")
+        return Position(self._share(self._minibatches() if known else _ENDLESS))
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, from 0; every iteration begins the next one. Set it to take that epoch from its start."""
+        return self._position.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._position.epoch = epoch
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches of this rank in an epoch."""
+        return self._share(self._minibatches()).steps
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of an epoch; of the epoch of a state that was just loaded, the remaining ones."""
+        epoch, start, orders = self._position.begin(), self._position.step, []
+
+        def steps() -> Iterator[_Step]:
+            for step in self._steps(epoch):
+                orders.append(step.order)
+                yield step
+
+        for done, batch in enumerate(self._batches(steps(), epoch)):
+            self._position.use(epoch, start + done + 1)
+            self._order = orders[done]
+            yield batch
+        self._position.end(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the epoch, ready for JSON; the batch yielded last counts as used."""
+        order = {} if self._own_order else {"order": self._order if self._position.used else ""}
+        return self._position.state(self._identity) | order
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a position that `state_dict` returned; the batches that follow are those of an uninterrupted run.
+
+        `num_workers`, `bulk_size`, `backend` and the number of ranks may differ. An order that your own `sampler` or `batch_sampler`
+        gives is run through again; the next iteration raises `UsageError` if it has changed.
+
+        Raises
+        ------
+        UsageError
+            If the state belongs to other data, input nodes, options or another seed, or is damaged.
+        """
+        self._position.load(state, self._identity)
+        self._order = str(state.get("order", ""))
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        order = {"shuffle": self._shuffle, "minibatches": self._minibatches()} if self._own_order else {}
+        return {
+            "loader": type(self).__name__,
+            "batch_size": self.batch_size,
+            "random_seed": int(self._stream.seed),
+            **order,
+            **self._describe(),
+        }
+
+    def _batches(self, steps: Iterator[_Step], epoch: int) -> Iterator[Any]:
+        with Ahead(1, "sampler") as sampler, Ahead(max(1, self.num_workers), "gather") as gatherers:
+            if not self._finishes_ahead:
+                yield from (self._pinned(sampled) for sampled in self._sampled(steps, epoch, sampler))
+                return
+            ahead: deque[Callable[[], Any]] = deque()
+            for sampled in self._sampled(steps, epoch, sampler):
+                ahead.append(gatherers.submit(self._pinned, sampled))
+                if len(ahead) > self.num_workers * (self.prefetch_factor or 2):
+                    yield ahead.popleft()()
+            while ahead:
+                yield ahead.popleft()()
+
+    def _sampled(self, steps: Iterator[_Step], epoch: int, thread: Ahead) -> Iterator[Any]:
+        """Yield the sampled mini-batches of an epoch; the next bulk is sampled while the current one is used."""
+        sizes = growing(self.bulk_size) if self._grows else repeat(self.bulk_size)
+
+        def start() -> Callable[[], list[Any]] | None:
+            bulk = list(islice(steps, next(sizes)))
+            return thread.submit(self._bulk, [step.index for step in bulk], [step.id for step in bulk], epoch) if bulk else None
+
+        coming = start()
+        while coming is not None:
+            outputs, coming = coming(), start()
+            yield from outputs
+
+    def _pinned(self, sampled: Any) -> Any:
+        batch = self._finished(sampled)
+        return batch.pin_memory() if self.pin_memory and torch.cuda.is_available() else batch
+
+    def _steps(self, epoch: int) -> Iterator[_Step]:
+        """Yield the remaining mini-batches of this rank, in the seeded order or in that of the user's sampler."""
+        position = self._position
+        used, share, step = position.used, position.share, position.step
+        if self._own_order:
+            lists = self._own_lists(epoch)
+            for t in range(step, share.steps):
+                id = share.id(t)
+                assert id is not None
+                yield _Step(id, lists[id], "")
+            return
+        ordered = self._user_order(used)
+        if self._comm is None:
+            yield from ordered
+            return
+        every = list(ordered)
+        share = EpochShare(len(every), share.rank, share.ranks, True, self.drop_last, share.first)
+        for t in range(step, share.steps):
+            id = share.id(t)
+            assert id is not None
+            last = min(share.first + (t + 1) * share.ranks, len(every)) - 1
+            yield every[id]._replace(order=every[last].order)
+
+    def _user_order(self, used: int) -> Iterator[_Step]:
+        """Yield the mini-batches of the user's sampler after those that are used, or all of them if ranks share them."""
+        digest = ""
+        for id, listed in enumerate(self.batch_sampler):
+            index = np.asarray(listed)
+            digest = hashlib.sha256(digest.encode() + np.ascontiguousarray(index, np.int64).tobytes()).hexdigest()
+            if id + 1 == used and digest != self._order:
+                break
+            if id >= used or self._comm is not None:
+                yield _Step(id, index, digest)
+        else:
+            if not used or digest:
+                return
+        raise UsageError("the order of your sampler is not the one of the loader's state; give it the same order again")
+
+    def _own_lists(self, epoch: int) -> list[np.ndarray]:
+        order = self._stream.permutation(len(self.dataset), epoch) if self._shuffle else np.arange(len(self.dataset))
+        size = self.batch_size
+        assert size is not None
+        return [order[i * size : (i + 1) * size] for i in range(self._minibatches())]
+
+    def _minibatches(self) -> int:
+        if not self._own_order:
+            return len(self.batch_sampler)
+        assert self.batch_size is not None
+        return len(self.dataset) // self.batch_size if self.drop_last else -(-len(self.dataset) // self.batch_size)
+
+    def _share(self, minibatches: int) -> EpochShare:
+        rank, ranks = (0, 1) if self._comm is None else (self._comm.rank, self._comm.size)
+        return EpochShare(minibatches, rank, ranks, True, self.drop_last)
+
+    @property
+    def bulk_size(self) -> int:
+        """k, the number of mini-batches sampled in one call."""
+        if self._bulk_size == "auto":
+            self._bulk_size = self._fitting()
+        return self._bulk_size
+
+    def _fitting(self) -> int:
+        """Return the number of mini-batches that fit the budget; ranks that sample together agree on the smallest."""
+        steps = len(self) if self._own_order or hasattr(self.batch_sampler, "__len__") else AUTO_LIMIT
+        first = next(iter(self._own_lists(0) if self._own_order else self.batch_sampler), None)
+        size = 0 if first is None else sum(self._nbytes(sampled) for sampled in self._bulk([np.asarray(first)], [0], 0))
+        budget = free_memory() // 4 if self._budget is None else self._budget
+        fit = max(1, min(budget // max(1, COPIES * size), AUTO_LIMIT, steps))
+        if self._comm is not None and self._together:
+            fit = self._comm.allgather(np.array([fit]), "control").min()
+        return int(fit)
