@@ -1,6 +1,8 @@
 // Shared by the native kernels: array types that refuse a silent conversion, and loops over blocks of rows.
 #pragma once
+#if defined(_OPENMP)
 #include <omp.h>
+#endif
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
 #endif
@@ -11,8 +13,10 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <mutex>
 #include <optional>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "host_device.h"
@@ -39,34 +43,50 @@ inline void notice_forks() {
 #endif
 }
 
-// Calls work(first, last) for blocks of at most `grain` of the indices 0 .. n - 1, each block by one thread.
-// Blocks are handed out as threads become free, so results must not depend on which thread runs one.
-// An exception (out of memory) ends the loop and is thrown to the caller.
+// Calls work(0) .. work(threads - 1): the first on this thread, the others on new threads, or not at all if the system gives no more.
+// Work must be shared so that fewer threads do all of it, and must not throw.
+template <class Work>
+void on_threads(int threads, Work work) {
+  std::vector<std::thread> others;
+  try {
+    for (int i = 1; i < threads; ++i) others.emplace_back(work, i);
+  } catch (const std::exception&) {
+  }
+  work(0);
+  for (std::thread& other : others) other.join();
+}
+
+// Calls work(first, last) for blocks of at most `grain` of the indices 0 .. n - 1, each block by one thread. A work of three arguments
+// also gets the place of its thread, below `threads`. Blocks are handed out as threads become free, so results must not depend on which
+// thread runs one. An exception (out of memory) ends the loop and is thrown to the caller.
 template <class Work>
 void for_blocks(bs_i64 n, bs_i64 grain, int threads, Work work) {
   const bs_i64 blocks = (n + grain - 1) / grain;
   const int team = (int)std::min<bs_i64>(std::max(threads, 1), blocks);
   std::atomic<bs_i64> next{0};
   std::exception_ptr failure;
-  auto run = [&] {
+  std::mutex failing;
+  auto run = [&](int place) {
     try {
-      for (bs_i64 b; (b = next++) < blocks;) work(b * grain, std::min(n, (b + 1) * grain));
+      for (bs_i64 b; (b = next++) < blocks;) {
+        if constexpr (std::is_invocable_v<Work, bs_i64, bs_i64, int>)
+          work(b * grain, std::min(n, (b + 1) * grain), place);
+        else
+          work(b * grain, std::min(n, (b + 1) * grain));
+      }
     } catch (...) {
-#pragma omp critical(bs_failure)
+      std::lock_guard<std::mutex> guard(failing);
       failure = std::current_exception();
       next = blocks;
     }
   };
-  auto run_by_team = [&] {
+#if defined(_OPENMP)
+  if (team > 1 && !has_lost_its_team) {
 #pragma omp parallel num_threads(team)
-    run();
-  };
-  if (team <= 1)
-    run();
-  else if (has_lost_its_team)
-    std::thread(run_by_team).join();
-  else
-    run_by_team();
+    run(omp_get_thread_num());
+  } else
+#endif
+    on_threads(team, run);
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -20,13 +20,18 @@
 
 class Blocks {
  public:
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr std::size_t PAGE = 4096, LARGE = ~(std::size_t)0;  // AddressSanitizer watches the ends of what malloc gives
+#else
   static constexpr std::size_t PAGE = 4096, LARGE = 16 * PAGE;
+#endif
 
-  // The blocks of this process; never destroyed, since NumPy may free arrays at the very end.
+  // The blocks of this process; never destroyed, since NumPy may free arrays at the very end. Needs no memory, so it never fails.
   static Blocks& of_process() {
+    alignas(Blocks) static char place[sizeof(Blocks)];
     static Blocks* blocks = [] {
       pthread_atfork([] { of_process().lock_.lock(); }, [] { of_process().lock_.unlock(); }, [] { of_process().lock_.unlock(); });
-      return new Blocks;
+      return new (place) Blocks;
     }();
     return *blocks;
   }
@@ -87,9 +92,13 @@ class Blocks {
   void give_large(void* block, std::size_t bytes) {
     std::lock_guard<std::mutex> guard(lock_);
     live_bytes_ -= bytes;
-    kept_bytes_ += bytes;
-    kept_.emplace(bytes, block);
-    trim();
+    try {
+      kept_.emplace(bytes, block);
+      kept_bytes_ += bytes;
+      trim();
+    } catch (const std::bad_alloc&) {  // no memory to note it
+      munmap(block, bytes);
+    }
   }
 
   void* resize_large(void* block, std::size_t from, std::size_t to) {

@@ -3,8 +3,6 @@
 // cache.
 #pragma once
 #include <deque>
-#include <system_error>
-#include <thread>
 
 #include "native_numbers.h"
 #include "native_rows.h"
@@ -40,13 +38,7 @@ class CrewHop {
         failures[thread] = std::current_exception();
       }
     };
-    std::vector<std::thread> others;
-    try {
-      for (int i = 1; i < threads; ++i) others.emplace_back(work, i);
-    } catch (const std::system_error&) {
-    }  // fewer threads give the same result
-    work(0);
-    for (std::thread& other : others) other.join();
+    on_threads(threads, work);
     for (std::exception_ptr& failure : failures)
       if (failure) std::rethrow_exception(failure);
     number_what_is_drawn();

@@ -76,8 +76,8 @@ struct Bulk {
   template <class Numbers>
   void expand_all(std::vector<Expanded>& out, bs_i64 n, bs_i64 expected, int threads) const {
     std::vector<std::optional<Numbers>> numbers(std::max(threads, 1));
-    for_blocks((bs_i64)out.size(), 1, threads, [&](bs_i64 j, bs_i64) {
-      auto& own = numbers[omp_get_thread_num()];
+    for_blocks((bs_i64)out.size(), 1, threads, [&](bs_i64 j, bs_i64, int place) {
+      auto& own = numbers[place];
       if (!own) own.emplace(n, expected);
       out[j] = expand(j, *own);
     });

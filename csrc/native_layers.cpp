@@ -238,8 +238,8 @@ struct Layers {
   template <class Sums>
   void expand_all(std::vector<LayerExpanded>& out, bs_i64 expected, int threads) const {
     std::vector<std::optional<Own<Sums>>> owns(std::max(threads, 1));
-    for_blocks((bs_i64)out.size(), 1, threads, [&](bs_i64 j, bs_i64) {
-      auto& own = owns[omp_get_thread_num()];
+    for_blocks((bs_i64)out.size(), 1, threads, [&](bs_i64 j, bs_i64, int place) {
+      auto& own = owns[place];
       if (!own) own.emplace(Own<Sums>{{n, expected}, Ranks(n), {n, 4096}, {}, {}, {}, {}, {}, {}, {}});
       out[j] = expand(j, *own);
     });

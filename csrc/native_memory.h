@@ -3,6 +3,7 @@
 #include "native.h"
 #include "native_blocks.h"
 
+#include <memory>
 #include <utility>
 
 // Prefetches a cache line into the second level: its queue holds more reads than the first level's, and a
@@ -21,7 +22,9 @@ class Buffer {
     std::swap(capacity_, other.capacity_);
     return *this;
   }
-  ~Buffer() { Blocks::of_process().give(data_, bytes(capacity_)); }
+  ~Buffer() {
+    if (data_) Blocks::of_process().give(data_, bytes(capacity_));
+  }
 
   T* data() { return data_; }
   const T* data() const { return data_; }
@@ -39,9 +42,10 @@ class Buffer {
   // The array for NumPy, which frees it; needs the GIL.
   py::array_t<T> release() {
     if (size_ < capacity_ || !data_) resize(std::max<bs_i64>(size_, 1));
-    auto* owned = new Buffer(std::move(*this));
-    py::capsule owner(owned, [](void* buffer) { delete (Buffer*)buffer; });
-    return py::array_t<T>(owned->size_, owned->data_, owner);
+    auto owned = std::make_unique<Buffer>(std::move(*this));
+    py::capsule owner(owned.get(), [](void* buffer) { delete (Buffer*)buffer; });
+    const Buffer& held = *owned.release();
+    return py::array_t<T>(held.size_, held.data_, owner);
   }
 
  private:
@@ -54,12 +58,16 @@ class Buffer {
   bs_i64 size_ = 0, capacity_ = 0;
 };
 
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+#define BS_MAPS_ZEROS
+#endif
+
 // `count` zeros, on huge pages where the system gives them: a table that is read at random then misses the TLB less.
 template <class T>
 class Zeros {
  public:
   explicit Zeros(bs_i64 count) : bytes_((std::size_t)std::max<bs_i64>(count, 1) * sizeof(T)) {
-#if defined(__linux__)
+#if defined(BS_MAPS_ZEROS)
     void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) throw std::bad_alloc();
     (void)madvise(data, bytes_, MADV_HUGEPAGE);  // advice only
@@ -76,7 +84,7 @@ class Zeros {
     return *this;
   }
   ~Zeros() {
-#if defined(__linux__)
+#if defined(BS_MAPS_ZEROS)
     if (data_) munmap(data_, bytes_);
 #else
     std::free(data_);

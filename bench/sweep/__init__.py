@@ -1,3 +1,6 @@
 """Reliability sweeps: sections of numbered cases, and the frame that runs, keeps and summarizes them."""
 
-SECTIONS = {"files": "sweep.files", "resume": "sweep.resume", "faults": "sweep.rank_faults", "disk": "sweep.disk", "memory": "sweep.memory"}
+SECTIONS = {
+    "files": "sweep.files", "resume": "sweep.resume", "faults": "sweep.rank_faults", "disk": "sweep.disk", "memory": "sweep.memory",
+    "allocations": "sweep.allocations",
+}  # fmt: skip

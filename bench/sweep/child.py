@@ -50,6 +50,11 @@ def in_child(work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, An
     An exception ends up as ``{"died": traceback}``.
     """
     import_once()
+    return in_fork(work, seconds)
+
+
+def in_fork(work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """Do the same in a child that has imported no more than this process."""
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
