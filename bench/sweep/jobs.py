@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -14,13 +14,15 @@ from communities import community_graph
 from bulksample.data import store
 
 _FOLDER = TemporaryDirectory(prefix="bulksample-sweep-")
+_LOCK = Lock()
 
 
-@cache
 def store_for_jobs() -> str:
     """Return the path of a store of 300 vertices."""
     place = Path(_FOLDER.name) / "graph"
-    store.save(community_graph(), place)
+    with _LOCK:
+        if not place.exists():
+            store.save(community_graph(), place)
     return str(place)
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from bulksample.version import __version__
@@ -47,6 +48,7 @@ class Journal:
     def __init__(self, path: Path, cases: list[dict[str, Any]], commit: str, goes_on: bool = False) -> None:
         self.path, self.cases, self.commit = path, cases, commit
         self.outcomes: dict[int, dict[str, Any]] = {}
+        self._lock = Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
         for line in _lines(path):
             number = line["number"]
@@ -55,10 +57,10 @@ class Journal:
         path.write_text("".join(f"{json.dumps(line)}\n" for line in self.outcomes.values()))
 
     def add(self, number: int, outcome: dict[str, Any], seconds: float) -> None:
-        """Append the outcome of a case."""
+        """Append the outcome of a case; threads may call it at the same time."""
         about = {"number": number, "commit": self.commit, "seconds": round(seconds, 3), "case": self.cases[number]}
-        self.outcomes[number] = {**about, **outcome}
-        with self.path.open("a") as stream:
+        with self._lock, self.path.open("a") as stream:
+            self.outcomes[number] = {**about, **outcome}
             stream.write(f"{json.dumps(self.outcomes[number])}\n")
 
 

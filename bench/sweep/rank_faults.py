@@ -19,33 +19,43 @@ from bulksample.methods import METHODS
 from .jobs import store_for_jobs, verdict_of
 
 KILLS, STOPS, RANKS = 200, 60, (2, 4, 8)
+RANKS_OF_SIGNALS = (2, 2, 4, 4, 8)  # a launch of 8 ranks costs as much as the others together
 EXITS = ("exit", "_exit 0", "_exit 3")
 STEPWISE = ("forward", "backward", "reduce", "step")  # phases that every step of every method enters
+NEVER = {
+    **dict.fromkeys(("full", "cofree", "bns", "adaqp"), ("sample", "fetch")), **dict.fromkeys(("retexo", "retexo-federated"), ("sample",)),
+}  # phases that no rank enters  # fmt: skip
 SHARED = Path("/dev/shm")
 
 
 def cases(seed: int) -> list[dict[str, Any]]:
-    """Return kills and stops at random points, then an exception and an early exit in each phase of each method."""
-    found = []
-    for act, count in (("kill", KILLS), ("stop", STOPS)):
-        for number in range(count):
-            rng, ranks = random.Random(f"{seed} {act} {number}"), RANKS[number % 3]
-            points = (
-                ["phase", rng.choice(STEPWISE), rng.randint(1, 60)],
-                ["collective", rng.randint(1, 30)],
-                ["seconds", round(rng.uniform(0, 8), 2)],
-            )
-            method = list(METHODS)[number % len(METHODS)]
-            found.append(
-                {"group": act, "act": act, "ranks": ranks, "rank": rng.randrange(ranks), "method": method, "where": rng.choice(points)}
-            )
-    for number, (method, phase) in enumerate(itertools.product(METHODS, PHASES)):
-        ranks = RANKS[number % 3]
-        rank = 0 if phase == "checkpoint" else ranks - 1  # only rank 0 writes it
-        place = {"ranks": ranks, "rank": rank, "method": method, "where": ["phase", phase, 2]}
-        found += [{"group": "exception", "act": "raise", **place}, {"group": "early exit", "act": EXITS[number // 3 % 3], **place}]
+    """Return kills and stops at random points, then an exception and an early exit in each phase of each method on 2, 4 and 8 ranks."""
+    found = [_signal(f"{seed} {act}", act, number) for act, count in (("kill", KILLS), ("stop", STOPS)) for number in range(count)]
+    phases = [(method, phase) for method, phase in itertools.product(METHODS, PHASES) if phase not in NEVER.get(method, ())]
+    for number, (method, phase) in enumerate(phases):
+        for turn, ranks in enumerate(RANKS):
+            rank = 0 if phase == "checkpoint" else ranks - 1  # rank 0 writes it; the server of an average, rank 0, trains nothing
+            place = {"ranks": ranks, "rank": rank, "method": method, "where": ["phase", phase, 2]}
+            found += [{"group": "exception", "act": "raise", **place}, {"group": "early exit", "act": EXITS[(number + turn) % 3], **place}]
     random.Random(seed).shuffle(found)  # the first ones are a sample of all
     return found
+
+
+def _signal(seed: str, act: str, number: int) -> dict[str, Any]:
+    """Return a kill or a stop of one rank at a random point."""
+    rng, ranks = random.Random(f"{seed} {number}"), RANKS_OF_SIGNALS[number % len(RANKS_OF_SIGNALS)]
+    points = (
+        ["phase", rng.choice(STEPWISE), rng.randint(1, 60)],
+        ["collective", rng.randint(1, 30)],
+        ["seconds", round(rng.uniform(0, 8), 2)],
+    )
+    method = list(METHODS)[number % len(METHODS)]
+    return {"group": act, "act": act, "ranks": ranks, "rank": rng.randrange(ranks), "method": method, "where": rng.choice(points)}
+
+
+def workers(case: dict[str, Any]) -> int:
+    """Return 2 for cases that may run in pairs: few ranks, and a fault after MPI has connected, which leaves no shared memory."""
+    return 2 if case["ranks"] <= 4 and case["where"][0] != "seconds" else 1
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
@@ -60,9 +70,7 @@ def _noticed(case: dict[str, Any]) -> str:
         options = ["--method", case["method"], "--checkpoint", place, "--checkpoint-every", "2"]
         command = training(store_for_jobs(), *options, epochs=4 if fixed else 1000)
         ended = run_with_fault(case["ranks"], case["rank"], case["act"], where, command)
-    if fixed and ended.code == 0:
-        assert "fault: " not in ended.err, f"the fault went unnoticed: {ended}"
-        return "this rank never enters the phase"
+    assert "fault: " in ended.err or where[0] == "seconds", f"the point of the fault was never reached: {ended}"
     witness = WITNESS[case["act"].split()[0]]
     if where[0] == "seconds":  # it may hit the start of MPI, which may leave shared memory
         witness = {"kill": killed_at_any_time, "stop": stopped_at_any_time}[case["act"]]

@@ -7,7 +7,8 @@ and so does a commit that changed the package. With --continue a sweep keeps the
 The summary goes to `bench/results/reliability/`. It counts cases planned and cases run. The exit code is 1 if a case fails.
 
 A section is a module of this folder with ``cases(seed)``, which returns a list of JSON objects, and ``run(case)``, which returns
-``{"passed": bool, "seen": str}``. A case and an outcome may hold more; ``group`` names a row of the table.
+``{"passed": bool, "seen": str}``. A case and an outcome may hold more; ``group`` names a row of the table. A section may have
+``workers(case)``, which returns 2 for a case that may run beside another one.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
@@ -37,15 +38,27 @@ def sections(names: list[str]) -> dict[str, ModuleType]:
 
 
 def sweep(section: ModuleType, journal: Journal, limit: int | None = None) -> None:
-    """Run those of the first `limit` cases that the journal lacks."""
-    for number, case in enumerate(islice(journal.cases, limit)):
-        if number in journal.outcomes:
-            continue
+    """Run those of the first `limit` cases that the journal lacks: those that may run in pairs first, then those that run alone."""
+
+    def run(number: int) -> None:
         began = time.perf_counter()
-        outcome = section.run(case)
+        outcome = section.run(journal.cases[number])
         journal.add(number, outcome, time.perf_counter() - began)
         if not outcome["passed"]:
-            print(f"case {number} failed: {outcome['seen']}\n    {case}", flush=True)
+            print(f"case {number} failed: {outcome['seen']}\n    {journal.cases[number]}", flush=True)
+
+    pending = [number for number in range(len(journal.cases[:limit])) if number not in journal.outcomes]
+    workers = getattr(section, "workers", lambda case: 1)
+    together = [number for number in pending if workers(journal.cases[number]) > 1]
+    pool = ThreadPoolExecutor(2)
+    try:
+        for done in [pool.submit(run, number) for number in together]:
+            done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+    for number in pending:
+        if number not in journal.outcomes:
+            run(number)
 
 
 def main() -> int:

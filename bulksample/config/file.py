@@ -74,6 +74,7 @@ def _options(name: str, text: str, known: _Known) -> dict[str, Given]:
         root = loader.get_single_node()
         if root is None:
             return {}
+        _check_tags(name, root)
         found: dict[str, Given] = {}
         for origin, key, node, group in _pairs(name, root, known):
             if key in found:
@@ -90,6 +91,23 @@ def _options(name: str, text: str, known: _Known) -> dict[str, Given]:
     finally:
         if loader is not None:
             loader.dispose()
+
+
+def _check_tags(name: str, root: yaml.Node) -> None:
+    """Raise `UsageError` for a tag that YAML does not define, such as ``!thing``: nothing here gives it a meaning."""
+    import yaml
+
+    known = {*yaml.SafeLoader.yaml_constructors, *(f"tag:yaml.org,2002:{key}" for key in ("merge", "value"))}  # keys << and =
+    seen, open_ = set[int](), [root]
+    while open_:
+        node = open_.pop()
+        if id(node) in seen:  # an alias
+            continue
+        seen.add(id(node))
+        if node.tag not in known:
+            raise UsageError(f"{name}:{node.start_mark.line + 1}: got the tag {node.tag!r}; write the value without a tag")
+        if node.id != "scalar":
+            open_ += [inner for item in node.value for inner in (item if isinstance(item, tuple) else (item,))]
 
 
 def _pairs(name: str, root: yaml.Node, known: _Known) -> Iterator[tuple[str, str, yaml.Node, str | None]]:

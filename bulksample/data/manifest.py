@@ -149,6 +149,8 @@ def _check_roles(manifest: Manifest, what: str) -> None:
     for role in ("indptr", "indices"):
         if role not in manifest.arrays:
             raise DataError(f"{what}: arrays.{role}: is missing; every store has one")
+    if "weights" not in manifest.arrays and manifest.weight_unit != 1:
+        raise DataError(f"{what}: weight_unit is {manifest.weight_unit}, but there is no array of weights; use 1")
     sparse = [role in manifest.arrays for role in ("features_indptr", "features_indices", "features_values")]
     if any(sparse) and (not all(sparse) or "features" in manifest.arrays):
         raise DataError(f"{what}: arrays.features: must be one array, or the three of a sparse matrix")

@@ -98,9 +98,15 @@ def _single(path: Path) -> int:
 
 
 def integer_table(path: Path, columns: int) -> np.ndarray:
-    """Read a table of integers >= 0: int64, shape (columns, rows)."""
-    parts = [integers(path, table, columns) for table in tables(path, columns=(columns,))]
-    return np.concatenate([np.empty((0, columns), np.int64), *parts]).T
+    """Read a table of integers >= 0, a row in every line: int64, shape (columns, rows)."""
+    parts, rows = [np.empty((0, columns), np.int64)], 0
+    for table in tables(path, columns=(columns,)):
+        left_out = np.flatnonzero(table.lines != np.arange(rows + 1, rows + 1 + len(table.lines)))
+        if len(left_out):
+            raise DataError(f"{path.name}: line {rows + 1 + left_out[0]} holds no number; use {columns} in every line")
+        parts.append(integers(path, table, columns))
+        rows += len(table.lines)
+    return np.concatenate(parts).T
 
 
 def _floats(path: Path, dtype: type[np.floating], n: int) -> np.ndarray:

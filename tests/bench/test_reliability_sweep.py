@@ -3,15 +3,24 @@
 import json
 import os
 import random
+import threading
 from types import SimpleNamespace
 
 import keep
 import numpy as np
 import pytest
+from communities import community_graph
+from launch import Ended
 from sweep import SECTIONS, damage, disk, files, imports, memory, rank_faults, record, resume, stores, verdict
 from sweep.child import in_child
 from sweep.journal import Journal
 from sweep.run_sections import sweep
+from training_runs import run_training
+
+from bulksample.data import store
+from bulksample.distributed.comm.ledger import PHASES, Ledger
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods import METHODS
 
 CASES = [{"group": "even" if number % 2 == 0 else "odd", "value": number} for number in range(5)]
 SECTION = SimpleNamespace(run=lambda case: {"passed": case["value"] != 3, "seen": "fine" if case["value"] != 3 else "bad"})
@@ -59,6 +68,53 @@ def test_cases_are_a_function_of_the_seed():
     assert set(SECTIONS) == {"files", "resume", "faults", "disk", "memory", "allocations"}
     assert len(resume.cases(5)) == 200
     assert {(case["method"], case["ranks"]) for case in resume.cases(5)} >= {("llcg", p) for p in (1, 2, 4)}
+
+
+def test_each_fault_strikes_each_phase_of_each_method_on_each_number_of_ranks():
+    found = rank_faults.cases(5)
+    counts = {group: [case for case in found if case["group"] == group] for group in ("kill", "stop", "exception", "early exit")}
+    entered = [(method, phase) for method in METHODS for phase in PHASES if phase not in rank_faults.NEVER.get(method, ())]
+    wanted = sorted((*one, ranks) for one in entered for ranks in (2, 4, 8))
+    for group in ("exception", "early exit"):
+        assert sorted((case["method"], case["where"][1], case["ranks"]) for case in counts[group]) == wanted
+    exits = {(case["method"], case["where"][1]): set() for case in counts["early exit"]}
+    for case in counts["early exit"]:
+        exits[case["method"], case["where"][1]].add(case["act"])
+    assert all(acts == set(rank_faults.EXITS) for acts in exits.values())
+    assert (len(counts["kill"]), len(counts["stop"])) == (200, 60)
+    for group in ("kill", "stop"):
+        assert {case["ranks"] for case in counts[group]} == {2, 4, 8}
+        assert {case["method"] for case in counts[group]} == set(METHODS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", METHODS)
+def test_the_phases_without_a_case_are_those_that_no_rank_enters(method, tmp_path, monkeypatch):
+    entered, enter = [], Ledger.phase
+    monkeypatch.setattr(Ledger, "phase", lambda self, name: entered.append(name) or enter(self, name))
+    options = {"epochs": 4, "fanouts": "3,3", "batch_size": 16, "checkpoint": str(tmp_path / "c"), "checkpoint_every": 2, "quiet": True}
+    store.save(community_graph(), tmp_path / "g")
+    on_threads(4, lambda comm: run_training(tmp_path / "g", comm, method=method, threads=1, **options))
+    assert set(PHASES) - set(entered) == set(rank_faults.NEVER.get(method, ()))
+
+
+def test_a_point_that_is_never_reached_fails(monkeypatch):
+    ended = Ended(0, "", "", 1.0)
+    monkeypatch.setattr(rank_faults, "run_with_fault", lambda *_: ended)
+    case = next(case for case in rank_faults.cases(5) if case["where"][0] == "phase")
+    assert "never reached" in rank_faults.run(case)["seen"]
+
+
+def test_cases_that_may_run_in_pairs_do(tmp_path):
+    both = threading.Barrier(2, timeout=30)
+    section = SimpleNamespace(
+        workers=lambda case: 2 if case["group"] == "even" else 1,
+        run=lambda case: {"passed": case["group"] == "odd" or both.wait() in (0, 1), "seen": "fine"},
+    )
+    journal = Journal(tmp_path / "s.jsonl", [*CASES, {"group": "even", "value": 6}], "a")
+    sweep(section, journal)
+    assert [outcome["passed"] for outcome in journal.outcomes.values()] == [True] * 6
+    assert list(journal.outcomes)[4:] == [1, 3]
 
 
 def test_files_are_damaged_in_as_many_ways_as_are_promised():

@@ -254,6 +254,8 @@ CSVS = {
     "a label is infinite": (lambda r: gz(r / "raw/node-label.csv.gz", [0, 0, "inf", 0, 0, 0]), "node-label: row 2 holds inf"),
     "a label is negative": (lambda r: gz(r / "raw/node-label.csv.gz", [0, 0, -3, 0, 0, 0]), r"node-label: row 2 holds -3"),
     "a split out of range": (lambda r: gz(r / LAST / "test.csv.gz", [6]), r"sales_ranking/test\.csv\.gz: entry 0 is 6; vertices run from 0 to 5"),
+    "a split has a blank line": (lambda r: gz(r / LAST / "test.csv.gz", ["", 3]), r"test\.csv\.gz: line 1 holds no number; use 1 in every line"),
+    "a blank line among edges": (lambda r: gz(r / "raw/edge.csv.gz", [[0, 1]] * 2 + [[""]] + [[0, 1]] * 3), r"edge\.csv\.gz: line 3 holds no number"),
     "a split is a word": (lambda r: gz(r / LAST / "test.csv.gz", ["x"]), r"test\.csv\.gz: line 1: 'x'"),
     "splits overlap": (lambda r: gz(r / LAST / "test.csv.gz", [0]), "test mask: row 0 is in another split too"),
     "a column too long": (lambda r: gz(r / "raw/node_year.csv.gz", [1] * 7), r"node_year\.csv\.gz: has 7 rows"),

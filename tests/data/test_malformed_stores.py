@@ -45,6 +45,7 @@ MANIFESTS = {
     "another number of features": (put("num_features", 3), r"arrays\.features: shape"),
     "too few classes": (put("num_classes", 2), "labels: row 2"),
     **{f"no {role}": (drop_entry(role), role) for role in ("indptr", "indices")},
+    "a unit of no weights": (lambda b: b["arrays"].pop("weights") and b.update(weight_unit=0.5), "weight_unit is 0.5, but there is no array"),
     "no features but a number of them": (drop_entry("features"), "num_features is 2"),
     "a role nobody knows": (lambda b: b["arrays"].update(edge_attr=b["arrays"]["labels"]), r"arrays\.edge_attr"),
     "a split nobody knows": (lambda b: b["arrays"].update({"mask.dev": b["arrays"]["mask.val"]}), r"arrays\.mask\.dev"),
