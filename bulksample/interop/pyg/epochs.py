@@ -225,18 +225,17 @@ class EpochLoading(ABC):
 
     def _user_order(self, used: int) -> Iterator[_Step]:
         """Yield the mini-batches of the user's sampler after those that are used, or all of them if ranks share them."""
-        digest = ""
+        digest, left = "", used
         for id, listed in enumerate(self.batch_sampler):
             index = np.asarray(listed)
             digest = hashlib.sha256(digest.encode() + np.ascontiguousarray(index, np.int64).tobytes()).hexdigest()
-            if id + 1 == used and digest != self._order:
+            left -= 1
+            if left == 0 and digest != self._order:
                 break
-            if id >= used or self._comm is not None:
+            if left < 0 or self._comm is not None:
                 yield _Step(id, index, digest)
-        else:
-            if not used or digest:
-                return
-        raise UsageError("the order of your sampler is not the one of the loader's state; give it the same order again")
+        if left > 0 or (left == 0 and used and digest != self._order):
+            raise UsageError("the order of your sampler is not the one of the loader's state; give it the same order again")
 
     def _own_lists(self, epoch: int) -> list[np.ndarray]:
         order = self._stream.permutation(len(self.dataset), epoch) if self._shuffle else np.arange(len(self.dataset))
