@@ -11,12 +11,20 @@ from torch_geometric.data import Data
 from ...errors import DataError, UsageError
 from ...selection import vertex_ids
 from ..edge_graph import EdgeGraph, edge_graph
+from .stores import check_pair, is_pair, stored_edges, stored_nodes
 
-_ONLY = "heterogeneous, remote and temporal graphs are not supported: use a torch_geometric.data.Data without times"
+_ONLY = "heterogeneous and temporal graphs are not supported: use a torch_geometric.data.Data, or a pair of stores, without times"
 
 
-def check_input(data: Any, **temporal: Any) -> None:
-    """Raise `UsageError` for anything but a homogeneous `Data` whose edges are readable, and for options of temporal sampling."""
+def check_input(data: Any, weight_attr: str | None = None, **temporal: Any) -> None:
+    """Raise `UsageError` for anything but a homogeneous graph whose edges are readable, and for options of temporal sampling.
+
+    The graph is a `Data`, or a `(FeatureStore, GraphStore)` pair.
+    """
+    check_times(**temporal)
+    if is_pair(data):
+        check_pair(data, weight_attr)
+        return
     if not isinstance(data, Data):
         parts = [type(part).__name__ for part in data] if isinstance(data, (tuple, list)) else []
         raise UsageError(f"{_ONLY}; got a {' of '.join([type(data).__name__, *[', '.join(parts)][: len(parts)]])}")
@@ -24,7 +32,6 @@ def check_input(data: Any, **temporal: Any) -> None:
     if isinstance(adj_t, torch.Tensor) and adj_t.layout != torch.sparse_csr:
         layout = str(adj_t.layout).removeprefix("torch.")
         raise UsageError(f"adj_t: got a torch tensor of layout {layout}; use adj_t.to_sparse_csr(), or an edge_index")
-    check_times(**temporal)
 
 
 def check_times(**temporal: Any) -> None:
@@ -34,8 +41,13 @@ def check_times(**temporal: Any) -> None:
         raise UsageError(f"{_ONLY}; got {', '.join(options)}")
 
 
-def graph_of(data: Data, weight_attr: str | None = None) -> EdgeGraph:
-    """Return the graph of a `Data` object, read from its `edge_index`, or its `adj_t` (torch_sparse or torch CSR).
+def num_nodes_of(data: Any) -> int:
+    """Return the number of vertices of a `Data` or of a pair of stores."""
+    return stored_nodes(data) if is_pair(data) else int(data.num_nodes or 0)
+
+
+def graph_of(data: Any, weight_attr: str | None = None) -> EdgeGraph:
+    """Return the graph of a pair of stores, or of a `Data` object: its `edge_index`, or its `adj_t` (torch_sparse or torch CSR).
 
     Raises
     ------
@@ -47,11 +59,14 @@ def graph_of(data: Data, weight_attr: str | None = None) -> EdgeGraph:
         if weight_attr not in data:
             raise UsageError(f"the graph has no weight {weight_attr!r}; it has {', '.join(sorted(data.keys()))}")
         weights = torch.as_tensor(data[weight_attr]).cpu().double().numpy()
-    return edge_graph(*edge_ends(data), int(data.num_nodes or 0), weights, weight_attr or "")
+    return edge_graph(*edge_ends(data), num_nodes_of(data), weights, weight_attr or "")
 
 
-def edge_ends(data: Data) -> tuple[np.ndarray, np.ndarray]:
+def edge_ends(data: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return sources and destinations of the edges in their order: int64, shape (m,) each; `DataError` if `edge_index` is none."""
+    if is_pair(data):
+        source, destination = _pairs("the graph store's edges", torch.stack(stored_edges(data)))
+        return source.contiguous().numpy(), destination.contiguous().numpy()
     if (adj_t := compressed(data)) is not None:
         rows = np.diff(adj_t.crow_indices().cpu().numpy())
         return adj_t.col_indices().cpu().numpy().astype(np.int64), np.repeat(np.arange(len(rows)), rows)
@@ -93,7 +108,7 @@ def ids_or_mask(input_nodes: Any, n: int) -> torch.Tensor:
     return torch.zeros(n, dtype=torch.bool).index_fill(0, ids, True)
 
 
-def compressed(data: Data) -> torch.Tensor | None:
+def compressed(data: Any) -> torch.Tensor | None:
     """Return the `adj_t` of a graph if it is a torch CSR tensor, else None."""
     adj_t = data.adj_t if "adj_t" in data else None
     return adj_t if isinstance(adj_t, torch.Tensor) and adj_t.layout == torch.sparse_csr else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch_geometric.data import Data
@@ -10,8 +11,8 @@ from torch_geometric.data import Data
 from .edge_lists import compressed, edge_ends
 
 
-def with_edge_index(data: Data) -> Data:
-    """Return the graph with an `edge_index` instead of an `adj_t` that is a torch CSR tensor."""
+def with_edge_index(data: Any) -> Any:
+    """Return the graph with an `edge_index` instead of an `adj_t` that is a torch CSR tensor; others as they are."""
     if compressed(data) is None:
         return data
     plain = copy.copy(data)

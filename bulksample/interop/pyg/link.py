@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, FeatureStore, GraphStore
 from torch_geometric.loader import LinkLoader
 from torch_geometric.sampler import NegativeSampling, SamplerOutput
 from torch_geometric.sampler.base import SubgraphType
@@ -16,6 +16,7 @@ from ...errors import UsageError
 from .bulk_loading import BulkLoading, hashed
 from .edge_lists import check_input, compressed, vertex_pairs
 from .sampler import BulkSampler, sampler_for
+from .stores import is_pair, stored_edges
 
 
 class LinkNeighborLoader(BulkLoading, LinkLoader):
@@ -36,14 +37,14 @@ transform_sampler_output, filter_per_worker
     Raises
     ------
     UsageError
-        If the graph is heterogeneous, remote or temporal, or options contradict each other.
+        If the graph is heterogeneous or temporal, or options contradict each other.
     """
 
     link_sampler: BulkSampler
 
     def __init__(
         self,
-        data: Data,
+        data: Data | tuple[FeatureStore, GraphStore],
         num_neighbors: Sequence[int],
         edge_label_index: Any = None,
         edge_label: torch.Tensor | None = None,
@@ -71,14 +72,20 @@ transform_sampler_output, filter_per_worker
         backend: str = "auto",
         **options: Any,
     ) -> None:
-        check_input(data, edge_label_time=edge_label_time, time_attr=time_attr)
+        check_input(data, weight_attr, edge_label_time=edge_label_time, time_attr=time_attr)
         if compressed(data) is not None:
             raise UsageError("links of an adj_t in torch's compressed rows are not supported; use an edge_index")
         neighbor_sampler = sampler_for(
             neighbor_sampler, data, num_neighbors, subgraph_type, directed,
             replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend, comm=comm, grid=grid,
         )  # fmt: skip
-        if edge_label_index is not None:
+        if is_pair(data):  # torch_geometric names the type of the edges of a store, which is None here
+            given = edge_label_index[1] if isinstance(edge_label_index, tuple) else edge_label_index
+            pairs = (
+                torch.stack(stored_edges(data)) if given is None else vertex_pairs("edge_label_index", given, neighbor_sampler.num_nodes)
+            )
+            edge_label_index = (None, pairs)
+        elif edge_label_index is not None:
             edge_label_index = vertex_pairs("edge_label_index", edge_label_index, neighbor_sampler.num_nodes)
         self.set_up(neighbor_sampler, bulk_size, memory_budget, options)
         super().__init__(

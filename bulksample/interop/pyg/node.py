@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, FeatureStore, GraphStore
 from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import SamplerOutput
 from torch_geometric.sampler.base import SubgraphType
@@ -20,6 +20,7 @@ from .bulk_loading import BulkLoading
 from .edge_lists import check_input, compressed, ids_or_mask
 from .filtering import with_compressed_rows, with_edge_index
 from .sampler import BulkSampler, sampler_for
+from .stores import is_pair
 
 
 class BulkNodeLoader(BulkLoading, NodeLoader):
@@ -27,7 +28,7 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
 
     Parameters
     ----------
-    data : torch_geometric.data.Data
+    data : torch_geometric.data.Data, or a (FeatureStore, GraphStore) pair
     node_sampler : BulkSampler
     input_nodes : bool mask, indices, or None for all vertices
     transform, transform_sampler_output, filter_per_worker
@@ -42,7 +43,7 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
 
     def __init__(
         self,
-        data: Data,
+        data: Data | tuple[FeatureStore, GraphStore],
         node_sampler: BulkSampler,
         input_nodes: Any = None,
         transform: Callable[[Any], Any] | None = None,
@@ -57,6 +58,8 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         self._values = None if adj_t is None else adj_t.values()
         if input_nodes is not None:
             input_nodes = ids_or_mask(input_nodes, node_sampler.num_nodes)
+        elif is_pair(data):
+            input_nodes = torch.arange(node_sampler.num_nodes)
         super().__init__(
             with_edge_index(data), node_sampler, input_nodes, transform=transform, transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker, **options,
@@ -93,12 +96,12 @@ class NeighborLoader(BulkNodeLoader):
     Raises
     ------
     UsageError
-        If the graph is heterogeneous, remote or temporal, or options contradict each other.
+        If the graph is heterogeneous or temporal, or options contradict each other.
     """
 
     def __init__(
         self,
-        data: Data,
+        data: Data | tuple[FeatureStore, GraphStore],
         num_neighbors: Sequence[int],
         input_nodes: Any = None,
         input_time: torch.Tensor | None = None,
@@ -123,7 +126,7 @@ class NeighborLoader(BulkNodeLoader):
         backend: str = "auto",
         **options: Any,
     ) -> None:
-        check_input(data, input_time=input_time, time_attr=time_attr)
+        check_input(data, weight_attr, input_time=input_time, time_attr=time_attr)
         neighbor_sampler = sampler_for(
             neighbor_sampler, data, num_neighbors, subgraph_type, directed,
             replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend, comm=comm, grid=grid,
@@ -140,10 +143,11 @@ class _LawLoader(BulkNodeLoader):
     own: tuple[str, ...] = ()
 
     def __init__(
-        self, data: Data, num_neighbors: Sequence[int], input_nodes: Any = None, *, grid: int | None = None, comm: Comm | None = None,
-        seed: int = 0, backend: str = "auto", weight_attr: str | None = None, **options: Any,
+        self, data: Data | tuple[FeatureStore, GraphStore], num_neighbors: Sequence[int], input_nodes: Any = None, *,
+        grid: int | None = None, comm: Comm | None = None, seed: int = 0, backend: str = "auto", weight_attr: str | None = None,
+        **options: Any,
     ) -> None:  # fmt: skip
-        check_input(data, **{name: options.pop(name, None) for name in ("input_time", "time_attr")})
+        check_input(data, weight_attr, **{name: options.pop(name, None) for name in ("input_time", "time_attr")})
         chosen = {name: options.pop(name) for name in self.own if name in options}
         sampler = BulkSampler(
             data, num_neighbors, sampler=self.law, weight_attr=weight_attr, seed=seed, backend=backend, comm=comm, grid=grid, **chosen

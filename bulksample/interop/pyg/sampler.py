@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, FeatureStore, GraphStore
 from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, NegativeSampling, NodeSamplerInput, SamplerOutput
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample
@@ -30,7 +30,7 @@ from ...sparse import row_pointers, runs
 from ..distribute_rows import distribute_rows
 from ..parallel_edges import expand_edges
 from .arrange import TreeBatch, arrange
-from .edge_lists import check_input, check_times, graph_of
+from .edge_lists import check_input, check_times, graph_of, num_nodes_of
 from .negatives import SeededNegatives
 
 LAWS = ("sage", "labor", "ladies", "fastgcn", "full")
@@ -41,9 +41,9 @@ class BulkSampler(BaseSampler):
 
     Parameters
     ----------
-    data : torch_geometric.data.Data
+    data : torch_geometric.data.Data, or a (FeatureStore, GraphStore) pair
     num_neighbors : list of int
-        Number of draws of each hop, from the seeds outwards; -1 takes all.
+        Number of draws of each hop, from the seeds outwards; -1 takes all. An empty list leaves the seeds alone, without edges.
     sampler : {"sage", "labor", "ladies", "fastgcn", "full"}
     weight_attr : str, optional
         The edge attribute with the weights of draws.
@@ -61,7 +61,7 @@ class BulkSampler(BaseSampler):
     Raises
     ------
     UsageError
-        If the graph is heterogeneous, remote or temporal, or options contradict each other.
+        If the graph is heterogeneous or temporal, or options contradict each other.
 
     Notes
     -----
@@ -71,7 +71,7 @@ class BulkSampler(BaseSampler):
 
     def __init__(
         self,
-        data: Data,
+        data: Data | tuple[FeatureStore, GraphStore],
         num_neighbors: Sequence[int] | NumNeighbors,
         *,
         sampler: str = "sage",
@@ -85,16 +85,18 @@ class BulkSampler(BaseSampler):
         grid: int | None = None,
         **options: Any,
     ) -> None:
-        check_input(data)
+        check_input(data, weight_attr)
         if sampler not in LAWS:
             raise UsageError(f"sampler must be one of {', '.join(LAWS)}; got {sampler!r}")
         if sampler == "sage":
             options |= {"replace": replace, "weighted": weight_attr is not None}
         elif replace:
             raise UsageError(f"replace is an option of sampler 'sage'; got {sampler!r}")
-        self.sampler = samplers.make(sampler, _fanouts(num_neighbors), frontier="new", **options)
+        hops = _fanouts(num_neighbors)
+        self._hops = len(hops)
+        self.sampler = samplers.make(sampler, hops if self._hops else (0,), frontier="new", **options)  # no hop: one that draws nothing
         self.subgraph_type, self.disjoint = SubgraphType(subgraph_type), disjoint
-        self.num_nodes, self.stream, self.backend = int(data.num_nodes or 0), Stream(seed), backend
+        self.num_nodes, self.stream, self.backend = num_nodes_of(data), Stream(seed), backend
         self.graph = graph_of(data, weight_attr)
         self._by_edge = sampler == "sage" and self.graph.pointers is not None
         if grid is not None and comm is None:
@@ -208,8 +210,8 @@ class BulkSampler(BaseSampler):
             col=torch.from_numpy(destinations),
             edge=torch.from_numpy(self.graph.user_edges(edges)),
             batch=torch.from_numpy(found.tree) if disjoint else None,
-            num_sampled_nodes=None if induced else found.nodes_by_hop(),
-            num_sampled_edges=None if induced else found.edges_by_hop(),
+            num_sampled_nodes=None if induced else found.nodes_by_hop()[: self._hops + 1],
+            num_sampled_edges=None if induced else found.edges_by_hop()[: self._hops],
             metadata=weights,
         )
         return out.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else out
