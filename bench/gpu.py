@@ -29,6 +29,7 @@ from gpu_baselines import by_products, by_sorting, quiver
 from harness import machine, report
 
 from bulksample import CSR, Graph, LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample.backends.base import Backend
 from bulksample.backends.cuda.backend import Cuda
 from bulksample.backends.cuda.bulk import expand, most_found
 from bulksample.backends.cuda.draws import FrontierRows, copied
@@ -76,6 +77,8 @@ class Bench:
         A graph like ogbn-products, and an R-MAT graph.
     place : callable
         Returns the context to train in at a precision; see `bulksample.training.cuda.compute`.
+    host : Backend
+        The back end of this machine's processors, to compare with.
     ranks_draw_on : str
         The back end of ranks that are processes.
     rounds : int
@@ -84,8 +87,9 @@ class Bench:
 
     def __init__(
         self, engine: Cuda, seconds_of: Clock, waited: Clock, large: CSR, skewed: CSR, place: Callable[[str], Any],
-        ranks_draw_on: str = "cuda", rounds: int = 7, sizes: Sizes = Sizes(),
+        host: Backend, ranks_draw_on: str = "cuda", rounds: int = 7, sizes: Sizes = Sizes(),
     ) -> None:  # fmt: skip
+        self.host = host
         self.engine, self.device, self.large, self.skewed, self.rounds = engine, engine.device, large, skewed, rounds
         self.seconds_of, self.waited, self.place, self.ranks_draw_on, self.sizes = seconds_of, waited, place, ranks_draw_on, sizes
 
@@ -111,7 +115,7 @@ def digests(bench: Bench) -> dict[str, Any]:
     few = Selection.of([np.arange(j, 250, 17) for j in range(9)], 256)
     compared, differ = 0, []
     checks = [("small", graph, few, backends.make("reference")) for graph in (small, weighted)]
-    checks.append(("large", bench.large, bench.seeds(4, bench.large), backends.make()))
+    checks.append(("large", bench.large, bench.seeds(4, bench.large), bench.host))
     for where, graph, seeds, truth in checks:
         settings = SETTINGS | ({"sage weighted": {"weighted": True}} if graph.values is not None else {})
         for setting, options in settings.items():
@@ -135,6 +139,7 @@ def sampling(bench: Bench) -> dict[str, Any]:
         edges = sum(len(hop.columns) for hop in bulk.hops)
         seconds = bench.median(lambda seeds=seeds: expand(bench.device, a, seeds, FANOUTS, draws, False))
         found[f"k = {len(seeds)}"] = {"edges": edges, "seconds": seconds, "edges_per_second": edges / seconds["median"]}
+        print(f"k = {len(seeds)}: {found[f'k = {len(seeds)}']}", flush=True)
     return found
 
 
@@ -191,7 +196,7 @@ def layers(bench: Bench) -> dict[str, Any]:
     """Time LADIES, three layers of 512, from seeds to minibatches on the host: on the device and on this machine's processors."""
     seeds, sampler = bench.seeds(32, bench.large), samplers.make("ladies", bench.sizes.ladies)
     found: dict[str, Any] = {}
-    for name, engine in (("cuda", bench.engine), ("native", backends.make())):
+    for name, engine in (("cuda", bench.engine), ("native", bench.host)):
         adjacency, figures = LocalAdjacency(bench.large, engine), []
         for _ in range(4):
             began = time.perf_counter()
@@ -316,11 +321,18 @@ def kept(folder: Path | None, name: str, make: Callable[[], CSR]) -> CSR:
         return CSR(parts["indptr"], parts["indices"], None, (n, n))
 
 
+def both_graphs(folder: Path | None, sizes: Sizes = Sizes()) -> tuple[CSR, CSR]:
+    """Load or make the graph like ogbn-products and the R-MAT graph."""
+    scale, edges = sizes.skewed
+    skewed = kept(folder, "rmat", lambda: rmat(scale, edges=edges, seed=1, backend=backends.make("native")).adjacency)
+    return kept(folder, "like_products", lambda: like_products(sizes.vertices, sizes.entries)), skewed
+
+
 def on_card(graphs: Path | None) -> tuple[Bench, str]:
     """Return the bench of this machine's device, and the name of its card."""
     import cupy
 
-    engine, sizes = backends.make("cuda"), Sizes()
+    engine = backends.make("cuda")
 
     def seconds_of(work: Callable[[], Any]) -> float:
         start, stop = cupy.cuda.Event(), cupy.cuda.Event()
@@ -342,11 +354,9 @@ def on_card(graphs: Path | None) -> tuple[Bench, str]:
 
         return CudaComputeContext(open_cuda(), precision)
 
-    scale, edges = sizes.skewed
-    skewed = kept(graphs, "rmat", lambda: rmat(scale, edges=edges, seed=1, backend=backends.make()).adjacency)
-    large = kept(graphs, "like_products", lambda: like_products(sizes.vertices, sizes.entries))
+    large, skewed = both_graphs(graphs)
     card = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    return Bench(engine, seconds_of, waited, large, skewed, place), card
+    return Bench(engine, seconds_of, waited, large, skewed, place, backends.make("native")), card
 
 
 def rehearsed() -> tuple[Bench, str]:
@@ -362,7 +372,7 @@ def rehearsed() -> tuple[Bench, str]:
 
     scale, edges = TINY.skewed
     large, skewed = like_products(TINY.vertices, TINY.entries), rmat(scale, edges=edges, seed=1).adjacency
-    return Bench(emulated(), seconds_of, seconds_of, large, skewed, emulated_place, "auto", 2, TINY), "none: emulated"
+    return Bench(emulated(), seconds_of, seconds_of, large, skewed, emulated_place, backends.make(), "auto", 2, TINY), "none: emulated"
 
 
 def main() -> None:
@@ -372,7 +382,11 @@ def main() -> None:
     parser.add_argument("--graphs", type=Path, help="Folder in which the graphs are kept between runs.")
     parser.add_argument("--check-only", action="store_true", help="Rehearse on an emulated device; fails where a section fails.")
     parser.add_argument("--json", type=Path, help="File for the results.")
+    parser.add_argument("--make-graphs", action="store_true", help="Make the graphs of --graphs, and no more; needs no device.")
     options = parser.parse_args()
+    if options.make_graphs:
+        both_graphs(options.graphs)
+        return
     bench, card = rehearsed() if options.check_only else on_card(options.graphs)
     known = {"card": card, "machine": machine(), "fanouts": FANOUTS, "batch_size": bench.sizes.batch}
     if options.only and options.json and options.json.exists():

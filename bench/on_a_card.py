@@ -1,180 +1,311 @@
 """Checks on a GPU of what emulation cannot show, one line each; a failure does not stop the others.
 
-    python bench/on_a_card.py [--samplers sage,labor,ladies,fastgcn] [--json FILE]
-    python bench/on_a_card.py --find            name the device, or say why there is none; exits 2 then
+    python bench/on_a_card.py tools|compile|launch|samples|memory|models [--small] [--no-pool] [--json FILE]
 
-`bench/on_a_card.sh` runs it beside the tests and the benchmark. Digests are compared with those of the reference.
+`bench/on_a_card.sh` runs them all. Results are written to FILE (by default the one that the variable FOUND names) after every check.
+Digests are compared with those of the reference back end.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
-import struct
+import os
+import platform
+import shutil
+import subprocess
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bulksample import backends
-from bulksample.adjacency import LocalAdjacency
-from bulksample.backends.base import Backend
-from bulksample.backends.cuda import cubins, nvrtc
-from bulksample.backends.cuda.kernels import kernels
-from bulksample.backends.cuda.tables import STRUCTURES
-from bulksample.rng import Stream
-from bulksample.selection import Selection
-from bulksample.sparse import CSR
-
-FANOUTS = (15, 40, 5)  # in registers, by blocks, in registers
+FANOUTS = ((15, 40, 5), (25, -1))  # in registers, by blocks, all neighbors
+PROGRAMS = ("g++", "nvcc", "nvidia-smi", "compute-sanitizer", "ncu", "mpirun")
+PACKAGES = (
+    "numpy", "scipy", "pydantic", "typer", "rich", "pyyaml", "torch", "safetensors", "cupy-cuda13x", "cupy-cuda12x", "nvidia-cuda-nvrtc",
+    "pybind11", "setuptools", "mpi4py", "mpich", "pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "scikit-learn",
+    "torch_geometric", "torch-quiver", "cugraph", "dgl",
+)  # fmt: skip
+Checks = dict[str, Callable[[], Any]]
 
 
-class Checks:
-    """The checks, each a method that returns what it found and raises where that is wrong.
+def tools() -> Checks:
+    """Name the card, the programs and the packages, and those that are missing."""
+    return {"machine": _machine, "card": _card, "programs": _programs, "packages": _packages}
+
+
+def _machine() -> dict[str, Any]:
+    return {"kernel": platform.release(), "python": platform.python_version(), "processors": os.cpu_count()}
+
+
+def _card() -> str:
+    command = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version,clocks.max.sm,clocks.max.mem,mig.mode.current", "--format=csv"]
+    if shutil.which("nvidia-smi") is None:
+        return "none is known: nvidia-smi is not on the path"
+    return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
+
+
+def _programs() -> dict[str, str]:
+    return {name: shutil.which(name) or "missing" for name in PROGRAMS}
+
+
+def _packages() -> dict[str, str]:
+    def version(name: str) -> str:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return "missing"
+
+    return {name: version(name) for name in PACKAGES}
+
+
+def compile_all() -> Checks:
+    """Compile every .cu file for the card, or for sm_90 where there is none."""
+    from bulksample.backends.cuda import cubins
+    from bulksample.backends.cuda.kernels import kernels
+
+    def size(file: Path) -> dict[str, Any]:
+        architecture = _architecture()
+        return {"sm": architecture, "bytes": cubins.compiled(file, architecture).stat().st_size}
+
+    return {file.name: partial(size, file) for file in sorted({kernel.file for kernel in kernels().values()})}
+
+
+@cache
+def _architecture() -> str:
+    import cupy
+
+    try:
+        return str(cupy.cuda.Device().compute_capability)
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return "90"
+
+
+def launch() -> Checks:
+    """Load every cubin, and launch a first kernel."""
+    from bulksample import backends
+    from bulksample.backends.cuda.kernels import kernels
+
+    def device() -> dict[str, Any]:
+        if reason := backends.why_not("cuda"):
+            raise RuntimeError(f"on_a_card needs a GPU, but {reason}; run it on a machine with a device, PyTorch and CuPy")
+        import cupy
+
+        told = cupy.cuda.runtime.getDeviceProperties(0)
+        return {"free_bytes": cupy.cuda.runtime.memGetInfo()[0]} | {
+            name: value.decode() if isinstance(value, bytes) else value
+            for name, value in told.items()
+            if name in ("name", "major", "minor", "multiProcessorCount", "l2CacheSize", "sharedMemPerMultiprocessor", "memoryBusWidth")
+        }
+
+    def registers(file: Path) -> dict[str, int]:
+        import cupy
+
+        from bulksample.backends.cuda import cubins
+
+        module = cupy.RawModule(path=str(cubins.compiled(file, _architecture())))
+        return {kernel.name: module.get_function(kernel.name).num_regs for kernel in kernels().values() if kernel.file == file}
+
+    def words() -> str:
+        got, expected = (backends.make(name).random_words(1, 2, 3, 1000) for name in ("cuda", "reference"))
+        if not np.array_equal(got, expected):
+            raise AssertionError(f"random words differ from those of the reference: {got[0]}, and not {expected[0]}")
+        return "as the reference"
+
+    files = sorted({kernel.file for kernel in kernels().values()})
+    return {"device": device, "random words": words, **{f"load {file.name}": partial(registers, file) for file in files}}
+
+
+class Samples:
+    """Digests of a graph's samples on the device and by the reference.
 
     Parameters
     ----------
-    samplers : list of str
-        Samplers whose digests are compared.
+    n : int
     """
 
-    def __init__(self, samplers: list[str]) -> None:
-        rng, n = np.random.default_rng(0), 5000
-        degrees = rng.integers(0, 90, n)
-        degrees[7] = 4000
+    def __init__(self, n: int = 5000) -> None:
+        from bulksample.selection import Selection
+        from bulksample.sparse import CSR
+
+        rng = np.random.default_rng(0)
+        degrees = rng.integers(0, min(90, n // 4), n)
+        degrees[7] = n * 4 // 5  # a hub
         columns = np.concatenate([np.sort(rng.choice(n, degree, replace=False)) for degree in degrees]).astype(np.int32)
+        weights = rng.integers(0, 2**30, len(columns))
         self.matrix = CSR(np.concatenate([[0], np.cumsum(degrees)]), columns, None, (n, n))
-        self.seeds = Selection.of([rng.permutation(n)[:64] for _ in range(6)], n)
-        self.samplers, self.expected = samplers, cache(lambda name: self._digests(backends.make("reference"), name))
+        self.weighted = self.matrix.with_values(weights)
+        self.seeds = Selection.of([rng.permutation(n)[: n // 80] for _ in range(6)], n)
+        self._expected = cache(self._by_reference)
 
-    def compile_all(self) -> dict[str, int]:
-        """Bytes of the machine code of every .cu file."""
-        return {file.stem: self._cubin(file).stat().st_size for file in sorted({kernel.file for kernel in kernels().values()})}
+    def compare(self, setting: str, engine: Any, fanouts: Iterable[tuple[int, ...]] = FANOUTS) -> str:
+        """Raise if a sample of a setting of `battery` differs from the reference; both rules of the frontier are drawn."""
+        compared = 0
+        for hops in fanouts:
+            for rule in ("all", "new"):
+                got, expected = self._digests(engine, setting, hops, rule), self._expected(setting, hops, rule)
+                wrong = [number for number, (one, other) in enumerate(zip(got, expected, strict=True)) if one != other]
+                if wrong:
+                    raise AssertionError(f"{setting}, fanouts {hops}, frontier {rule}: mini-batches {wrong} of {len(got)} differ")
+                compared += len(got)
+        return f"{compared} mini-batches as the reference"
 
-    def elf_is_whole(self) -> str:
-        """CuPy's getCUBIN strips the last byte of a cubin; the driver's reaction to such a file is what the next two checks find."""
-        code = self._cubin(kernels()["scan_sums"].file).read_bytes()
-        program, sections = struct.unpack_from("<QQ", code, 32)
-        program_size, programs, section_size, count = struct.unpack_from("<HHHH", code, 54)
-        return f"{len(code)} bytes of {max(program + programs * program_size, sections + count * section_size)}"
+    def _by_reference(self, setting: str, fanouts: tuple[int, ...], rule: str) -> list[str]:
+        from bulksample import backends
 
-    def load_from_file_as_cached(self) -> int:
-        """Registers of a kernel, its module loaded from a file as it lies in the cache."""
-        return self._registers(b"")
+        return self._digests(backends.make("reference"), setting, fanouts, rule)
 
-    def load_from_file_with_a_nul(self) -> int:
-        """The same with the byte that may be missing."""
-        return self._registers(b"\0")
+    def _digests(self, engine: Any, setting: str, fanouts: tuple[int, ...], rule: str) -> list[str]:
+        import battery
 
-    def empty_arrays_by_dlpack(self) -> list[tuple[int, ...]]:
-        """Shapes of empty arrays that went from CuPy to torch and back."""
+        from bulksample import LocalAdjacency, Stream
+
+        matrix = self.weighted if battery.needs_weights(setting) else self.matrix
+        bulk = battery.make(setting, fanouts, frontier=rule).sample_bulk(LocalAdjacency(matrix, engine), self.seeds, Stream(1))
+        return [minibatch.digest() for minibatch in bulk]
+
+
+def samples(small: bool) -> Checks:
+    """Compare the digests of every sampler with the reference."""
+    import battery
+
+    from bulksample import backends
+
+    held, fanouts = Samples(400 if small else 5000), FANOUTS[:1] if small else FANOUTS
+    return {name: lambda name=name: held.compare(name, backends.make("cuda"), fanouts) for name in battery.SETTINGS}
+
+
+def memory() -> Checks:
+    """Check arrays of both libraries, both pools, both structures of numbering, and a graph in pinned memory."""
+    from bulksample import backends
+    from bulksample.backends.cuda.tables import STRUCTURES
+
+    held = Samples()
+
+    def empty_by_dlpack() -> list[Any]:
         import cupy
         import torch
 
         there, back = torch.from_dlpack(cupy.empty(0, np.int32)), cupy.from_dlpack(torch.empty(0, device="cuda"))
         return [tuple(there.shape), back.shape]
 
-    def uint16_by_dlpack(self) -> str:
-        """16-bit words of CuPy as bfloat16 of torch."""
+    def sixteen_bits_by_dlpack() -> str:
         import cupy
         import torch
 
         return str(torch.from_dlpack(cupy.ones(4, np.uint16)).view(torch.bfloat16).dtype)
 
-    def digests_by_cupy_pool(self) -> dict[str, bool]:
-        """Samplers that agree with the reference, memory from CuPy's pool."""
-        return self._alike({name: (backends.make("cuda"), name) for name in self.samplers})
+    def numbered_by(structure: str) -> str:
+        engine: Any = backends.make("cuda")
+        engine.device.numbering = structure
+        return held.compare("sage", engine)
 
-    def both_structures(self) -> dict[str, bool]:
-        """Structures of numbering that give the digests of the reference."""
-        return self._alike({name: (_numbered_by(name), "sage") for name in STRUCTURES})
-
-    def graph_in_pinned_memory(self) -> dict[str, bool]:
-        """The same from a graph that kernels read over the bus."""
+    def pinned() -> str:
         engine: Any = backends.make("cuda")
         engine.device.free_bytes = 0
-        return self._alike({"sage": (engine, "sage")})
+        return held.compare("sage", engine)
 
-    def digests_by_torch_pool(self) -> dict[str, bool]:
-        """Samplers that agree with the reference, memory from torch's pool."""
+    def torch_pool() -> str:
         import torch
 
-        nvrtc.share_pool(torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete)
-        return self.digests_by_cupy_pool()
+        from bulksample.backends.cuda.nvrtc import share_pool
 
-    def _alike(self, cases: dict[str, tuple[Backend, str]]) -> dict[str, bool]:
-        found = {case: self._digests(engine, name) == self.expected(name) for case, (engine, name) in cases.items()}
-        if not all(found.values()):
-            raise AssertionError(f"digests differ from those of the reference: {found}")
+        share_pool(torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete)
+        return held.compare("sage", backends.make("cuda"))
+
+    structures = {f"numbering by {name}": partial(numbered_by, name) for name in STRUCTURES}
+    dlpack = {"empty arrays by DLPack": empty_by_dlpack, "16 bits by DLPack": sixteen_bits_by_dlpack}
+    return {**dlpack, **structures, "graph in pinned memory": pinned, "memory of torch": torch_pool}
+
+
+def models() -> Checks:
+    """Train every model for four epochs on the device and on the CPU; losses agree within rounding, and a run repeats to the bit."""
+    from bulksample.nn.model import MODELS
+
+    def train(model: str, device: str) -> float:
+        from communities import community_graph
+
+        from bulksample.methods.config import TrainConfig
+        from bulksample.methods.run import make_trainer
+
+        options = {
+            "fanouts": (4, 3, 2),
+            "hidden": 32,
+            "batch_size": 64,
+            "bulk_size": 2,
+            "epochs": 4,
+            "dropout": 0.0,
+            "seed": 4,
+            "quiet": True,
+        }
+        config = TrainConfig.of(**options, model=model, device=device, backend="cuda" if device == "cuda" else "native")
+        return float(make_trainer(config, community_graph(2000)).run()["train_loss"])
+
+    def compare(model: str) -> dict[str, float]:
+        found = {"cuda": train(model, "cuda"), "again": train(model, "cuda"), "cpu": train(model, "cpu")}
+        repeats = model == "sage-pool" or found["cuda"] == found["again"]  # its gradient is summed by atomics
+        if abs(found["cuda"] - found["cpu"]) > 2e-4 * (1 + abs(found["cpu"])) or not repeats:
+            raise AssertionError(f"losses differ: {found}")
         return found
 
-    def _digests(self, engine: Backend, name: str) -> list[str]:
-        from bulksample import samplers
-
-        bulk = samplers.make(name, FANOUTS).sample_bulk(LocalAdjacency(self.matrix, engine), self.seeds, Stream(1))
-        return [minibatch.digest() for minibatch in bulk]
-
-    def _cubin(self, file: Path) -> Path:
-        import cupy
-
-        return cubins.compiled(file, cupy.cuda.Device().compute_capability)
-
-    def _registers(self, more: bytes) -> int:
-        import cupy
-
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as copy:
-            copy.write(self._cubin(kernels()["scan_sums"].file).read_bytes() + more)
-            copy.flush()
-            return int(cupy.RawModule(path=copy.name).get_function("scan_sums").num_regs)
+    return {model: partial(compare, model) for model in MODELS}
 
 
-def _numbered_by(structure: str) -> Backend:
-    engine: Any = backends.make("cuda")
-    engine.device.numbering = structure
-    return engine  # type: ignore[no-any-return]
-
-
-def run(checks: dict[str, Callable[[], Any]]) -> dict[str, dict[str, Any]]:
-    """The result and the seconds of each check, or its error."""
+def run(checks: Checks, tell: Callable[[dict[str, Any]], None] = lambda found: None) -> dict[str, dict[str, Any]]:
+    """Return the result and the seconds of each check, or its error; `tell` is called with the results so far after each."""
     found: dict[str, dict[str, Any]] = {}
     for name, check in checks.items():
         began = time.perf_counter()
         try:
             found[name] = {"found": check()}
         except Exception as error:
-            traceback.print_exc(limit=3)
+            traceback.print_exc(limit=-3)
             found[name] = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
-        found[name]["seconds"] = time.perf_counter() - began
+        found[name]["seconds"] = round(time.perf_counter() - began, 3)
         print(f"{name}: {found[name]}", flush=True)
+        tell(found)
     return found
+
+
+def without_pool() -> None:
+    """Make every array of CuPy an allocation of its own, so that an access past its end is one outside all memory."""
+    import cupy
+
+    cupy.cuda.set_allocator(None)
+
+
+SECTIONS: dict[str, Callable[[bool], Checks]] = {
+    "tools": lambda small: tools(), "compile": lambda small: compile_all(), "launch": lambda small: launch(), "samples": samples,
+    "memory": lambda small: memory(), "models": lambda small: models(),
+}  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--find", action="store_true", help="Only look for a device.")
-    parser.add_argument("--samplers", default="sage,labor,ladies,fastgcn", help="Samplers to compare, with commas.")
-    parser.add_argument("--json", type=Path, help="File for what was found.")
+    parser.add_argument("section", choices=SECTIONS)
+    parser.add_argument("--small", action="store_true", help="A graph of 400 vertices, for compute-sanitizer.")
+    parser.add_argument(
+        "--no-pool", action="store_true", help="Every array is an allocation of its own, so that an access past its end shows."
+    )
+    parser.add_argument("--json", type=Path, default=os.environ.get("FOUND"), help="File for what was found.")
     options = parser.parse_args()
-    if reason := backends.why_not("cuda"):
-        print(f"on_a_card needs a GPU, but {reason}; run it on a machine with a device, PyTorch and CuPy", flush=True)
-        sys.exit(2)
-    if options.find:
-        import cupy
-        import torch
 
-        card = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-        print(f"{card}; CuPy {cupy.__version__}, torch {torch.__version__}, numpy {np.__version__}")
-        return
-    checks = Checks(options.samplers.split(","))
-    found = run({name: getattr(checks, name) for name in vars(Checks) if not name.startswith("_")})
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+    def tell(found: dict[str, Any]) -> None:
+        if options.json:
+            Path(options.json).write_text(json.dumps(found, indent=1, default=str))
+
+    try:
+        checks = SECTIONS[options.section](options.small)
+    except Exception as error:  # of an import, most likely
+        tell({options.section: {"error": f"{type(error).__name__}: {error}"}})
+        raise
+    found = run({"no pool": without_pool, **checks} if options.no_pool else checks, tell)
     failed = [name for name, result in found.items() if "error" in result]
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 

@@ -1,41 +1,152 @@
-"""`bench/on_a_card.sh` without a device: it stops where it needs one and says so; its parts are those that exist."""
+"""`bench/on_a_card.sh` where there is no device, up to the first launch; its sections with commands that fail, hang and go on."""
 
+import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+import card_sections
 import gpu
+import on_a_card
 import pytest
+from card_sections import Run, Section, all_sections
 from emulation.fake_cupy import installed
 from emulation.host import compiler
+from waiting import until
+
+from bulksample import backends
 
 SCRIPT = Path(gpu.__file__).parent / "on_a_card.sh"
 
 
-def test_without_a_device_it_stops_at_once_and_says_why(tmp_path):
-    environment = {**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([SCRIPT, tmp_path / "out"], capture_output=True, text=True, timeout=200, env=environment)
-    assert done.returncode == 2, done.stderr
-    assert "on_a_card needs a GPU, but CuPy " in done.stdout
-    assert "NOT WELL  find a device: exit 2, see machine.txt" in done.stdout
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["machine.txt"]
+def shell(name, command, seconds=20.0, **options):
+    return Section(name, seconds, "log.txt", ["bash", "-c", command], **options)
 
 
-def test_it_runs_every_section_of_the_benchmark_and_writes_eight_files_at_most():
-    text = SCRIPT.read_text()
-    assert re.search(r"for name in (.*); do", text)[1].split() == list(gpu.SECTIONS)
-    assert len(set(re.findall(r"\b\w+\.(?:txt|json)\b", text)) | {"checks.txt"}) <= 8
+def states(out):
+    return {name: result["state"] for name, result in json.loads((out / "on_a_card.json").read_text())["sections"].items()}
+
+
+def test_without_a_device_it_runs_up_to_the_first_launch(tmp_path):
+    environment = {**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": "", "SECTIONS": "tools,compile,launch,samples"}
+    done = subprocess.run(["bash", SCRIPT, tmp_path / "out"], capture_output=True, text=True, timeout=200, env=environment)
+    if "launch: passed" in done.stdout:
+        pytest.skip("there is a device here")
+    assert done.returncode == 2, done.stdout + done.stderr
+    found = json.loads((tmp_path / "out" / "on_a_card.json").read_text())["sections"]
+    assert found["tools"]["state"] == "passed"
+    assert found["tools"]["found"]["packages"]["found"]["torch-quiver"] == "missing"
+    compiled = [check for name, check in found["compile"]["found"].items() if name.endswith(".cu")]
+    if found["compile"]["state"] == "passed":
+        assert all(check["found"]["bytes"] > 5000 for check in compiled)
+    else:  # the part that is missing is named
+        assert all("cupy" in check["error"] or "nvrtc" in check["error"].lower() for check in compiled)
+    assert found["launch"]["state"] == "failed: exit 1"
+    assert "on_a_card needs a GPU, but CuPy " in found["launch"]["found"]["device"]["error"]
+    assert found["samples"]["state"] == "not run: stopped"
+    assert "NOT WELL: " in done.stdout
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"on_a_card.json", "checks.txt"}
+
+
+def test_sections_are_those_of_the_benchmark_and_leave_eight_files_at_most(tmp_path):
+    sections = all_sections(tmp_path)
+    assert {section.name for section in sections if section.name.startswith("gpu ")} == {f"gpu {name}" for name in gpu.SECTIONS}
+    names = [section.name for section in sections]
+    assert all(names.index(need) < names.index(section.name) for section in sections for need in section.needs)
+    assert {section.command[2] for section in sections if "on_a_card.py" in section.command[1]} == set(on_a_card.SECTIONS)
+    assert len({section.log for section in sections} | {"on_a_card.json", "gpu.json"}) <= 8
+    assert (
+        sum(section.seconds for section in sections if section.name in ("tools", "compile", "launch", "samples", "memory", "models")) < 400
+    )
+
+
+def test_a_dead_section_leaves_what_it_found_and_the_others_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(card_sections, "LEAST", 0.1)
+    code = Run(tmp_path, 60).run([
+        shell("dies", """echo '{"first": {"found": 1}}' > $FOUND; echo said; kill -SEGV $$"""),
+        shell("hangs", """echo '{"half": {"found": 2}}' > $FOUND; sleep 1000 & wait""", 1.0),
+        shell("passes", "true"), shell("lacks", "true", missing="a part is missing"), shell("follows", "true", needs=("dies",)),
+    ])  # fmt: skip
+    assert code == 1
+    known = json.loads((tmp_path / "on_a_card.json").read_text())["sections"]
+    assert [known[name]["state"] for name in ("dies", "hangs")] == ["failed: exit -11", "ended at its limit of 1 s"]
+    assert [known[name]["found"] for name in ("dies", "hangs")] == [{"first": {"found": 1}}, {"half": {"found": 2}}]
+    assert [known[name]["state"] for name in ("passes", "lacks", "follows")] == [
+        "passed", "missing: a part is missing", "not run: it needs dies, which has not passed",
+    ]  # fmt: skip
+    assert "said" in (tmp_path / "log.txt").read_text()
+
+
+def test_a_second_call_goes_on_with_what_is_missing(tmp_path):
+    order = tmp_path / "order"
+    commands = {"a": "true", "b": "false", "c": "true", "d": "true"}
+    sections = [shell(name, f"echo {name} >> {order}; {command}", 1000) for name, command in commands.items()]
+    assert Run(tmp_path, 60).run(sections[:3]) == 1
+    assert Run(tmp_path, 1).run(sections) == 1
+    assert states(tmp_path) == {"a": "passed", "b": "failed: exit 1", "c": "passed", "d": "not run: no time left"}
+    assert Run(tmp_path, 60).run(sections) == 1
+    assert order.read_text().split() == ["a", "b", "c", "d", "b"]  # the one that failed comes last
+    other = Run(tmp_path, 60)
+    other._sources = "edited"
+    other.run(sections)
+    assert sorted(order.read_text().split()[5:]) == ["a", "b", "c", "d"]
+
+
+def test_what_runs_beside_is_waited_for_and_run_by_every_call(tmp_path):
+    gate = tmp_path / "gate"
+    beside = shell("beside", f"until [ -e {gate} ]; do sleep 0.05; done", beside=True)
+    sections = [beside, shell("after", "true", needs=("beside",)), shell("opens", f"touch {gate}")]
+    assert Run(tmp_path, 60).run([sections[0], sections[2], sections[1]]) == 0
+    gate.unlink()
+    stops = shell("stops", "false", stops=True)
+    assert Run(tmp_path, 60).run([beside, stops, sections[1]]) == 2
+    assert states(tmp_path)["beside"] != "passed"
+
+
+def test_long_logs_are_cut_in_the_middle(tmp_path, monkeypatch):
+    monkeypatch.setattr(card_sections, "LARGEST_LOG", 1000)
+    Run(tmp_path, 60).run([shell("long", "echo first; head -c 5000 /dev/zero | tr '\\0' x; echo; echo last")])
+    text = (tmp_path / "log.txt").read_text()
+    assert len(text) < 1000
+    assert "first" in text
+    assert text.endswith("last\n")
+    assert "bytes left out" in text
+
+
+def test_no_process_outlives_a_call_that_is_ended(tmp_path):
+    mark = tmp_path / "pid"
+    program = f"""
+import sys; sys.path.insert(0, {str(SCRIPT.parent)!r})
+import card_sections
+from pathlib import Path
+card_sections.all_sections = lambda out: [card_sections.Section("s", 99, "log.txt", ["bash", "-c", "echo $$ > {mark}; sleep 1000 & wait"])]
+card_sections.main()
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "OUT": str(tmp_path)})
+    try:
+        until(lambda: mark.exists() and mark.read_text().strip())
+    finally:
+        process.terminate()
+    assert process.wait(30) == 143
+    until(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no g++")
-def test_the_checks_of_digests_pass_on_an_emulated_device(monkeypatch):
-    import on_a_card
-
-    checks, names = on_a_card.Checks(["sage", "ladies"]), ("digests_by_cupy_pool", "both_structures", "graph_in_pinned_memory")
+def test_the_checks_pass_on_an_emulated_device(monkeypatch):
+    held = on_a_card.Samples(400)
+    monkeypatch.setattr(on_a_card, "Samples", lambda n=0: held)
     with installed(monkeypatch):
-        found = on_a_card.run({name: getattr(checks, name) for name in names} | {"load": checks.load_from_file_as_cached})
-    results = [found[name]["found"] for name in names]
-    assert results == [{"sage": True, "ladies": True}, {"direct": True, "hash": True}, {"sage": True}]
-    assert "error" in found["load"]  # the stand-in counts no registers
+        found = on_a_card.run({name: on_a_card.samples(True)[name] for name in ("sage", "ladies")})
+        found |= on_a_card.run({name: check for name, check in on_a_card.memory().items() if name.startswith(("numbering", "graph"))})
+        found |= on_a_card.run({"words": on_a_card.launch()["random words"]})
+    assert all(result["found"] for result in found.values()), found
+
+
+@pytest.mark.skipif(compiler() is None, reason="there is no g++")
+def test_a_sample_that_differs_is_named(monkeypatch):
+    held = on_a_card.Samples(400)
+    monkeypatch.setattr(held, "_expected", lambda *asked: ["another digest"] * 6)
+    with installed(monkeypatch):
+        found = on_a_card.run({"sage": lambda: held.compare("sage", backends.make("cuda"), on_a_card.FANOUTS[:1])})
+    assert found["sage"]["error"].endswith("sage, fanouts (15, 40, 5), frontier all: mini-batches [0, 1, 2, 3, 4, 5] of 6 differ")

@@ -1,0 +1,267 @@
+"""Run the sections of `bench/on_a_card.sh`, the most telling first, each in a process of its own with a limit.
+
+One illegal address poisons a CUDA context for good, so no section shares a process with another. What is known is written to
+OUT/on_a_card.json after every section, also when it is killed; its log goes to OUT. A call goes on where an earlier one with the same OUT
+ended: sections that passed on the same sources are left out, those that never ran come first. The native back end is built and the
+graphs of the benchmark are made beside the first sections. Imports nothing but the standard library, since the rest may be missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve().parent
+LARGEST_LOG = 4 << 20  # bytes; of a longer one the first quarter and the last three are kept
+LEAST = 5.0  # seconds in which a section is begun
+BENCHMARK = ("digests", "sampling", "numbering", "copying", "training", "layers", "baselines", "sharing")  # of gpu.py
+
+
+class Section(NamedTuple):
+    """A command with a limit."""
+
+    name: str
+    seconds: float
+    log: str
+    command: list[str]
+    missing: str = ""  # why it cannot run on this machine
+    needs: tuple[str, ...] = ()  # sections that must have passed
+    beside: bool = False  # runs beside those that follow; every call runs it again, on a machine that may be another
+    stops: bool = False  # without it nothing else can run
+
+
+def all_sections(out: Path) -> list[Section]:
+    """List the sections of a card. A section writes what it finds to the file that FOUND names."""
+    python, cache = os.environ.get("PYTHON", sys.executable), os.environ.get("XDG_CACHE_HOME", "/tmp")
+
+    def checks(name: str, seconds: float, *more: str, **options: Any) -> Section:
+        return Section(name, seconds, "checks.txt", [python, str(HERE / "on_a_card.py"), name, *more], **options)
+
+    def sanitizer(tool: str) -> Section:
+        command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", python, str(HERE / "on_a_card.py"), "samples"]
+        return Section(tool, 75, "sanitizer.txt", [*command, "--small", "--no-pool"], _no_program("compute-sanitizer"))
+
+    side = ["-n", "6"] if importlib.util.find_spec("xdist") else []
+    tests = [python, "-m", "pytest", "-o", "addopts=", "-v", "-m", "cuda", "--maxfail=25", "-p", "no:cacheprovider", *side, "tests"]
+    gpu = [python, str(HERE / "gpu.py"), "--graphs", cache]
+    return [
+        checks("tools", 30),
+        Section("native", 200, "setup.txt", ["bash", "-c", "build_native"], _no_program(os.environ.get("CXX", "g++")), beside=True),
+        Section("graphs", 120, "setup.txt", [*gpu, "--make-graphs"], needs=("native",), beside=True),
+        checks("compile", 90),
+        checks("launch", 60, stops=True),
+        checks("samples", 75),
+        checks("memory", 45),
+        checks("models", 75, needs=("native",)),
+        sanitizer("memcheck"),
+        sanitizer("racecheck"),
+        Section("pytest", 120, "pytest.txt", tests, _no_module("pytest", "hypothesis"), ("native",)),
+        *(
+            Section(f"gpu {name}", 60, "bench.txt", [*gpu, "--only", name, "--json", str(out / "gpu.json")], needs=("graphs",))
+            for name in BENCHMARK
+        ),
+    ]
+
+
+def _no_program(name: str) -> str:
+    return "" if shutil.which(name) else f"{name} is not on the path"
+
+
+def _no_module(*names: str) -> str:
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    return f"{', '.join(missing)} cannot be imported" if missing else ""
+
+
+class Run:
+    """Runs sections, and keeps what is known of each in a file.
+
+    Parameters
+    ----------
+    out : Path
+    limit : float
+        Seconds for all sections together.
+    """
+
+    def __init__(self, out: Path, limit: float) -> None:
+        self.out, self.file, self._deadline = out, out / "on_a_card.json", time.monotonic() + limit
+        self._lock, self._processes = threading.Lock(), list[subprocess.Popen[bytes]]()
+        self._stopped = False
+        known = json.loads(self.file.read_text()) if self.file.exists() else {}
+        self.known: dict[str, dict[str, Any]] = known.get("sections", {})
+        self._sources = _digest_of_sources()
+
+    def run(self, sections: list[Section]) -> int:
+        """Run the sections that have not passed; return the exit code of `on_a_card.sh`."""
+        for section in sections:
+            if section.beside:
+                self.known.pop(section.name, None)
+        lane = threading.Thread(target=lambda: [self._one(section) for section in sections if section.beside], daemon=True)
+        self._beside = lane if any(section.beside for section in sections) else None
+        if self._beside:
+            lane.start()
+        left = [section for section in sections if not section.beside and (section.stops or not self._passed(section.name))]
+        code = 0
+        try:
+            for section in sorted(left, key=lambda section: "code" in self.known.get(section.name, {}) and not section.stops):
+                if not self._one(section) and section.stops:
+                    code = 2
+                    break
+        finally:
+            self._end(sections)
+        return code or int(not all(self._passed(section.name) for section in sections))
+
+    def _passed(self, name: str) -> bool:
+        result = self.known.get(name, {})
+        return result.get("state") == "passed" and result.get("sources") == self._sources
+
+    def _one(self, section: Section) -> bool:
+        """Run a section if it can run; return whether it passed."""
+        reason = f"missing: {section.missing}" if section.missing else self._waited(section.needs)
+        limit = min(section.seconds, self._deadline - time.monotonic())
+        if limit < LEAST:
+            reason = reason or "not run: no time left"
+        if reason or self._stopped:
+            self._leave_out(section.name, reason or "not run: stopped")
+            return False
+        self._tell(section.name, {"state": "running", "log": section.log})
+        with tempfile.TemporaryDirectory() as folder:
+            found, began = Path(folder) / "found.json", time.monotonic()
+            code = self._process(section, limit, {**os.environ, "FOUND": str(found)})
+            result = {"state": _state(code, limit), "code": code, "seconds": round(time.monotonic() - began, 2)}
+            own = {"log": section.log, "sources": self._sources, "command": section.command}
+            self._tell(section.name, {**result, **own, **({"found": _read(found)} if found.exists() else {})})
+        _shorten(self.out / section.log)
+        return code == 0
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        """Note why a section is not run; what an earlier call found stays."""
+        if "code" in self.known.get(name, {}):
+            print(f"{name}: {reason}; before: {self.known[name]['state']}", flush=True)
+        else:
+            self._tell(name, {"state": reason})
+
+    def _waited(self, needs: tuple[str, ...]) -> str:
+        """Wait for sections that run beside; return why those that are needed are missing, or nothing."""
+        for name in needs:
+            while self._beside and self._beside.is_alive() and self.known.get(name, {}).get("state") in (None, "running"):
+                if threading.current_thread() is self._beside or time.monotonic() > self._deadline:
+                    break
+                self._beside.join(0.2)
+            if not self._passed(name):
+                return f"not run: it needs {name}, which has not passed"
+        return ""
+
+    def _process(self, section: Section, limit: float, environment: dict[str, str]) -> int | None:
+        """Run the command in a session of its own; return its exit code, or None if it was ended at its limit."""
+        with (self.out / section.log).open("ab") as log:
+            log.write(f"\n== {section.name}, at most {limit:.0f} s\n".encode())
+            log.flush()
+            process = subprocess.Popen(section.command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+            self._processes.append(process)
+            try:
+                return process.wait(limit)
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                _end_group(process)
+                self._processes.remove(process)
+
+    def _tell(self, name: str, result: dict[str, Any]) -> None:
+        with self._lock:
+            self.known[name] = result
+            part = self.file.with_suffix(".part")
+            part.write_text(json.dumps({"sources": self._sources, "sections": self.known}, indent=1, default=str) + "\n")
+            part.replace(self.file)
+        if result["state"] != "running":
+            print(f"{name}: {result['state']}{_brief(result)}", flush=True)
+
+    def _end(self, sections: list[Section]) -> None:
+        """End what runs beside, and name the sections that were not run."""
+        self._stopped = True
+        for process in list(self._processes):
+            _end_group(process)
+        if self._beside:
+            self._beside.join(15)
+        for section in sections:
+            if self.known.get(section.name, {}).get("state") in (None, "running"):
+                self._leave_out(section.name, "not run: stopped")
+
+
+def _state(code: int | None, limit: float) -> str:
+    return "passed" if code == 0 else f"ended at its limit of {limit:.0f} s" if code is None else f"failed: exit {code}"
+
+
+def _brief(result: dict[str, Any]) -> str:
+    """Name the checks that failed, for the terminal."""
+    found = result.get("found")
+    failed = [name for name, check in found.items() if isinstance(check, dict) and "error" in check] if isinstance(found, dict) else []
+    return (f" ({result['seconds']} s)" if "seconds" in result else "") + (f"; failed: {', '.join(failed)}" if failed else "")
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except ValueError as error:
+        return f"cannot be read: {error}"
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a session of processes: SIGTERM, and after five seconds SIGKILL."""
+    for number, seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+        try:
+            os.killpg(process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _shorten(log: Path) -> None:
+    size = log.stat().st_size
+    if size <= LARGEST_LOG:
+        return
+    with log.open("rb") as whole:
+        first = whole.read(LARGEST_LOG // 4)
+        whole.seek(size - LARGEST_LOG // 2)
+        last = whole.read()
+    log.write_bytes(first + f"\n... {size - len(first) - len(last)} bytes left out ...\n".encode() + last)
+
+
+def _digest_of_sources() -> str:
+    """The digest of what sections run: a section passed only if it did so on the same sources."""
+    root, digest = HERE.parent, hashlib.sha256()
+    for folder in ("bulksample", "csrc", "bench", "tests"):
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in (".py", ".cu", ".h", ".cpp", ".sh"):
+                digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that no section is left behind
+    out, began = Path(os.environ["OUT"]), time.monotonic()
+    wanted = os.environ.get("SECTIONS")
+    sections = [section for section in all_sections(out) if not wanted or section.name in wanted.split(",")]
+    out.mkdir(parents=True, exist_ok=True)
+    run = Run(out, float(os.environ.get("LIMIT", "570")))
+    code = run.run(sections)
+    left = [name for section in sections if not run._passed(name := section.name)]
+    print(f"{'all well' if not left else 'NOT WELL: ' + ', '.join(left)}; {time.monotonic() - began:.0f} s; see {run.file}", flush=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
