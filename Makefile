@@ -4,7 +4,7 @@
 # make test-all  both
 # make bench     the benchmarks that need no GPU; results are printed
 # make bench-peers PEERS="PYTHON ..."   beside DGL, GraphBolt, torch_geometric and scipy, where the Pythons named have them
-# make sweep     damaged files, kills and faults in thousands of cases; SECTION=files runs one section, LIMIT=50 its first cases
+# make sweep     damaged files, kills, faults and mutants in thousands of cases; SECTION=files runs one section, LIMIT=50 its first cases
 # make lint      ruff, its formatter and strict mypy; `pre-commit install` runs them before each commit
 # make docs      the site of docs/ and README.md, into build/site
 

@@ -3,4 +3,5 @@
 SECTIONS = {
     "files": "sweep.files", "resume": "sweep.resume", "faults": "sweep.rank_faults", "disk": "sweep.disk", "memory": "sweep.memory",
     "allocations": "sweep.allocations",
+    "coverage": "sweep.branches", "mutants": "sweep.mutants",
 }  # fmt: skip

@@ -19,14 +19,16 @@ _TABLE = re.compile(r"(?<=<!-- sweep -->\n).*?(?=<!-- end of sweep -->)", re.DOT
 
 
 def summarize(journal: Journal, seed: int) -> dict[str, Any]:
-    """Return the figures of a section: planned, run and passed, in total and by group, and every failure."""
+    """Return the figures of a section: planned, run and passed in total and by group, figures of cases, and every failure."""
     cases, ran = journal.cases, [journal.outcomes[number] for number in sorted(journal.outcomes)]
     groups = {name: _counts(name, cases, ran) for name in dict.fromkeys(case["group"] for case in cases)}
     keys = ("number", "case", "seen")
+    figures = {outcome["case"]["group"]: outcome["figures"] for outcome in ran if "figures" in outcome}
     return {
         "machine": machine(), "seed": seed, "commits": sorted({outcome["commit"] for outcome in ran}),
         "planned": len(cases), "run": len(ran), "passed": sum(outcome["passed"] for outcome in ran),
         "seconds": round(sum(outcome["seconds"] for outcome in ran), 1), "groups": groups,
+        **({"figures": figures} if figures else {}),
         "failures": [{key: outcome[key] for key in keys} for outcome in ran if not outcome["passed"]],
     }  # fmt: skip
 

@@ -1,9 +1,10 @@
 """Run the reliability sweeps: damaged files, kills, faults. Each section is a numbered list of cases, the same for the same seed.
 
-    python bench/sweep/run_sections.py [SECTION ...] [--list] [--limit N] [--seed 2024] [--continue]
+    python bench/sweep/run_sections.py [SECTION ...] [--list] [--limit N] [--seed 2024] [--continue] [--failed]
 
 Each case adds a line to `build/sweep/SECTION.jsonl`, so a sweep that was interrupted goes on after its last case. A new seed starts anew,
 and so does a commit that changed the package. With --continue a sweep keeps the outcomes of another commit, and its summary names both.
+With --failed it runs cases that failed again, as after a fix of the tests.
 The summary goes to `bench/results/reliability/`. It counts cases planned and cases run. The exit code is 1 if a case fails.
 
 A section is a module of this folder with ``cases(seed)``, which returns a list of JSON objects, and ``run(case)``, which returns
@@ -68,6 +69,7 @@ def main() -> int:
     parser.add_argument("--limit", type=int, metavar="N", help="run only the first N cases of a section")
     parser.add_argument("--seed", type=int, default=2024, help="seed of the cases (default: 2024)")
     parser.add_argument("--continue", dest="goes_on", action="store_true", help="go on with a sweep of another commit")
+    parser.add_argument("--failed", action="store_true", help="run cases that failed again")
     options = parser.parse_args()
     if unknown := set(options.sections) - set(SECTIONS):
         parser.error(f"there is no section {', '.join(sorted(unknown))}; use {', '.join(SECTIONS)}")
@@ -77,7 +79,7 @@ def main() -> int:
         if options.list:
             print(f"{name:10} {len(cases):6}  {(section.__doc__ or '').partition(chr(10))[0]}")
             continue
-        journal = Journal(ROOT / "build" / "sweep" / f"{name}.jsonl", cases, version(ROOT), options.goes_on)
+        journal = Journal(ROOT / "build" / "sweep" / f"{name}.jsonl", cases, version(ROOT), options.goes_on, options.failed)
         print(f"{name}: {len(cases)} cases, {len(journal.outcomes)} of them done", flush=True)
         sweep(section, journal, options.limit)
         result = summarize(journal, options.seed)

@@ -45,6 +45,11 @@ def test_another_commit_starts_anew_unless_it_is_told_to_go_on(tmp_path, goes_on
     assert record.summarize(journal, 1)["commits"] == (["a", "b"] if goes_on else ["b"])
 
 
+def test_cases_that_failed_run_again_on_request(tmp_path):
+    sweep(SECTION, Journal(tmp_path / "s.jsonl", CASES, "a"))
+    assert Journal(tmp_path / "s.jsonl", CASES, "a", again=True).outcomes.keys() == {0, 1, 2, 4}
+
+
 def test_a_summary_counts_what_ran(tmp_path):
     journal = Journal(tmp_path / "s.jsonl", CASES, "a")
     sweep(SECTION, journal, 4)
@@ -52,6 +57,9 @@ def test_a_summary_counts_what_ran(tmp_path):
     assert (found["planned"], found["run"], found["passed"]) == (5, 4, 3)
     assert found["groups"]["odd"] == {"planned": 2, "run": 2, "passed": 1, "seen": {"fine": 1}}
     assert found["groups"]["even"] == {"planned": 3, "run": 2, "passed": 2, "seen": {"fine": 2}}
+    assert "figures" not in found
+    journal.outcomes[0]["figures"] = {"share": 0.5}
+    assert record.summarize(journal, 1)["figures"] == {"even": {"share": 0.5}}
     assert found["failures"] == [{"number": 3, "case": CASES[3], "seen": "bad"}]
 
 
@@ -65,7 +73,7 @@ def test_cases_are_a_function_of_the_seed():
     for section in (resume, rank_faults, memory):
         assert section.cases(5) == section.cases(5)
     assert resume.cases(5) != resume.cases(6)
-    assert set(SECTIONS) == {"files", "resume", "faults", "disk", "memory", "allocations"}
+    assert set(SECTIONS) == {"files", "resume", "faults", "disk", "memory", "allocations", "coverage", "mutants"}
     assert len(resume.cases(5)) == 200
     assert {(case["method"], case["ranks"]) for case in resume.cases(5)} >= {("llcg", p) for p in (1, 2, 4)}
 
