@@ -17,9 +17,8 @@ from ..errors import DataError, UsageError
 from ..graph import Graph
 from ..rng import Substream
 from ..sparse import CSR
-from .atomic import save_npz, sweep
-from .npy import Archive
 from .random_words import Words, scaled
+from .sealed import read_sealed, save_sealed
 
 FILE = "links.npz"
 _ATTEMPTS = 40  # draws of a negative that may meet a neighbor; after that all valid vertices are listed
@@ -63,7 +62,7 @@ class HeldOutEdges:
         """Write `links.npz` into the folder of a store. Raises `UsageError` if it cannot be written."""
         arrays = {f"{split}_pairs": self.pairs[split].astype("<i4") for split in HELD_OUT}
         arrays |= {f"{split}_negatives": self.negatives[split].astype("<i4") for split in HELD_OUT}
-        save_npz(Path(folder) / FILE, {"n": np.array(self.n, "<i8"), **arrays})
+        save_sealed(Path(folder) / FILE, {"n": np.array(self.n, "<i8"), **arrays})
 
     @staticmethod
     def load(folder: str | os.PathLike[str]) -> HeldOutEdges:
@@ -74,16 +73,14 @@ class HeldOutEdges:
         UsageError
             If the store has no held-out edges.
         DataError
-            If the file is damaged.
+            If the file is damaged or was changed.
         """
         path = Path(folder) / FILE
-        sweep(path.parent)
         if not path.is_file():
             raise UsageError(f"{folder} has no held-out edges; use a store that `bulksample data split-edges` wrote")
-        with Archive(path) as archive:
-            n = archive.read("n")
-            pairs = {split: archive.read(f"{split}_pairs") for split in HELD_OUT}
-            negatives = {split: archive.read(f"{split}_negatives") for split in HELD_OUT}
+        kinds = ("pairs", "negatives")
+        found = read_sealed(path, ["n", *(f"{split}_{kind}" for split in HELD_OUT for kind in kinds)], "bulksample data split-edges")
+        n, (pairs, negatives) = found["n"], ({split: found[f"{split}_{kind}"] for split in HELD_OUT} for kind in kinds)
         if n.shape != () or n.dtype.kind != "i":
             raise DataError(f"{FILE}: n must be one number; found {n.dtype} of shape {n.shape}")
         try:

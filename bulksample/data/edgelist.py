@@ -53,7 +53,7 @@ def read(
     Raises
     ------
     DataError
-        If a line is malformed; the message names it.
+        If a line is malformed; the message names it. If there is no edge and `vertices` is not given.
     """
     if ids not in IDS:
         raise UsageError(f"ids was {ids!r}; use {', '.join(IDS)}")
@@ -75,6 +75,8 @@ def read(
     sources, targets = (np.concatenate(pairs) if pairs else np.empty((0, 2), np.int64)).T
     pairs.clear()
     names = np.arange(vertices) if vertices is not None else None
+    if names is None and not len(sources):  # such as a download that failed
+        raise DataError(f"{path.name}: lists no edge; give the number of vertices (--vertices) for a graph without edges")
     if names is None:
         names, sources, targets = _relabelled(sources, targets, path.name)
     try:

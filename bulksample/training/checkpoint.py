@@ -136,8 +136,10 @@ def _state(folder: Path) -> dict[str, Any]:
 
 
 def _bytes(folder: Path, name: str) -> bytes:
-    """Read a regular file of a checkpoint; raises `DataError` for anything else, as reading a pipe could block."""
+    """Read a regular file of a checkpoint; raises `DataError` for a link, which may change later, and for a pipe, which could block."""
     what = f"checkpoint {folder} is incomplete or damaged: {name}"
+    if (folder / name).is_symlink():
+        raise DataError(f"{what} is a link; use a copy of the file")
     regular_size(folder / name, what)
     try:
         return (folder / name).read_bytes()

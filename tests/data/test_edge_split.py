@@ -9,6 +9,7 @@ from bulksample import CSR, DataError, Graph, UsageError
 from bulksample.data import edge_split as module
 from bulksample.data import store
 from bulksample.data.edge_split import FILE, HELD_OUT, HeldOutEdges, joined, split_edges
+from bulksample.data.sealed import sealed
 
 
 def edges_of(a):
@@ -104,9 +105,9 @@ def test_the_file_keeps_them(tmp_path):
 ])  # fmt: skip
 def test_files_that_are_wrong(tmp_path, change, message):
     fine = {f"{split}_{what}": np.zeros((2, 2), np.int32) for split in HELD_OUT for what in ("pairs", "negatives")} | {"n": np.array(10)}
-    np.savez(tmp_path / FILE, **fine)
+    np.savez(tmp_path / FILE, **sealed(fine))
     HeldOutEdges.load(tmp_path)
-    np.savez(tmp_path / FILE, **{**fine, **change})
+    np.savez(tmp_path / FILE, **sealed(fine | change))
     with pytest.raises(DataError, match=message):
         HeldOutEdges.load(tmp_path)
     (tmp_path / FILE).write_bytes(b"PK")

@@ -147,10 +147,11 @@ def test_titles_are_skipped(tmp_path):
         edgelist.read(path)
 
 
-def test_an_empty_list_is_an_empty_graph(tmp_path):
+def test_an_empty_list_is_a_graph_of_the_vertices_that_are_given(tmp_path):
     path = tmp_path / "e.txt"
     path.write_text("# nothing\n\n")
-    assert edgelist.read(path).n == 0
+    with pytest.raises(DataError, match=r"e\.txt: lists no edge; give the number of vertices \(--vertices\)"):
+        edgelist.read(path)
     assert edgelist.read(path, vertices=3).n == 3
 
 

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from bulksample import UsageError
+from bulksample import DataError, UsageError
 from bulksample.data.atomic import save_npz
 from bulksample.data.edge_split import HeldOutEdges
 from bulksample.distributed.matrix.partition import Partition
@@ -48,3 +48,20 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
         save_npz(target, {"x": np.arange(9)})
     assert os.listdir(tmp_path) == ["a.npz"]
     assert np.load(target)["x"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", SAVERS)
+def test_a_file_with_another_number_or_without_its_hash_is_refused(name, tmp_path):
+    SAVERS[name](tmp_path)
+    read = {"parts.npz": lambda: Partition.load(tmp_path / name), "links.npz": lambda: HeldOutEdges.load(tmp_path)}[name]
+    read()
+    whole = dict(np.load(tmp_path / name))
+    assert "sha256" in whole
+    for key, array in whole.items():
+        if array.size:
+            np.savez(tmp_path / name, **whole | {key: array ^ np.ones((), array.dtype)})
+            with pytest.raises(DataError, match=f"{name}: was changed after it was written"):
+                read()
+    np.savez(tmp_path / name, **{key: array for key, array in whole.items() if key != "sha256"})
+    with pytest.raises(DataError, match=f"{name}: holds no sha256 of its arrays; write it again with `bulksample"):
+        read()

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...data.atomic import save_npz, sweep
-from ...data.npy import Archive
 from ...data.random_words import Words
+from ...data.sealed import read_sealed, save_sealed
 from ...errors import BackendUnavailable, DataError, UsageError
 from ...rng import Substream
 from ...sparse import CSR, MAX_VERTICES, frozen, row_pointers
@@ -84,15 +83,13 @@ class Partition:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an `.npz` file. Raises `UsageError` if it cannot be written."""
-        save_npz(Path(path), {"parts": np.array(self.parts, "<i8"), "assignment": self.assignment.astype("<i4")})
+        save_sealed(Path(path), {"parts": np.array(self.parts, "<i8"), "assignment": self.assignment.astype("<i4")})
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Partition:
         """Read a file written by `save`; nothing is unpickled. Raises `DataError` with the name of the file and its fault."""
         path = Path(path)
-        sweep(path.parent)
-        with Archive(path) as archive:
-            parts, assignment = archive.read("parts"), archive.read("assignment")
+        parts, assignment = read_sealed(path, ("parts", "assignment"), "bulksample partition").values()
         if parts.shape != () or parts.dtype.kind != "i" or not 1 <= parts <= MAX_VERTICES:
             raise DataError(f"{path.name}: parts must be one positive number; found {parts.dtype} of shape {parts.shape}")
         try:

@@ -7,6 +7,7 @@ import pytest
 from communities import community_graph
 
 from bulksample import CSR, BackendUnavailable, DataError, UsageError
+from bulksample.data.sealed import sealed
 from bulksample.data.store import save
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.graph_block import load_block
@@ -171,8 +172,8 @@ def test_a_partition_that_cannot_be_written_leaves_nothing(tmp_path):
 )
 def test_a_file_that_holds_something_else_is_refused(tmp_path, arrays):
     path = tmp_path / "parts.npz"
-    np.savez(path, **arrays)
-    with pytest.raises(DataError, match=r"parts\.npz"):
+    np.savez(path, **(arrays if "assignment" not in arrays or arrays["assignment"].dtype == object else sealed(arrays)))
+    with pytest.raises(DataError, match=r"parts\.npz: (?!was changed|holds no sha256)"):
         Partition.load(path)
     path.write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"parts\.npz"):
