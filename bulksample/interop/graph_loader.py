@@ -167,9 +167,7 @@ class Loader:
             If the state comes from a loader with another graph, other seeds, sampler, `batch_size`, `seed` or `shuffle`. States of
             earlier versions name no graph and are accepted.
         """
-        if self._shared is not None:
-            self._shared.source.drop()
-        self._position.load_state_dict(state)
+        (self.bulks if self._shared is None else self._shared).load_state_dict(state)
 
 
 class TensorLoader:

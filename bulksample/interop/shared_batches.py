@@ -57,8 +57,7 @@ class SharedBatches:
     ) -> None:  # fmt: skip
         comm = graph.comm
         by_name = seeds is None or isinstance(seeds, str)
-        law = together(comm, sampler)
-        ids = None if by_name else together(comm, lambda: seed_vertices(graph, seeds))
+        law, ids = together(comm, lambda: (sampler(), None if by_name else seed_vertices(graph, seeds)))
         agree(comm, {
             "the graph": graph.fingerprint,
             "sampler": f"{type(law).__name__}{sorted(vars(law).items())}",
@@ -81,6 +80,12 @@ class SharedBatches:
         for step in self.source:
             assert step.minibatch is not None  # every step of an even loader has a mini-batch
             yield Batch(step.minibatch, FetchedRows(self, step))
+
+    def load_state_dict(self, state: Any) -> None:
+        """Continue from a position, the same on every rank; raises `UsageError` on all of them if it differs or does not fit."""
+        agree(self.graph.comm, {"the loader's state": plain(state)})
+        self.source.drop()
+        self.source.load_state_dict(state)
 
 
 class FetchedRows:

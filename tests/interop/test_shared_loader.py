@@ -151,3 +151,121 @@ def test_tensors_are_those_of_the_arrays(stored):
         assert isinstance(tensors.x, torch.Tensor)
         assert tensors.x.data_ptr() == tensors.batch.x.ctypes.data  # not copied
         np.testing.assert_array_equal(tensors.y, tensors.batch.y)
+
+
+# ---- bad input: the same sentence on every rank, and nothing hangs
+
+
+def refused(p, act):
+    """The errors that `act` raises on p ranks."""
+
+    def rank(comm):
+        with pytest.raises((bs.UsageError, bs.DataError)) as caught:
+            act(comm)
+        comm.barrier()  # no rank is still in a collective of the call
+        return str(caught.value)
+
+    return on_threads(p, rank)
+
+
+def assert_refused(p, act, message):
+    for said in refused(p, act):
+        assert message in said
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"topology": "partitoned"}, "topology: got 'partitoned'; did you mean 'partitioned'?"),
+    ({"features": False}, "features: got False; use replicated, partitioned"),
+    ({"replication": 3}, "replication must divide the number of ranks: got c = 3 with p = 2; use c in {1, 2}"),
+    ({"replication": 2, "topology": "replicated", "features": "replicated"}, "replication and partition describe block rows; got c = 2"),
+    ({"exchange": "owners"}, "exchange must be one of owner, rows, rows-oblivious; got 'owners'"),
+    ({"partition": "no-such-file"}, "partition must be one of"),
+    ({"label": "no-such"}, "has no label 'no-such'; use one of other"),
+    ({"check": "some"}, "check was 'some'; use auto, full, none"),
+])  # fmt: skip
+def test_what_no_rank_can_load_is_refused_on_every_rank(stored, options, message):
+    folder, _ = stored
+    assert_refused(2, lambda comm: bs.load(folder / "plain", world=comm, **{"check": "none", **options}), message)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"topology": ("partitioned", "replicated")}, "agree on topology: 'partitioned' on rank 0, 'replicated' on rank 1"),
+    ({"replication": (1, 2)}, "agree on replication: 1 on rank 0, 2 on rank 1"),
+    ({"seed": (0, 7)}, "agree on seed: 0 on rank 0, 7 on rank 1"),
+    ({"path": ("plain", "sparse")}, "do not agree on graph"),
+    ({"path": ("plain", "missing")}, "rank 1: "),
+    ({"path": ("missing", "missing")}, "missing: there is no such folder"),
+])  # fmt: skip
+def test_ranks_that_load_different_things_are_refused_on_every_rank(stored, options, message):
+    folder, _ = stored
+
+    def act(comm):
+        own = {name: values[comm.rank] for name, values in options.items()}
+        bs.load(folder / own.pop("path", "plain"), world=comm, check="none", **own)
+
+    assert_refused(2, act, message)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"batch_size": (16, 8)}, "agree on batch_size: 16 on rank 0, 8 on rank 1"),
+    ({"fanouts": ([4, 3], [4, 4])}, "do not agree on sampler"),
+    ({"seeds": ([1, 2], [1, 3])}, "do not agree on seeds"),
+    ({"seeds": ("train", [1, 3])}, "do not agree on seeds"),
+    ({"seeds": ([1, 2], [1, 300])}, "rank 1: seeds: entry 1 is vertex 300; use 0 to 299"),
+    ({"fanouts": ([4, 3], [])}, "rank 1: fanouts"),
+    ({"seeds": ("dev", "dev")}, "has no 'dev' split"),
+    ({"batchsize": (4, 4)}, "no argument 'batchsize'; did you mean 'batch_size'"),
+    ({"backend": ("native", "no-such")}, "rank 1: backend 'no-such' was asked for"),
+    ({"ranks": (2, 2), "rank": (0, 1)}, "rank and ranks are those of the world of the graph"),
+    ({"seeds": ([1], [1]), "drop_last": (True, True)}, "drop_last leaves no mini-batch: 1 seeds fill 0 of 16, for 2 ranks"),
+    ({"batch_size": (0, 0)}, "batch_size must be positive"),
+    ({"weighted": (True, True)}, "the graph has no edge weights"),
+])  # fmt: skip
+def test_bad_arguments_of_a_loader_are_refused_on_every_rank(stored, options, message):
+    folder, _ = stored
+
+    def act(comm):
+        loader(opened(folder / "plain", comm), **{name: values[comm.rank] for name, values in options.items()})
+
+    if "backend" in options:
+        with pytest.raises(bs.BackendUnavailable, match=message):
+            on_threads(2, act)
+    else:
+        assert_refused(2, act, message)
+
+
+@pytest.mark.parametrize(("topology", "features"), PLACES)
+def test_a_store_without_features_or_labels_is_sampled_and_says_what_is_missing(tmp_path, topology, features):
+    bs.from_edges([0, 1, 2], [1, 0, 0]).save(tmp_path / "bare")
+
+    def rank(comm):
+        batch = next(iter(loader(opened(tmp_path / "bare", comm, topology=topology, features=features), seeds=None)))
+        with pytest.raises(bs.UsageError, match="has no features; give x to from_edges"):
+            batch.x  # noqa: B018
+        with pytest.raises(bs.UsageError, match="has no labels; give y to from_edges"):
+            batch.to().y  # noqa: B018
+        return len(batch.vertices)
+
+    assert on_threads(2, rank) == [3, 3]
+
+
+def test_a_world_that_is_not_there_is_asked_for(stored):
+    folder, _ = stored
+    with pytest.raises(bs.UsageError, match=r"topology: got no world whose ranks share the graph; use world=bulksample.init\(\)"):
+        bs.load(folder / "plain", topology="partitioned")
+    with pytest.raises(bs.UsageError, match="features: got no world"):
+        bs.load(folder / "plain", features="partitioned")
+    with pytest.raises(bs.UsageError, match=r"world: got a int; use what bulksample.init\(\)"):
+        bs.load(folder / "plain", world=2)
+    assert bs.load(folder / "plain", features=False).features is None
+
+
+def test_ranks_that_resume_at_different_places_are_refused_on_every_rank(stored):
+    folder, _ = stored
+
+    def act(comm):
+        batches = loader(opened(folder / "plain", comm))
+        state = batches.state_dict()
+        batches.load_state_dict({**state, "step": comm.rank})
+
+    assert_refused(2, act, "do not agree on the loader's state")

@@ -94,3 +94,27 @@ def test_without_a_launcher_a_rank_is_alone(tmp_path):
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert '{"rank": 0, "ranks": 1, "same": true, "grad": 1.0}' in done.stdout
+
+
+LEAVES = """
+import sys
+import bulksample as bs
+
+world = bs.init(timeout=60)
+loader = bs.Loader(bs.load(sys.argv[1], world=world), fanouts=[3, 2], batch_size=64, bulk_size=1, seed=3)
+for step, batch in enumerate(loader):
+    if world.rank == 1 and step == 2:
+        {how}
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("how", "code", "said"), [
+    ("break", 75, "rank 1 left early"), ("raise KeyError('mine')", 1, "KeyError: 'mine'"),
+])  # fmt: skip
+def test_a_rank_that_leaves_a_loop_alone_ends_all_of_them(stored, tmp_path, how, code, said):
+    program = tmp_path / "program.py"
+    program.write_text(LEAVES.format(how=how))
+    ended = run_ranks(2, [str(program), str(stored)], timeout=90)
+    assert ended.code == code, ended
+    assert said in ended.err, ended
