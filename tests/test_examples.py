@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from communities import community_graph
+from launch import run_ranks
 
 ROOT = Path(__file__).parents[1]
 QUICKSTART = ROOT / "examples" / "quickstart.py"
@@ -50,3 +51,25 @@ assert_type(loader.epoch, int)
     script.write_text(QUICKSTART.read_text() + "\nbs.lod('g')\n")
     with pytest.raises(AssertionError, match='has no attribute "lod"'):
         python("-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"), str(script), cwd=tmp_path)
+
+
+@pytest.mark.long
+def test_plain_torch_goes_on_after_its_last_checkpoint_on_another_number_of_ranks(tmp_path):
+    """Two ranks by torchrun, and by mpirun; the second run resumes in the middle of an epoch and ends like one that never stopped."""
+    community_graph(n=2000, noise=1.0).save(tmp_path / "g")
+    program = [str(ROOT / "examples" / "plain_torch.py"), str(tmp_path / "g"), "--checkpoint"]
+
+    def run(launcher, checkpoint, epochs, ranks=2):
+        ended = run_ranks(ranks, [*program, str(tmp_path / checkpoint), "--epochs", str(epochs)], launcher=launcher, timeout=120)
+        assert ended.code == 0, ended
+        return [line for line in ended.out.splitlines() if line.startswith("epoch ") or "accuracy" in line]
+
+    whole = run("torchrun", "one", 4)
+    assert [line.split(":")[0] for line in whole[:-1]] == [f"epoch {epoch}" for epoch in range(4)]
+    assert float(whole[-1].split()[-1]) > 0.5  # three classes
+    first = run("mpirun", "two", 2)
+    assert first[:2] == whole[:2]
+    rest = run("torchrun", "two", 4)
+    assert rest[-3:-1] == whole[2:4]
+    assert rest[-1].split(",")[1] == whole[-1].split(",")[1]
+    assert run("torchrun", "one", 6, ranks=3)[-2].startswith("epoch 5")  # on three ranks the batches of a step are others

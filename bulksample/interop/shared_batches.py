@@ -84,8 +84,7 @@ class SharedBatches:
     def load_state_dict(self, state: Any) -> None:
         """Continue from a position, the same on every rank; raises `UsageError` on all of them if it differs or does not fit."""
         agree(self.graph.comm, {"the loader's state": plain(state)})
-        self.source.drop()
-        self.source.load_state_dict(state)
+        self.source.continue_from(state)
 
 
 class FetchedRows:

@@ -149,6 +149,11 @@ class MiniBatchSource(BatchSource):
         now = self._position["ranks"]
         if isinstance(state, dict) and state.get("ranks", now) != now:
             raise UsageError(f"the state of training does not fit: ranks was {state['ranks']!r} and is {now!r} now")
+        self.continue_from(state)
+
+    def continue_from(self, state: dict[str, Any]) -> None:
+        """Go to a position of the loader, which may come from another number of ranks; discard what was prepared ahead."""
+        self.drop()
         self.loader.load_state_dict(state)
         self._move_to(self.loader.state_dict())
 

@@ -143,6 +143,28 @@ def test_a_state_is_the_position_of_the_batch_in_use(stored, together):
     assert on_threads(2, rank) == shares(graphs["plain"], 2, epochs=2)
 
 
+def test_a_state_continues_on_another_number_of_ranks(stored):
+    """Ranks that take over in the middle of an epoch take the mini-batches that the others have left."""
+    folder, graphs = stored
+
+    def begin(comm):
+        batches = loader(opened(folder / "plain", comm))
+        return next(iter(batches)).digest(), batches.state_dict()
+
+    used, states = zip(*on_threads(2, begin), strict=True)
+    assert states[0] == states[1]
+
+    def go_on(comm):
+        batches = loader(opened(folder / "plain", comm))
+        batches.load_state_dict(states[0])
+        return digests(batches)
+
+    rest = [digest for rank in on_threads(3, go_on) for digest in rank]
+    every = digests(loader(graphs["plain"]))
+    assert {*used, *rest} == set(every)
+    assert len(rest) == 3 * -(-(len(every) - 2) // 3)  # even: the first ones repeat at the end
+
+
 def test_tensors_are_those_of_the_arrays(stored):
     folder, _ = stored
     batches = loader(opened(folder / "plain", SerialComm())).to("cpu")

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import sys
 import threading
@@ -223,6 +224,8 @@ class ProcessComm(Comm):
             self.abort(EXIT_PEER_LOST)
 
     def _on_exception(self, kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if isinstance(sys.stderr, io.StringIO) and sys.__stderr__:  # torch.distributed's hook prints what this one writes after its return
+            sys.stderr = sys.__stderr__
         sys.stderr.write(f"bulksample: rank {self.rank} of {self.size} failed; ending all ranks\n")
         self._hook(kind, error, trace)
         self.abort(EXIT_PEER_LOST if issubclass(kind, PeerLost) else 1)
