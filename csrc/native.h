@@ -26,8 +26,10 @@ namespace py = pybind11;
 template <class T>
 using In = py::array_t<T, py::array::c_style>;  // bound with .noconvert(): a wrong dtype raises TypeError
 
-// One clone per x86-64 level, picked when the library is loaded: a portable build that still vectorises.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
+// One clone per x86-64 level, picked when the library is loaded: a portable build that still vectorises. ThreadSanitizer is not ready yet
+// when they are picked.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && !defined(__SANITIZE_THREAD__)
+#define BS_HAS_CLONES
 #define BS_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define BS_CLONES

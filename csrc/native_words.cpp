@@ -3,7 +3,7 @@
 // only its lower half, so the upper half may hold anything. Several vectors run side by side, since a round waits for its products.
 #include "native_race.h"
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
+#if defined(BS_HAS_CLONES)
 #include <immintrin.h>
 
 #define BS_EACH _Pragma("GCC unroll 4") for (int w = 0; w < TOGETHER; ++w)

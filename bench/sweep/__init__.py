@@ -2,6 +2,6 @@
 
 SECTIONS = {
     "files": "sweep.files", "resume": "sweep.resume", "faults": "sweep.rank_faults", "disk": "sweep.disk", "memory": "sweep.memory",
-    "allocations": "sweep.allocations",
+    "allocations": "sweep.allocations", "sanitizers": "sweep.sanitizers",
     "coverage": "sweep.branches", "mutants": "sweep.mutants",
 }  # fmt: skip

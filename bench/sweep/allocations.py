@@ -11,8 +11,8 @@ import random
 from functools import cache
 from typing import Any
 
+from .operations import OPERATIONS
 from .scarce import missing, starved
-from .starved_operations import OPERATIONS
 
 SPAN = 25  # refusals in a case
 MOST_GROWTH = 0.01

@@ -19,7 +19,7 @@ from bulksample import backends
 
 from .child import in_fork
 from .memory import resident_bytes
-from .starved_operations import OPERATIONS
+from .operations import OPERATIONS
 
 DEADLINE = 120.0  # seconds for a case on a busy machine; most take a fifth of one
 NEVER = 2**62

@@ -73,7 +73,7 @@ def test_cases_are_a_function_of_the_seed():
     for section in (resume, rank_faults, memory):
         assert section.cases(5) == section.cases(5)
     assert resume.cases(5) != resume.cases(6)
-    assert set(SECTIONS) == {"files", "resume", "faults", "disk", "memory", "allocations", "coverage", "mutants"}
+    assert set(SECTIONS) == {"files", "resume", "faults", "disk", "memory", "allocations", "sanitizers", "coverage", "mutants"}
     assert len(resume.cases(5)) == 200
     assert {(case["method"], case["ranks"]) for case in resume.cases(5)} >= {("llcg", p) for p in (1, 2, 4)}
 
