@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from sweeps import sweep
@@ -64,6 +65,11 @@ def test_the_byte_that_cupy_strips_is_the_one_that_nvrtc_wrote():
         complete = bytes(driver.nvrtcGetCUBINSize(program)[1] + 16)[:-16]
         driver.nvrtcGetCUBIN(program, complete)
         assert cubins.compiled(file, "90").read_bytes() == complete
+
+
+def test_the_kernel_that_spins_for_tests_on_a_card_compiles():
+    made = cubins.compiled(Path(__file__).parent / "on_card" / "spin.cu", "90")
+    assert b"spin" in made.read_bytes()
 
 
 def test_a_second_call_compiles_nothing(monkeypatch):

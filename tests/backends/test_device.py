@@ -1,6 +1,7 @@
 """The CUDA back end keeps matrices on the device and seldom waits for it."""
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -84,6 +85,17 @@ def test_a_matrix_is_placed_once_and_leaves_with_its_owner():
     gc.collect()
     assert not engine.device._matrices
     assert engine.device._matrix_bytes == 0
+
+
+def test_a_back_end_that_is_no_longer_used_leaves_the_device_while_its_graph_lives():
+    engine, matrix, sums = emulated(), random_matrix(100, 2000, 2), np.arange(3.0)
+    held = [weakref.ref(array) for array in (engine.device.matrix(matrix).indices, engine.device.constant(sums))]
+    assert all(array() is not None for array in held)
+    del engine
+    gc.collect()
+    assert [array() for array in held] == [None, None]
+    del matrix, sums  # nothing is left to be told
+    gc.collect()
 
 
 def test_a_sampler_gives_the_digest_of_the_reference_on_a_larger_graph(reference):

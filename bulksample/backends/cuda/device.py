@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, finalize
+from weakref import WeakKeyDictionary, finalize, ref
 
 import numpy as np
 
@@ -107,7 +107,7 @@ class CudaDevice:
         """Copy an unchanging array to the device once; the copy lives as long as the array on the host."""
         if id(array) not in self._constants:
             self._constants[id(array)] = self.put(array)
-            finalize(array, self._constants.pop, id(array), None)
+            finalize(array, _forget_constant, ref(self), id(array))
         return self._constants[id(array)]
 
     def _shared(self, array: np.ndarray) -> Any:
@@ -121,7 +121,7 @@ class CudaDevice:
         """Place an array on the device while matrices fit half of its memory; else in pinned host memory, read over the bus."""
         if self._matrix_bytes + array.nbytes <= self.free_bytes // 2:
             self._matrix_bytes += array.nbytes
-            finalize(array, self._forget, array.nbytes)
+            finalize(array, _forget_bytes, ref(self), array.nbytes)
             return self.put(array)
         warnings.warn(
             f"{array.nbytes} bytes of a matrix stay in pinned memory of the host: {self._matrix_bytes} bytes of matrices are on the "
@@ -130,8 +130,16 @@ class CudaDevice:
         )
         return self.arrays.pinned(array)
 
-    def _forget(self, nbytes: int) -> None:
-        self._matrix_bytes -= nbytes
+
+def _forget_bytes(device: ref[CudaDevice], nbytes: int) -> None:
+    """Note that an array of the host has left, and its copy; a device that is no longer used is not kept alive for that."""
+    if (used := device()) is not None:
+        used._matrix_bytes -= nbytes
+
+
+def _forget_constant(device: ref[CudaDevice], name: int) -> None:
+    if (used := device()) is not None:
+        used._constants.pop(name, None)
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
