@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from .errors import DataError, UsageError
+from .labels import as_labels, check_labels, has_label, outputs_of, target_of
 from .mapped import pieces
 from .sparse import CSR
 
@@ -29,11 +31,13 @@ class Graph:
     weight_unit : float
         The real weight that the integer 1 stands for.
     features : float32 or float16 of shape (n, f), or a float32 CSR of that shape, optional
-    labels : int64, shape (n,), optional
-        Classes 0 .. num_classes - 1; -1 for a vertex without a label.
+    labels : int64 of shape (n,), or int8 or float32 of shape (n, t), optional
+        Classes 0 .. num_classes - 1, with -1 for a vertex without a label; or several classes at once, or numbers; see
+        `bulksample.labels`.
     num_classes : int
+        Number of classes, or t, the columns of the labels: the outputs of a model.
     masks : dict of bool arrays of shape (n,)
-        Any of ``train``, ``val``, ``test``; disjoint, and only on labelled vertices.
+        Any of ``train``, ``val``, ``test``; disjoint, and only on vertices that have a class, if the labels are classes.
     extra : dict of arrays of shape (n, ...)
         Further columns of the data set, such as other labels.
     name : str
@@ -84,21 +88,37 @@ class Graph:
         assert _writer is not None
         _writer(self, path, overwrite)
 
-    def with_label(self, name: str) -> Graph:
-        """Return the graph with another of its columns as the label; splits keep only labelled vertices.
+    @property
+    def target(self) -> str | None:
+        """The target of training that the labels are: ``class``, ``multilabel`` or ``regression``; None without labels."""
+        return None if self.labels is None else target_of(self.labels.dtype, self.labels.ndim)
+
+    def with_label(self, name: str | None = None, target: str | None = None) -> Graph:
+        """Return the graph with another of its columns as the label, or its label as another target; splits keep only labelled vertices.
+
+        Parameters
+        ----------
+        name : str, optional
+            A column of `extra`; the label itself unless given.
+        target : {"class", "multilabel", "regression"}, optional
+            By default what the column is by its dtype; see `bulksample.labels.target_of`.
 
         Raises
         ------
         UsageError
-            If there is no such integer column.
+            If there is no such column of numbers.
+        DataError
+            If a value of the column does not suit the target.
         """
-        column = self.extra.get(name)
-        if column is None or column.ndim != 1 or column.dtype.kind not in "iu":
-            fit = [k for k, v in self.extra.items() if v.ndim == 1 and v.dtype.kind in "iu"]
+        if name is None and (self.labels is None or target in (None, self.target)):
+            return self
+        column = self.labels if name is None else self.extra.get(name)
+        if column is None or not fits_label(column.dtype, column.ndim):
+            fit = [k for k, v in self.extra.items() if fits_label(v.dtype, v.ndim)]
             raise UsageError(f"graph {self.name!r} has no label {name!r}; use {', '.join(fit) or 'a graph with one'}")
-        labels = column.astype(np.int64)
-        masks = {split: mask & (labels >= 0) for split, mask in self.masks.items()}
-        return replace(self, labels=labels, num_classes=int(labels.max(initial=-1)) + 1, masks=masks)
+        labels = as_labels(np.asarray(column), target or target_of(column.dtype, column.ndim), name or "labels")
+        masks = {split: mask & has_label(labels) for split, mask in self.masks.items()}
+        return replace(self, labels=labels, num_classes=outputs_of(labels, name=name or "labels"), masks=masks)
 
     def validate(self) -> Graph:
         """Check everything the class promises and return self; raises `DataError` naming the array and the row."""
@@ -151,13 +171,9 @@ class Graph:
     def _check_labels(self) -> None:
         y = self.labels
         if y is not None:
-            if y.shape != (self.n,) or y.dtype != np.int64:
-                raise DataError(f"labels must be int64 of shape ({self.n},); got {y.dtype} of shape {y.shape}")
-            bad = np.flatnonzero((y < -1) | (y >= self.num_classes))
-            if len(bad):
-                raise DataError(f"labels: row {bad[0]} holds {y[bad[0]]}; classes run from 0 to {self.num_classes - 1}, and -1 is none")
+            check_labels(y, self.n, self.num_classes)
         taken = np.zeros(self.n, bool)
-        unlabelled = taken if y is None else y < 0
+        unlabelled = taken if y is None or y.ndim > 1 else y < 0
         for name, mask in self.masks.items():
             if name not in SPLITS:
                 raise DataError(f"mask {name!r} is not a split; use {', '.join(SPLITS)}")
@@ -167,6 +183,11 @@ class Graph:
             if len(wrong):
                 raise DataError(f"{name} mask: row {wrong[0]} is in another split too, or has no label")
             taken = taken | mask
+
+
+def fits_label(dtype: np.dtype[Any], ndim: int) -> bool:
+    """Return True if a column can be a label: one number of each vertex, or several."""
+    return dtype.kind in "biuf" and ndim in (1, 2)
 
 
 def default_split(name: str, masks: Mapping[str, bool], training: bool = False) -> str:

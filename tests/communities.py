@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.sparse
 
@@ -35,6 +37,16 @@ def community_graph(n=300, classes=3, width=8, degree=8, sparse=False, weighted=
         "test": (split >= 0.7) & (labels >= 0),
     }
     return Graph(adjacency, unit, features, labels, classes, masks, {"other": (labels > 0).astype(np.int64)}, "communities").validate()
+
+
+def with_columns_of_labels(graph, target, missing=0.1):
+    """The graph with labels of three columns, some missing, that its features tell: signs (multilabel) or numbers (regression)."""
+    rng = np.random.default_rng(1)
+    x = dense_features(graph)[:, :3]
+    values = x + dense_adjacency(graph) @ x / np.maximum(graph.adjacency.degrees, 1)[:, None]
+    values[rng.random(values.shape) < missing] = np.nan
+    labels = np.where(np.isnan(values), -1, values > 0).astype(np.int8) if target == "multilabel" else values.astype(np.float32)
+    return replace(graph, labels=labels, num_classes=3, name=target).validate()
 
 
 def undirected(n=200, degree=6, seed=0):

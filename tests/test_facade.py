@@ -25,7 +25,7 @@ def python(code):
 def test_importing_loads_numpy_and_what_graphs_are_made_of():
     loaded = python("import sys; before = set(sys.modules); import bulksample; print(*sorted(set(sys.modules) - before))").split()
     ours = {name for name in loaded if name.partition(".")[0] == "bulksample"}
-    assert ours == {"bulksample", *(f"bulksample.{name}" for name in ("errors", "graph", "mapped", "sparse", "version"))}
+    assert ours == {"bulksample", *(f"bulksample.{name}" for name in ("errors", "graph", "labels", "mapped", "sparse", "version"))}
     assert not {"torch", "scipy", "pydantic", "mpi4py", "typer"} & set(loaded)
 
 
@@ -105,5 +105,5 @@ def test_training_takes_a_graph_or_a_path(tmp_path):
         bs.train(graph, epoch=2)
     report = bs.train(graph, **options, checkpoint=str(tmp_path / "kept"))
     found = bs.predict(graph, tmp_path / "kept")
-    assert found.accuracies["test_accuracy"] == report["test_accuracy"]
+    assert found.scores["test_accuracy"] == report["test_accuracy"]
     assert found.embeddings.shape == (graph.n, 8)

@@ -9,7 +9,7 @@ import bulksample
 
 PACKAGE = Path(bulksample.__file__).parent
 FACADE = "bulksample"
-BOTTOM = ("sparse", "rng", "selection", "graph", "minibatch", "mapped")  # the matrices; they may import each other
+BOTTOM = ("sparse", "rng", "selection", "labels", "graph", "minibatch", "mapped")  # the matrices; they may import each other
 BELOW = {  # a part of the package: the parts right below it; it may import those, and all below those
     "errors": [],
     "version": [],

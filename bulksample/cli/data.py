@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import asdict, replace
 from enum import StrEnum
@@ -13,6 +14,7 @@ import typer
 from ..data.edges import EdgeTally
 from ..errors import UsageError, instead_of
 from ..graph import Graph
+from ..labels import gap_warning
 from .output import Check, CheckOption, JsonOption, SeedOption, emit
 from .outputs import OverwriteOption, check_outputs
 
@@ -38,7 +40,12 @@ Preset = StrEnum("Preset", ["products", "reddit"])
 LoopsOption = Annotated[SelfLoops, typer.Option("--self-loops", help="Edges from a vertex to itself.")]
 FeaturesOption = Annotated[Path | None, typer.Option("--features", help=".npy file of shape (n, f): row v belongs to vertex v.")]
 LabelsOption = Annotated[
-    Path | None, typer.Option("--labels", help=".npy file of integers of shape (n,); -1 for a vertex without a label.")
+    Path | None, typer.Option("--labels", help=".npy file of classes of shape (n,), -1 for none, or of labels of shape (n, t).")
+]
+Target = StrEnum("Target", ["class", "multilabel", "regression"])
+TargetOption = Annotated[
+    Target | None,
+    typer.Option("--target", help="Labels as a class, several classes (multilabel), or numbers. Default: by their type."),
 ]
 SplitOption = Annotated[
     Path | None, typer.Option("--split", help=".npz file with train, val and test: booleans of shape (n,), or vertex ids.")
@@ -111,13 +118,14 @@ def make_dcsbm(
 
 @import_.command("npz")
 def import_npz(
-    path: PathArgument, out: OutOption, name: NameOption = "", overwrite: OverwriteOption = False, json_file: JsonOption = None
-) -> None:
+    path: PathArgument, out: OutOption, target: TargetOption = None, name: NameOption = "", overwrite: OverwriteOption = False,
+    json_file: JsonOption = None,
+) -> None:  # fmt: skip
     """Import an .npz file with indptr, indices, x, y and masks."""
     from ..data.npz import read
 
     start = _begin(out, overwrite, json_file)
-    _finish(read(path), out, overwrite, name, start, json_file, imported=True)
+    _finish(read(path, target), out, overwrite, name, start, json_file, imported=True)
 
 
 @import_.command("edgelist")
@@ -133,6 +141,7 @@ def import_edgelist(
     features: FeaturesOption = None,
     labels: LabelsOption = None,
     split: SplitOption = None,
+    target: TargetOption = None,
     name: NameOption = "",
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
@@ -146,7 +155,7 @@ def import_edgelist(
         path, undirected=undirected, ids=ids.value, vertices=vertices,
         self_loops=self_loops.value, duplicates=duplicates.value, skip=skip, tally=tally,
     )  # fmt: skip
-    graph = read_columns(graph, features, labels, split)
+    graph = read_columns(graph, features, labels, split, target)
     _finish(graph, out, overwrite, name, start, json_file, tally)
 
 
@@ -161,6 +170,7 @@ def import_mtx(
     features: FeaturesOption = None,
     labels: LabelsOption = None,
     split: SplitOption = None,
+    target: TargetOption = None,
     name: NameOption = "",
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
@@ -171,7 +181,7 @@ def import_mtx(
 
     start, tally = _begin(out, overwrite, json_file), EdgeTally()
     graph = read(path, undirected=undirected, transpose=transpose, self_loops=self_loops.value, duplicates=duplicates.value, tally=tally)
-    graph = read_columns(graph, features, labels, split)
+    graph = read_columns(graph, features, labels, split, target)
     _finish(graph, out, overwrite, name, start, json_file, tally)
 
 
@@ -185,6 +195,7 @@ def import_ogb(
     scheme: Annotated[str | None, typer.Option(help="Folder inside split, if there are several.")] = None,
     features: Annotated[bool, typer.Option("--features/--no-features", help="Keep the features.")] = True,
     self_loops: LoopsOption = SelfLoops.keep,
+    target: TargetOption = None,
     name: NameOption = "",
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
@@ -200,8 +211,9 @@ def import_ogb(
     out.parent.mkdir(parents=True, exist_ok=True)
     start, tally = time.perf_counter(), EdgeTally()
     graph = read(
-        path, undirected=undirected, scheme=scheme, features=features, self_loops=self_loops.value, tally=tally, scratch=out.parent
-    )
+        path, undirected=undirected, scheme=scheme, features=features, self_loops=self_loops.value, tally=tally, scratch=out.parent,
+        target=target,
+    )  # fmt: skip
     _finish(graph, out, overwrite, name, start, json_file, tally)
 
 
@@ -286,6 +298,9 @@ def _finish(
     result = {"store": str(out), **summary(manifest), "seconds": time.perf_counter() - start}
     if tally is not None:
         result["read"] = asdict(tally)
+    if gaps := gap_warning(graph.labels, graph.num_classes):
+        print(f"bulksample: warning: {gaps}", file=sys.stderr)
+        result["warnings"] = [gaps]
     emit(result, json_file, f"wrote {out}")
 
 

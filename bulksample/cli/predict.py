@@ -24,8 +24,9 @@ def predict(
 ) -> None:
     """Write the class scores and embeddings of every vertex, by exact inference over all neighbors.
 
-    The file holds `logits`, float32 of shape (n, classes), whose softmax is the probability of each class; and `embeddings`, float32
-    of shape (n, hidden), the rows that enter the last layer. Link prediction writes embeddings alone.
+    The file holds `logits`, float32 of shape (n, classes), whose softmax is the probability of each class, or whose logistic function is
+    that of each of several classes at once. Regression writes its numbers as `predictions`, shape (n, t). `embeddings`, float32 of shape
+    (n, hidden), are the rows that enter the last layer. Link prediction writes embeddings alone.
     """
     check_outputs(overwrite, out, json_file)
     from ..data.atomic import save_npz
@@ -35,11 +36,11 @@ def predict(
 
     began = time.perf_counter()
     found = run(directory, checkpoint, threads, check)
-    both = {"logits": found.logits, "embeddings": found.embeddings}
+    both = {"predictions" if found.config.target == "regression" else "logits": found.logits, "embeddings": found.embeddings}
     arrays: dict[str, Any] = {name: array for name, array in both.items() if array is not None}
     save_npz(out, arrays)
     emit({
         "file": str(out), "checkpoint": str(found.path), "step": found.step, "method": found.config.method, "model": found.config.model,
-        "task": found.config.task, **{name: list(array.shape) for name, array in arrays.items()}, **found.accuracies,
-        "warnings": found.warnings, "seconds": time.perf_counter() - began,
+        "task": found.config.task, "target": found.config.target, **{name: list(array.shape) for name, array in arrays.items()},
+        **found.scores, "warnings": found.warnings, "seconds": time.perf_counter() - began,
     }, json_file, f"predict {directory}")  # fmt: skip

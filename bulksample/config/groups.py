@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from . import DEFAULT_FANOUTS
+from .metrics import check_exists
 from .options import BulkSize, Fanouts, Options, SamplerOptions, Words
 
 
@@ -52,7 +53,10 @@ class DataOptions(Options):
     """The task, the labels and the features."""
 
     group, title = "data", "Data"
-    task: Literal["nodes", "links"] = Field("nodes", description="Node classification, or link prediction.")
+    task: Literal["nodes", "links"] = Field("nodes", description="Prediction of labels of vertices (nodes), or of links.")
+    target: Literal["class", "multilabel", "regression"] | None = Field(
+        None, description="Labels as one class, several classes at once, or numbers; by default what the graph holds (nodes).",
+    )  # fmt: skip
     decoder: Literal["dot", "mlp"] = Field("dot", description="Score of a pair of vertices (links).")
     exclude_targets: Literal["none", "self", "both"] = Field(
         "none", description="Edges left out of a mini-batch: its own examples (self), or also their reverse (both) (links).",
@@ -79,10 +83,18 @@ class EvaluationOptions(Options):
 
     group, title = "evaluation", "Evaluation"
     free: ClassVar[tuple[str, ...]] = ("patience",)
-    metric: str = Field(
-        "accuracy", pattern=r"^(accuracy|f1|f1_macro|f1_micro|rocauc|mrr|hits@[1-9][0-9]*)$",
-        description="Score that picks the best weights: accuracy, f1 (macro), f1_micro or rocauc; for links mrr or hits@10.",
+    metric: str | None = Field(
+        None, description="Score that picks the best weights: accuracy, f1 (macro), f1_micro, rocauc; multilabel rocauc, ap, f1, f1_micro; "
+        "regression mae, r2; links mrr, hits@10. By default the first.",
     )  # fmt: skip
+
+    @field_validator("metric")
+    @classmethod
+    def _metric_exists(cls, metric: str | None) -> str | None:
+        if metric is not None:
+            check_exists(metric)
+        return metric
+
     eval_every: int = Field(1, ge=1, description="Epochs between evaluations; the last epoch is always evaluated.")
     patience: int = Field(0, ge=0, description="Evaluations without a better score before training stops; 0 never stops.")
 

@@ -26,6 +26,7 @@ from .groups import (
     ThreadOptions,
     TrafficOptions,
 )  # fmt: skip
+from .metrics import check_suits, is_ranking
 from .options import fanout_list
 
 
@@ -38,12 +39,10 @@ class TrainOptions(
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, values: Any) -> Any:
-        """Derive the layers from the fanouts, or the fanouts from the layers, and the metric from the task."""
+        """Derive the layers from the fanouts, or the fanouts from the layers."""
         if not isinstance(values, dict):
             return values
         values = {key: value for key, value in values.items() if value is not None}
-        if values.get("task") == "links":
-            values.setdefault("metric", "mrr")
         if "fanouts" in values and "layers" not in values:
             with suppress(UsageError):  # the field itself raises it again
                 values["layers"] = len(fanout_list(values["fanouts"]))
@@ -62,10 +61,12 @@ class TrainOptions(
             raise ValueError("checkpoint_every needs a directory; give --checkpoint DIR")
         if self.batch_norm and self.layer_norm:
             raise ValueError("batch_norm and layer_norm take the same place in a layer; use one of them")
-        ranked = self.metric == "mrr" or self.metric.startswith("hits@")
-        if ranked != (self.task == "links"):
-            fit = "mrr or hits@10" if self.task == "links" else "accuracy, f1 or rocauc"
-            raise ValueError(f"the metric {self.metric!r} does not suit the task {self.task!r}; use {fit}")
+        if self.task == "links" and self.target:
+            raise ValueError(f"target is an option of the task nodes; got {self.target!r} with task links: leave it out")
+        if self.metric and (self.target or self.task == "links"):
+            check_suits(self.metric, self.target or "links")
+        if self.metric and self.task == "nodes" and is_ranking(self.metric):
+            raise ValueError(f"the metric {self.metric!r} does not suit the task 'nodes'; use accuracy, f1 or rocauc")
         if (self.decoder, self.exclude_targets) != ("dot", "none") and self.task != "links":
             raise ValueError(f"decoder and exclude_targets are options of link prediction; got task {self.task!r}: use task links")
         return self

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, UsageError
 from ..graph import SPLITS, Graph
+from ..labels import as_labels, outputs_of
 from ..selection import vertex_ids
 from .npy import Archive, open_npy
 
 Array = NDArray[Any]
 PathLike = str | os.PathLike[str]
-
-_MANY_CLASSES = 2**16  # a graph of fewer vertices has fewer classes, unless the user says otherwise
 
 
 def as_array(name: str, value: Any) -> Array:
@@ -80,18 +79,21 @@ def with_columns(
     y: Any = None,
     masks: Mapping[str, Any] | None = None,
     num_classes: int | None = None,
+    target: str | None = None,
 ) -> Graph:
     """Return the graph with features, labels and splits.
 
     Parameters
     ----------
     x : numbers, shape (n, f), optional
-    y : integers, shape (n,) or (n, 1), optional
-        Classes from 0; -1 marks a vertex without a label.
+    y : numbers, shape (n,), (n, 1) or (n, t), optional
+        Classes from 0, with -1 for a vertex without a label; or labels of another target, see `bulksample.labels.as_labels`.
     masks : dict of booleans of shape (n,), optional
         Keys are ``train``, ``val`` and ``test``. A mask without a vertex is left out.
     num_classes : int, optional
-        One more than the largest label unless given.
+        One more than the largest class unless given.
+    target : {"class", "multilabel", "regression"}, optional
+        By default what the dtype, the shape and the values of y are.
 
     Raises
     ------
@@ -99,39 +101,27 @@ def with_columns(
         If an array has the wrong dtype or length, or the result is not a valid `Graph`.
     """
     features = graph.features if x is None else dense_features("x", as_array("x", x))
-    labels = graph.labels if y is None else _labels(as_array("y", y))
+    labels = graph.labels if y is None else as_labels(as_array("y", y), target)
     split = {name: typed(f"{name} mask", as_array(f"{name} mask", mask), "b", 1, np.bool_) for name, mask in (masks or {}).items()}
     kept = {name: mask for name, mask in split.items() if mask.any() or mask.shape != (graph.n,)}
-    if labels is not None:
-        num_classes = _classes(labels, num_classes)
-    return replace(graph, features=features, labels=labels, num_classes=num_classes or 0, masks={**graph.masks, **kept}).validate()
+    outputs = 0 if labels is None else outputs_of(labels, num_classes)
+    return replace(graph, features=features, labels=labels, num_classes=outputs, masks={**graph.masks, **kept}).validate()
 
 
-def _classes(y: Array, given: int | None) -> int:
-    """Return the number of classes; one more than the largest label unless given."""
-    most, at = int(y.max(initial=-1)), int(y.argmax()) if len(y) else 0
-    if given is None:
-        if most >= (limit := max(len(y), _MANY_CLASSES)):
-            raise DataError(f"y: entry {at} is {most}; use classes from 0 to {limit - 1}, or give num_classes")
-        return most + 1
-    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given <= most:
-        raise DataError(f"num_classes: got {given!r}, and entry {at} of y is class {most}; use a whole number, {most + 1} or more")
-    return int(given)
-
-
-def _labels(y: Array) -> Array:
-    return typed("y", y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, "iu", 1, np.int64)
-
-
-def read_columns(graph: Graph, features: PathLike | None = None, labels: PathLike | None = None, split: PathLike | None = None) -> Graph:
+def read_columns(
+    graph: Graph, features: PathLike | None = None, labels: PathLike | None = None, split: PathLike | None = None,
+    target: str | None = None,
+) -> Graph:  # fmt: skip
     """Return the graph with features, labels and splits read from files. Nothing is unpickled.
 
     Parameters
     ----------
     features, labels : path of a `.npy` file, optional
-        Shapes (n, f) and (n,): row v belongs to vertex v. Features stay in their file, mapped, if they are float16 or float32.
+        Shapes (n, f), and (n,) or (n, t): row v belongs to vertex v. Features stay in their file, mapped, if they are float16 or float32.
     split : path of an `.npz` file, optional
         Arrays ``train``, ``val`` and ``test``, or the same names with ``_mask``: booleans of shape (n,) or vertex ids.
+    target : str, optional
+        See `with_columns`.
 
     Raises
     ------
@@ -141,7 +131,7 @@ def read_columns(graph: Graph, features: PathLike | None = None, labels: PathLik
     x, y = (None if path is None else _one_row_each(Path(path), graph) for path in (features, labels))
     masks = None if split is None else _read_split(Path(split), graph.n)
     try:
-        return with_columns(graph, x=x, y=y, masks=masks)
+        return with_columns(graph, x=x, y=y, masks=masks, target=target)
     except DataError as error:
         names = ", ".join(Path(path).name for path in (features, labels, split) if path is not None)
         raise DataError(f"{names}: {error}") from error

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import Graph
+from ..labels import has_label, is_known, unused_classes
 
 _STEP = 2**22
 
@@ -21,10 +22,17 @@ def describe(graph: Graph) -> dict[str, Any]:
         "isolated": int((degrees == 0).sum()),
     }
     if graph.labels is not None:
-        figures["labelled"] = int((graph.labels >= 0).sum())
-        figures["homophily"] = edge_homophily(graph)
+        figures |= _of_labels(graph, graph.labels)
     figures["split_sizes"] = {name: int(mask.sum()) for name, mask in graph.masks.items()}
     return figures
+
+
+def _of_labels(graph: Graph, labels: np.ndarray) -> dict[str, Any]:
+    """Return the number of vertices with a label, and what describes labels of its kind."""
+    figures: dict[str, Any] = {"labelled": int(has_label(labels).sum())}
+    if graph.target == "class":
+        return figures | {"classes_without_vertex": unused_classes(labels, graph.num_classes), "homophily": edge_homophily(graph)}
+    return figures | {"known_labels": float(is_known(labels).mean()) if labels.size else 0.0}
 
 
 def edge_homophily(graph: Graph) -> float:

@@ -30,6 +30,7 @@ class EdgeTally:
     self_loops: int = 0
     duplicates: int = 0
     ignored: str = ""
+    derived: str = ""  # features that were made of others
 
 
 def adjacency(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
 from ..graph import Graph
+from ..labels import gap_warning
 from .columns import Array, as_array, typed, with_columns
 from .edges import adjacency
 
@@ -24,6 +26,7 @@ def from_edges(
     val_mask: Any = None,
     test_mask: Any = None,
     num_classes: int | None = None,
+    target: str | None = None,
     undirected: bool = False,
     self_loops: str = "keep",
     duplicates: str = "sum",
@@ -42,12 +45,15 @@ def from_edges(
         Edge weights; finite and not negative.
     x : numbers, shape (n, f), optional
         Features; stored as float32, or as float16 if they are that.
-    y : integers, shape (n,), optional
-        Classes from 0; -1 marks a vertex without a label.
+    y : numbers, shape (n,), (n, 1) or (n, t), optional
+        Integers of shape (n,) are classes from 0; -1 marks a vertex without a label. Columns of 0 and 1 are several classes at
+        once; NaN, and -1 of integers, is a missing label. Other floats are numbers to predict.
     train_mask, val_mask, test_mask : booleans, shape (n,), optional
-        Disjoint, and only on labelled vertices.
+        Disjoint, and only on vertices that have a class, if y are classes.
     num_classes : int, optional
-        One more than the largest label unless given.
+        One more than the largest class unless given. A warning counts the numbers below it that no vertex has.
+    target : {"class", "multilabel", "regression"}, optional
+        Take y as labels of this target; needed for floats that are all whole.
     undirected : bool
         Add the edge v -> u for every edge u -> v.
     self_loops : {"keep", "drop", "error"}
@@ -70,7 +76,10 @@ def from_edges(
     n = _count(num_nodes, (source, destination), {name: column for name, column in columns.items() if column is not None})
     real = None if weights is None else _edge_weights(as_array("weights", weights), len(source))
     matrix, unit = adjacency(source, destination, n, real, undirected=undirected, self_loops=self_loops, duplicates=duplicates)
-    return with_columns(Graph(matrix, unit, name=name), x, y, masks, num_classes)
+    graph = with_columns(Graph(matrix, unit, name=name), x, y, masks, num_classes, target)
+    if num_classes is None and (gaps := gap_warning(graph.labels, graph.num_classes)):
+        warnings.warn(gaps, stacklevel=2)
+    return graph
 
 
 def _ids(label: str, ids: Array) -> Array:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import DataError
 from ..graph import SPLITS
+from ..labels import target_of
 from ..sparse import MAX_VERTICES
 from .atomic import RESTORED_AFTER, replaced, sweep
 from .npy import regular_size
@@ -171,7 +172,7 @@ def _fitting(manifest: Manifest, role: str, ndim: int) -> tuple[tuple[str, ...],
         "features_indptr": (("<i8",), (n + 1,)),
         "features_indices": (("<i4",), (None,)),
         "features_values": (("<f4",), (None,)),
-        "labels": (("<i8",), (n,)),
+        "labels": (("<i8",), (n,)) if ndim == 1 else (("|i1", "<f4"), (n, manifest.num_classes)),
         **{f"mask.{split}": (("|b1",), (n,)) for split in SPLITS},
     }
     if role.startswith("extra.") and _NAME.fullmatch(role.removeprefix("extra.")):
@@ -189,7 +190,7 @@ def file_of(role: str) -> str:
 
 def summary(manifest: Manifest) -> dict[str, Any]:
     """Return the entries that `bulksample data info` prints."""
-    dense = manifest.arrays.get("features")
+    dense, labels = manifest.arrays.get("features"), manifest.arrays.get("labels")
     return {
         "name": manifest.name,
         "vertices": manifest.vertices,
@@ -198,6 +199,7 @@ def summary(manifest: Manifest) -> dict[str, Any]:
         "features": manifest.num_features,
         "feature_kind": np.dtype(dense.dtype).name if dense else "sparse" if "features_values" in manifest.arrays else "none",
         "classes": manifest.num_classes,
+        "target": target_of(labels.dtype, len(labels.shape)) if labels else None,
         "splits": [role.removeprefix("mask.") for role in manifest.arrays if role.startswith("mask.")],
         "extra": manifest.extras(),
         "bytes": sum(entry.bytes for entry in manifest.arrays.values()),

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..graph import SPLITS, Graph
+from ..labels import as_labels, outputs_of
 from ..sparse import CSR, MAX_VERTICES, fixed_point
 from .columns import Array, dense_features, typed
 from .npy import Archive
@@ -17,15 +18,17 @@ _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
 _KNOWN = {"indptr", "indices", "weights", "x", *_SPARSE, "y", "num_classes", *(f"{split}_mask" for split in SPLITS)}
 
 
-def read(path: str | os.PathLike[str]) -> Graph:
+def read(path: str | os.PathLike[str], target: str | None = None) -> Graph:
     """Read the graph of an `.npz` file.
 
     Parameters
     ----------
     path : path
         ``indptr`` (n + 1) and ``indices`` (m) are the adjacency, rows ascending. Optional are ``weights`` (m);
-        ``x`` (n, f), or ``x_indptr, x_indices, x_data, x_shape``; ``y`` (n) with -1 for no label; ``num_classes``;
+        ``x`` (n, f), or ``x_indptr, x_indices, x_data, x_shape``; ``y`` (n) with -1 for no label, or (n, t); ``num_classes``;
         ``train_mask, val_mask, test_mask`` (n). Any other array of n rows becomes a column of ``extra``.
+    target : {"class", "multilabel", "regression"}, optional
+        See `bulksample.labels.as_labels`.
 
     Returns
     -------
@@ -42,12 +45,12 @@ def read(path: str | os.PathLike[str]) -> Graph:
     with Archive(path) as archive:
         arrays = {name: archive.read(name) for name in archive.names}
     try:
-        return _graph(arrays, path.stem)
+        return _graph(arrays, path.stem, target)
     except DataError as error:
         raise DataError(f"{path.name}: {error}") from error
 
 
-def _graph(arrays: dict[str, Array], name: str) -> Graph:
+def _graph(arrays: dict[str, Array], name: str, target: str | None) -> Graph:
     indptr = _take(arrays, "indptr", "iu", 1, np.int64)
     indices = _take(arrays, "indices", "iu", 1, np.int32)
     if indptr is None or indices is None:
@@ -59,7 +62,7 @@ def _graph(arrays: dict[str, Array], name: str) -> Graph:
         longest = max(adjacency.degrees.max(initial=0), np.bincount(indices, minlength=1).max())
         integers, unit = fixed_point(weights, int(longest))
         adjacency = adjacency.with_values(integers)
-    labels = _take(arrays, "y", "iu", 1, np.int64)
+    labels = as_labels(arrays["y"], target) if "y" in arrays else None
     masks = {split: _take(arrays, f"{split}_mask", "b", 1, np.bool_) for split in SPLITS}
     graph = Graph(
         adjacency,
@@ -107,8 +110,8 @@ def _features(arrays: dict[str, Array]) -> Array | CSR | None:
 
 def _num_classes(arrays: dict[str, Array], labels: Array | None) -> int:
     given = _take(arrays, "num_classes", "iu", 0, np.int64)
-    if given is not None:
-        if int(given) < 0:
-            raise DataError(f"num_classes: is {int(given)}; use 0 or more")
-        return int(given)
-    return 0 if labels is None else int(labels.max(initial=-1)) + 1
+    if given is not None and int(given) < 0:
+        raise DataError(f"num_classes: is {int(given)}; use 0 or more")
+    if labels is None:
+        return 0 if given is None else int(given)
+    return outputs_of(labels, None if given is None else int(given))

@@ -14,8 +14,10 @@ import numpy as np
 
 from ..errors import DataError, UsageError
 from ..graph import Graph
+from ..labels import as_labels, outputs_of
+from .edge_means import edge_means
 from .edges import EdgeTally, adjacency
-from .ogb_raw import integer_table, read_binary, read_csv
+from .ogb_raw import RawFiles, integer_table, read_binary, read_csv
 from .ogb_sets import SETS
 
 # True if `ogb` adds the reverse of each edge on loading, because the files list each undirected edge once.
@@ -37,6 +39,7 @@ def read(
     self_loops: str = "keep",
     tally: EdgeTally | None = None,
     scratch: str | os.PathLike[str] | None = None,
+    target: str | None = None,
 ) -> Graph:
     """Read the graph in the root folder of a data set, which holds ``raw`` and ``split``.
 
@@ -49,19 +52,22 @@ def read(
     scheme : str, optional
         The folder in ``split``; required only if there are several.
     features : bool
-        Read the features; False saves their memory.
+        Read the features; False saves their memory. A set that has features of edges alone, such as ogbn-proteins, gets their mean
+        over the edges into each vertex, see `edge_means`.
     self_loops : {"keep", "drop", "error"}
         Repeated edges are always kept once.
     tally : EdgeTally, optional
-        Receives counts of edges, and the names of the arrays of edge features, which are not read.
+        Receives counts of edges, the names of the arrays of edges, which are not kept, and the features that were made of one.
     scratch : path, optional
         Map the arrays of the binary layout from their file, or, if they are compressed, from unnamed files in this folder. Use it
         for a graph that is only saved.
+    target : {"class", "multilabel", "regression"}, optional
+        By default one column of labels holds classes, and several hold 0 and 1 (multilabel) or numbers (regression).
 
     Returns
     -------
     Graph
-        A missing label (NaN) becomes -1. Several tasks per vertex become ``extra["node_label"]``.
+        A missing label (NaN) stays missing; see `bulksample.labels`.
 
     Raises
     ------
@@ -90,15 +96,14 @@ def read(
         a, _ = adjacency(raw.edges[0], raw.edges[1], raw.n, undirected=undirected, self_loops=self_loops, tally=tally)
     except DataError as error:
         raise DataError(f"{root.name}: edges: {error}") from error
-    columns = dict(raw.columns)
-    labels, classes = None, 0
-    if raw.labels is not None and (raw.labels.ndim == 1 or raw.labels.shape[1] == 1):
-        labels, classes = _classes(raw.labels.reshape(-1), f"{root.name}: node-label")
-    elif raw.labels is not None:
-        columns["node_label"] = raw.labels
+    labels = None
+    if raw.labels is not None:
+        single = raw.labels.ndim == 1 or raw.labels.shape[1] == 1
+        labels = as_labels(raw.labels, target or ("class" if single else None), f"{root.name}: node-label")
     graph = Graph(
-        a, features=raw.features, labels=labels, num_classes=classes,
-        masks=_masks(root, scheme, raw.n), extra=columns, name=root.name.replace("_", "-"),
+        a, features=_features(raw, features, undirected, tally), labels=labels,
+        num_classes=0 if labels is None else outputs_of(labels, name=f"{root.name}: node-label"),
+        masks=_masks(root, scheme, raw.n), extra=dict(raw.columns), name=root.name.replace("_", "-"),
     )  # fmt: skip
     try:
         return graph.validate()
@@ -127,20 +132,13 @@ def _adds_inverse(root: Path, binary: bool) -> bool:
     return not binary and _ADDS_INVERSE[key]
 
 
-def _classes(labels: np.ndarray, what: str) -> tuple[np.ndarray, int]:
-    """Return labels as int64, -1 for NaN, and the number of classes."""
-    if labels.dtype.kind == "f":
-        missing = np.isnan(labels)
-        known = np.where(missing, -1, labels)
-        bad = np.flatnonzero((known != np.rint(known)) | (known < -1) | (known >= 2**31))
-        if len(bad):
-            raise DataError(f"{what}: row {bad[0]} holds {labels[bad[0]]}; use a class number, or nothing")
-        labels = known
-    classes = labels.astype(np.int64)
-    bad = np.flatnonzero((classes < -1) | (classes >= 2**31))
-    if len(bad):
-        raise DataError(f"{what}: row {bad[0]} holds {labels[bad[0]]}; use a class number, or -1")
-    return classes, int(classes.max(initial=-1)) + 1
+def _features(raw: RawFiles, wanted: bool, undirected: bool, tally: EdgeTally | None) -> np.ndarray | None:
+    """Return the features of the vertices, or the means of those of their edges."""
+    if raw.features is not None or raw.edge_rows is None or not wanted:
+        return raw.features
+    if tally is not None:
+        tally.derived = "features: the mean of the edge features over the edges into each vertex"
+    return edge_means(raw.edge_rows(), raw.edges[0], raw.edges[1], raw.n, undirected, "edge-feat")
 
 
 def _masks(root: Path, scheme: str | None, n: int) -> dict[str, np.ndarray]:

@@ -7,16 +7,22 @@ data.npz (edge_index, num_nodes_list, num_edges_list, node_feat, node_*) and nod
 from __future__ import annotations
 
 import gzip
+import warnings
 import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import DataError
+from ..mapped import pieces
 from ..sparse import MAX_VERTICES
 from .npy import Archive, regular_size
 from .text import integers, tables
+
+_PIECE_ROWS = 2**20  # edges whose features are read at once
 
 
 class RawFiles(NamedTuple):
@@ -27,7 +33,8 @@ class RawFiles(NamedTuple):
     features: np.ndarray | None
     labels: np.ndarray | None  # shape (n,) or (n, tasks); floats may hold NaN
     columns: dict[str, np.ndarray]  # shape (n, ...)
-    ignored: tuple[str, ...]  # names of arrays of edge features, which a `Graph` does not hold
+    ignored: tuple[str, ...]  # names of arrays of edges, which a `Graph` does not hold
+    edge_rows: Callable[[], Iterator[np.ndarray]] | None = None  # pieces of the edge features, of a set without features of vertices
 
 
 def read_csv(folder: Path, features: bool) -> RawFiles:
@@ -48,6 +55,7 @@ def read_csv(folder: Path, features: bool) -> RawFiles:
         _floats(labels, np.float64, n) if labels.exists() else None,
         {path.name.removesuffix(".csv.gz"): _column(path, n) for path in tables_of_nodes},
         tuple(path.name for path in sorted(folder.glob("edge[-_]*.csv.gz"))),
+        partial(_float_pieces, of_edges, e) if not feat.exists() and (of_edges := folder / "edge-feat.csv.gz").exists() else None,
     )
 
 
@@ -74,6 +82,9 @@ def read_binary(folder: Path, features: bool, scratch: Path | None) -> RawFiles:
                 if not columns[name].ndim or len(columns[name]) != n:
                     raise DataError(f"data.npz: {name}: must have {n} rows; its shape is {columns[name].shape}")
         ignored = tuple(name for name in archive.names if name.startswith("edge_") and name != "edge_index")
+        of_edges = archive.read("edge_feat", scratch) if features and "edge_feat" in ignored and "node_feat" not in columns else None
+        if of_edges is not None and (of_edges.ndim != 2 or of_edges.dtype.kind not in "fiu"):
+            raise DataError(f"data.npz: edge_feat: is {of_edges.dtype} of shape {of_edges.shape}; use numbers of shape ({e}, f)")
     found = columns.pop("node_feat", None)
     if found is not None and (found.ndim != 2 or found.dtype.kind not in "fiu"):
         raise DataError(f"data.npz: node_feat: is {found.dtype} of shape {found.shape}; use numbers of shape (n, f)")
@@ -86,7 +97,8 @@ def read_binary(folder: Path, features: bool, scratch: Path | None) -> RawFiles:
             labels = archive.read("node_label")
         if labels.dtype.kind not in "fiu" or labels.ndim not in (1, 2) or len(labels) != n:
             raise DataError(f"node-label.npz: node_label: is {labels.dtype} of shape {labels.shape}; use numbers of shape ({n}, 1)")
-    return RawFiles(n, edges, found, labels, {key: _squeezed(column) for key, column in columns.items()}, ignored)
+    edge_rows = None if of_edges is None else lambda: (part for _, part in pieces(of_edges, _PIECE_ROWS))
+    return RawFiles(n, edges, found, labels, {key: _squeezed(column) for key, column in columns.items()}, ignored, edge_rows)
 
 
 def _single(path: Path) -> int:
@@ -122,6 +134,23 @@ def _floats(path: Path, dtype: type[np.floating], n: int) -> np.ndarray:
     if len(table) != n:
         raise DataError(f"{path.name}: has {len(table)} rows; num-node-list.csv.gz says {n}")
     return table
+
+
+def _float_pieces(path: Path, rows: int) -> Iterator[np.ndarray]:
+    """Yield pieces of a table of real numbers: float32, shape (some, columns)."""
+    regular_size(path, path.name)
+    try:
+        with gzip.open(path, "rt", encoding="ascii") as stream:
+            for first in range(0, rows, _PIECE_ROWS):
+                with np.errstate(over="ignore"), warnings.catch_warnings(action="ignore", category=UserWarning):  # of no rows
+                    piece = np.loadtxt(stream, np.float32, delimiter=",", ndmin=2, comments=None, max_rows=min(_PIECE_ROWS, rows - first))
+                yield piece
+            if stream.readline().strip():
+                raise DataError(f"{path.name}: has more rows than num-edge-list.csv.gz says, {rows}")
+    except (ValueError, OSError, EOFError, zlib.error, OverflowError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path.name}: {error}") from error
 
 
 def _column(path: Path, n: int) -> np.ndarray:

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
+from ..config.metrics import METRICS
 from ..distributed.comm.base import Comm
+from ..labels import as_numbers
 from ..nn.model import Gnn
 from ..views.inference_share import InferenceShare
 from .inference import infer
-from .metrics import ogb_score, score
+from .metrics import ogb_score, score, score_columns
 
 
 def evaluate(model: Gnn, name: str, share: InferenceShare, comm: Comm, metric: str) -> dict[str, float]:
@@ -27,12 +29,13 @@ def evaluate(model: Gnn, name: str, share: InferenceShare, comm: Comm, metric: s
     Returns
     -------
     dict
-        ``{split}_accuracy`` for each of train, val and test that the graph has, ``{split}_{metric}`` if the metric is another,
-        and ``{split}_ogb`` for graphs named ogbn-* if OGB's evaluator is installed.
+        For each of train, val and test that the graph has: ``{split}_{metric}``; also ``{split}_accuracy`` of classes, and
+        ``{split}_mae`` and ``{split}_r2`` of numbers; and ``{split}_ogb`` for graphs named ogbn-* if OGB's evaluator is installed.
 
     Notes
     -----
-    All ranks gather a label, a class and a margin, 24 bytes, for every vertex of a split (kind "activations").
+    All ranks gather a label, a class and a margin, 24 bytes, for every vertex of a split (kind "activations"); of labels of t columns
+    they gather labels and logits, 8 t bytes.
     """
     assert share.labels is not None
     return score_logits(infer(model, share), share.labels, share.masks, name, comm, metric)
@@ -41,8 +44,10 @@ def evaluate(model: Gnn, name: str, share: InferenceShare, comm: Comm, metric: s
 def score_logits(
     logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], name: str, comm: Comm, metric: str
 ) -> dict[str, float]:
-    """Score the logits of this rank's rows, shape (rows, classes), together with those of the other ranks; see `evaluate`."""
+    """Score the logits of this rank's rows, shape (rows, outputs), together with those of the other ranks; see `evaluate`."""
     logits = logits.cpu()
+    if labels.ndim == 2:
+        return _score_columns(logits.numpy(), as_numbers(labels), masks, name, comm, metric)
     predicted, own_labels = logits.argmax(1).numpy(), labels
     margin = (logits[:, 1] - logits[:, 0]).numpy() if metric == "rocauc" else np.zeros(len(predicted))
     scores: dict[str, float] = {}
@@ -56,6 +61,26 @@ def score_logits(
         for wanted in dict.fromkeys(("accuracy", metric)):
             scores[f"{split}_{wanted}"] = score(wanted, labels, classes, margins)
         by_ogb = ogb_score(name, labels, classes)
+        if by_ogb is not None:
+            scores[f"{split}_ogb"] = by_ogb
+    return scores
+
+
+def _score_columns(
+    logits: np.ndarray, labels: np.ndarray, masks: dict[str, np.ndarray], name: str, comm: Comm, metric: str
+) -> dict[str, float]:
+    """Score labels of several columns: float32, NaN where one is missing."""
+    scores: dict[str, float] = {}
+    for split, mask in masks.items():
+        own = np.stack([labels[mask], logits[mask]], axis=1)
+        counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
+        both = comm.allgather_rows(own, counts, "activations")
+        truth, found = both[:, 0], both[:, 1]
+        if np.isnan(truth).all():
+            continue
+        for wanted in METRICS["regression"] if metric in METRICS["regression"] else (metric,):
+            scores[f"{split}_{wanted}"] = score_columns(wanted, truth, found)
+        by_ogb = ogb_score(name, truth, found)
         if by_ogb is not None:
             scores[f"{split}_ogb"] = by_ogb
     return scores

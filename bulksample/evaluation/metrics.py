@@ -1,6 +1,10 @@
-"""Scores of predictions: accuracy, F1, ROC AUC, and OGB's own evaluator if it is installed.
+"""Scores of predictions: of classes, of several classes at once, of numbers, and OGB's own evaluator if it is installed.
 
 F1_c = 2 TP_c / (2 TP_c + FP_c + FN_c)        AUC = P(score of a positive > score of a negative), ties count half
+AP = sum over thresholds of (recall - recall at the threshold above) precision
+MAE = mean |y - z|                            R2 = 1 - sum (y - z)**2 / sum (y - mean y)**2
+
+Scores of several columns are the mean over columns; missing labels (NaN) are left out of each.
 """
 
 from __future__ import annotations
@@ -10,8 +14,6 @@ import importlib.util
 import numpy as np
 
 from ..errors import UsageError
-
-METRICS = ("accuracy", "f1", "f1_macro", "f1_micro", "rocauc")
 
 
 def accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
@@ -46,20 +48,81 @@ def roc_auc(positive: np.ndarray, scores: np.ndarray) -> float:
     return float((rank[positive].sum() - n_pos * (n_pos + 1) / 2) / (n_pos * n_neg))
 
 
-def check_metric(metric: str, num_classes: int) -> None:
-    """Raise `UsageError` if the metric is unknown, or not defined for this number of classes."""
-    if metric not in METRICS:
-        raise UsageError(f"there is no metric {metric!r}; use one of {', '.join(METRICS)}")
-    if metric == "rocauc" and num_classes != 2:
-        raise UsageError(f"rocauc compares two classes; the graph has {num_classes}: use accuracy or f1")
-
-
-def score(metric: str, truth: np.ndarray, predicted: np.ndarray, margin: np.ndarray) -> float:
-    """Compute one number in 0 .. 1 for labelled vertices.
+def average_precision(positive: np.ndarray, scores: np.ndarray) -> float:
+    """Compute the area under the steps of the precision-recall curve, equal scores being one threshold; 0 without a positive.
 
     Parameters
     ----------
-    metric : one of METRICS; "f1" is "f1_macro"
+    positive : bool, or 0 and 1, shape (m,)
+    scores : float, shape (m,)
+    """
+    if not positive.any():
+        return 0.0
+    order = np.argsort(-scores, kind="stable")
+    last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # the last place of each threshold
+    hits = np.cumsum(positive[order])[last]
+    return float(np.sum(np.diff(hits, prepend=0) / hits[-1] * hits / (last + 1)))
+
+
+def mae(truth: np.ndarray, predicted: np.ndarray) -> float:
+    """Return the mean absolute error over all known numbers; 0 for none."""
+    known = ~np.isnan(truth)
+    return float(np.abs(truth - predicted, dtype=np.float64)[known].mean()) if known.any() else 0.0
+
+
+def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
+    """Return the coefficient of determination of one column: 0 for a constant one, unless it is predicted exactly (1)."""
+    errors = np.square(truth - predicted, dtype=np.float64).sum()
+    spread = np.square(truth - truth.mean(dtype=np.float64)).sum() if len(truth) else 0.0
+    return float(1 - errors / spread) if spread else float(errors == 0)
+
+
+def check_two_classes(num_classes: int) -> None:
+    """Raise `UsageError` unless there are two classes, which rocauc compares."""
+    if num_classes != 2:
+        raise UsageError(f"rocauc compares two classes; the graph has {num_classes}: use accuracy or f1")
+
+
+def score_columns(metric: str, truth: np.ndarray, logits: np.ndarray) -> float:
+    """Compute the score of labels of several columns, the mean over columns (f1_micro and mae: over all known labels at once).
+
+    Parameters
+    ----------
+    metric : a metric of "multilabel" or "regression" in `config.metrics`
+        ``rocauc`` takes the mean over columns that have a 0 and a 1, ``ap`` over those that have a 1, as OGB does.
+    truth : float, shape (m, t)
+        NaN where a label is missing.
+    logits : float, shape (m, t)
+    """
+    if metric == "mae":
+        return mae(truth, logits)
+    if metric == "f1_micro":
+        known = ~np.isnan(truth)
+        return _binary_f1(truth[known], logits[known])
+    columns = [(y[~np.isnan(y)], z[~np.isnan(y)]) for y, z in zip(truth.T, logits.T, strict=True)]
+    if metric == "rocauc":
+        found = [roc_auc(y == 1, z) for y, z in columns if len(np.unique(y)) == 2]
+        return float(np.mean(found)) if found else 0.5
+    if metric == "ap":
+        columns = [(y, z) for y, z in columns if y.any()]
+    one = {"ap": average_precision, "r2": r2}.get(metric, _binary_f1)
+    found = [one(y, z) for y, z in columns if len(y)]
+    return float(np.mean(found)) if found else 0.0
+
+
+def _binary_f1(truth: np.ndarray, logits: np.ndarray) -> float:
+    """Return F1 of the class 1, predicted where the logit is positive; 0 if it is neither there nor predicted."""
+    positive, predicted = truth == 1, logits > 0
+    support = int(positive.sum() + predicted.sum())
+    return float(2 * (positive & predicted).sum() / support) if support else 0.0
+
+
+def score(metric: str, truth: np.ndarray, predicted: np.ndarray, margin: np.ndarray) -> float:
+    """Compute one number in 0 .. 1 for vertices that have a class.
+
+    Parameters
+    ----------
+    metric : a metric of "class" in `config.metrics`; "f1" is "f1_macro"
     truth, predicted : integer, shape (m,)
     margin : float, shape (m,)
         Logit of class 1 minus that of class 0, for "rocauc".
@@ -72,12 +135,21 @@ def score(metric: str, truth: np.ndarray, predicted: np.ndarray, margin: np.ndar
 
 
 def ogb_score(name: str, truth: np.ndarray, predicted: np.ndarray) -> float | None:
-    """Return the score of OGB's evaluator for a graph named ``ogbn-*``; None if it does not apply or is not installed."""
+    """Return the score of OGB's evaluator for a graph named ``ogbn-*``; None if it does not apply or is not installed.
+
+    Parameters
+    ----------
+    truth, predicted : shape (m,), classes; or shape (m, t), labels with NaN where one is missing, and logits
+    """
     if not name.startswith("ogbn-") or not len(truth) or importlib.util.find_spec("ogb") is None:
         return None
     from ogb.nodeproppred import Evaluator
 
     evaluator = Evaluator(name)
-    if evaluator.eval_metric != "acc":
+    truth, predicted = truth.reshape(len(truth), -1), predicted.reshape(len(truth), -1)
+    several, metric = truth.dtype.kind == "f", evaluator.eval_metric
+    if metric != ("rocauc" if several else "acc") or truth.shape[1] != evaluator.num_tasks:
         return None
-    return float(evaluator.eval({"y_true": truth[:, None], "y_pred": predicted[:, None]})["acc"])
+    if several and not ((truth == 0).any(0) & (truth == 1).any(0)).any():
+        return None
+    return float(evaluator.eval({"y_true": truth, "y_pred": predicted})[metric])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..backends import on_host
 from ..errors import UsageError
 from ..graph import Graph
+from ..labels import as_numbers
 from ..minibatch import Block, MiniBatch
 from ..nn.gather import RowPool, gather_rows
 from ..sparse import CSR
@@ -25,7 +26,7 @@ class BatchRows(Protocol):
 
     def x(self, minibatch: MiniBatch) -> NDArray[np.float32]: ...
 
-    def y(self, minibatch: MiniBatch) -> NDArray[np.int64]: ...
+    def y(self, minibatch: MiniBatch) -> NDArray[np.int64] | NDArray[np.float32]: ...
 
 
 class GraphRows:
@@ -50,11 +51,10 @@ class GraphRows:
             return dense
         return gather_rows(features, minibatch.vertices, pool=self._pool, backend=self._engine)
 
-    def y(self, minibatch: MiniBatch) -> NDArray[np.int64]:
+    def y(self, minibatch: MiniBatch) -> NDArray[np.int64] | NDArray[np.float32]:
         if self._graph.labels is None:
             raise no_labels(self._graph.name)
-        labels: NDArray[np.int64] = np.asarray(self._graph.labels)[minibatch.seeds]
-        return labels
+        return as_numbers(np.asarray(self._graph.labels)[minibatch.seeds])
 
 
 def no_features(name: str) -> UsageError:
@@ -117,8 +117,11 @@ class Batch:
         return self.rows.x(self.minibatch)
 
     @cached_property
-    def y(self) -> NDArray[np.int64]:
-        """Labels of `seeds`: shape (b,); -1 where a seed has none. Raises `UsageError` if the graph has none."""
+    def y(self) -> NDArray[np.int64] | NDArray[np.float32]:
+        """Labels of `seeds`: int64, shape (b,), with -1 where a seed has no class; or float32, shape (b, t), with NaN for a missing one.
+
+        Raises `UsageError` if the graph has none.
+        """
         return self.rows.y(self.minibatch)
 
     def digest(self) -> str:

@@ -12,7 +12,7 @@ _PYG_WEIGHTS = ("edge_weight", "edge_attr")
 _DGL_WEIGHTS = ("weight", "edge_weight", "w")
 
 
-def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph") -> Graph:
+def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph", target: str | None = None) -> Graph:
     """Convert a homogeneous `torch_geometric.data.Data`.
 
     Row v of the adjacency lists the sources of the edges into v, the vertices that a `MessagePassing` layer aggregates.
@@ -27,6 +27,8 @@ def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph") -
         The attribute with one weight for each edge; None leaves weights out. "auto" takes ``edge_weight``, or an
         ``edge_attr`` of one number for each edge, or the values of ``adj_t``, where they are there.
     name : str
+    target : {"class", "multilabel", "regression"}, optional
+        Take y as labels of this target; see `from_edges`.
 
     Raises
     ------
@@ -46,10 +48,12 @@ def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph") -
         weights = edge_values(data)
     masks = {f"{split}_mask": data[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in data}
     columns = {key: data[key] for key in ("x", "y") if key in data}
-    return from_edges(source, destination, int(data.num_nodes or 0), weights, **columns, **masks, name=name)
+    return from_edges(source, destination, int(data.num_nodes or 0), weights, **columns, **masks, name=name, target=target)
 
 
-def from_dgl(graph: Any, x: str = "feat", y: str = "label", weight_attr: str | None = "auto", name: str = "graph") -> Graph:
+def from_dgl(
+    graph: Any, x: str = "feat", y: str = "label", weight_attr: str | None = "auto", name: str = "graph", target: str | None = None
+) -> Graph:
     """Convert a homogeneous `DGLGraph`.
 
     Row v of the adjacency lists the sources of the edges into v. Parallel edges become one edge; their weights add up.
@@ -64,6 +68,8 @@ def from_dgl(graph: Any, x: str = "feat", y: str = "label", weight_attr: str | N
         The edge data with weights; None leaves weights out. "auto" takes ``weight``, ``edge_weight`` or ``w`` where
         one of them holds one number for each edge.
     name : str
+    target : {"class", "multilabel", "regression"}, optional
+        Take y as labels of this target; see `from_edges`.
 
     Raises
     ------
@@ -80,7 +86,7 @@ def from_dgl(graph: Any, x: str = "feat", y: str = "label", weight_attr: str | N
     vertices = graph.ndata
     masks = {f"{split}_mask": vertices[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in vertices}
     columns = {key: vertices[own] for key, own in (("x", x), ("y", y)) if own in vertices}
-    return from_edges(source, destination, int(graph.num_nodes()), weights, **columns, **masks, name=name)
+    return from_edges(source, destination, int(graph.num_nodes()), weights, **columns, **masks, name=name, target=target)
 
 
 def _one_each(values: Any, edges: int) -> bool:

@@ -14,11 +14,12 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.halo import MessageFormat, PlainFormat
 from ..errors import UsageError
+from ..labels import as_numbers, without_label
+from ..nn.losses import known_rows, summed_loss
 from ..nn.model import Gnn
 from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext
@@ -60,7 +61,7 @@ class Full(Method):
         self.rows = OwnRows(view, self.messages(context.comm), self.config.overlap, self.shares_features)
         self.graph = FullGraph(self.rows, self.config.form == "strong")
         is_seed = np.isin(self.rows.vertices, view.seeds)
-        self.labels = torch.from_numpy(np.where(is_seed, self.rows.labels, -1)).to(view.where)
+        self.labels = torch.from_numpy(as_numbers(without_label(self.rows.labels, ~is_seed))).to(view.where)
 
     def messages(self, comm: Comm) -> MessageFormat:
         """Return the form in which rows of hidden layers travel."""
@@ -71,8 +72,8 @@ class Full(Method):
 
     def loss(self, context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
         """Return the loss of this rank's training rows. A rank without any still takes part in the pass, which is collective."""
-        logits, labelled = self.logits(context), self.labels >= 0
-        return F.cross_entropy(logits[labelled], self.labels[labelled], reduction="sum"), int(labelled.sum())
+        logits, labelled = self.logits(context), known_rows(self.labels)
+        return summed_loss(self.target, logits[labelled], self.labels[labelled])
 
     def logits(self, context: TrainingContext) -> torch.Tensor:
         """Return the logits of this rank's rows: shape (m, classes); collective."""

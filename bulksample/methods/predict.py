@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 
+from ..config.metrics import METRICS
 from ..distributed.comm.agree import fingerprint
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
-from ..evaluation.evaluate import accuracies, overlap_warnings
+from ..evaluation.evaluate import accuracies, overlap_warnings, score_logits
 from ..evaluation.inference import infer, infer_with_hidden
 from ..graph import Graph
 from ..nn.decoders import LinkModel
@@ -32,9 +33,10 @@ Floats = NDArray[Any]
 class Prediction(NamedTuple):
     """The output of a model for every vertex of a graph."""
 
-    logits: Floats | None  # float32, shape (n, classes): softmax of a row gives probabilities; None for link prediction
+    logits: Floats | None  # float32, shape (n, outputs): softmax of a row gives probabilities of classes, the logistic function those of
+    # several classes at once, and regression predicts them as they are; None for link prediction
     embeddings: Floats | None  # float32, shape (n, hidden): the rows that enter the last layer; None for a model of one layer
-    accuracies: dict[str, float]  # of each labelled split, by name such as "test_accuracy"
+    scores: dict[str, float]  # of each labelled split, by name such as "test_accuracy"
     config: TrainConfig  # configuration of the run that wrote the checkpoint
     step: int  # optimizer steps of the run so far
     path: Path  # the folder that was read
@@ -66,8 +68,8 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
         torch.set_num_threads(threads)
     folder, (tensors, state) = checkpoint.read(path)
     config = _config(folder, state)
-    before = load_graph(graph, None, check)
-    opened = before.with_label(config.label) if config.label and before.labels is not None else before
+    before = load_graph(graph, None, check=check)
+    opened = before if before.labels is None else before.with_label(config.label, config.target)
     best = any(name.startswith("best.") for name in tensors)
     weights = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith("best." if best else "model.")}
     features = Features(opened, config.feature_norm, config.feature_storage)
@@ -77,11 +79,19 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
     if isinstance(model, LinkModel):
         return Prediction(None, infer(model.encoder, share).numpy(), {}, config, step, folder)
     hidden, logits = infer_with_hidden(model, share)
-    scores = {} if opened.labels is None else accuracies(logits, opened.labels, opened.masks, SerialComm())
+    scores = {} if opened.labels is None else _scores(logits, opened, config.metric)
     warnings = overlap_warnings(scores, config.seeds) if _may_be_graph_of_run(graph, before, state) else []
     for warning in warnings:
         print(f"bulksample: warning: {warning}", file=sys.stderr)
     return Prediction(logits.numpy(), None if hidden is None else hidden.numpy(), scores, config, step, folder, warnings)
+
+
+def _scores(logits: torch.Tensor, graph: Graph, metric: str | None) -> dict[str, float]:
+    """Return the accuracy of every split, or the scores of other labels than classes."""
+    assert graph.labels is not None
+    if graph.target == "class":
+        return accuracies(logits, graph.labels, graph.masks, SerialComm())
+    return score_logits(logits, graph.labels, graph.masks, graph.name, SerialComm(), metric or METRICS[graph.target or "class"][0])
 
 
 def _may_be_graph_of_run(source: Source, graph: Graph, state: dict[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ..config.metrics import goodness
 from ..config.train import TrainOptions
 from ..distributed.comm.agree import agree
 from ..distributed.comm.base import Comm
@@ -29,7 +30,7 @@ from ..distributed.comm.thread_budget import divide_threads, fair_threads
 from ..distributed.comm.threads import SerialComm
 from ..errors import UsageError
 from ..evaluation.evaluate import overlap_warnings
-from ..evaluation.metrics import check_metric
+from ..evaluation.metrics import check_two_classes
 from ..graph import Graph
 from ..nn.model import Model
 from ..version import __version__
@@ -42,7 +43,7 @@ from .environment import environment
 from .method import Method
 from .observers import Observer
 from .setup import ViewRequest, make_sampler
-from .source import Source, shared_fingerprint, sizes_of, verify
+from .source import Source, fitted, gaps, shared_fingerprint, sizes_of, verify
 from .state import capture, resume
 
 
@@ -83,6 +84,7 @@ class Trainer:
         options = {f"option {key}": value for key, value in config.model_dump(mode="json").items()}
         agree(self.comm, {"version": __version__, **options})
 
+        config = self.config = fitted(config, graph)
         self.method = method(config)
         if config.graph not in (None, *method.graphs):
             raise UsageError(f"the method {method.name!r} needs a {' or '.join(method.graphs)} graph; got graph {config.graph}")
@@ -98,8 +100,11 @@ class Trainer:
         verify(graph, self.comm, config.check)
         self._source = graph
         view = self.method.open(ViewRequest(graph, mark, self.placement, backend, sampler, self.comm, threads.gather))
-        if config.task == "nodes":
-            check_metric(config.metric, view.num_classes)
+        self._gaps = gaps(graph, config) if self.comm.rank == 0 else []
+        for warning in self._gaps:
+            print(f"bulksample: warning: {warning}", file=sys.stderr)
+        if config.metric == "rocauc" and config.target == "class":
+            check_two_classes(view.num_classes)
         ledger, tensor_comm = Ledger(self.comm, view.sampling, compute.phase), self.method.tensor_comm(compute, self.comm)
         context = self.context = TrainingContext(config, self.comm, compute, tensor_comm, sampler, threads, ledger, view)
         self.method.view(context)
@@ -238,8 +243,10 @@ class Trainer:
 
     def _keep_best(self, epoch: int, scores: dict[str, float]) -> None:
         """Keep the weights of the best validation score; without a validation split, the newest."""
-        context, progress, key = self.context, self.context.progress, f"val_{self.config.metric}"
-        if key in scores and progress.best_epoch >= 0 and scores[key] <= progress.best_scores[key]:
+        context, progress, metric = self.context, self.context.progress, self.method.metric
+        key = f"val_{metric}"
+        kept = progress.best_scores if progress.best_epoch >= 0 else {}
+        if key in scores and key in kept and goodness(metric, scores[key]) <= goodness(metric, kept[key]):
             progress.since_best += 1
             progress.finished = 0 < self.config.patience <= progress.since_best
             return
@@ -284,6 +291,7 @@ class Trainer:
             "test_accuracy": scores.get("test_accuracy"),
             "val_accuracy": scores.get("val_accuracy"),
             "metric": config.metric,
+            "target": config.target,
             **{key: value for key, value in scores.items() if key not in ("test_accuracy", "val_accuracy")},
             "best_epoch": progress.best_epoch,
             "seconds_per_epoch": sum(self.epoch_seconds) / max(1, len(self.epoch_seconds)),
@@ -306,7 +314,7 @@ class Trainer:
             "resumed": self.resumed,
             "stopped": self.stopped,
             "failed_saves": self.failed_saves,
-            "warnings": warnings,
+            "warnings": [*self._gaps, *warnings],
             "data": self.data,
             "config": config.model_dump(mode="json"),
             "environment": environment(),

@@ -21,13 +21,15 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
+from ..config.metrics import METRICS
 from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
 from ..evaluation.evaluate import evaluate
 from ..evaluation.links import evaluate_links
+from ..labels import has_label
 from ..nn.decoders import LinkModel
+from ..nn.losses import summed_loss
 from ..nn.model import Gnn, Model, build
 from ..views.view import View, as_index
 from .batches import BatchSource, MiniBatchSource, StepBatch
@@ -59,6 +61,16 @@ class Method:
     def __init__(self, config: TrainOptions) -> None:
         """Check the options; raises `UsageError` if they have no meaning for this method."""
         self.config = config
+
+    @property
+    def target(self) -> str:
+        """The target of training: ``class``, ``multilabel`` or ``regression``."""
+        return self.config.target or "class"
+
+    @property
+    def metric(self) -> str:
+        """The score that picks the best weights."""
+        return self.config.metric or METRICS["links" if self.config.task == "links" else self.target][0]
 
     # ---- once, before the first stage
 
@@ -112,7 +124,7 @@ class Method:
         if labelled is None:
             return None, 0
         logits, labels, _ = labelled
-        return F.cross_entropy(logits, labels, reduction="sum"), len(labels)
+        return summed_loss(self.target, logits, labels)
 
     def combine_gradients(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
         """Replace this rank's gradients by those of the step.
@@ -166,9 +178,9 @@ class Method:
     def scores(self, model: Model, view: View, comm: Comm) -> dict[str, float]:
         """Return the exact scores of a model on a view that the ranks of a communicator share; collective among them."""
         if self.config.task == "links":
-            _, _, k = self.config.metric.partition("@")
+            _, _, k = self.metric.partition("@")
             return evaluate_links(cast(LinkModel, model), view.share, self.links, comm, sorted({10, int(k or 10)}))
-        return evaluate(cast(Gnn, model), view.name, view.share, comm, self.config.metric)
+        return evaluate(cast(Gnn, model), view.name, view.share, comm, self.metric)
 
     # ---- checkpoints and the report
 
@@ -193,7 +205,7 @@ def labelled_logits(context: TrainingContext, batch: StepBatch) -> tuple[torch.T
     if minibatch is None:
         return None
     labels = context.view.truth(minibatch.seeds)
-    rows = np.flatnonzero(labels >= 0)
+    rows = np.flatnonzero(has_label(labels))
     if not len(rows):
         return None
     assert batch.x is not None

@@ -79,7 +79,7 @@ def _view(config: TrainOptions, request: ViewRequest) -> View:
             "feature_codec, cache_bytes and fetch_together are for features that other ranks hold; got a replicated graph: "
             "use graph partitioned"
         )
-    graph, comm, mark = load_graph(request.source, config.label), request.comm, request.fingerprint
+    graph, comm, mark = load_graph(request.source, config.label, config.target), request.comm, request.fingerprint
     if config.task == "links":
         return WholeView(without_labels(graph), comm, request.backend, mark, "all", config.feature_norm, request.weighted)
     check_labels(graph.name, graph.labels, graph.num_classes)
@@ -96,7 +96,7 @@ def _block_view(config: TrainOptions, request: ViewRequest, placement: Placement
         raise UsageError(
             f"a partitioned graph is read from a store, block by block; got graph {source.name!r} in memory: use the directory of a store"
         )
-    opened = open_block(source, placement, comm.duplicate(), config.seed, label=config.label)
+    opened = open_block(source, placement, comm.duplicate(), config.seed, label=config.label, target=config.target)
     access_count = _access_count(config, opened, backend, request.sampler, comm) if config.cache_bytes else None
     check_labels(opened.block.name, opened.block.labels, opened.block.num_classes)
     return BlockView(
@@ -124,8 +124,8 @@ def check_seeds(name: str, seeds: np.ndarray) -> None:
 
 
 def check_labels(name: str, labels: np.ndarray | None, num_classes: int) -> None:
-    """Raise `UsageError` if a graph has no labels of at least two classes."""
-    if labels is None or num_classes < 2:
+    """Raise `UsageError` if a graph has no labels, or classes that are fewer than two."""
+    if labels is None or num_classes < (2 if labels.ndim == 1 else 1):
         raise UsageError(f"graph {name!r} has no labels to train on; it needs at least two classes")
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 
+from ..config.metrics import METRICS, check_suits
+from ..config.train import TrainOptions
 from ..data import store
 from ..data.files import folder_of
 from ..data.manifest import load_manifest
+from ..data.store_files import open_array
 from ..distributed.comm.agree import agree, fingerprint
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.verify import verify_together
 from ..graph import Graph
+from ..labels import as_labels, gap_warning, outputs_of, target_of
 
 Source = Graph | str | os.PathLike[str]
 
@@ -36,7 +40,46 @@ def verify(source: Source, comm: Comm, check: str) -> None:
         verify_together(source, comm, check)
 
 
-def load_graph(source: Source, label: str | None, check: str = "none") -> Graph:
-    """Return the whole graph, with another column as its label if one is named; a run has called `verify` before."""
+def load_graph(source: Source, label: str | None, target: str | None = None, check: str = "none") -> Graph:
+    """Return the whole graph, with another column as its label if one is named, as a target; a run has called `verify` before."""
     graph = source if isinstance(source, Graph) else store.load(source, check=check)
-    return graph.with_label(label) if label else graph
+    return graph.with_label(label, target)
+
+
+def fitted(config: TrainOptions, source: Source) -> TrainOptions:
+    """Return the configuration with its target and its metric: where the user names none, those of the labels of the graph.
+
+    Raises
+    ------
+    UsageError
+        If the metric does not suit the target.
+    """
+    target = "links" if config.task == "links" else config.target or _target(source, config.label) or "class"
+    metric = config.metric or METRICS[target][0]
+    check_suits(metric, target)
+    return config.model_copy(update={"metric": metric, "target": None if target == "links" else target})
+
+
+def gaps(source: Source, config: TrainOptions) -> list[str]:
+    """Return the warning of `gap_warning` for the classes of a run, if there is one; reads the labels of a store."""
+    if config.target != "class":
+        return []
+    if isinstance(source, Graph):
+        graph = source.with_label(config.label, config.target)
+        labels, classes = graph.labels, graph.num_classes
+    else:
+        folder = folder_of(source, "a store")
+        manifest, role = load_manifest(folder), f"extra.{config.label}" if config.label else "labels"
+        labels = as_labels(open_array(folder, manifest.arrays[role]), "class", role)
+        classes = outputs_of(labels) if config.label else manifest.num_classes
+    warning = gap_warning(labels, classes)
+    return [] if warning is None else [warning]
+
+
+def _target(source: Source, label: str | None) -> str | None:
+    """Return the target of the labels by their dtype; None if there are none."""
+    if isinstance(source, Graph):
+        column = source.extra.get(label) if label else source.labels
+        return None if column is None else target_of(column.dtype, column.ndim)
+    entry = load_manifest(folder_of(source, "a store")).arrays.get(f"extra.{label}" if label else "labels")
+    return None if entry is None else target_of(entry.dtype, len(entry.shape))

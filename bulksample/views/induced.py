@@ -11,7 +11,7 @@ from ..graph import Graph
 from ..sparse import CSR, row_pointers
 
 
-def part_of(source: Graph | str | os.PathLike[str], vertices: np.ndarray, label: str | None = None) -> Graph:
+def part_of(source: Graph | str | os.PathLike[str], vertices: np.ndarray, label: str | None = None, target: str | None = None) -> Graph:
     """Return the subgraph A[S, S] induced by S, with its features, labels and splits. Of a store, only the rows of S are read.
 
     Parameters
@@ -19,8 +19,8 @@ def part_of(source: Graph | str | os.PathLike[str], vertices: np.ndarray, label:
     source : Graph, or the directory of a store
     vertices : int32, shape (m,)
         S, ascending.
-    label : str, optional
-        Another column to use as the label.
+    label, target : str, optional
+        Another column to use as the label, and the target that the label shall be.
 
     Returns
     -------
@@ -28,11 +28,11 @@ def part_of(source: Graph | str | os.PathLike[str], vertices: np.ndarray, label:
         Vertex i is ``vertices[i]``. Degrees are those within S; the classes are those of the whole graph.
     """
     if not isinstance(source, Graph):
-        block = load_block(source, vertices, label=label)
+        block = load_block(source, vertices, label=label, target=target)
         rows, features, labels, masks = block.adjacency, block.features, block.labels, block.masks
         unit, classes, name = block.weight_unit, block.num_classes, block.name
     else:
-        graph = source.with_label(label) if label else source
+        graph = source.with_label(label, target)
         rows, features = graph.adjacency.take(vertices), _take(graph.features, vertices)
         labels = None if graph.labels is None else graph.labels[vertices]
         masks = {split: mask[vertices] for split, mask in graph.masks.items()}

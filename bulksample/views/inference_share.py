@@ -34,7 +34,7 @@ class InferenceShare(ABC):
     indptr : int64, shape (rows + 1,)
     degrees : float32, shape (rows,)
         (Weighted) degrees.
-    labels : int64, shape (rows,), optional
+    labels : int64 of shape (rows,), or int8 or float32 of shape (rows, t), optional
     masks : dict of bool arrays of shape (rows,)
     sparse : bool
         True if the features are sparse.

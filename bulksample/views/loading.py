@@ -33,7 +33,7 @@ class LoadingView(View):
         self.num_features, self.num_classes = graph.num_features, graph.num_classes
         self.adjacency, self.sampling = graph.open_adjacency(backend)
         self.seeds = np.unique(seeds)
-        self.classes = graph.labels_of(self.seeds) if graph.has_labels else np.full(len(self.seeds), -1, np.int64)
+        self.labels = graph.labels_of(self.seeds) if graph.has_labels else np.full(len(self.seeds), -1, np.int64)
         self.features = _features(graph)
         self.all_degrees = None
 

@@ -98,7 +98,7 @@ class LocalView(View):
         self.adjacency = LocalAdjacency(matrix, backend)
         self.features = Features(Graph(matrix, features=_stored(x), name=whole.name))
         self.seeds = np.searchsorted(vertices[:rows], whole.seeds[own_seeds]).astype(np.int32)
-        self.classes = whole.classes[own_seeds]
+        self.labels = whole.labels[own_seeds]
         self.all_degrees = None if whole.all_degrees is None else whole.all_degrees[torch.from_numpy(vertices.astype(np.int64))]
         more = {"adjacency": matrix.nbytes(), "features": self.features.nbytes(), "replicated": vertices.nbytes + degrees.nbytes}
         self.memory = {name: held + more[name] for name, held in whole.memory.items()}

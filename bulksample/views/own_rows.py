@@ -37,7 +37,7 @@ class OwnRows:
         The same edges, on the host and on the compute device.
     halo : Halo
         Numbers this rank's rows in the order of `vertices`.
-    labels : int64, shape (m,)
+    labels : int64 of shape (m,), or int8 or float32 of shape (m, t)
     masks : dict of bool arrays of shape (m,)
     degrees : float32, shape (m + h,)
         Degrees of this rank's rows, then of halo rows.

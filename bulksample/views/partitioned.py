@@ -1,7 +1,7 @@
 """A graph in block rows over a process grid: each rank holds c n / p rows of A and of the features.
 
-Every rank also holds the seeds with their classes (12 bytes each) and, if the model uses them, the degrees of all vertices
-(4 n bytes).
+Every rank also holds the seeds with their labels (12 bytes each, if these are classes) and, if the model uses them, the degrees of
+all vertices (4 n bytes).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BlockView(View):
 
     Notes
     -----
-    Collective. Each rank sends every other member of the process column 12 bytes per seed, and 4 per own row if the model uses
+    Collective. Each rank sends every other member of the process column its seeds and their labels, and 4 per own row if the model uses
     degrees (kind "topology"). `RowExchange` states the cost of a cache.
     """
 
@@ -65,17 +65,18 @@ class BlockView(View):
         self.grid, self.layout, self.block = grid, layout, block
         self.name, self.num_features, self.num_classes = block.name, int(x.shape[1]), block.num_classes
         self.adjacency = opened.adjacency(backend)
-        self.seeds, self.classes = opened.seeds(split, training=True), opened.classes(split)
+        self.seeds, self.labels = opened.seeds(split, training=True), opened.labels(split)
         self.features = RemoteFeatures(grid.column_comm, layout, x, norm, codec, cache_bytes, access_count)
         own_degrees, self.weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
         self.all_degrees = None
         if degrees:
             self.all_degrees = torch.from_numpy(opened.gather(own_degrees)[layout.places(np.arange(block.n, dtype=np.int32))])
         self.share = BlockShare(opened, grid, self.features, own_degrees, self.weights)
+        seeds = self.seeds.nbytes + self.labels.nbytes
         self.memory = {
             "adjacency": block.adjacency.nbytes(),
             "features": self.features.nbytes(),
-            "replicated": 12 * len(self.seeds) + (4 * block.n if degrees else 0) + (0 if layout.order is None else 8 * block.n),
+            "replicated": seeds + (4 * block.n if degrees else 0) + (0 if layout.order is None else 8 * block.n),
         }
 
 

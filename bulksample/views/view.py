@@ -14,6 +14,7 @@ import torch
 
 from ..adjacency import Adjacency
 from ..distributed.comm.base import Comm
+from ..labels import as_numbers, without_label
 from ..minibatch import Block
 from .features import FeatureSource
 from .inference_share import InferenceShare
@@ -27,14 +28,15 @@ class View(ABC):
     ----------
     name : str
     num_features, num_classes : int
+        Widths of the input and of the output of a model; see `Graph.num_classes`.
     fingerprint : str
         Identifies the graph; the same on every rank, for every placement.
     adjacency : Adjacency
         The matrix that samplers draw from.
     seeds : int32, shape (m,)
         The vertices to train on, ascending, the same on every rank.
-    classes : int64, shape (m,)
-        The class of each seed; -1 if it has none.
+    labels : int64 of shape (m,), or int8 or float32 of shape (m, t)
+        The labels of the seeds; see `bulksample.labels`.
     features : FeatureSource
     share : InferenceShare
         The rows that this rank computes in exact inference.
@@ -55,7 +57,7 @@ class View(ABC):
     fingerprint: str
     adjacency: Adjacency
     seeds: np.ndarray
-    classes: np.ndarray
+    labels: np.ndarray
     features: FeatureSource
     share: InferenceShare
     memory: dict[str, int]
@@ -76,11 +78,11 @@ class View(ABC):
         return self.all_degrees[as_index(vertices)]
 
     def truth(self, seeds: np.ndarray) -> np.ndarray:
-        """Return the class of each vertex: int64; -1 for a vertex that is no seed of this view, or has no class."""
+        """Return the labels of vertices as a loss takes them, see `as_numbers`; a vertex that is no seed of this view has none."""
         if not len(self.seeds):
-            return np.full(len(seeds), -1, np.int64)
+            return as_numbers(without_label(np.zeros((len(seeds), *self.labels.shape[1:]), self.labels.dtype), slice(None)))
         at = np.minimum(np.searchsorted(self.seeds, seeds), len(self.seeds) - 1)
-        return np.where(self.seeds[at] == seeds, self.classes[at], -1)
+        return as_numbers(without_label(self.labels[at], self.seeds[at] != seeds))
 
 
 def as_index(numbers: np.ndarray | torch.Tensor) -> torch.Tensor:

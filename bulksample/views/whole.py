@@ -44,13 +44,13 @@ class WholeView(View):
         self.features = Features(graph, norm, storage, gathering)
         self.adjacency = LocalAdjacency(graph.adjacency, backend)
         self.seeds = graph.seeds(split) if split else graph.default_seeds(training=True)
-        self.classes = graph.labels[self.seeds]
+        self.labels = graph.labels[self.seeds]
         self.share = WholeShare(graph, self.features, comm, weighted)
         self.all_degrees = self.share.all_degrees
         self.memory = {
             "adjacency": graph.adjacency.nbytes(),
             "features": self.features.nbytes(),
-            "replicated": 4 * graph.n + 12 * len(self.seeds),
+            "replicated": 4 * graph.n + self.seeds.nbytes + self.labels.nbytes,
         }
 
 

@@ -93,7 +93,7 @@ def test_a_graph_without_labels_is_enough(command, tmp_path):
     bare = replace(community_graph(), labels=None, num_classes=0, masks={}, extra={})
     found = predict(bare, tmp_path / "kept")
     np.testing.assert_array_equal(found.logits, arrays["logits"])
-    assert found.accuracies == {}
+    assert found.scores == {}
     assert found.step == int(found.path.name.removeprefix("step-"))
 
 

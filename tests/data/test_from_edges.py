@@ -108,7 +108,8 @@ def test_a_short_column_is_blamed_and_not_the_edges(column):
 def test_a_label_may_be_high_if_the_classes_are_counted():
     with pytest.raises(bs.DataError, match="y: entry 1 is 1099511627776; use classes from 0 to 65535, or give num_classes"):
         bs.from_edges([0], [1], y=[0, 2**40])
-    assert bs.from_edges([0], [1], y=[0, 65535]).num_classes == 65536
+    with pytest.warns(UserWarning, match="65534 of the 65536 classes have no vertex"):
+        assert bs.from_edges([0], [1], y=[0, 65535]).num_classes == 65536
     assert bs.from_edges([0], [1], y=[0, 70000], num_classes=80000).num_classes == 80000
 
 
@@ -133,8 +134,9 @@ BAD = {
     "infinite features": ({"x": np.full((4, 1), np.inf)}, "features: row 0 is not finite"),
     "labels of some": ({"y": [0, 1]}, r"labels must be int64 of shape \(4,\)"),
     "float labels": ({"y": [0.0, 1, 2, 3]}, "y: got float64"),
-    "labels of several classes": ({"y": np.eye(4, dtype=int)}, r"y: got int64 of shape \(4, 4\)"),
-    "a label below": ({"y": [0, 1, 2, -2]}, "labels: row 3 holds -2"),
+    "labels of several classes": ({"y": 2 * np.eye(4, dtype=int)}, "y: row 0 holds 2; use 0, 1, or nothing"),
+    "several classes as one": ({"y": np.eye(4), "target": "class"}, r"y: got float64 of shape \(4, 4\); a class is one number"),
+    "a label below": ({"y": [0, 1, 2, -2]}, "y: row 3 holds -2; use classes from 0"),
     "a label above": ({"num_classes": 2}, "num_classes: got 2, and entry 2 of y is class 2; use a whole number, 3 or more"),
     "a fraction of a class": ({"num_classes": 3.5}, "num_classes: got 3.5, and entry 2 of y is class 2; use a whole number"),
     "classes in words": ({"num_classes": "3"}, "num_classes: got '3'"),

@@ -120,15 +120,54 @@ def test_labels_may_be_missing_in_text_too(tmp_path):
     assert ogb.read(root).labels.tolist() == [2, 0, 1, 2, -1, -1]
 
 
-def test_many_tasks_are_kept_as_a_column(tmp_path):
-    root = write_csv(tmp_path / "ogbn_proteins", scheme="species")
-    gz(root / "raw" / "node-label.csv.gz", np.arange(N * 4).reshape(N, 4) % 2)
-    gz(root / "raw" / "edge-feat.csv.gz", np.ones((5, 8)))
+TASKS = np.arange(N * 4).reshape(N, 4) % 3 % 2
+OF_EDGES = np.arange(5 * 8, dtype=np.float32).reshape(5, 8) / 64
+
+
+def write_proteins(root, rows=TASKS):
+    """The layout of ogbn-proteins: labels of several tasks, features of edges, none of vertices."""
+    write_csv(root, scheme="species")
+    (root / "raw" / "node-feat.csv.gz").unlink()
+    gz(root / "raw" / "node-label.csv.gz", rows)
+    gz(root / "raw" / "edge-feat.csv.gz", OF_EDGES)
+    return root
+
+
+def test_many_tasks_are_labels_and_edges_give_vertices_their_features(tmp_path):
     tally = EdgeTally()
-    graph = ogb.read(root, tally=tally)
-    assert graph.labels is None
-    assert graph.extra["node_label"].shape == (N, 4)
-    assert tally.ignored == "edge-feat.csv.gz"
+    graph = ogb.read(write_proteins(tmp_path / "ogbn_proteins"), tally=tally)
+    assert (graph.target, graph.labels.dtype, graph.num_classes) == ("multilabel", np.int8, 4)
+    np.testing.assert_array_equal(graph.labels, TASKS)
+    assert (tally.ignored, tally.derived) == ("edge-feat.csv.gz", "features: the mean of the edge features over the edges into each vertex")
+    into = [[e for e in range(5) for way in (0, 1) if EDGES[way, e] == v] for v in range(N)]  # both ways, as ogb adds the inverse edges
+    expected = [OF_EDGES[edges].mean(0) if edges else np.zeros(8) for edges in into]
+    np.testing.assert_allclose(graph.features, expected, rtol=1e-6)
+    assert ogb.read(tmp_path / "ogbn_proteins", features=False).features is None
+
+
+def test_missing_tasks_stay_missing(tmp_path):
+    graph = ogb.read(write_proteins(tmp_path / "ogbn_proteins", [["0", "nan"], ["1", "0"], ["nan", "nan"]] * 2))
+    assert graph.labels.tolist() == [[0, -1], [1, 0], [-1, -1]] * 2
+    assert graph.masks["test"].sum() == 2, "a vertex of a split need not have all labels, nor any"
+    numbers = ogb.read(write_proteins(tmp_path / "other" / "ogbn_proteins", [[0.5, 2]] * N))
+    assert (numbers.target, numbers.labels.dtype) == ("regression", np.float32)
+
+
+@pytest.mark.parametrize(("rows", "message"), [(4, "edge-feat: has 4 rows; there are 5 edges"), (6, "edge-feat.csv.gz: has more rows")])
+def test_features_of_edges_fit_the_edges(tmp_path, rows, message):
+    root = write_proteins(tmp_path / "ogbn_proteins")
+    gz(root / "raw" / "edge-feat.csv.gz", np.ones((rows, 2)))
+    with pytest.raises(DataError, match=message):
+        ogb.read(root)
+
+
+def test_features_of_edges_in_the_binary_layout(tmp_path, monkeypatch):
+    monkeypatch.setattr("bulksample.data.ogb_raw._PIECE_ROWS", 2)
+    root = write_binary(tmp_path / "mine", edge_feat=OF_EDGES)
+    with np.load(root / "raw" / "data.npz") as arrays:
+        np.savez(root / "raw" / "data.npz", **{name: arrays[name] for name in arrays.files if name != "node_feat"})
+    expected = [OF_EDGES[EDGES[1] == v].mean(0) if (EDGES[1] == v).any() else np.zeros(8) for v in range(N)]
+    np.testing.assert_allclose(ogb.read(root).features, expected, rtol=1e-6)
 
 
 def test_one_of_several_schemes(tmp_path):

@@ -89,11 +89,20 @@ def test_parallel_edges_become_one():
     np.testing.assert_array_equal(real(bs.from_pyg(data, weight_attr=None)), expected())
 
 
+def test_labels_of_several_columns():
+    labels = torch.tensor([[1.0, 0], [0, 1], [float("nan"), 1], [0, 0]])
+    graph = bs.from_pyg(pyg.Data(edge_index=EDGES, num_nodes=4, y=labels))
+    assert (graph.target, graph.num_classes) == ("multilabel", 2)
+    assert graph.labels.tolist() == [[1, 0], [0, 1], [-1, 1], [0, 0]]
+    assert bs.from_pyg(pyg.Data(edge_index=EDGES, num_nodes=4, y=labels), target="regression").target == "regression"
+    assert bs.from_pyg(pyg.Data(edge_index=EDGES, num_nodes=4, y=torch.tensor([[2], [0], [1], [1]]))).labels.tolist() == [2, 0, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"train_mask": torch.ones(4, 10, dtype=torch.bool)}, r"train mask: got bool of shape \(4, 10\)"),
-        ({"y": torch.zeros(4, 3)}, "y: got float32"),
+        ({"y": torch.zeros(4)}, "y: got float32 of whole numbers, which may be classes or numbers"),
         ({"y": torch.zeros(1, dtype=torch.long)}, "labels must be int64 of shape"),
         ({"edge_index": EDGES + 2}, "vertices run from 0 to 3"),
         ({"edge_index": EDGES - 1}, "names source -1"),

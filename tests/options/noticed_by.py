@@ -46,6 +46,7 @@ TRAIN = {
     "memory_budget": f"{_SAMPLING}::test_memory_budget_bounds_the_bulk",
     "seeds": f"{_SAMPLING}::test_seeds_are_those_of_the_split",
     "task": f"{_DATA}::test_task_links_learns_from_edges",
+    "target": f"{_DATA}::test_target_decides_what_the_outputs_mean",
     "decoder": f"{_DATA}::test_decoder_mlp_is_two_linear_layers_and_a_prelu",
     "exclude_targets": f"{_DATA}::test_exclude_targets_leaves_out_the_edges_that_are_asked_for",
     "label": f"{_DATA}::test_label_is_another_column",
@@ -123,7 +124,6 @@ TRAIN = {
 
 # Options whose default the package refuses beside what their test has to set, and what it says then.
 REFUSED = {
-    "task": "there is no metric 'mrr'",
     "listen": "got a graph in memory and listen with port 0",
     "lost_parts": "the partition file has 60 vertices in 3 parts; use one of 60 in 2",
 }

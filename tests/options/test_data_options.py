@@ -1,8 +1,12 @@
 """The options of the task, the labels and the features: examples counted by hand, rows recomputed by numpy."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 import torch
-from plain import graph, minibatches, trainer
+import torch.nn.functional as F
+from plain import WHOLE, copied, graph, minibatches, sage, trainer
 
 from bulksample.data import store
 
@@ -19,7 +23,9 @@ def test_task_links_learns_from_edges(links):
     row = adjacency.row_of_entry()
     edges = {(int(u), int(v)) for u, v in zip(adjacency.indices, row, strict=True)}
     assert all(u != v for u, v in edges)
-    examples = [tuple(pair) for minibatch in minibatches(trainer(links, **LINKS)) for pair in minibatch.seeds.reshape(3, -1)[:2].T.tolist()]
+    seeds = [minibatch.seeds for minibatch in minibatches(trainer(links, **LINKS))]
+    assert all(len(triples) % 3 == 0 for triples in seeds), "sources, destinations and negatives"
+    examples = [tuple(pair) for triples in seeds for pair in triples.reshape(3, -1)[:2].T.tolist()]
     assert len(examples) == len(edges)
     assert set(examples) == edges
 
@@ -49,10 +55,26 @@ def test_exclude_targets_leaves_out_the_edges_that_are_asked_for(links):
                 assert not asked & sampled
 
 
+def test_target_decides_what_the_outputs_mean():
+    """The same 0 and 1 are two classes by default, one task of a logistic model, or numbers: each has its loss, in plain torch."""
+    source = replace(graph(), labels=np.minimum(graph().labels, 1), num_classes=2)
+    chosen = np.flatnonzero(source.masks["train"])
+    truth = torch.from_numpy(source.labels[chosen])
+    losses = {
+        "class": lambda logits: F.cross_entropy(logits, truth),
+        "multilabel": lambda logits: F.binary_cross_entropy_with_logits(logits[:, 0], truth.float()),
+        "regression": lambda logits: F.mse_loss(logits[:, 0], truth.float()),
+    }
+    for target, loss in losses.items():
+        made = trainer(source, **{**WHOLE, "target": target})
+        expected = loss(sage(source, copied(made.model))[chosen])
+        assert made.run()["train_loss"] == pytest.approx(expected.item(), rel=1e-5), target
+
+
 def test_label_is_another_column():
     view = trainer(graph(), label="other", seeds="all").context.view
     assert view.num_classes == 2
-    assert view.classes.tolist() == graph().extra["other"].tolist()
+    assert view.labels.tolist() == graph().extra["other"].tolist()
 
 
 def test_feature_norm_divides_each_row():

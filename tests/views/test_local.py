@@ -78,7 +78,7 @@ def test_a_view_is_the_part_of_the_dense_matrix(stored, name, halo, deal_of, p, 
         np.testing.assert_array_equal(dense, x[ids])
         np.testing.assert_array_equal(view.total_degrees, graph.adjacency.degrees[ids])
         np.testing.assert_array_equal(view.degrees(np.arange(len(ids))), view.whole.degrees(ids))
-        np.testing.assert_array_equal(view.classes, graph.labels[ids[view.seeds]])
+        np.testing.assert_array_equal(view.labels, graph.labels[ids[view.seeds]])
         seeds.append(ids[view.seeds])
     assert (np.sort(np.concatenate(seeds)) == graph.default_seeds()).all()
 

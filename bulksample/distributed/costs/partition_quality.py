@@ -11,13 +11,13 @@ import numpy as np
 from ...sparse import CSR
 
 
-def tradeoff(adjacency: CSR, labels: np.ndarray, assignment: np.ndarray, parts: int) -> dict[str, float]:
+def tradeoff(adjacency: CSR, labels: np.ndarray | None, assignment: np.ndarray, parts: int) -> dict[str, float]:
     """Return three shares that describe a partition.
 
     Parameters
     ----------
-    labels : int64, shape (n,)
-        -1 for a vertex without label.
+    labels : int64 of shape (n,), or int8 of shape (n, classes), optional
+        Classes, as `bulksample.labels` defines them; numbers have no proportions, and count as no labels.
     assignment : int32, shape (n,)
         The part of each vertex.
 
@@ -32,9 +32,7 @@ def tradeoff(adjacency: CSR, labels: np.ndarray, assignment: np.ndarray, parts: 
     row = adjacency.row_of_entry()
     kept = assignment[row] == assignment[adjacency.indices]
     alone = (adjacency.degrees > 0) & (np.bincount(row[kept], minlength=len(assignment)) == 0)
-    labeled = labels >= 0
-    counts = np.zeros((parts, int(labels.max(initial=0)) + 1))
-    np.add.at(counts, (assignment[labeled], labels[labeled]), 1)
+    counts = _count_labels(labels, assignment, parts)
     some = counts.sum(1) > 0
     shares = counts[some] / counts[some].sum(1, keepdims=True)
     whole = counts.sum(0) / max(1.0, counts.sum())
@@ -43,3 +41,13 @@ def tradeoff(adjacency: CSR, labels: np.ndarray, assignment: np.ndarray, parts: 
         "label_distance": float(np.abs(shares - whole).sum(1).mean() / 2) if some.any() else 0.0,
         "isolated": float(alone.mean()) if len(alone) else 0.0,
     }
+
+
+def _count_labels(labels: np.ndarray | None, assignment: np.ndarray, parts: int) -> np.ndarray:
+    """Count the vertices of each class in each part: shape (parts, classes)."""
+    if labels is None or labels.dtype.kind == "f":
+        return np.zeros((parts, 1))
+    vertices, classes = np.nonzero(labels == 1) if labels.ndim == 2 else (np.flatnonzero(labels >= 0), labels[labels >= 0])
+    counts = np.zeros((parts, labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=0)) + 1))
+    np.add.at(counts, (assignment[vertices], classes), 1)
+    return counts

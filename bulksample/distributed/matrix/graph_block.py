@@ -12,7 +12,8 @@ import numpy as np
 from ...data.manifest import Manifest, load_manifest
 from ...data.store_files import open_array
 from ...errors import DataError, UsageError
-from ...graph import SPLITS
+from ...graph import SPLITS, fits_label
+from ...labels import as_labels, check_labels, has_label, outputs_of, target_of
 from ...sparse import CSR, frozen, row_pointers, runs
 
 
@@ -27,7 +28,8 @@ class GraphBlock:
     adjacency : CSR, shape (m, n)
         Columns are global ids.
     features : float32 or float16 of shape (m, f), or a float32 CSR of that shape, optional
-    labels : int64, shape (m,), optional
+    labels : int64 of shape (m,), or int8 or float32 of shape (m, t), optional
+        See `bulksample.labels`.
     masks : dict of bool arrays of shape (m,)
     """
 
@@ -46,7 +48,9 @@ class GraphBlock:
         return self.adjacency.shape[1]
 
 
-def load_block(directory: str | os.PathLike[str], vertices: np.ndarray, features: bool = True, label: str | None = None) -> GraphBlock:
+def load_block(
+    directory: str | os.PathLike[str], vertices: np.ndarray, features: bool = True, label: str | None = None, target: str | None = None
+) -> GraphBlock:
     """Read the rows of some vertices of a stored graph; not collective.
 
     Parameters
@@ -55,6 +59,8 @@ def load_block(directory: str | os.PathLike[str], vertices: np.ndarray, features
         Ascending.
     label : str, optional
         Another column of the store to use as the label; see `Graph.with_label`.
+    target : str, optional
+        The target that the label shall be, by default what its dtype says.
 
     Returns
     -------
@@ -77,12 +83,12 @@ def load_block(directory: str | os.PathLike[str], vertices: np.ndarray, features
         raise UsageError(
             f"vertices must be ascending integers from 0 to {manifest.vertices - 1}; got {vertices.dtype} {vertices.tolist()[:8]}"
         )
-    if label is not None and not _is_label(manifest, label):
-        fit = [name for name in manifest.extras() if _is_label(manifest, name)]
+    if label is not None and not _fits(manifest, label):
+        fit = [name for name in manifest.extras() if _fits(manifest, name)]
         use = f"use one of {', '.join(fit)}" if fit else "it has no other label"
         raise UsageError(f"graph {manifest.name!r} has no label {label!r}; {use}")
     try:
-        return _block(_StoredRows(folder, manifest, vertices), features, label)
+        return _block(_StoredRows(folder, manifest, vertices), features, label, target)
     except DataError as error:
         named = f"rows {vertices[0]} to {vertices[-1]}" if len(vertices) else "no rows"
         raise DataError(f"{folder.name}: {named}: {error}") from error
@@ -130,21 +136,17 @@ class _StoredRows:
         return open_array(self.folder, self.manifest.arrays[role])
 
 
-def _is_label(manifest: Manifest, name: str) -> bool:
+def _fits(manifest: Manifest, name: str) -> bool:
     entry = manifest.arrays.get(f"extra.{name}")
-    return entry is not None and len(entry.shape) == 1 and np.dtype(entry.dtype).kind in "iu"
+    return entry is not None and fits_label(np.dtype(entry.dtype), len(entry.shape))
 
 
-def _block(stored: _StoredRows, with_features: bool, label: str | None) -> GraphBlock:
-    manifest, classes = stored.manifest, stored.manifest.num_classes
-    labels = stored.rows(f"extra.{label}" if label else "labels")
+def _block(stored: _StoredRows, with_features: bool, label: str | None, target: str | None) -> GraphBlock:
+    manifest = stored.manifest
     masks = {split: mask for split in SPLITS if (mask := stored.rows(f"mask.{split}")) is not None}
+    labels, classes = _labels(stored, label, target)
     if label and labels is not None:
-        labels = labels.astype(np.int64)
-        classes = int(stored.open(f"extra.{label}").max(initial=-1)) + 1
-        masks = {split: mask & (labels >= 0) for split, mask in masks.items()}
-    elif labels is not None and not (labels.min(initial=-1) >= -1 and labels.max(initial=-1) < classes):
-        raise DataError(f"labels run from {labels.min()} to {labels.max()}; use -1 to {classes - 1}")
+        masks = {split: mask & has_label(labels) for split, mask in masks.items()}
     return GraphBlock(
         vertices=frozen(stored.vertices, np.int32),
         adjacency=_adjacency(stored),
@@ -155,6 +157,20 @@ def _block(stored: _StoredRows, with_features: bool, label: str | None) -> Graph
         masks=masks,
         name=manifest.name,
     )
+
+
+def _labels(stored: _StoredRows, label: str | None, target: str | None) -> tuple[np.ndarray | None, int]:
+    """Return the labels of the rows as a target, and the outputs of a model, which are those of the whole graph."""
+    role, name, classes = f"extra.{label}" if label else "labels", label or "labels", stored.manifest.num_classes
+    column = stored.rows(role)
+    if column is None:
+        return None, classes
+    own = target_of(column.dtype, column.ndim)
+    if not label and target in (None, own):
+        check_labels(column, len(column), classes)
+        return column, classes
+    labels = as_labels(column, target or own, name)
+    return labels, outputs_of(labels if labels.ndim > 1 else as_labels(stored.open(role), "class", name), name=name)
 
 
 def _adjacency(stored: _StoredRows) -> CSR:

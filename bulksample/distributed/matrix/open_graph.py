@@ -109,8 +109,8 @@ class OpenBlock:
         mask = self.own_seeds(split, training)
         return np.arange(self.block.n, dtype=np.int32) if mask is None else np.sort(self.gather(self.block.vertices[mask]))
 
-    def classes(self, split: str | None) -> np.ndarray:
-        """Return the class of each of `seeds(split)`: int64. Collective: 12 bytes for each seed go to each other member."""
+    def labels(self, split: str | None) -> np.ndarray:
+        """Return the labels of `seeds(split)`, as the block holds them. Collective: they and 4 bytes a seed go to each other member."""
         assert self.block.labels is not None
         mask = self.own_seeds(split)
         own = slice(None) if mask is None else mask
@@ -158,8 +158,9 @@ class OpenBlock:
 
 
 def open_block(
-    directory: str | os.PathLike[str], placement: Placement, comm: Comm, seed: int = 0, features: bool = True, label: str | None = None
-) -> OpenBlock:
+    directory: str | os.PathLike[str], placement: Placement, comm: Comm, seed: int = 0, features: bool = True, label: str | None = None,
+    target: str | None = None,
+) -> OpenBlock:  # fmt: skip
     """Read this rank's block row of a stored graph; collective. No hashes are checked here; see `verify_together`.
 
     Parameters
@@ -170,6 +171,8 @@ def open_block(
         Read features as well.
     label : str, optional
         Another column of the store to use as the label.
+    target : str, optional
+        The target that the label shall be.
 
     Raises
     ------
@@ -178,7 +181,7 @@ def open_block(
     """
     grid = ProcessGrid(comm, placement.replication)
     layout = open_layout(directory, placement.partition, grid, seed)
-    return OpenBlock(grid, layout, load_block(directory, layout.members(grid.row), features, label), placement)
+    return OpenBlock(grid, layout, load_block(directory, layout.members(grid.row), features, label, target), placement)
 
 
 def open_for_sampling(

@@ -94,7 +94,7 @@ class Averaging(Method):
             graph = without_labels(graph) if config.task == "links" else graph
             return WholeView(graph, SerialComm(), request.backend, mark, split, config.feature_norm, request.weighted)
 
-        self._part_view = lambda vertices: view_of(part_of(source, vertices, config.label))
+        self._part_view = lambda vertices: view_of(part_of(source, vertices, config.label, config.target))
         if whole is not None:
             self.whole_view = view_of(whole)
         return self.whole_view if members is None else self._part_view(members)
@@ -114,12 +114,11 @@ class Averaging(Method):
         """Return the whole graph and its partition; if that fails, the reason, which all participants then raise."""
         config, parts = self.config, self.participant.trainers + self.config.lost_parts
         try:
-            graph = load_graph(source, config.label)
+            graph = load_graph(source, config.label, config.target)
             if config.task == "nodes":
                 check_labels(graph.name, graph.labels, graph.num_classes)
             assignment = self._make_partition(graph.adjacency, parts).assignment
-            labels = np.full(graph.n, -1) if graph.labels is None else graph.labels
-            quality = tradeoff(graph.adjacency, labels, assignment, parts)
+            quality = tradeoff(graph.adjacency, graph.labels, assignment, parts)
             split = "all" if config.task == "links" else config.seeds or graph.default_split(training=True)
             check_seeds(graph.name, graph.seeds(split))
         except (DataError, UsageError, BackendUnavailable) as error:

@@ -31,10 +31,11 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
+from ...labels import as_numbers, has_label, known_share
+from ...nn.losses import seed_losses
 from ...nn.model import Gnn
 from ...rng import Stream, Substream
 from ...sparse import CSR
@@ -78,16 +79,17 @@ class CoFree(Method):
         if config.drop_edge:
             matrices = [thinned(matrices[0], local.vertices, config.drop_edge, config.seed, k) for k in range(config.edge_masks)]
         self._passes = [FullGraph(LocalRows(local, matrix), config.form == "strong") for matrix in matrices]
-        labelled = np.flatnonzero(local.classes >= 0)
-        weights, self._total = self._weights[labelled].astype(np.float32), float(self._weights[labelled].sum())
-        arrays = (local.seeds[labelled].astype(np.int64), local.classes[labelled], weights)
+        labelled = np.flatnonzero(has_label(local.labels))
+        shares = known_share(local.labels[labelled])
+        weights, self._total = self._weights[labelled].astype(np.float32), float((self._weights[labelled] * shares).sum())
+        arrays = (local.seeds[labelled].astype(np.int64), as_numbers(local.labels[labelled]), weights)
         self._at, self._labels, self._shares = (torch.from_numpy(array).to(local.where) for array in arrays)
         return WholeGraphSource()
 
     def loss(self, context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
         """Return the weighted sum of the losses of the copies on this rank, and the sum of their weights."""
         logits = self._passes[context.epoch % len(self._passes)](cast(Gnn, context.model))
-        losses = F.cross_entropy(logits[self._at], self._labels, reduction="none")
+        losses, _ = seed_losses(self.target, logits[self._at], self._labels)
         return torch.sum(losses * self._shares), self._total
 
     def describe(self) -> dict[str, Any]:

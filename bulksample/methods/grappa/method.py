@@ -33,9 +33,10 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from ...errors import UsageError
+from ...labels import as_numbers, has_label
+from ...nn.losses import seed_losses
 from ...nn.model import Gnn
 from ...training.batches import BatchSource, MiniBatchSource, StepBatch
 from ...training.context import TrainingContext
@@ -201,17 +202,18 @@ class Grappa(Method):
             seeds = self.local.seeds if batch.minibatch is None else batch.minibatch.seeds
             raw = self._raw[np.searchsorted(self.local.seeds, seeds[rows])]
         weights = self._final(raw)
-        losses = F.cross_entropy(logits, labels, reduction="none")
-        return torch.sum(losses * torch.from_numpy(weights.astype(np.float32)).to(losses.device)), float(weights.sum())
+        losses, shares = seed_losses(self.target, logits, labels)
+        total = float(weights.sum()) if self.target == "class" else float(weights @ shares.cpu().numpy())
+        return torch.sum(losses * torch.from_numpy(weights.astype(np.float32)).to(losses.device)), total
 
     def _all_labelled(self, context: TrainingContext) -> tuple[torch.Tensor, torch.Tensor, np.ndarray] | None:
         """Return logits, labels and rows of all labelled seeds, by one pass over the view."""
-        rows = np.flatnonzero(self.local.classes >= 0)
+        rows = np.flatnonzero(has_label(self.local.labels))
         if not len(rows):
             return None
         assert self._pass is not None
         logits = self._pass(cast(Gnn, context.model))
-        at, labels = self.local.seeds[rows].astype(np.int64), self.local.classes[rows]
+        at, labels = self.local.seeds[rows].astype(np.int64), as_numbers(self.local.labels[rows])
         return logits[torch.from_numpy(at).to(logits.device)], torch.from_numpy(labels).to(logits.device), rows
 
     def _tree_weights(self, batch: StepBatch) -> np.ndarray:

@@ -6,7 +6,7 @@
           = W act(attention over z_u)                          gat; several heads but in the last stage, which has one
     for l = 1 .. L, on z = z^(l-1), the logits, frozen and sent once to every neighbor
 
-A stage minimises the mean cross entropy over labelled clients; the best stage by validation score gives the scores. Ranks simulate
+A stage minimises the mean loss over labelled clients; the best stage by validation score gives the scores. Ranks simulate
 the clients: a step of all labelled clients is the step of their union, and a rank sends a row of logits once to each other
 rank that needs it. `FederatedRETEXO.client_bytes` counts the bytes that real clients would send, 4 bytes a scalar:
 
@@ -19,6 +19,7 @@ Kolluri, Choudhary, Hooi, Saxena, "RETEXO: scalable neural network training over
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
@@ -27,8 +28,10 @@ import torch
 import torch.nn.functional as F
 from torch.nn import Linear
 
+from ...config.metrics import goodness
 from ...errors import UsageError
 from ...nn.layers import GatLayer, Layer, PoolLayer, SageLayer, VertexLayer
+from ...nn.losses import known_rows
 from ...training.context import TrainingContext
 from ...views.own_rows import OwnRows
 from ...views.view import View
@@ -56,7 +59,7 @@ class FederatedRETEXO(RETEXO):
 
     def view(self, context: TrainingContext) -> None:
         super().view(context)
-        counts = context.comm.gather_control(_count_clients(self.rows, self.labels.cpu().numpy(), self.config.client_vertices))
+        counts = context.comm.gather_control(_count_clients(self.rows, known_rows(self.labels).cpu().numpy(), self.config.client_vertices))
         self._clients = {key: sum(count[key] for count in counts) for key in counts[0]}
 
     def stages(self) -> list[int]:
@@ -93,8 +96,11 @@ class FederatedRETEXO(RETEXO):
         context.set_scores(int(best.pop("best_epoch")), best)
 
     def _best_stage(self) -> int:
-        key = f"val_{self.config.metric}"
-        return max(range(len(self._finished)), key=lambda stage: (self._finished[stage].get(key, 0.0), stage), default=-1)
+        def rank(stage: int) -> tuple[float, int]:
+            found = self._finished[stage].get(f"val_{self.metric}")
+            return (-math.inf if found is None else goodness(self.metric, found), stage)
+
+        return max(range(len(self._finished)), key=rank, default=-1)
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "best_stage": self._best_stage(), "clients": self._clients, "client_bytes": self.client_bytes()}
@@ -114,7 +120,7 @@ class FederatedRETEXO(RETEXO):
         return [cast(Linear, cast(SingleLayerModel, part).head).out_features for part in self.parts]
 
 
-def _count_clients(own: OwnRows, labels: np.ndarray, vertices: int) -> dict[str, int]:
+def _count_clients(own: OwnRows, trained: np.ndarray, vertices: int) -> dict[str, int]:
     """Count the clients of this rank's rows (`vertices` rows each), their pairs, and the clients with training or validation rows."""
     place = np.empty(own.rows, np.int64)
     place[np.argsort(own.vertices)] = np.arange(own.rows)
@@ -123,5 +129,5 @@ def _count_clients(own: OwnRows, labels: np.ndarray, vertices: int) -> dict[str,
     away = source >= own.rows
     away[~away] = client[source[~away]] != client[row[~away]]
     pairs = np.unique(source[away] * max(1, own.rows) + client[row[away]])
-    masks = {"training": labels >= 0, "validation": own.masks.get("val", np.zeros(own.rows, bool))}
+    masks = {"training": trained, "validation": own.masks.get("val", np.zeros(own.rows, bool))}
     return {"clients": len(np.unique(client)), "pairs": len(pairs), **{name: len(np.unique(client[mask])) for name, mask in masks.items()}}

@@ -140,7 +140,7 @@ class RETEXO(Full):
         with torch.no_grad():
             logits = self.logits(context)
         context.model.train()
-        own, metric = self.rows, self.config.metric
+        own, metric = self.rows, self.metric
         if metric == "accuracy":
             return accuracies(logits, own.labels, own.masks, context.comm)
         return score_logits(logits, own.labels, own.masks, context.view.name, context.comm, metric)

@@ -37,7 +37,7 @@ def test_blocks_of_any_layout_are_the_rows_of_their_members(stored, how):
         for split in (None, "val", "all"):
             seeds = graph.seeds(split) if split else graph.default_seeds()
             assert (opened.seeds(split) == seeds).all()
-            assert (opened.classes(split) == graph.labels[seeds]).all()
+            assert (opened.labels(split) == graph.labels[seeds]).all()
         assert (opened.column_counts() == np.bincount(graph.adjacency.indices, minlength=graph.n)[members]).all()
         return len(members)
 

@@ -1,0 +1,44 @@
+"""The scores by which a model is measured, and which suit a target of training."""
+
+from __future__ import annotations
+
+from ..errors import UsageError, instead_of
+
+METRICS = {
+    "class": ("accuracy", "f1", "f1_macro", "f1_micro", "rocauc"),
+    "multilabel": ("rocauc", "ap", "f1", "f1_macro", "f1_micro"),
+    "regression": ("mae", "r2"),
+    "links": ("mrr", "hits@10"),
+}  # the first of each is its default
+UNBOUNDED = ("mae", "r2")  # no shares of one: not given in percent
+_LOWER_IS_BETTER = ("mae",)
+
+
+def is_ranking(metric: str) -> bool:
+    """Return True for the scores of link prediction, ``mrr`` and ``hits@k``."""
+    return metric == "mrr" or (metric.startswith("hits@") and metric[5:].isdigit() and int(metric[5:]) > 0)
+
+
+def check_exists(metric: str) -> None:
+    """Raise `UsageError` if there is no such metric."""
+    names = list(dict.fromkeys(name for group in METRICS.values() for name in group))
+    if metric not in names and not is_ranking(metric):
+        raise UsageError(f"there is no metric {metric!r}; {instead_of(metric, names)}")
+
+
+def check_suits(metric: str, target: str) -> None:
+    """Raise `UsageError` if a metric does not suit a target, or the task ``links``."""
+    if is_ranking(metric) if target == "links" else metric in METRICS[target]:
+        return
+    asked = "the task 'links'" if target == "links" else f"the target {target!r}"
+    raise UsageError(f"the metric {metric!r} does not suit {asked}; use {', '.join(METRICS[target])}")
+
+
+def goodness(metric: str, score: float) -> float:
+    """Return a number that is larger for the better of two scores."""
+    return -score if metric in _LOWER_IS_BETTER else score
+
+
+def percent(metric: str) -> float:
+    """Return the factor by which tables and plots show a score: 100 of a share, 1 of any other."""
+    return 1.0 if metric in UNBOUNDED else 100.0

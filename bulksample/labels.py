@@ -1,0 +1,193 @@
+"""Labels of vertices, by the target of training that they are: one class, several classes at once, or numbers.
+
+    class         int64, shape (n,)         0 .. num_classes - 1;  -1 where there is none
+    multilabel    int8, shape (n, t)        1 or 0 for each of t classes;  -1 where it is not known
+    regression    float32, shape (n, t)     t numbers;  NaN where one is not known
+
+The dtype tells the target, so a graph and a store say nothing else of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import DataError
+
+Array = NDArray[Any]
+
+TARGETS = ("class", "multilabel", "regression")
+_MANY_CLASSES = 2**16  # a graph of fewer vertices has fewer classes, unless the user says otherwise
+
+
+def target_of(dtype: Any, ndim: int) -> str:
+    """Return the target of a column by its dtype: integers of shape (n,) are classes, and of (n, t) multilabel; floats are numbers."""
+    if np.dtype(dtype).kind == "f":
+        return "regression"
+    return "class" if ndim == 1 else "multilabel"
+
+
+def is_known(labels: Array) -> NDArray[np.bool_]:
+    """Return True for each label that is there, in the shape of the labels."""
+    known: NDArray[np.bool_] = ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
+    return known
+
+
+def has_label(labels: Array) -> NDArray[np.bool_]:
+    """Return True for each vertex that has a label: shape (n,)."""
+    known = is_known(labels)
+    return known if known.ndim == 1 else np.logical_or.reduce(known, axis=1)
+
+
+def known_share(labels: Array) -> NDArray[np.float64]:
+    """Return the share of its labels that are known of each vertex, by which it counts in a loss: float64, shape (n,)."""
+    known = is_known(labels)
+    return known.astype(np.float64) if known.ndim == 1 else known.mean(axis=1, dtype=np.float64)
+
+
+def without_label(labels: Array, rows: Array | slice) -> Array:
+    """Return a copy in which some rows, given by a mask, as indices or as a slice, have no label."""
+    kept = labels.copy()
+    kept[rows] = np.nan if labels.dtype.kind == "f" else -1
+    return kept
+
+
+def as_numbers(labels: Array) -> Array:
+    """Return what a loss takes: classes as int64; labels of several columns as float32, NaN where one is not known."""
+    if labels.ndim == 1 or labels.dtype.kind == "f":
+        return labels
+    return np.where(labels < 0, np.float32(np.nan), labels.astype(np.float32))
+
+
+def as_labels(column: Array, target: str | None = None, name: str = "y") -> Array:
+    """Convert numbers of shape (n,), (n, 1) or (n, t) to the labels of a target.
+
+    Parameters
+    ----------
+    column : booleans, integers or floats
+        NaN, and -1 of integers, is a missing label.
+    target : one of TARGETS, optional
+        By default integers of shape (n,) are classes; columns of 0 and 1 alone are multilabel; other floats are regression.
+    name : str
+        The name of the column, which begins a message.
+
+    Returns
+    -------
+    int64 of shape (n,), or int8 or float32 of shape (n, t); a single column of classes is squeezed.
+
+    Raises
+    ------
+    DataError
+        If a value does not suit the target, naming its row, or whole floats might be classes or numbers and `target` is not given.
+    """
+    if column.dtype.kind not in "biuf" or column.ndim not in (1, 2):
+        raise DataError(f"{name}: got {column.dtype} of shape {column.shape}; use numbers of shape (n,) or (n, t)")
+    flat = column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
+    target = target or _guessed(flat, name)
+    if target not in TARGETS:
+        raise DataError(f"{name}: there is no target {target!r}; use {', '.join(TARGETS)}")
+    if target == "class":
+        return _as_classes(flat, name)
+    table = flat[:, None] if flat.ndim == 1 else flat
+    return _as_tasks(table, name) if target == "multilabel" else _as_reals(table, name)
+
+
+def _guessed(flat: Array, name: str) -> str:
+    """Return the target of a column whose values are known: floats of 0 and 1 are several classes, whole ones are refused."""
+    target = target_of(flat.dtype, flat.ndim)
+    if target != "regression":
+        return target
+    known = flat[~np.isnan(flat)]
+    if flat.ndim == 2 and ((known == 0) | (known == 1)).all():
+        return "multilabel"
+    if flat.ndim == 1 and (known == np.rint(known)).all():
+        raise DataError(f"{name}: got {flat.dtype} of whole numbers, which may be classes or numbers; use integers, or target regression")
+    return target
+
+
+def _as_classes(flat: Array, name: str) -> Array:
+    if flat.ndim != 1:
+        raise DataError(f"{name}: got {flat.dtype} of shape {flat.shape}; a class is one number of a vertex: use target multilabel")
+    known = np.where(np.isnan(flat), -1, flat) if flat.dtype.kind == "f" else flat
+    if flat.dtype.kind == "f":
+        _refuse((known != np.rint(known)) | (np.abs(known) >= 2**31), flat, name, "use a whole number, or nothing")
+    elif flat.dtype == np.uint64:
+        _refuse(flat >= 2**63, flat, name, "use classes from 0, and -1 for none")
+    _refuse(known < -1, flat, name, "use classes from 0, and -1 for none")
+    return known.astype(np.int64, copy=False)
+
+
+def _as_tasks(table: Array, name: str) -> Array:
+    known = is_known(table)
+    _refuse(known & (table != 0) & (table != 1) | (~known & (table != -1) & (table.dtype.kind != "f")), table, name, "use 0, 1, or nothing")
+    return np.where(known, table, -1).astype(np.int8)
+
+
+def _as_reals(table: Array, name: str) -> Array:
+    with np.errstate(over="ignore"):  # a number that does not fit becomes infinite, and is refused
+        reals = table.astype(np.float32)
+    if table.dtype.kind in "iu":
+        reals[table == -1] = np.nan
+    _refuse(np.isinf(reals), table, name, "use finite numbers, or nothing")
+    return reals
+
+
+def _refuse(bad: Array, column: Array, name: str, fits: str) -> None:
+    """Raise `DataError` naming the first row of a column that holds a bad value."""
+    if bad.any():
+        at = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise DataError(f"{name}: row {at[0]} holds {column[at]}; {fits}")
+
+
+def outputs_of(labels: Array, num_classes: int | None = None, name: str = "y") -> int:
+    """Return the number of outputs of a model: one more than the largest class unless given, or the columns of other labels.
+
+    Raises
+    ------
+    DataError
+        If a class is at least as large as both the number of vertices and 65,536, so that it can hardly be a class, and
+        `num_classes` is not given; or if that is too small.
+    """
+    if labels.ndim == 2:
+        return int(labels.shape[1])
+    most, at = int(labels.max(initial=-1)), int(labels.argmax()) if len(labels) else 0
+    if num_classes is None:
+        if most >= (limit := max(len(labels), _MANY_CLASSES)):
+            raise DataError(f"{name}: entry {at} is {most}; use classes from 0 to {limit - 1}, or give num_classes")
+        return most + 1
+    if not isinstance(num_classes, int | np.integer) or isinstance(num_classes, bool) or num_classes <= most:
+        found = f"got {num_classes!r}, and entry {at} of {name} is class {most}"
+        raise DataError(f"num_classes: {found}; use a whole number, {most + 1} or more")
+    return int(num_classes)
+
+
+def unused_classes(labels: Array, num_classes: int) -> int:
+    """Return how many of the class numbers no vertex has; 0 for other labels than classes."""
+    return 0 if labels.ndim == 2 else int(num_classes - np.count_nonzero(np.bincount(labels[labels >= 0], minlength=num_classes)))
+
+
+def gap_warning(labels: Array | None, num_classes: int) -> str | None:
+    """Return a warning that names the number of classes without a vertex; None if there is no such class."""
+    unused = 0 if labels is None else unused_classes(labels, num_classes)
+    if not unused:
+        return None
+    return (
+        f"{unused} of the {num_classes} classes have no vertex, because the class numbers have gaps, and a model has an output for each: "
+        "number the classes from 0 without gaps"
+    )
+
+
+def check_labels(labels: Array, n: int, num_classes: int) -> None:
+    """Raise `DataError` unless labels have a dtype, a shape and values that the head of this module lists."""
+    kinds: dict[str, tuple[int, ...]] = {"int64": (n,), "int8": (n, num_classes), "float32": (n, num_classes)}
+    if labels.shape != kinds.get(labels.dtype.name):
+        fits = f"labels must be int64 of shape ({n},), or int8 or float32 of shape ({n}, {num_classes})"
+        raise DataError(f"{fits}; got {labels.dtype} of shape {labels.shape}")
+    if labels.dtype == np.int64:
+        _refuse((labels < -1) | (labels >= num_classes), labels, "labels", f"classes run from 0 to {num_classes - 1}, and -1 is none")
+    elif labels.dtype == np.int8:
+        _refuse((labels < -1) | (labels > 1), labels, "labels", "use 0 or 1, or -1 for none")
+    else:
+        _refuse(np.isinf(labels), labels, "labels", "use finite numbers, or NaN for none")
