@@ -74,7 +74,7 @@ def _options(name: str, text: str, known: _Known) -> dict[str, Given]:
         root = loader.get_single_node()
         if root is None:
             return {}
-        _check_tags(name, root)
+        _check_plain(name, root)
         found: dict[str, Given] = {}
         for origin, key, node, group in _pairs(name, root, known):
             if key in found:
@@ -93,21 +93,22 @@ def _options(name: str, text: str, known: _Known) -> dict[str, Given]:
             loader.dispose()
 
 
-def _check_tags(name: str, root: yaml.Node) -> None:
-    """Raise `UsageError` for a tag that YAML does not define, such as ``!thing``: nothing here gives it a meaning."""
+def _check_plain(name: str, root: yaml.Node) -> None:
+    """Raise `UsageError` for an alias, as a few lines of them can stand for billions of values, or a tag that YAML does not define."""
     import yaml
 
     known = {*yaml.SafeLoader.yaml_constructors, *(f"tag:yaml.org,2002:{key}" for key in ("merge", "value"))}  # keys << and =
-    seen, open_ = set[int](), [root]
-    while open_:
-        node = open_.pop()
-        if id(node) in seen:  # an alias
-            continue
+    seen, left = set[int](), [root]
+    while left:
+        node = left.pop()
+        line = f"{name}:{node.start_mark.line + 1}"
+        if id(node) in seen:
+            raise UsageError(f"{line}: an alias repeats the value of this line; write it out where it is used")
         seen.add(id(node))
         if node.tag not in known:
-            raise UsageError(f"{name}:{node.start_mark.line + 1}: got the tag {node.tag!r}; write the value without a tag")
+            raise UsageError(f"{line}: got the tag {node.tag!r}; write the value without a tag")
         if node.id != "scalar":
-            open_ += [inner for item in node.value for inner in (item if isinstance(item, tuple) else (item,))]
+            left += node.value if node.id == "sequence" else [one for pair in node.value for one in pair]
 
 
 def _pairs(name: str, root: yaml.Node, known: _Known) -> Iterator[tuple[str, str, yaml.Node, str | None]]:

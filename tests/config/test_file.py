@@ -13,6 +13,8 @@ from bulksample.methods.config import TrainConfig
 
 GROUPS = [group.group for group in TrainConfig.groups() if group.group]
 
+BOMB = "hidden: 3\nfanouts: [&a0 [1], " + ", ".join(f"&a{n} [{', '.join(10 * [f'*a{n - 1}'])}]" for n in range(1, 5)) + "]"
+
 
 def read(path, wanted=TrainConfig):
     return yaml_file.read(path, wanted, TrainConfig, SampleConfig)
@@ -101,6 +103,9 @@ def test_options_of_train_stand_under_their_groups_for_sample(file):
         ("fanouts: [5, !thing 8]", "run.yaml:1: got the tag '!thing'"),
         ("hidden: 3\x07", "run.yaml: is no YAML: .*special characters are not allowed"),
         ("hidden: " + 5000 * "[", "run.yaml: is nested too deeply"),
+        ("epochs: &three 3\nlayers: *three", "run.yaml:1: an alias repeats the value of this line; write it out"),
+        (BOMB, "run.yaml:2: an alias repeats the value of this line; write it out"),
+        ("fanouts: &a [*a]", "run.yaml:1: an alias repeats the value of this line; write it out"),
         ("sampler_options: {when: 2001-99-99}", "run.yaml: is no YAML: month must be in 1..12"),
     ],
 )

@@ -167,9 +167,11 @@ def test_a_file_that_settles_while_it_is_read_is_not_remembered(folder, clock, h
     assert first in hashed
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{", '{"files": 3}', '{"files": {"labels.npy": 1}}', '{"files": {"labels.npy": [1, 2, "a", "b"]}}']
-)
+@pytest.mark.parametrize("content", [
+    "", "[]", "{", "{}", '{"files": 3}', '{"files": {"labels.npy": 1}}', '{"files": {"labels.npy": [1, 2, "a", "b"]}}',
+    '{"files": {"labels.npy": [Infinity, 2, 3, 4, "a"]}}', '{"files": {"%s": [1, 2, 3, 4, "a"]}}' % ("x" * 300),
+    r'{"files": {"\u0000": [1, 2, 3, 4, "a"], "\ud800": [1, 2, 3, 4, "a"]}}', "[" * 10_000,
+], ids=range(11))  # fmt: skip
 def test_a_damaged_cache_is_no_error(folder, cache, content, hashed):
     store.load(folder)
     [entry] = cache.iterdir()
