@@ -221,7 +221,7 @@ class Trainer:
     # ---- after a round
 
     def _end_epoch(self, epoch: int, seconds: float, last: bool) -> None:
-        """Evaluate if it is due, save, and tell the observers."""
+        """Evaluate if it is due, tell the observers, then save: an epoch that is saved has its line, and any other is repeated."""
         context, progress = self.context, self.context.progress
         if progress.seeds or progress.last_loss is None:  # a method may count the seeds of some epochs later
             progress.last_loss = progress.loss / max(1.0, progress.seeds)
@@ -234,12 +234,12 @@ class Trainer:
                 scores = self.method.evaluate(context)
                 torch.set_num_threads(context.threads.compute)
             self._keep_best(epoch, scores)
-        if self.config.checkpoint:
-            self.save()
         spent = combine(self.comm.gather_control(context.ledger.take()))
         line = {"epoch": epoch, "steps": progress.steps, "loss": progress.last_loss, "seconds": seconds, **scores, **spent}
         for observer in self.observers:
             observer.epoch(line)
+        if self.config.checkpoint:
+            self.save()
 
     def _keep_best(self, epoch: int, scores: dict[str, float]) -> None:
         """Keep the weights of the best validation score; without a validation split, the newest."""

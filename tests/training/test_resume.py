@@ -106,6 +106,30 @@ def test_the_lines_of_epochs_that_are_repeated_are_written_once(tmp_path):
     assert path.read_text() == ""
 
 
+@pytest.mark.parametrize("written", [False, True], ids=["before", "after"])
+def test_a_crash_around_the_checkpoint_of_an_epoch_loses_no_line(tmp_path, monkeypatch, written):
+    graph, path, save = community_graph(), tmp_path / "lines.jsonl", checkpoint.save
+    told = run(graph, **RUN)[1].lines
+
+    def trained(**more):
+        config = TrainConfig.of(**{**SMALL, **RUN, "checkpoint": str(tmp_path / "kept"), **more})
+        make_trainer(config, graph, None, [JsonLines(path)]).run()
+
+    def crashing(folder, step, *content):
+        if step < 10 or written:
+            save(folder, step, *content)
+        if step == 10:  # two epochs of five steps
+            raise Crash("as asked")
+
+    monkeypatch.setattr(checkpoint, "save", crashing)
+    with pytest.raises(Crash, match="as asked"):
+        trained()
+    monkeypatch.undo()
+    trained(resume="auto")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["epoch"], line["loss"]) for line in lines] == [(line["epoch"], line["loss"]) for line in told]
+
+
 def test_the_checkpoint_says_what_it_belongs_to(tmp_path):
     run(community_graph(), checkpoint=str(tmp_path), epochs=1)
     tensors, state = checkpoint.newest(tmp_path)[1]
