@@ -4,7 +4,8 @@
 # make test-all  both
 # make bench     the benchmarks that need no GPU; results are printed
 # make bench-peers PEERS="PYTHON ..."   beside DGL, GraphBolt, torch_geometric and scipy, where the Pythons named have them
-# make sweep     damaged files, kills, faults and mutants in thousands of cases; SECTION=files runs one section, LIMIT=50 its first cases
+# make sweep     damaged files, kills, faults, mutants, a fuzzer and a soak; SECTION=files runs one section, LIMIT=50 its first cases,
+#                MINUTES=2 shortens the searches of `fuzz` and the length of `soak`
 # make lint      ruff, its formatter and strict mypy; `pre-commit install` runs them before each commit
 # make docs      the site of docs/ and README.md, into build/site
 
@@ -38,8 +39,8 @@ bench: $(VENV)/run.stamp
 bench-peers: $(VENV)/run.stamp
 	$(BIN)/python bench/peers/run.py --python $(PEERS) --json build/bench/peers.json --plot build/bench/peers.svg
 
-sweep: $(VENV)/test.stamp
-	$(BIN)/python bench/sweep/run_sections.py $(SECTION) $(if $(LIMIT),--limit $(LIMIT))
+sweep: $(VENV)/sweep.stamp
+	$(BIN)/python bench/sweep/run_sections.py $(SECTION) $(if $(LIMIT),--limit $(LIMIT)) $(if $(MINUTES),--minutes $(MINUTES))
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
@@ -61,4 +62,8 @@ $(VENV)/run.stamp: $(VENV)/bin/python $(SOURCES)
 
 $(VENV)/test.stamp: $(VENV)/bin/python $(SOURCES)
 	$(INSTALL) '.[test]'
+	touch $@
+
+$(VENV)/sweep.stamp: $(VENV)/test.stamp
+	$(INSTALL) '.[sweep]' || echo "sections that need the extra 'sweep' are left out"
 	touch $@

@@ -4,4 +4,5 @@ SECTIONS = {
     "files": "sweep.files", "resume": "sweep.resume", "faults": "sweep.rank_faults", "disk": "sweep.disk", "memory": "sweep.memory",
     "allocations": "sweep.allocations", "sanitizers": "sweep.sanitizers",
     "coverage": "sweep.branches", "mutants": "sweep.mutants",
+    "fuzz": "sweep.fuzz", "soak": "sweep.soak",
 }  # fmt: skip

@@ -36,6 +36,8 @@ def summarize(journal: Journal, seed: int) -> dict[str, Any]:
 def _counts(group: str, cases: list[dict[str, Any]], ran: list[dict[str, Any]]) -> dict[str, Any]:
     own = [outcome for outcome in ran if outcome["case"]["group"] == group]
     seen = Counter(outcome["seen"] for outcome in own if outcome["passed"])
+    for outcome in own:
+        seen.update(outcome.get("counted", {}))  # things that a case made or met, such as inputs
     planned = sum(case["group"] == group for case in cases)
     return {"planned": planned, "run": len(own), "passed": sum(outcome["passed"] for outcome in own), "seen": dict(seen.most_common())}
 

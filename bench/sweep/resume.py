@@ -77,9 +77,9 @@ def training(method: str, folder: Path) -> list[str]:
 
 
 def unbroken(method: str, ranks: int) -> dict[str, Any]:
-    """Return the digest of the last checkpoint of an unbroken run, and its seconds from the first checkpoint to the last."""
+    """Return the digest of the last checkpoint of an unbroken run, its epochs, and its seconds from the first checkpoint to the last."""
     kept = UNBROKEN / f"{method}-{ranks}.json"
-    key = [version(ROOT), OPTIONS]
+    key = [version(ROOT), OPTIONS, "epochs"]
     with suppress(OSError, ValueError, KeyError):
         held = json.loads(kept.read_text())
         if held["key"] == json.loads(json.dumps(key)):
@@ -90,10 +90,18 @@ def unbroken(method: str, ranks: int) -> dict[str, Any]:
         began = time.monotonic()
         ended = launched.wait(LONGEST)
         assert ended.code == 0, f"the unbroken run failed: {ended}"
-        held = {"key": key, "digest": digest_of(newest(Path(place))), "seconds": time.monotonic() - began}
+        seconds = time.monotonic() - began
+        held = {"key": key, "digest": digest_of(newest(Path(place))), "epochs": epochs_of(Path(place)), "seconds": seconds}
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(held))
     return held
+
+
+def epochs_of(folder: Path) -> list[dict[str, Any]]:
+    """Return the records of the epochs of a run, without seconds and bytes."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    words = ("epoch", "steps", "loss", "train_", "val_", "test_")
+    return [{key: value for key, value in line.items() if key.startswith(words) and isinstance(value, int | float)} for line in lines]
 
 
 def _first_checkpoint(launched: Ranks, folder: Path) -> None:
@@ -108,9 +116,7 @@ def _killed(case: dict[str, Any], command: list[str], folder: Path, seconds: flo
     launched = Ranks(case["ranks"], command)
     _first_checkpoint(launched, folder)
     time.sleep(seconds)
-    processes = {process: _rank_and_parent(process) for process in alive(launched.mark)}
-    ranks = {process: rank for process, (rank, parent) in processes.items() if rank != processes.get(parent, (None, 0))[0]}
-    victims = list(processes if case["killed"] == "all" else (process for process, rank in ranks.items() if rank == case["killed"]))
+    victims = processes_of(launched, case["killed"])
     for process in victims:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
@@ -118,6 +124,13 @@ def _killed(case: dict[str, Any], command: list[str], folder: Path, seconds: flo
     alone = case["ranks"] == 1 or case["killed"] == "all"
     assert alone or ended.code in (0, EXIT_PEER_LOST), f"the other ranks ended otherwise: {ended}"
     return bool(victims) and ended.code != 0
+
+
+def processes_of(launched: Ranks, whose: int | str) -> list[int]:
+    """Return the process of one rank, or all processes of a launch."""
+    processes = {process: _rank_and_parent(process) for process in alive(launched.mark)}
+    ranks = {process: rank for process, (rank, parent) in processes.items() if rank != processes.get(parent, (None, 0))[0]}
+    return list(processes if whose == "all" else (process for process, rank in ranks.items() if rank == whose))
 
 
 def _rank_and_parent(process: int) -> tuple[int | None, int]:

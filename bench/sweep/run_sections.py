@@ -1,6 +1,6 @@
 """Run the reliability sweeps: damaged files, kills, faults. Each section is a numbered list of cases, the same for the same seed.
 
-    python bench/sweep/run_sections.py [SECTION ...] [--list] [--limit N] [--seed 2024] [--continue] [--failed]
+    python bench/sweep/run_sections.py [SECTION ...] [--list] [--limit N] [--minutes M] [--seed 2024] [--continue] [--failed]
 
 Each case adds a line to `build/sweep/SECTION.jsonl`, so a sweep that was interrupted goes on after its last case. A new seed starts anew,
 and so does a commit that changed the package. With --continue a sweep keeps the outcomes of another commit, and its summary names both.
@@ -8,8 +8,9 @@ With --failed it runs cases that failed again, as after a fix of the tests.
 The summary goes to `bench/results/reliability/`. It counts cases planned and cases run. The exit code is 1 if a case fails.
 
 A section is a module of this folder with ``cases(seed)``, which returns a list of JSON objects, and ``run(case)``, which returns
-``{"passed": bool, "seen": str}``. A case and an outcome may hold more; ``group`` names a row of the table. A section may have
-``workers(case)``, which returns 2 for a case that may run beside another one.
+``{"passed": bool, "seen": str}``. A case and an outcome may hold more: ``group`` names a row of the table, ``counted`` numbers to add up in
+it. A section may have ``workers(case)``, which returns 2 for a case that may run beside another one, ``missing()``, which says why it
+cannot run, and ``MINUTES``: then it lasts for a time, and its ``cases`` take minutes too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 BENCH = Path(__file__).resolve().parents[1]
 ROOT = BENCH.parent
@@ -62,11 +64,25 @@ def sweep(section: ModuleType, journal: Journal, limit: int | None = None) -> No
             run(number)
 
 
+def cases_of(section: ModuleType, seed: int, minutes: float | None) -> list[dict[str, Any]]:
+    """Return the cases of a section; `minutes` are for those that last for a time."""
+    words = () if minutes is None or not hasattr(section, "MINUTES") else (minutes,)
+    found: list[dict[str, Any]] = section.cases(seed, *words)
+    return found
+
+
+def command_of(name: str, limit: int | None, minutes: float | None) -> str:
+    """Return the command that runs a section again."""
+    given = {"LIMIT": limit, "MINUTES": minutes}
+    return " ".join([f"make sweep SECTION={name}", *(f"{key}={value:g}" for key, value in given.items() if value is not None)])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(SECTIONS)}; default: all")
     parser.add_argument("--list", action="store_true", help="list the sections with their numbers of cases")
     parser.add_argument("--limit", type=int, metavar="N", help="run only the first N cases of a section")
+    parser.add_argument("--minutes", type=float, metavar="M", help="minutes of each reader in `fuzz` (10), of `soak` (120)")
     parser.add_argument("--seed", type=int, default=2024, help="seed of the cases (default: 2024)")
     parser.add_argument("--continue", dest="goes_on", action="store_true", help="go on with a sweep of another commit")
     parser.add_argument("--failed", action="store_true", help="run cases that failed again")
@@ -75,15 +91,19 @@ def main() -> int:
         parser.error(f"there is no section {', '.join(sorted(unknown))}; use {', '.join(SECTIONS)}")
     failed = False
     for name, section in sections(options.sections or list(SECTIONS)).items():
-        cases = section.cases(options.seed)
+        cases = cases_of(section, options.seed, options.minutes)
         if options.list:
             print(f"{name:10} {len(cases):6}  {(section.__doc__ or '').partition(chr(10))[0]}")
+            continue
+        if why := section.missing() if hasattr(section, "missing") else "":
+            print(f"{name}: left out: {why}", flush=True)
+            failed = True
             continue
         journal = Journal(ROOT / "build" / "sweep" / f"{name}.jsonl", cases, version(ROOT), options.goes_on, options.failed)
         print(f"{name}: {len(cases)} cases, {len(journal.outcomes)} of them done", flush=True)
         sweep(section, journal, options.limit)
         result = summarize(journal, options.seed)
-        record(name, result, f"make sweep SECTION={name}" + (f" LIMIT={options.limit}" if options.limit is not None else ""))
+        record(name, result, command_of(name, options.limit, options.minutes))
         print(f"{name}: {result['passed']} of {result['run']} passed; {result['planned']} planned", flush=True)
         failed |= result["passed"] < result["run"]
     return int(failed)

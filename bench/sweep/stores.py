@@ -89,7 +89,12 @@ def edit(manifest: Path, place: list[str], value: Any, signed: bool) -> None:
         within = within[key]
     within[place[-1]] = value
     if signed and place != ["digest"]:
-        body["digest"] = ""
-        text = json.dumps({key: item for key, item in body.items() if key != "digest"}, sort_keys=True, separators=(",", ":"))
-        body["digest"] = hashlib.sha256(text.encode()).hexdigest()
+        sign(body)
     manifest.write_text(json.dumps(body))
+
+
+def sign(body: dict[str, Any]) -> None:
+    """Give a manifest the digest that its content has."""
+    body["digest"] = ""
+    text = json.dumps({key: item for key, item in body.items() if key != "digest"}, sort_keys=True, separators=(",", ":"))
+    body["digest"] = hashlib.sha256(text.encode()).hexdigest()

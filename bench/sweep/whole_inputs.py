@@ -33,9 +33,9 @@ def matrix_market() -> bytes:
     return b"\n".join([BANNER, b"%d %d %d" % (N, N, EDGES), *(b"%d %d %.2f" % tuple(line) for line in lines)]) + b"\n"
 
 
-def arrays(kind: str) -> dict[str, np.ndarray]:
+def arrays(kind: str, n: int = N) -> dict[str, np.ndarray]:
     """Return the arrays of the npz format."""
-    made = graph(kind, N)
+    made = graph(kind, n)
     x = made.features
     sparse = isinstance(x, CSR)
     features = {"x_indptr": x.indptr, "x_indices": x.indices, "x_data": x.values, "x_shape": np.array(x.shape)} if sparse else {"x": x}

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from communities import community_graph
 from launch import Ended
-from sweep import SECTIONS, damage, disk, files, imports, memory, rank_faults, record, resume, stores, verdict
+from sweep import SECTIONS, damage, disk, files, imports, memory, rank_faults, record, resume, soak, stores, verdict
 from sweep.child import in_child
 from sweep.journal import Journal
-from sweep.run_sections import sweep
+from sweep.run_sections import cases_of, command_of, sweep
 from training_runs import run_training
 
 from bulksample.data import store
@@ -63,6 +63,22 @@ def test_a_summary_counts_what_ran(tmp_path):
     assert found["failures"] == [{"number": 3, "case": CASES[3], "seen": "bad"}]
 
 
+def test_numbers_that_cases_count_are_added_up(tmp_path):
+    journal = Journal(tmp_path / "s.jsonl", CASES, "a")
+    sweep(SimpleNamespace(run=lambda case: {**SECTION.run(case), "counted": {"inputs": case["value"]}}), journal)
+    found = record.summarize(journal, 1)["groups"]
+    assert [found[name]["seen"] for name in ("even", "odd")] == [{"fine": 3, "inputs": 6}, {"fine": 1, "inputs": 4}]
+
+
+def test_minutes_are_for_the_sections_that_last_for_a_time():
+    assert [case["minutes"] for case in cases_of(soak, 1, None)] == [10] * 12
+    assert [case["minutes"] for case in cases_of(soak, 1, 25)] == [10, 10, 5]
+    assert cases_of(soak, 1, 25)[:2] == cases_of(soak, 1, None)[:2]  # a longer soak goes on where a shorter one stopped
+    assert cases_of(memory, 1, 25) == memory.cases(1)
+    assert command_of("soak", 3, None) == "make sweep SECTION=soak LIMIT=3"
+    assert command_of("fuzz", None, 0.5) == "make sweep SECTION=fuzz MINUTES=0.5"
+
+
 def test_the_tables_show_the_figures_that_are_kept():
     made = record.table(keep.load(record.THEME))
     for page in record.PAGES:
@@ -73,7 +89,8 @@ def test_cases_are_a_function_of_the_seed():
     for section in (resume, rank_faults, memory):
         assert section.cases(5) == section.cases(5)
     assert resume.cases(5) != resume.cases(6)
-    assert set(SECTIONS) == {"files", "resume", "faults", "disk", "memory", "allocations", "sanitizers", "coverage", "mutants"}
+    known = "files resume faults disk memory allocations sanitizers coverage mutants fuzz soak"
+    assert list(SECTIONS) == known.split()
     assert len(resume.cases(5)) == 200
     assert {(case["method"], case["ranks"]) for case in resume.cases(5)} >= {("llcg", p) for p in (1, 2, 4)}
 
@@ -223,3 +240,32 @@ def test_a_kill_is_survived(section, monkeypatch, tmp_path):
     monkeypatch.setattr(resume, "UNBROKEN", tmp_path)
     case = next(case for case in section.cases(2024) if case["ranks"] == 2 and case.get("act", "kill") == "kill")
     assert section.run(case) == {"passed": True, "seen": {resume: "resumed, same bits", rank_faults: "ended, rank named"}[section]}
+
+
+@pytest.mark.parametrize(
+    ("epochs", "bits", "said"),
+    [
+        ([0, 1, 2], "same", ""),
+        ([0, 2], "same", "the records are of epochs [0, 2]"),
+        ([0, 1, 1, 2], "same", "the records are of epochs [0, 1, 1, 2]"),
+        ([0, 1, 2], "other", "it ends with other bits"),
+    ],
+)
+def test_a_lost_epoch_is_found(tmp_path, monkeypatch, epochs, bits, said):
+    monkeypatch.setattr(soak, "newest", lambda place: place)
+    monkeypatch.setattr(soak, "digest_of", lambda place: bits)
+    lines = [{"epoch": epoch, "loss": 0.5, "seconds": 1, "bytes_sent": {}} for epoch in epochs]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (tmp_path / "report.json").write_text(json.dumps({"epochs": len(epochs)}))
+    whole = {"digest": "same", "epochs": [{"epoch": epoch, "loss": 0.5} for epoch in range(3)]}
+    found = soak.verdict_of(lambda: str(soak._compare(tmp_path, whole, "a training")))
+    assert found["passed"] == (not said)
+    assert said in found["seen"]
+
+
+@pytest.mark.long
+def test_pre_empted_trainings_lose_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(resume, "UNBROKEN", tmp_path)
+    found = soak.run({"group": "slots", "minutes": 0.1, "draw": "1"})
+    assert found["passed"], found["seen"]
+    assert found["counted"]["pre-emptions"] >= 1
