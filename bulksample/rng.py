@@ -48,6 +48,7 @@ class Purpose(IntEnum):
     ROUNDING = 7  # stochastic rounding of rows that travel: a word per (row, receiver, column)
     WIDTH = 8  # random bit widths of messages
     NEGATIVE = 9  # link prediction: the other destination of an edge of the training graph
+    ROOT = 10  # where random subgraphs begin
 
 
 @unique
@@ -81,6 +82,8 @@ class Substream(Enum):
     FEATURE_ROUNDING = Purpose.ROUNDING, MAX_LAYERS - 1  # rows of hidden layers have lower numbers
     EDGE_NEGATIVE = Purpose.NEGATIVE, 0
     PYG_NEGATIVE = Purpose.NEGATIVE, 1
+    SAINT_ROOT = Purpose.ROOT, 0
+    SAINT_COUNTED_ROOT = Purpose.ROOT, 1
 
     def tag(self, epoch: int = 0) -> int:
         """Return word 3 of the counter; raises `UsageError` if the epoch does not fit."""

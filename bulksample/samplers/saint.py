@@ -10,12 +10,14 @@ Zeng, Zhou, Srivastava, Kannan, Prasanna, "GraphSAINT: graph sampling based indu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ..adjacency import Adjacency
+from ..backends.base import Picks
 from ..errors import UsageError
 from ..minibatch import MiniBatch
 from ..rng import Draw, Law, Stream
@@ -46,17 +48,8 @@ class Saint(NodeWise):
         return stream.draw(Law.REPLACEMENT, layer=hop, epoch=epoch)
 
     def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
-        walker = np.arange(len(seeds.vertices)) - np.repeat(seeds.pointers[:-1], seeds.sizes)
-        places = [seeds.vertices]
-        for step in range(self.walk_length):
-            at = Selection(seeds.minibatches, seeds.pointers, places[-1], seeds.n, walker)
-            picks = adjacency.sample_rows(at, 1, self.draw(stream, step, epoch))
-            moved = np.diff(picks.pointers) > 0
-            there = places[-1].copy()
-            there[moved] = picks.columns
-            places.append(there)
-        visited = np.concatenate([step[seeds.pointers[j] : seeds.pointers[j + 1]] for j in range(len(seeds)) for step in places] or places)
-        held, _ = adjacency.backend.relabel(seeds.none_of(), seeds.pointers * len(places), visited)
+        pointers, visited = walk(lambda at, step: adjacency.sample_rows(at, 1, self.draw(stream, step, epoch)), seeds, self.walk_length)
+        held, _ = adjacency.backend.relabel(seeds.none_of(), pointers, visited)
         pointers, columns = induced(adjacency, held)
         minibatches = []
         for j, name in enumerate(seeds.minibatches):
@@ -66,3 +59,30 @@ class Saint(NodeWise):
             vertices = held.part(j)
             minibatches.append(MiniBatch(int(name), epoch, vertices, np.arange(len(vertices)), vertices, blocks, nested=True))
         return minibatches
+
+
+def walk(draw: Callable[[Selection, int], Picks], roots: Selection, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Walk from every root; a walker that cannot go on stays.
+
+    Parameters
+    ----------
+    draw : callable
+        ``draw(at, step)`` draws the next vertex of each walker, or none.
+    roots : Selection
+
+    Returns
+    -------
+    pointers : int64, shape (k + 1,)
+    visited : int32
+        The places of the walkers of each mini-batch, step by step.
+    """
+    walker = np.arange(len(roots.vertices)) - np.repeat(roots.pointers[:-1], roots.sizes)
+    places = [roots.vertices]
+    for step in range(length):
+        at = Selection(roots.minibatches, roots.pointers, places[-1], roots.n, walker)
+        picks = draw(at, step)
+        there = places[-1].copy()
+        there[np.diff(picks.pointers) > 0] = picks.columns
+        places.append(there)
+    visited = [step[roots.pointers[j] : roots.pointers[j + 1]] for j in range(len(roots)) for step in places]
+    return roots.pointers * len(places), np.concatenate(visited or places)

@@ -11,15 +11,29 @@ from pyg_graphs import make_data, same
 
 from bulksample import UsageError
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.interop.pyg import FastGCNLoader, LaborLoader, LadiesLoader, LinkNeighborLoader, NeighborLoader
+from bulksample.interop.pyg import (
+    ClusterData,
+    ClusterLoader,
+    FastGCNLoader,
+    GraphSAINTRandomWalkSampler,
+    LaborLoader,
+    LadiesLoader,
+    LinkNeighborLoader,
+    NeighborLoader,
+    ShaDowKHopSampler,
+)
 
 DATA = make_data()
+PARTS = ClusterData(DATA, 20)
 MADE = {
     "neighbors": lambda **options: NeighborLoader(DATA, [3, 2], batch_size=32, shuffle=True, **options),
     "in order": lambda **options: NeighborLoader(DATA, [3, 2], batch_size=32, input_nodes=DATA.train_mask, **options),
     "labor": lambda **options: LaborLoader(DATA, [3, 2], batch_size=32, shuffle=True, **options),
     "ladies": lambda **options: LadiesLoader(DATA, [9, 9], batch_size=32, shuffle=True, **options),
     "fastgcn": lambda **options: FastGCNLoader(DATA, [30, 30], batch_size=32, shuffle=True, **options),
+    "shadow": lambda **options: ShaDowKHopSampler(DATA, 2, 2, batch_size=32, shuffle=True, **options),
+    "saint": lambda **options: GraphSAINTRandomWalkSampler(DATA, 20, 2, num_steps=10, sample_coverage=1, **options),
+    "clusters": lambda backend="", **options: ClusterLoader(PARTS, batch_size=2, shuffle=True, **options),
     "links": lambda **options: LinkNeighborLoader(DATA, [2], batch_size=300, shuffle=True, neg_sampling="binary", **options),
 }
 

@@ -11,8 +11,14 @@ from .. import require
 for _module in ("torch", "torch_geometric"):
     require(_module, "pyg")
 
+from .cluster import ClusterData, ClusterLoader  # noqa: E402
 from .link import LinkNeighborLoader  # noqa: E402
 from .node import FastGCNLoader, LaborLoader, LadiesLoader, NeighborLoader  # noqa: E402
+from .saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler  # noqa: E402
 from .sampler import BulkSampler  # noqa: E402
+from .shadow import ShaDowKHopSampler  # noqa: E402
 
-__all__ = ["BulkSampler", "FastGCNLoader", "LaborLoader", "LadiesLoader", "LinkNeighborLoader", "NeighborLoader"]
+__all__ = [
+    "BulkSampler", "ClusterData", "ClusterLoader", "FastGCNLoader", "GraphSAINTEdgeSampler", "GraphSAINTNodeSampler",
+    "GraphSAINTRandomWalkSampler", "LaborLoader", "LadiesLoader", "LinkNeighborLoader", "NeighborLoader", "ShaDowKHopSampler",
+]  # fmt: skip

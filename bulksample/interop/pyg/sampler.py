@@ -143,7 +143,7 @@ class BulkSampler(BaseSampler):
 
     def sample_nodes(self, inputs: list[NodeSamplerInput], ids: Sequence[int], epoch: int) -> list[SamplerOutput]:
         """Sample a bulk of mini-batches; `metadata` ends with the weights of the edges, or None for the mean."""
-        outputs = self._sample([index.node.numpy() for index in inputs], ids, epoch)
+        outputs = self.sample_trees([index.node.numpy() for index in inputs], ids, epoch)
         for index, out in zip(inputs, outputs, strict=True):
             check_times(input_time=index.time)
             out.metadata = (index.input_id, index.time, out.metadata)
@@ -158,7 +158,7 @@ class BulkSampler(BaseSampler):
         drawn = [None if negatives is None else SeededNegatives(negatives, self.stream, id, epoch) for id in ids]
         seed_lists: list[torch.Tensor] = []
         prepared = [self._edge_seeds(index, own, seed_lists) for index, own in zip(inputs, drawn, strict=True)]
-        outputs = self._sample([seed.numpy() for seed in seed_lists], ids, epoch)
+        outputs = self.sample_trees([seed.numpy() for seed in seed_lists], ids, epoch)
         for out, metadata, index in zip(outputs, prepared, inputs, strict=True):
             out.metadata = metadata
             if out.batch is not None:
@@ -175,7 +175,7 @@ class BulkSampler(BaseSampler):
 
         return edge_sample(index, nothing_yet, self.num_nodes, self.disjoint, None, negatives).metadata
 
-    def _sample(self, lists: list[np.ndarray], ids: Sequence[int], epoch: int) -> list[SamplerOutput]:
+    def sample_trees(self, lists: list[np.ndarray], ids: Sequence[int], epoch: int) -> list[SamplerOutput]:
         """Sample mini-batches from lists of seed vertices; `metadata` of each holds the weights of its edges."""
         disjoint = self.disjoint and all(len(seeds) for seeds in lists)
         trees = [np.atleast_1d(seed) for seeds in lists for seed in seeds] if disjoint else lists

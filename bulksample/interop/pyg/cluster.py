@@ -1,0 +1,132 @@
+"""Drop-ins for torch_geometric's `ClusterData` and `ClusterLoader`: batches of a few METIS parts, with the edges among them.
+
+Chiang, Liu, Si, Li, Bengio, Hsieh, "Cluster-GCN: an efficient algorithm for training deep and large graph convolutional networks",
+KDD 2019.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+from torch_geometric.loader import ClusterData as TheirData
+from torch_geometric.loader import ClusterLoader as TheirLoader
+
+from ...distributed.comm.base import Comm
+from ...distributed.matrix.partition import Partition, metis
+from ...errors import DataError, UsageError
+from ...rng import Stream
+from .bulk_loading import hashed
+from .edge_lists import check_input, graph_of
+from .epochs import EpochLoading
+from .stores import is_pair
+
+
+class ClusterData(TheirData):
+    """A drop-in for `torch_geometric.loader.ClusterData` with METIS from pymetis, without pyg-lib or torch-sparse.
+
+    Parameters
+    ----------
+    data : torch_geometric.data.Data with an `edge_index`
+        METIS sees its edges in both directions, without loops.
+    num_parts : int
+    recursive, log
+        Ignored: pymetis chooses its method.
+    save_dir, filename : str, optional
+        Where the part of each vertex is kept for the next time: ``save_dir/part_{num_parts}/metis.npz``. Nothing is pickled.
+    keep_inter_cluster_edges, sparse_format
+        See torch_geometric.
+    seed : int
+        Of METIS.
+
+    Raises
+    ------
+    UsageError
+        If the graph is heterogeneous or lies in stores, or METIS finds fewer parts than `num_parts`.
+    BackendUnavailable
+        If pymetis is missing.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        num_parts: int,
+        recursive: bool = False,
+        save_dir: str | None = None,
+        filename: str | None = None,
+        log: bool = True,
+        keep_inter_cluster_edges: bool = False,
+        sparse_format: Literal["csr", "csc"] = "csr",
+        *,
+        seed: int = 0,
+    ) -> None:
+        check_input(data)
+        if is_pair(data) or getattr(data, "edge_index", None) is None:
+            raise UsageError("ClusterData needs a Data with an edge_index")
+        if sparse_format not in ("csr", "csc"):
+            raise UsageError(f"sparse_format must be 'csr' or 'csc'; got {sparse_format!r}")
+        self.num_parts, self.recursive, self.keep_inter_cluster_edges = num_parts, recursive, keep_inter_cluster_edges
+        self.sparse_format = sparse_format
+        found = None if save_dir is None else Path(save_dir) / f"part_{num_parts}" / (filename or "metis.npz")
+        if found is not None and found.exists():
+            parts = Partition.load(found)
+            if (parts.parts, parts.n) != (num_parts, data.num_nodes):
+                asked = f"{num_parts} parts of {data.num_nodes} vertices"
+                raise DataError(f"{found} holds {parts.parts} parts of {parts.n} vertices; asked for {asked}: use another save_dir")
+        else:
+            parts = metis(graph_of(data).matrix, num_parts, seed)
+            if found is not None:
+                found.parent.mkdir(parents=True, exist_ok=True)
+                parts.save(found)
+        self.partition = self._partition(data.edge_index, torch.from_numpy(parts.assignment.astype(np.int64)))
+        self.data = self._permute_data(data, self.partition)
+
+
+class ClusterLoader(EpochLoading, TheirLoader):
+    """A drop-in for `torch_geometric.loader.ClusterLoader`, with a seeded order, shares of ranks and a state.
+
+    Parameters
+    ----------
+    cluster_data : ClusterData
+        Of this package or of torch_geometric.
+    bulk_size, memory_budget, comm
+        See `EpochLoading`.
+    seed : int
+        The order of every epoch is a function of it.
+    options
+        Of `torch.utils.data.DataLoader`: `batch_size` (parts of a batch), `shuffle`, `drop_last`, `num_workers` (threads), …
+
+    Raises
+    ------
+    UsageError
+        If an option has no meaning here.
+    """
+
+    def __init__(
+        self,
+        cluster_data: TheirData,
+        *,
+        bulk_size: int | Literal["auto"] = "auto",
+        memory_budget: int | None = None,
+        comm: Comm | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        options = {name: value for name, value in options.items() if name not in ("dataset", "collate_fn")}
+        self.set_up_epochs(Stream(seed), bulk_size, memory_budget, options, comm)
+        super().__init__(cluster_data, **options)
+
+    def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[torch.Tensor]:
+        return [torch.as_tensor(index) for index in indices]
+
+    def _nbytes(self, sampled: torch.Tensor) -> int:
+        return int(sampled.nbytes)
+
+    def _describe(self) -> dict[str, Any]:
+        return {"inputs": hashed(vars(self.cluster_data.partition))}
+
+    def _finished(self, sampled: torch.Tensor) -> Any:
+        return self._collate(sampled)
