@@ -7,10 +7,11 @@ header. After each script an honest trainer must still be let in, and no answer 
 from __future__ import annotations
 
 import json
+import math
 import socket
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -85,15 +86,13 @@ def script(frames: list[Frame]) -> bytes:
     return b"".join(struct.pack("<BBH", frame.kind, 0, len(frame.payload)) + frame.payload for frame in frames)
 
 
-def pieces(data: bytes, number: int) -> list[bytes]:
-    """Return the bytes to send for each frame of a script; its frames carry a round."""
-    found = []
+def pieces(data: bytes, number: Callable[[], int]) -> Iterator[bytes]:
+    """Yield the bytes to send for each frame of a script. Frames are of the round that `number` returns, or of a later one."""
     while len(data) >= 4:
         kind, flag, length = struct.unpack("<BBH", data[:4])
         payload, data = data[4 : 4 + length], data[4 + length :]
-        frame = Frame(kind, payload, number + (flag >> 4), flag >> 1 & 7)  # type: ignore[arg-type]
-        found.append(payload if flag & 1 else header(frame) + payload)
-    return found
+        frame = Frame(kind, payload, number() + (flag >> 4), flag >> 1 & 7)  # type: ignore[arg-type]
+        yield payload if flag & 1 else header(frame) + payload
 
 
 class Server:
@@ -176,7 +175,7 @@ def server_target(proves: bool) -> Callable[[Path], Attempt]:
 
 def _send(server: Server, line: Connection, data: bytes) -> None:
     """Send a script, with turns of the server and a round in between, until the server closes the connection."""
-    for piece in pieces(data, server.roster.round):
+    for piece in pieces(data, lambda: server.roster.round):
         try:
             line.socket.send(piece)
             server.turns()
@@ -212,8 +211,9 @@ def of_strangers() -> list[bytes]:
 
 
 def of_trainers() -> list[bytes]:
-    hello = Frame(Kind.HELLO, json.dumps(HELLO).encode())
-    return [script([Frame(Kind.ASK)]), script([hello, Frame(Kind.READY), *_answers(0.5, 1e30)]), script([hello, Frame(Kind.READY)])]
+    begin = [Frame(Kind.HELLO, json.dumps(HELLO).encode()), Frame(Kind.READY)]
+    ends = ([], _answers(0.5, 0.25, 1e30), _answers(math.nan), [Frame(Kind.ANSWER, bytes(4))])
+    return [script([Frame(Kind.ASK)]), *(script(begin + end) for end in ends)]
 
 
 TARGETS = {
