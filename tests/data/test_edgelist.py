@@ -51,7 +51,7 @@ def test_any_list_is_read_as_the_slow_reader_does(tmp_path_factory, data):
     weighted, undirected = data.draw(st.booleans()), data.draw(st.booleans())
     ids = st.sampled_from([0, 1, 2, 3, 17, 400, 10**6, 2**63 - 1])
     weights = st.sampled_from([0.0, 0.25, 1.0, 3.5]) if weighted else st.just(1.0)
-    lines = data.draw(st.lists(st.tuples(ids, ids, weights), max_size=25))
+    lines = data.draw(st.lists(st.tuples(ids, ids, weights), min_size=1, max_size=25))
     merge = data.draw(st.sampled_from([sum, max])) if weighted else (lambda found: 1.0)
     between, end = data.draw(st.sampled_from([" ", "\t", ",", "  ", " , "])), data.draw(st.sampled_from(["\n", "\r\n", "\n\n", "\n%x\n"]))
     body = end.join(between.join([str(u), str(v), str(w)][: 3 if weighted else 2]) for u, v, w in lines)
