@@ -27,8 +27,8 @@ from typing import Any
 BENCH = Path(__file__).resolve().parents[1]
 ROOT = BENCH.parent
 if __name__ == "__main__":
-    sys.path[0] = str(BENCH)  # not this folder, whose modules would hide those of tests/
-    sys.path.append(str(ROOT / "tests"))
+    sys.path[:1] = [str(BENCH), str(ROOT)]  # not this folder, whose modules would hide those of tests/
+    sys.path.append(str(ROOT / "tests"))  # and the package of this checkout, whose commit is recorded, even if another one is installed
 
 from sweep import SECTIONS  # noqa: E402
 from sweep.journal import Journal, version  # noqa: E402
