@@ -8,7 +8,7 @@ sys.path.insert(0, str(ROOT))
 
 from bulksample import __version__  # noqa: E402
 
-project, author, version = "bulksample", "the bulksample developers", __version__
+project, author, version = "bulksample", "The bulksample developers", __version__
 release, copyright = version, f"{author}. MIT licence"
 
 root_doc = "docs/index"
@@ -25,3 +25,4 @@ napoleon_numpy_docstring, napoleon_google_docstring, napoleon_use_ivar = True, F
 html_theme = "furo"
 html_title = f"bulksample {version}"
 html_show_sourcelink = False
+html_extra_path = ["site"]  # index.html at the root of the site leads to the manual

@@ -5,11 +5,16 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from bulksample import __version__
+
 ROOT = Path(__file__).parents[1]
+TRY = ROOT / ".ci" / "try_install.py"  # compares the digests of the native back end with the reference's
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
@@ -73,3 +78,74 @@ def test_build_ext_alone_fails_without_pybind11(tmp_path):
     assert done.returncode == 1
     assert "bulksample: no native back end: ModuleNotFoundError: pybind11 is not installed" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def run(*command, **environment):
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory):
+    """An archive of the sources, built from the files under version control."""
+    place = tmp_path_factory.mktemp("sdist")
+    (place / "source").mkdir()
+    files = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True
+    ).stdout
+    for name in filter(None, files.decode().split("\0")):
+        (place / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, place / "source" / name)
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", str(place), str(place / "source"))
+    (archive,) = place.glob("*.tar.gz")
+    return archive
+
+
+def test_an_sdist_holds_the_whole_project(sdist):
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
+    left_out = {name for name in filter(None, tracked) if name not in held}
+    assert all(name.startswith((".github/", ".gitignore")) for name in left_out), left_out
+
+
+def test_a_wheel_of_the_sdist_works_without_a_compiler(sdist, tmp_path):
+    """The wheel brings its own OpenMP library, and code for three levels of x86-64 processors."""
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path / "raw"), str(sdist))
+    (raw,) = (tmp_path / "raw").glob("*.whl")
+    tools = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(tmp_path / "wheel"), str(raw), **tools)
+    (wheel,) = (tmp_path / "wheel").glob("*manylinux*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (extension,) = [name for name in names if name.startswith("bulksample/_native")]
+        code = archive.read(extension)
+    assert any("libgomp" in name for name in names)
+    assert all(f"arch_x86_64_v{level}".encode() in code for level in (3, 4))
+    assert not [name for name in names if name.startswith(("tests/", "bench/"))]
+    run(sys.executable, "-m", "venv", str(tmp_path / "venv"))
+    python = str(tmp_path / "venv" / "bin" / "python")
+    bare = {"CC": "/bin/false", "CXX": "/bin/false", "PYTHONPATH": ""}
+    run(python, "-m", "pip", "install", "--quiet", str(wheel), **bare)
+    assert f"bulksample {__version__} works in {tmp_path}" in run(python, str(TRY), **bare)
+
+
+@pytest.mark.skipif(
+    shutil.which("mpiexec", path="/usr/bin:/usr/local/bin") is None, reason="the steps of the Dockerfile need the system's MPICH"
+)
+@pytest.mark.skipif(
+    subprocess.run(["git", "rev-parse"], cwd=ROOT, capture_output=True).returncode != 0, reason="they start from a checkout"
+)
+def test_the_steps_of_the_dockerfile_work_in_a_clean_environment(tmp_path):
+    clean = os.pathsep.join(["/usr/local/bin", "/usr/bin", "/bin", os.path.dirname(os.path.realpath(sys.executable))])
+    known = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True
+    ).stdout.strip()
+    out = run(sys.executable, str(ROOT / ".ci" / "image"), str(tmp_path), PATH=clean, TORCH_INDEX=known or "https://pypi.org/simple")
+    assert f"works in {tmp_path}" in out
+    assert "test_accuracy" in out
+
+
+def test_the_citation_names_this_version():
+    assert f"version: {__version__}\n" in (ROOT / "CITATION.cff").read_text()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from ..methods.config import TrainConfig
+from ..version import __version__
 from . import compare, config, data, info, partition, plan, predict, report, sample, train
 from .usage import help_by_method
 
@@ -14,8 +17,22 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
-    help="Bulk mini-batch sampling by sparse matrix algebra, and training of graph neural networks.",
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"bulksample {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Bulk mini-batch sampling by sparse matrix algebra, and training of graph neural networks."""
+
+
 app.command("info")(info.info)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")

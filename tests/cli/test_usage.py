@@ -6,6 +6,8 @@ import sys
 import pytest
 from launch import ROOT, run_ranks
 
+from bulksample import __version__
+
 MISTYPED = [
     (["trian"], "No such command 'trian'. Did you mean 'train'?"),
     (["data", "make", "dcsmb"], "No such command 'dcsmb'. Did you mean 'dcsbm'?"),
@@ -85,3 +87,7 @@ def test_ranks_speak_once(words, code, said):
     ended = run_ranks(2, ["-m", "bulksample", *words])
     assert ended.code == code, ended
     assert (ended.out + ended.err).count(said) == 1, ended
+
+
+def test_the_version_is_printed_alone(command):
+    assert command("--version") == (0, f"bulksample {__version__}\n", "")

@@ -95,3 +95,4 @@ def test_the_pages_form_a_site_without_a_dead_link(tmp_path):
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "docs" / "index.html").exists()
+    assert "docs/index.html" in (tmp_path / "index.html").read_text()
