@@ -34,6 +34,8 @@ class Graph:
     labels : int64 of shape (n,), or int8 or float32 of shape (n, t), optional
         Classes 0 .. num_classes - 1, with -1 for a vertex without a label; or several classes at once, or numbers; see
         `bulksample.labels`.
+    edge_features : float32 or float16, shape (m, d), optional
+        Row i belongs to entry i of the adjacency.
     num_classes : int
         Number of classes, or t, the columns of the labels: the outputs of a model.
     masks : dict of bool arrays of shape (n,)
@@ -51,6 +53,7 @@ class Graph:
     masks: dict[str, np.ndarray] = field(default_factory=dict)
     extra: dict[str, np.ndarray] = field(default_factory=dict)
     name: str = "graph"
+    edge_features: np.ndarray | None = None
 
     @property
     def n(self) -> int:
@@ -60,6 +63,10 @@ class Graph:
     @property
     def num_features(self) -> int:
         return 0 if self.features is None else int(self.features.shape[1])
+
+    @property
+    def num_edge_features(self) -> int:
+        return 0 if self.edge_features is None else int(self.edge_features.shape[1])
 
     def seeds(self, split: str) -> np.ndarray:
         """Return the vertices of a split, ascending: int32. ``all`` is every vertex.
@@ -151,7 +158,11 @@ class Graph:
                     raise DataError(f"weights: those of {name} {high[0]} add up to {sums[high[0]]:.4g}; use sums of at most 2**62")
 
     def _check_features(self) -> None:
-        x = self.features
+        x, edges = self.features, self.edge_features
+        if edges is not None:
+            if edges.ndim != 2 or len(edges) != self.adjacency.nnz:
+                raise DataError(f"edge features must have {self.adjacency.nnz} rows, one for each entry; their shape is {edges.shape}")
+            _check_dense(edges, "edge features")
         if x is None:
             return
         if x.shape[0] != self.n:
@@ -161,12 +172,7 @@ class Graph:
                 raise DataError("sparse features must hold float32 values")
             x.validate("features")
             return
-        if x.ndim != 2 or x.dtype not in (np.float32, np.float16):
-            raise DataError(f"features must be float32 or float16 of shape (n, f); got {x.dtype} of shape {x.shape}")
-        for start, part in pieces(x, max(1, 2**24 // max(1, x.shape[1]))):  # features may be a memmap larger than memory
-            bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
-            if len(bad):
-                raise DataError(f"features: row {start + bad[0]} is not finite")
+        _check_dense(x, "features")
 
     def _check_labels(self) -> None:
         y = self.labels
@@ -188,6 +194,16 @@ class Graph:
 def fits_label(dtype: np.dtype[Any], ndim: int) -> bool:
     """Return True if a column can be a label: one number of each vertex, or several."""
     return dtype.kind in "biuf" and ndim in (1, 2)
+
+
+def _check_dense(x: np.ndarray, what: str) -> None:
+    """Raise `DataError` unless features are a finite matrix of float32 or float16."""
+    if x.ndim != 2 or x.dtype not in (np.float32, np.float16):
+        raise DataError(f"{what} must be float32 or float16 of shape (n, f); got {x.dtype} of shape {x.shape}")
+    for start, part in pieces(x, max(1, 2**24 // max(1, x.shape[1]))):  # features may be a memmap larger than memory
+        bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
+        if len(bad):
+            raise DataError(f"{what}: row {start + bad[0]} is not finite")
 
 
 def default_split(name: str, masks: Mapping[str, bool], training: bool = False) -> str:

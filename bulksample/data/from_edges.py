@@ -11,6 +11,7 @@ from ..errors import DataError
 from ..graph import Graph
 from ..labels import gap_warning
 from .columns import Array, as_array, typed, with_columns
+from .edge_rows import edge_rows
 from .edges import adjacency
 
 
@@ -22,6 +23,7 @@ def from_edges(
     x: Any = None,
     y: Any = None,
     *,
+    edge_attr: Any = None,
     train_mask: Any = None,
     val_mask: Any = None,
     test_mask: Any = None,
@@ -48,6 +50,8 @@ def from_edges(
     y : numbers, shape (n,), (n, 1) or (n, t), optional
         Integers of shape (n,) are classes from 0; -1 marks a vertex without a label. Columns of 0 and 1 are several classes at
         once; NaN, and -1 of integers, is a missing label. Other floats are numbers to predict.
+    edge_attr : numbers, shape (e, d), optional
+        Features of the edges; stored as float32, or as float16 if they are that.
     train_mask, val_mask, test_mask : booleans, shape (n,), optional
         Disjoint, and only on vertices that have a class, if y are classes.
     num_classes : int, optional
@@ -58,7 +62,7 @@ def from_edges(
         Add the edge v -> u for every edge u -> v.
     self_loops : {"keep", "drop", "error"}
     duplicates : {"sum", "max", "error"}
-        The weight of an edge that is listed more than once. Without weights, "sum" and "max" keep it once.
+        The weight of an edge that is listed more than once, and its features. Without weights, "sum" and "max" keep it once.
     name : str
 
     Raises
@@ -76,7 +80,11 @@ def from_edges(
     n = _count(num_nodes, (source, destination), {name: column for name, column in columns.items() if column is not None})
     real = None if weights is None else _edge_weights(as_array("weights", weights), len(source))
     matrix, unit = adjacency(source, destination, n, real, undirected=undirected, self_loops=self_loops, duplicates=duplicates)
-    graph = with_columns(Graph(matrix, unit, name=name), x, y, masks, num_classes, target)
+    edges = None
+    if edge_attr is not None:
+        listed = as_array("edge_attr", edge_attr)
+        edges = edge_rows(matrix, source, destination, listed, undirected=undirected, duplicates=duplicates)
+    graph = with_columns(Graph(matrix, unit, name=name, edge_features=edges), x, y, masks, num_classes, target)
     if num_classes is None and (gaps := gap_warning(graph.labels, graph.num_classes)):
         warnings.warn(gaps, stacklevel=2)
     return graph

@@ -46,7 +46,10 @@ class ArrayEntry(BaseModel):
 
 
 class Manifest(BaseModel):
-    """All arrays of a store by role: `indptr`, `indices`, `weights`, `features`, `labels`, ``mask.<split>``, ``extra.<name>``."""
+    """All arrays of a store by role.
+
+    `indptr`, `indices`, `weights`, `features`, `edge_features`, `labels`, ``mask.<split>``, ``extra.<name>``.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -71,6 +74,11 @@ class Manifest(BaseModel):
 
     def dumps(self) -> bytes:
         return (self.model_dump_json(indent=2) + "\n").encode()
+
+    @property
+    def num_edge_features(self) -> int:
+        entry = self.arrays.get("edge_features")
+        return 0 if entry is None else entry.shape[1]
 
     def extras(self) -> list[str]:
         return [role.removeprefix("extra.") for role in self.arrays if role.startswith("extra.")]
@@ -169,6 +177,7 @@ def _fitting(manifest: Manifest, role: str, ndim: int) -> tuple[tuple[str, ...],
         "indices": (("<i4",), (m,)),
         "weights": (("<i8",), (m,)),
         "features": (("<f4", "<f2"), (n, f)),
+        "edge_features": (("<f4", "<f2"), (m, None)),
         "features_indptr": (("<i8",), (n + 1,)),
         "features_indices": (("<i4",), (None,)),
         "features_values": (("<f4",), (None,)),
@@ -198,6 +207,7 @@ def summary(manifest: Manifest) -> dict[str, Any]:
         "weighted": "weights" in manifest.arrays,
         "features": manifest.num_features,
         "feature_kind": np.dtype(dense.dtype).name if dense else "sparse" if "features_values" in manifest.arrays else "none",
+        "edge_features": manifest.num_edge_features,
         "classes": manifest.num_classes,
         "target": target_of(labels.dtype, len(labels.shape)) if labels else None,
         "splits": [role.removeprefix("mask.") for role in manifest.arrays if role.startswith("mask.")],

@@ -15,7 +15,7 @@ from .columns import Array, dense_features, typed
 from .npy import Archive
 
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
-_KNOWN = {"indptr", "indices", "weights", "x", *_SPARSE, "y", "num_classes", *(f"{split}_mask" for split in SPLITS)}
+_KNOWN = {"indptr", "indices", "weights", "edge_attr", "x", *_SPARSE, "y", "num_classes", *(f"{split}_mask" for split in SPLITS)}
 
 
 def read(path: str | os.PathLike[str], target: str | None = None) -> Graph:
@@ -24,7 +24,7 @@ def read(path: str | os.PathLike[str], target: str | None = None) -> Graph:
     Parameters
     ----------
     path : path
-        ``indptr`` (n + 1) and ``indices`` (m) are the adjacency, rows ascending. Optional are ``weights`` (m);
+        ``indptr`` (n + 1) and ``indices`` (m) are the adjacency, rows ascending. Optional are ``weights`` (m); ``edge_attr`` (m, d);
         ``x`` (n, f), or ``x_indptr, x_indices, x_data, x_shape``; ``y`` (n) with -1 for no label, or (n, t); ``num_classes``;
         ``train_mask, val_mask, test_mask`` (n). Any other array of n rows becomes a column of ``extra``.
     target : {"class", "multilabel", "regression"}, optional
@@ -73,6 +73,7 @@ def _graph(arrays: dict[str, Array], name: str, target: str | None) -> Graph:
         masks={split: mask for split, mask in masks.items() if mask is not None and (mask.any() or mask.shape != (n,))},
         extra={key: column for key, column in arrays.items() if key not in _KNOWN},
         name=name,
+        edge_features=dense_features("edge_attr", arrays["edge_attr"]) if "edge_attr" in arrays else None,
     )
     for key, column in graph.extra.items():
         if column.ndim == 0:

@@ -156,6 +156,7 @@ def _arrays(graph: Graph) -> dict[str, np.ndarray]:
         arrays |= {f"features_{part}": getattr(graph.features, part) for part in ("indptr", "indices", "values")}
     else:
         arrays["features"] = graph.features
+    arrays["edge_features"] = graph.edge_features
     arrays["labels"] = graph.labels
     arrays |= {f"mask.{name}": mask for name, mask in graph.masks.items()}
     for name, column in graph.extra.items():
@@ -185,8 +186,9 @@ def _graph(manifest: Manifest, arrays: dict[str, np.ndarray], whole: bool) -> Gr
         masks={split: arrays[f"mask.{split}"] for split in SPLITS if f"mask.{split}" in arrays},
         extra={name: arrays[f"extra.{name}"] for name in manifest.extras()},
         name=manifest.name,
+        edge_features=arrays.get("edge_features") if whole else None,
     ).validate()
-    return replace(graph, features=features)
+    return replace(graph, features=features, edge_features=arrays.get("edge_features"))
 
 
 def _features(manifest: Manifest, arrays: dict[str, np.ndarray]) -> np.ndarray | CSR | None:

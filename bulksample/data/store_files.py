@@ -93,7 +93,7 @@ def file_mark(folder: Path, entry: ArrayEntry) -> Mark | None:
 
 def wanted(manifest: Manifest, features: bool) -> dict[str, ArrayEntry]:
     """Return the arrays of a store by role, with or without its features."""
-    return {role: entry for role, entry in manifest.arrays.items() if features or not role.startswith("features")}
+    return {role: entry for role, entry in manifest.arrays.items() if features or not role.startswith(("features", "edge_features"))}
 
 
 def check_size(folder: Path, entry: ArrayEntry) -> Path:

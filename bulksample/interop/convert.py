@@ -22,7 +22,7 @@ def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph", t
     ----------
     data : torch_geometric.data.Data
         ``x``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask`` are taken where they are there, and the edges from
-        ``edge_index`` or ``adj_t``.
+        ``edge_index`` or ``adj_t``. An ``edge_attr`` that is not the weight becomes `Graph.edge_features`.
     weight_attr : str or None
         The attribute with one weight for each edge; None leaves weights out. "auto" takes ``edge_weight``, or an
         ``edge_attr`` of one number for each edge, or the values of ``adj_t``, where they are there.
@@ -48,12 +48,16 @@ def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph", t
         weights = edge_values(data)
     masks = {f"{split}_mask": data[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in data}
     columns = {key: data[key] for key in ("x", "y") if key in data}
+    weight = (found or [None])[0] if weight_attr == "auto" else weight_attr
+    if "edge_attr" in given and weight != "edge_attr":
+        columns["edge_attr"] = data["edge_attr"]
     return from_edges(source, destination, int(data.num_nodes or 0), weights, **columns, **masks, name=name, target=target)
 
 
 def from_dgl(
-    graph: Any, x: str = "feat", y: str = "label", weight_attr: str | None = "auto", name: str = "graph", target: str | None = None
-) -> Graph:
+    graph: Any, x: str = "feat", y: str = "label", weight_attr: str | None = "auto", name: str = "graph", target: str | None = None,
+    edge_attr: str = "feat",
+) -> Graph:  # fmt: skip
     """Convert a homogeneous `DGLGraph`.
 
     Row v of the adjacency lists the sources of the edges into v. Parallel edges become one edge; their weights add up.
@@ -70,6 +74,8 @@ def from_dgl(
     name : str
     target : {"class", "multilabel", "regression"}, optional
         Take y as labels of this target; see `from_edges`.
+    edge_attr : str
+        The edge data with edge features, taken where they are there.
 
     Raises
     ------
@@ -86,6 +92,8 @@ def from_dgl(
     vertices = graph.ndata
     masks = {f"{split}_mask": vertices[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in vertices}
     columns = {key: vertices[own] for key, own in (("x", x), ("y", y)) if own in vertices}
+    if edge_attr in graph.edata and edge_attr != weight_attr:
+        columns["edge_attr"] = graph.edata[edge_attr]
     return from_edges(source, destination, int(graph.num_nodes()), weights, **columns, **masks, name=name, target=target)
 
 
