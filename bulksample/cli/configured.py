@@ -164,9 +164,9 @@ def _options(options: type[Options]) -> dict[str, inspect.Parameter]:
 
 
 def _of_field(name: str, field: FieldInfo, panel: str) -> list[inspect.Parameter]:
-    """Return the flag of a field. A switch that is off by default also has a hidden --no- flag."""
+    """Return the flag of a field. A switch that is off by default, or left to the method, also has a hidden --no- flag."""
     default, text = None if field.is_required() else field.default, field.description or ""
-    if default is False:
+    if default is False or field.annotation == bool | None:
         on = typer.Option(flag(name), help=text, rich_help_panel=panel)
         off = typer.Option(flag(f"no_{name}"), hidden=True)
         return [_parameter(name, Annotated[bool, on], False), _parameter(f"no_{name}", Annotated[bool, off], False)]

@@ -29,7 +29,7 @@ class ModelOptions(Options):
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout of hidden rows.")
     input_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout of the input; of sparse features, of the stored values.")
     batch_norm: bool = Field(False, description="Batch norm after every hidden layer.")
-    layer_norm: bool = Field(False, description="Layer norm, over each row, after every hidden layer.")
+    layer_norm: bool | None = Field(None, description="Layer norm, over each row, after every hidden layer; by default for retexo alone.")
 
 
 class SamplingOptions(Options):

@@ -151,4 +151,4 @@ class BatchNorm(nn.BatchNorm1d):
 def build(config: TrainOptions, num_features: int, num_classes: int, seed: int) -> Gnn:
     """Make the model of a configuration, with initial weights drawn from `seed`."""
     widths = [num_features, *[config.hidden] * (config.layers - 1), num_classes]
-    return Gnn(config.model, widths, config.dropout, config.input_dropout, config.batch_norm, config.heads, seed, config.layer_norm)
+    return Gnn(config.model, widths, config.dropout, config.input_dropout, config.batch_norm, config.heads, seed, bool(config.layer_norm))

@@ -48,8 +48,10 @@ class FederatedRETEXO(RETEXO):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
+        if config.layer_norm:
+            raise UsageError(f"the method {self.name!r} has no use for layer_norm, because no rows are normalised; leave it out")
         for option, fits, why in (
-            ("layer_norm", False, "no rows are normalised"), ("feature_codec", "fp32", "features stay with their clients"),
+            ("feature_codec", "fp32", "features stay with their clients"),
             ("cache_bytes", 0, "features stay with their clients"), ("gradient_codec", "fp32", "4 bytes are counted for a scalar"),
         ):  # fmt: skip
             if getattr(config, option) != fits:

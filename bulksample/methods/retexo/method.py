@@ -12,7 +12,7 @@ and norm among them, a run over p ranks sends
 
 as features (l = 0; sparse features as they are stored) and activations, gradients with three sums, and weights (kind "model": those
 of rank 0, before and after each stage). No gradient of a row ever travels. Heads are dropped after their stage, so the result is a
-`Gnn` with a layer norm. `--refine K` then trains it end to end for K rounds, as `full` does.
+`Gnn` with a layer norm, or without one (`--no-layer-norm`). `--refine K` then trains it end to end for K rounds, as `full` does.
 
 With one layer this is `full`. The published code uses degrees within the part of a rank, freezes one dropout mask into the
 aggregate, and leaves out vertices without neighbors. Here degrees are those of the whole graph, dropout follows the cached
@@ -53,7 +53,7 @@ class RETEXO(Full):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         if config.batch_norm:
-            raise UsageError(f"the method {self.name!r} has no place for batch_norm, because it normalises each row alone; use layer_norm")
+            raise UsageError(f"the method {self.name!r} has no place for batch_norm, because it normalises each row alone; leave it out")
         if config.form != "strong":
             raise UsageError(f"the method {self.name!r} sends its input once; got form {config.form}: use form strong")
         self._finished: list[dict[str, float]] = []  # rounds and scores of each stage that is over
@@ -85,13 +85,15 @@ class RETEXO(Full):
             width //= config.heads  # heads are averaged, so that a vertex sends fewer numbers
         widths = [view.num_features, *[width] * (L - 1), view.num_classes]
         self.network = net = Gnn(
-            config.model, widths, config.dropout, config.input_dropout, heads=config.heads, seed=seed, layer_norm=True, average_heads=True
-        )
+            config.model, widths, config.dropout, config.input_dropout, heads=config.heads, seed=seed,
+            layer_norm=config.layer_norm is not False, average_heads=True,
+        )  # fmt: skip
         heads = [head(width, view.num_classes, net.generator) for _ in range(L - 1)]
+        norms = [*net.norms, *[None] * (L - len(net.norms))]
         dropped = [config.input_dropout, *[config.dropout] * (L - 1)]
         return [
             SingleLayerModel(cast(Layer, layer), norm, on_top, net.activation, net.generator, share, config.dropout)
-            for layer, norm, on_top, share in zip(net.layers, [*net.norms, None], [*heads, None], dropped, strict=True)
+            for layer, norm, on_top, share in zip(net.layers, norms, [*heads, None], dropped, strict=True)
         ]
 
     def begin_stage(self, context: TrainingContext, stage: int) -> None:

@@ -311,6 +311,15 @@ def test_what_has_no_meaning_is_refused(stored, options, message):
         trained(stored / "plain", SerialComm(), **options)
 
 
+@pytest.mark.parametrize(("layer_norm", "norms"), [(None, 2), (True, 2), (False, 0)])
+def test_the_layer_norm_is_there_unless_it_is_switched_off(stored, layer_norm, norms):
+    _, trainer, _ = trained(stored / "plain", SerialComm(), layer_norm=layer_norm, epochs=1, lr=1e-9)
+    z = torch.randn(5, 12)
+    expected = torch.relu((z - z.mean(1, keepdim=True)) / torch.sqrt(z.var(1, correction=0, keepdim=True) + 1e-5) if norms else z)
+    torch.testing.assert_close(trainer.method.parts[0].hidden(z), expected, rtol=1e-4, atol=1e-5)
+    assert len(trainer.model.norms) == norms
+
+
 @pytest.mark.parametrize("metric", ["f1", "f1_micro"])
 def test_other_metrics_choose_too(stored, metric):
     report = on_threads(3, lambda comm: trained(stored / "plain", comm, metric=metric, epochs=12)[2])[0]
