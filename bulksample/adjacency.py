@@ -190,8 +190,9 @@ class LocalAdjacency(Adjacency):
             return self.backend.spgemm(q.per_minibatch(), self.matrix)
         if self.weighted:
             return self.backend.spgemm(q.per_minibatch(), self.squares)
-        # every entry of row u is 1 / d_u**2, so the square is a scaling of Q: (Q D^-2) A
-        return self.backend.spgemm(q.per_minibatch(self._inverse_squares[q.vertices]), self._pattern)
+        # every entry of row u is 1 / d_u**2, so the square is a scaling of Q: (Q D^-2) A. numpy dies of an index of int32 for whose
+        # conversion there is no memory; `take` raises
+        return self.backend.spgemm(q.per_minibatch(self._inverse_squares.take(q.vertices)), self._pattern)
 
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
         return self.backend.sample_rows(self.matrix, q, check_fanout(fanout), draw)
@@ -240,7 +241,7 @@ class LocalAdjacency(Adjacency):
         kept = self.backend.restrict(self._pattern, rows, columns)
         if not shares:
             return KeptEdges(kept.pointers, kept.columns, None)
-        sums = np.repeat(np.maximum(self._row_sums[rows.vertices], 1.0), np.diff(kept.pointers))
+        sums = np.repeat(np.maximum(self._row_sums.take(rows.vertices), 1.0), np.diff(kept.pointers))
         weights = 1.0 if self.matrix.values is None else self.matrix.values[kept.entries]
         return KeptEdges(kept.pointers, kept.columns, weights / sums)
 

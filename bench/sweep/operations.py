@@ -88,6 +88,12 @@ def sampled(setting: str, graph: CSR = GRAPH, seeds: Selection | None = None, fa
     return sample
 
 
+def crew(backend: Backend) -> str:
+    """Sample one mini-batch of so many rows that every thread of a crew draws some."""
+    graph = random_matrix(20_000, 400_000, 5)
+    return sampled("sage", graph, Selection.of([np.arange(6000)], 20_000), (15, 10))(backend)
+
+
 def _first_bulk(backend: Backend) -> str:
     return sampled("fastgcn", ZOO["complete"])(backend)
 
@@ -131,7 +137,7 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
 _WORK: dict[str, Operation] = {name: getattr(_MANY, name) for name in ("spgemm", "gather", "aggregate", "matrices", "draws", "codes")}
 PARALLEL: dict[str, Operation] = {
     **_WORK,
-    "crew": ONE_LARGE,
+    "crew": crew,
     "layers": TWO_LARGE,
     "samplers": lambda backend: " ".join(sampled(setting, LARGE, bulk_of_seeds(3000, 12))(backend) for setting in SETTINGS),
     "loader": lambda backend: loaded(backend, LARGE, 60),

@@ -8,6 +8,7 @@ at once. Leaks are not looked for: Python leaves memory behind. `allocations` lo
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -32,12 +33,14 @@ NATIVE, THREADED, EMULATED = "native, ASan and UBSan", "threads, ThreadSanitizer
 
 
 def cases(seed: int) -> list[dict[str, Any]]:
-    """Return the work to be watched; the seed changes nothing."""
+    """Return the work to be watched, shuffled."""
     tests = [{"group": NATIVE, "sanitizer": "address", "tests": file, "chosen": chosen} for file, chosen in TESTS.items()]
     threaded = [{"group": THREADED, "sanitizer": "thread", "work": ["native", name]} for name in PARALLEL]
     larger = [{"group": NATIVE, "sanitizer": "address", "work": ["native", name]} for name in PARALLEL]
     kernels = [{"group": EMULATED, "sanitizer": "address", "work": ["emulated", graph]} for graph in ZOO]
-    return [*threaded, *larger, *tests, *kernels]
+    found = [*threaded, *larger, *tests, *kernels]
+    random.Random(seed).shuffle(found)  # so that the first ones are a sample of all
+    return found
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
@@ -60,7 +63,7 @@ def watched(sanitizer: str, work: list[str]) -> subprocess.CompletedProcess[str]
     """Run Python under a sanitizer."""
     environment = {
         **os.environ, "LD_PRELOAD": str(build.runtime(sanitizer)), "SANITIZED_EXTENSION": str(build.extension(sanitizer)),
-        "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "exitcode=66",
+        "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1",
         "PYTHONMALLOC": "malloc", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }  # fmt: skip
     still = ["setarch", "-R"] if sanitizer == "thread" else []  # ThreadSanitizer needs addresses that are not randomized
