@@ -102,6 +102,13 @@ class MiniBatch:
     def _distinct_blocks(self) -> tuple[Block, ...]:
         return self.blocks[:1] if self.nested else self.blocks
 
+    def edge_ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the destinations and the sources of the `num_edges` sampled edges, block by block, as global vertices: int32."""
+        here = self.on_host()
+        blocks = here._distinct_blocks()
+        rows = [np.repeat(np.arange(block.num_destinations), np.diff(block.indptr)) for block in blocks]
+        return here.vertices[np.concatenate(rows)], here.vertices[np.concatenate([block.indices for block in blocks])]
+
     def on_host(self) -> MiniBatch:
         """Return the mini-batch with its arrays on the host; itself if they are there."""
         if isinstance(self.blocks[0].indptr, np.ndarray):

@@ -126,6 +126,13 @@ def load_features(directory: str | os.PathLike[str]) -> np.ndarray | CSR | None:
     return _features(manifest, {role: open_array(folder, manifest.arrays[role]) for role in roles})
 
 
+def load_edge_features(directory: str | os.PathLike[str]) -> np.ndarray | None:
+    """Open the edge features of a store as a read-only memmap; None if it has none. No hashes are checked."""
+    folder = folder_of(directory, "a store")
+    entry = load_manifest(folder).arrays.get("edge_features")
+    return None if entry is None else open_array(folder, entry)
+
+
 def verify(directory: str | os.PathLike[str]) -> Manifest:
     """Check every byte of a store and return its manifest.
 

@@ -16,17 +16,20 @@ from ..labels import as_numbers
 from ..minibatch import Block, MiniBatch
 from ..nn.gather import RowPool, gather_rows
 from ..sparse import CSR
+from ..views.edges import EdgeRows, EdgeSource
 
 if TYPE_CHECKING:
     import torch
 
 
 class BatchRows(Protocol):
-    """The features and the labels of mini-batches: gathered when they are read (`GraphRows`), or fetched before."""
+    """The features and the labels of mini-batches, and their edges: gathered when they are read (`GraphRows`), or fetched before."""
 
     def x(self, minibatch: MiniBatch) -> NDArray[np.float32]: ...
 
     def y(self, minibatch: MiniBatch) -> NDArray[np.int64] | NDArray[np.float32]: ...
+
+    def edges(self, minibatch: MiniBatch) -> EdgeRows: ...
 
 
 class GraphRows:
@@ -55,6 +58,9 @@ class GraphRows:
         if self._graph.labels is None:
             raise no_labels(self._graph.name)
         return as_numbers(np.asarray(self._graph.labels)[minibatch.seeds])
+
+    def edges(self, minibatch: MiniBatch) -> EdgeRows:
+        return EdgeSource(self._graph.adjacency, self._graph.edge_features).start(*minibatch.edge_ends())()
 
 
 def no_features(name: str) -> UsageError:
@@ -124,6 +130,36 @@ class Batch:
         """
         return self.rows.y(self.minibatch)
 
+    @property
+    def e_id(self) -> tuple[NDArray[np.int64], ...]:
+        """The positions of the sampled edges in the adjacency, one array a block.
+
+        Raises `UsageError` if another rank has that part of the adjacency and the loader was made without ``edge_ids=True``.
+        """
+        if self._edges.numbers is None:
+            raise UsageError(
+                "the rows of the adjacency lie on other ranks; make the loader with edge_ids=True to fetch the numbers of edges"
+            )
+        return self._by_block(self._edges.numbers)
+
+    @property
+    def edge_attr(self) -> tuple[NDArray[np.float32], ...]:
+        """Features of the sampled edges, one matrix a block: shape (E, d). Raises `UsageError` if the graph has none."""
+        if self._edges.features is None:
+            raise UsageError("the graph has no edge features; give edge_attr to from_edges")
+        return self._by_block(self._edges.features)
+
+    @cached_property
+    def _edges(self) -> EdgeRows:
+        return self.rows.edges(self.minibatch)
+
+    def _by_block(self, rows: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        """Cut rows of all sampled edges into those of each block; nested blocks begin alike."""
+        sizes = [block.num_edges for block in self.blocks]
+        if self.minibatch.nested:
+            return tuple(rows[:size] for size in sizes)
+        return tuple(np.split(rows, np.cumsum(sizes)[:-1]))
+
     def digest(self) -> str:
         """Return the SHA-256 of the sampled arrays: equal mini-batches have equal digests on every machine."""
         return self.minibatch.digest()
@@ -150,6 +186,14 @@ class _Converted:
         return tensor
 
 
+class _ConvertedParts(_Converted):
+    """The same for a tuple of arrays, one a block."""
+
+    def __get__(self, batch: TensorBatch, owner: type) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+        parts = batch.__dict__[self.name] = tuple(_tensor(part, batch.device) for part in getattr(batch.batch, self.name))
+        return parts
+
+
 @dataclass(frozen=True, eq=False)
 class TensorBatch:
     """A `Batch` as torch tensors on one device. Each attribute is converted when it is first read.
@@ -163,6 +207,8 @@ class TensorBatch:
     ----------
     vertices, seeds, seed_rows, x, y : torch.Tensor
         The arrays of `Batch`; integers as int64.
+    e_id, edge_attr : tuple of torch.Tensor
+        One a block, as in `Batch`.
     """
 
     batch: Batch
@@ -173,6 +219,8 @@ class TensorBatch:
     seed_rows = _Converted()
     x = _Converted()
     y = _Converted()
+    e_id = _ConvertedParts()
+    edge_attr = _ConvertedParts()
 
     @cached_property
     def blocks(self) -> tuple[TensorBlock, ...]:

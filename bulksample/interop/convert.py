@@ -48,7 +48,7 @@ def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph", t
         weights = edge_values(data)
     masks = {f"{split}_mask": data[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in data}
     columns = {key: data[key] for key in ("x", "y") if key in data}
-    weight = (found or [None])[0] if weight_attr == "auto" else weight_attr
+    weight = "".join(found[:1]) if weight_attr == "auto" else weight_attr
     if "edge_attr" in given and weight != "edge_attr":
         columns["edge_attr"] = data["edge_attr"]
     return from_edges(source, destination, int(data.num_nodes or 0), weights, **columns, **masks, name=name, target=target)

@@ -69,6 +69,8 @@ class Loader:
         Sample the next bulk on a thread while the current one is used.
     fetch_together : int
         With a `RankGraph`: mini-batches whose rows are fetched at once, each row once.
+    edge_ids : bool
+        With a `RankGraph` of partitioned topology: fetch the numbers of sampled edges, `Batch.e_id`, too.
     **options
         Of the sampler: ``weighted=True``, ``replace=True``, ``frontier="new"``, ``debias=False``, …
 
@@ -100,6 +102,7 @@ class Loader:
         memory_budget: int | None = None,
         prefetch: bool = True,
         fetch_together: int = 1,
+        edge_ids: bool = False,
         **options: Any,
     ) -> None:
         self.graph = graph if isinstance(graph, Graph | RankGraph) else _load(graph)
@@ -112,7 +115,7 @@ class Loader:
             from .shared_batches import SharedBatches
 
             self._shared = SharedBatches(
-                self.graph, lambda: _sampler(sampler, fanouts, options), seeds, backend, threads, fetch_together, **bulk
+                self.graph, lambda: _sampler(sampler, fanouts, options), seeds, backend, threads, fetch_together, edge_ids, **bulk
             )
             self.bulks, ranks = self._shared.source.loader, self.graph.comm.size
         else:

@@ -18,6 +18,7 @@ from ..minibatch import MiniBatch
 from ..nn.aggregate import SparseRows
 from ..samplers import Sampler
 from ..training.batches import MiniBatchSource, StepBatch
+from ..views.edges import EdgeRows, EdgeSource
 from ..views.loading import LoadingView
 from .batch import Batch, no_features, no_labels
 from .seeds import seed_vertices
@@ -36,8 +37,10 @@ class SharedBatches:
     backend : str
     threads : int, optional
         By default a fair share of the processors that this rank may use.
-    together : int
+    fetch_together : int
         Mini-batches whose rows are fetched at once, each row once.
+    edge_ids : bool
+        Fetch the numbers of sampled edges from the ranks that have their rows.
     **options
         Of `BulkLoader`.
 
@@ -53,7 +56,7 @@ class SharedBatches:
 
     def __init__(
         self, graph: RankGraph, sampler: Callable[[], Sampler], seeds: Any, backend: str, threads: int | None, fetch_together: int,
-        **options: Any,
+        edge_ids: bool, **options: Any,
     ) -> None:  # fmt: skip
         comm = graph.comm
         by_name = seeds is None or isinstance(seeds, str)
@@ -63,12 +66,12 @@ class SharedBatches:
             "sampler": f"{type(law).__name__}{sorted(vars(law).items())}",
             "seeds": seeds if ids is None else hashlib.sha256(ids.tobytes()).hexdigest(),
             **{name: plain(value) for name, value in options.items()},
-            "threads": plain(threads), "fetch_together": plain(fetch_together),
+            "threads": plain(threads), "fetch_together": plain(fetch_together), "edge_ids": bool(edge_ids),
         })  # fmt: skip
         vertices = seed_vertices(graph, seeds) if ids is None else ids
         share = threads or fair_threads(comm)
         engine = together(comm, lambda: backends.make(backend, share))
-        self.view = LoadingView(graph, engine, vertices)
+        self.view = LoadingView(graph, engine, vertices, edge_ids)
         loader = BulkLoader(self.view.adjacency, law, vertices, rank=comm.rank, ranks=comm.size, even=True, **options)
         if self.view.sampling is not None:  # every bulk is a collective call
             loader.bulk_size = min(comm.gather_control(loader.bulk_size))
@@ -91,7 +94,7 @@ class FetchedRows:
     """The rows of a batch that were fetched from the ranks that hold them."""
 
     def __init__(self, batches: SharedBatches, step: StepBatch) -> None:
-        self._graph, self._view, self._x = batches.graph, batches.view, step.x
+        self._graph, self._view, self._x, self._edges = batches.graph, batches.view, step.x, step.edges
 
     def x(self, minibatch: MiniBatch) -> np.ndarray:
         if not self._graph.num_features:
@@ -103,6 +106,12 @@ class FetchedRows:
         if not self._graph.has_labels:
             raise no_labels(self._graph.name)
         return self._view.truth(minibatch.seeds)
+
+    def edges(self, minibatch: MiniBatch) -> EdgeRows:
+        matrix = self._view.adjacency.whole_matrix
+        if self._edges is not None or matrix is None:
+            return self._edges or EdgeRows(None, None)
+        return EdgeSource(matrix, None).start(*minibatch.edge_ends())()
 
 
 def dense(rows: SparseRows) -> np.ndarray:

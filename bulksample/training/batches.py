@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from ..errors import UsageError
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
 from ..nn.layers import Input
+from ..views.edges import EdgeRows
 from ..views.features import Fetching
 from ..views.view import View
 
@@ -27,6 +28,7 @@ class StepBatch(NamedTuple):
 
     minibatch: MiniBatch | None  # None if the rank has no mini-batch left; it still takes part in the collectives
     x: Input | None
+    edges: EdgeRows | None = None  # of the edges of `MiniBatch.edge_ends`, if the view fetches them
 
 
 EMPTY_BATCH = StepBatch(None, None)
@@ -77,6 +79,7 @@ class Window(NamedTuple):
     minibatches: list[MiniBatch | None]
     positions: list[dict[str, Any]]
     fetching: Fetching
+    edges: Callable[[], EdgeRows] | None
 
 
 class MiniBatchSource(BatchSource):
@@ -113,20 +116,25 @@ class MiniBatchSource(BatchSource):
             window, self._upcoming = self._upcoming, None
             with self._ledger.phase("fetch"):
                 rows = window.fetching.wait()
-            first = 0
+                edges = window.edges() if window.edges else None
+            first = first_edge = 0
             for i, (minibatch, position) in enumerate(zip(window.minibatches, window.positions, strict=True)):
                 if i == len(window.positions) // 2:
                     self._start(remaining)
                 last = first + (0 if minibatch is None else len(minibatch.vertices))
+                last_edge = first_edge + (0 if minibatch is None or edges is None else minibatch.num_edges)
                 self._move_to(position)
-                yield StepBatch(minibatch, rows if len(window.minibatches) == 1 else rows[first:last])
+                own = rows if len(window.minibatches) == 1 else rows[first:last]
+                yield StepBatch(minibatch, own, edges.part(first_edge, last_edge) if edges else None)
                 self._view.stream_sync.after_use(minibatch)
-                first = last
+                first, first_edge = last, last_edge
         self._move_to(self.loader.state_dict())
 
     def drop(self) -> None:
         if self._upcoming is not None:
             self._upcoming.fetching.wait()
+            if self._upcoming.edges is not None:
+                self._upcoming.edges()
             self._upcoming = None
 
     def _start(self, remaining: Iterator[MiniBatch | None]) -> None:
@@ -140,7 +148,8 @@ class MiniBatchSource(BatchSource):
             with self._ledger.phase("fetch"):
                 self._view.stream_sync.before_use(taken)
                 fetching = self._view.features.start(_vertices(taken))
-            self._upcoming = Window(taken, positions, fetching)
+                edges = None if self._view.edges is None else self._view.edges.start(*_edge_ends(taken))
+            self._upcoming = Window(taken, positions, fetching, edges)
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self._position)
@@ -167,6 +176,13 @@ def _vertices(minibatches: list[MiniBatch | None]) -> Any:
     if len(lists) < 2:
         return lists[0] if lists else np.empty(0, np.int32)
     return torch.cat(lists) if isinstance(lists[0], torch.Tensor) else np.concatenate(lists)
+
+
+def _edge_ends(minibatches: list[MiniBatch | None]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the destinations and the sources of the sampled edges of all mini-batches, one after another."""
+    ends = [minibatch.edge_ends() for minibatch in minibatches if minibatch is not None]
+    empty = np.empty(0, np.int32)
+    return np.concatenate([empty, *(v for v, _ in ends)]), np.concatenate([empty, *(u for _, u in ends)])
 
 
 class WholeGraphSource(BatchSource):

@@ -7,6 +7,7 @@ import numpy as np
 from ..backends.base import Backend
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.rank_graph import RankGraph
+from .edges import open_edges
 from .features import Features, FeatureSource, NoFeatures
 from .remote_features import RemoteFeatures
 from .view import View
@@ -21,6 +22,8 @@ class LoadingView(View):
     backend : Backend
     seeds : integers, shape (m,)
         The same on every rank; they may repeat.
+    edge_ids : bool
+        Fetch the numbers of sampled edges, even if the graph has no edge features.
 
     Notes
     -----
@@ -28,13 +31,14 @@ class LoadingView(View):
     owners send each rank 12 bytes for each distinct seed (kind "topology").
     """
 
-    def __init__(self, graph: RankGraph, backend: Backend, seeds: np.ndarray) -> None:
+    def __init__(self, graph: RankGraph, backend: Backend, seeds: np.ndarray, edge_ids: bool = False) -> None:
         self.name, self.fingerprint = graph.name, graph.fingerprint
         self.num_features, self.num_classes = graph.num_features, graph.num_classes
         self.adjacency, self.sampling = graph.open_adjacency(backend)
         self.seeds = np.unique(seeds)
         self.labels = graph.labels_of(self.seeds) if graph.has_labels else np.full(len(self.seeds), -1, np.int64)
         self.features = _features(graph)
+        self.edges = open_edges(graph, edge_ids)
         self.all_degrees = None
 
 

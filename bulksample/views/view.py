@@ -16,6 +16,7 @@ from ..adjacency import Adjacency
 from ..distributed.comm.base import Comm
 from ..labels import as_numbers, without_label
 from ..minibatch import Block
+from .edges import EdgeSource
 from .features import FeatureSource
 from .inference_share import InferenceShare
 from .stream_sync import StreamSync
@@ -42,6 +43,8 @@ class View(ABC):
         The rows that this rank computes in exact inference.
     memory : dict of str to int
         Bytes that this rank holds: of the ``adjacency``, of the ``features``, and ``replicated`` ones.
+    edges : EdgeSource, optional
+        Fetches what a graph says of its edges; None if nothing is fetched.
     stream_sync : StreamSync
     where : torch.device
         The device of `degrees` and of fetched features.
@@ -63,6 +66,7 @@ class View(ABC):
     memory: dict[str, int]
     sampling: Comm | None = None
     all_degrees: torch.Tensor | None
+    edges: EdgeSource | None = None
     stream_sync: StreamSync = StreamSync()
     where = torch.device("cpu")
     block_mover: Callable[[Block], Block] | None = None

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -45,7 +46,7 @@ def shares(graph, p, epochs=1, **options):
 
 
 @pytest.mark.parametrize(("topology", "features"), PLACES)
-@pytest.mark.parametrize(("p", "c"), [(1, 1), (2, 1), (3, 1), (4, 2)])
+@pytest.mark.parametrize(("p", "c"), [(1, 1), (2, 1), (3, 1), pytest.param(4, 2, marks=pytest.mark.long)])
 def test_minibatches_and_rows_do_not_depend_on_ranks_or_placement(stored, p, c, topology, features):
     folder, graphs = stored
     graph, x = graphs["plain"], graphs["plain"].features
@@ -174,6 +175,82 @@ def test_tensors_are_those_of_the_arrays(stored):
         assert isinstance(tensors.x, torch.Tensor)
         assert tensors.x.data_ptr() == tensors.batch.x.ctypes.data  # not copied
         np.testing.assert_array_equal(tensors.y, tensors.batch.y)
+
+
+# ---- edges
+
+
+@pytest.fixture(scope="module")
+def with_edges(tmp_path_factory):
+    """A store whose edge features name the ends of each edge, and its graph."""
+    graph = community_graph(n=120, degree=10)
+    a = graph.adjacency
+    graph = replace(graph, edge_features=np.stack([a.row_of_entry(), a.indices, np.arange(a.nnz)], axis=1).astype(np.float32))
+    path = tmp_path_factory.mktemp("graphs") / "edges"
+    graph.save(path)
+    return path, graph
+
+
+def assert_edges(batch, nnz):
+    """Every sampled edge has its own features and its number in the adjacency."""
+    for block, attr, number in zip(batch.blocks, batch.edge_attr, batch.e_id, strict=True):
+        rows = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
+        expected = np.stack([batch.vertices[rows], batch.vertices[block.indices], number], axis=1)
+        np.testing.assert_array_equal(attr, expected.astype(np.float32))
+        assert attr.dtype == np.float32
+        assert number.max(initial=0) < nnz
+
+
+@pytest.mark.parametrize(("topology", "features"), PLACES)
+@pytest.mark.parametrize(
+    ("p", "c", "partition"),
+    [
+        (1, 1, "block"),
+        (2, 1, "random"),
+        pytest.param(4, 2, "random", marks=pytest.mark.long),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"frontier": "new", "fetch_together": 2}, {"sampler": "ladies"}], ids=["all", "new", "ladies"])
+def test_edge_features_are_fetched_like_rows(with_edges, p, c, partition, topology, features, options):
+    path, graph = with_edges
+    how = {"replication": c, "partition": partition} if "partitioned" in (topology, features) else {}
+
+    def rank(comm):
+        found = []
+        for batch in loader(opened(path, comm, topology=topology, features=features, **how), edge_ids=True, **options):
+            assert_edges(batch, graph.adjacency.nnz)
+            found.append(batch.digest())
+        return [found]
+
+    alone = {key: value for key, value in options.items() if key != "fetch_together"}
+    assert on_threads(p, rank) == shares(graph, p, **alone)
+
+
+def test_a_whole_graph_gives_the_edges_of_its_batches_too(with_edges):
+    _, graph = with_edges
+    for batch in loader(graph):
+        assert_edges(batch, graph.adjacency.nnz)
+        np.testing.assert_array_equal(batch.to().edge_attr[0], batch.edge_attr[0])
+
+
+def test_a_rank_holds_the_edges_of_its_rows_alone(with_edges):
+    path, graph = with_edges
+    held = on_threads(4, lambda comm: opened(path, comm).held_bytes()["edge_features"])
+    assert sum(held) == graph.edge_features.nbytes
+    assert max(held) < graph.edge_features.nbytes / 2
+
+
+def test_edges_that_were_not_fetched_are_asked_for(stored):
+    folder, _ = stored
+
+    def rank(comm):
+        batch = next(iter(loader(opened(folder / "plain", comm))))
+        with pytest.raises(bs.UsageError, match="make the loader with edge_ids=True"):
+            batch.e_id  # noqa: B018
+        with pytest.raises(bs.UsageError, match="the graph has no edge features"):
+            batch.edge_attr  # noqa: B018
+
+    on_threads(2, rank)
 
 
 # ---- bad input: the same sentence on every rank, and nothing hangs

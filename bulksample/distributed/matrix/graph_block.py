@@ -103,6 +103,29 @@ def load_feature_rows(directory: str | os.PathLike[str], vertices: np.ndarray) -
         raise DataError(f"{folder.name}: {error}") from error
 
 
+def load_edge_rows(
+    directory: str | os.PathLike[str], vertices: np.ndarray, features: bool = True
+) -> tuple[np.ndarray, np.ndarray | None]:  # fmt: skip
+    """Read what a store holds of the edges into some vertices, ascending, besides their ends.
+
+    Returns
+    -------
+    first_entries : int64, shape (m,)
+        The position in the adjacency of the first entry of each row.
+    features : float32 or float16, shape (entries of the rows, d), optional
+
+    Raises
+    ------
+    DataError
+        If the files are damaged.
+    """
+    folder = Path(directory)
+    try:
+        return _edges(_StoredRows(folder, load_manifest(folder), vertices), features)
+    except DataError as error:
+        raise DataError(f"{folder.name}: {error}") from error
+
+
 class _StoredRows:
     """The rows of some vertices in the arrays of a store."""
 
@@ -121,16 +144,24 @@ class _StoredRows:
     def matrix(self, prefix: str, values: str, columns: int, what: str) -> CSR:
         """Return the rows of a sparse matrix, validated."""
         pointers, indices = self.open(f"{prefix}indptr"), self.open(f"{prefix}indices")
-        starts, ends = np.array(pointers[:-1][self._at], np.int64), np.array(pointers[1:][self._at], np.int64)
-        low, high = int(starts.min(initial=len(indices))), int(ends.max(initial=0))
-        if len(starts) and not (low >= 0 and high <= len(indices) and (starts <= ends).all()):
-            raise DataError(f"{what}: row pointers run from {low} to {high} and must ascend; there are {len(indices)} entries")
-        indptr = row_pointers(ends - starts)
-        entries: Any = slice(low, high)
-        if indptr[-1] != max(0, high - low):  # the rows are not consecutive
-            entries = runs(starts, ends - starts)
+        starts, counts = self.spans(pointers, len(indices), what)
+        indptr, entries = row_pointers(counts), self.entries(starts, counts)
         stored = np.array(self.open(values)[entries]) if values in self.manifest.arrays else None
         return CSR(indptr, np.array(indices[entries]), stored, (len(starts), columns)).validate(what)
+
+    def spans(self, pointers: np.ndarray, nnz: int, what: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first entry of each row and their number, checked."""
+        starts, ends = np.array(pointers[:-1][self._at], np.int64), np.array(pointers[1:][self._at], np.int64)
+        low, high = int(starts.min(initial=nnz)), int(ends.max(initial=0))
+        if len(starts) and not (low >= 0 and high <= nnz and (starts <= ends).all()):
+            raise DataError(f"{what}: row pointers run from {low} to {high} and must ascend; there are {nnz} entries")
+        return starts, ends - starts
+
+    def entries(self, starts: np.ndarray, counts: np.ndarray) -> Any:
+        """Return an index of the entries of the rows: a slice if the rows are consecutive."""
+        low, total = int(starts.min(initial=0)) if len(starts) else 0, int(counts.sum())
+        last = int((starts + counts).max(initial=low))
+        return slice(low, last) if last - low == total else runs(starts, counts)
 
     def open(self, role: str) -> np.ndarray:
         return open_array(self.folder, self.manifest.arrays[role])
@@ -187,3 +218,13 @@ def _features(stored: _StoredRows) -> np.ndarray | CSR | None:
     if features is not None and not np.isfinite(features).all():
         raise DataError("features must be finite")
     return features
+
+
+def _edges(stored: _StoredRows, with_features: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    starts, counts = stored.spans(stored.open("indptr"), stored.manifest.edges, "adjacency")
+    if not with_features or "edge_features" not in stored.manifest.arrays:
+        return starts, None
+    features = frozen(np.array(stored.open("edge_features")[stored.entries(starts, counts)]))
+    if not np.isfinite(features).all():
+        raise DataError("edge features must be finite")
+    return starts, features

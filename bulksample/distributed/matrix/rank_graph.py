@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,11 +23,20 @@ from ...sparse import CSR
 from ...version import __version__
 from ..comm.agree import agree, together
 from ..comm.base import Comm
-from .graph_block import GraphBlock, load_block, load_feature_rows
+from .graph_block import GraphBlock, load_block, load_edge_rows, load_feature_rows
 from .grid import ProcessGrid
 from .layout import Layout
 from .open_graph import PLACEMENTS, OpenBlock, Placement, open_layout
 from .verify import verify_together
+
+
+class BlockEdges(NamedTuple):
+    """The edges of a block row, as `EdgeExchange` takes them."""
+
+    layout: Layout
+    block: CSR
+    first_entries: np.ndarray
+    features: np.ndarray | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +57,10 @@ class RankGraph:
         The vertices of each block row of the features; None if they are replicated.
     replication : int
         c, the number of ranks that hold each block row.
+    edges : BlockEdges, optional
+        What this rank knows of the edges of its block row; None if both topology and features are replicated.
+    edge_features : float32 or float16, shape (m, d), optional
+        Of all edges, mapped from the store, if features are replicated.
     """
 
     comm: Comm
@@ -56,6 +69,8 @@ class RankGraph:
     features: np.ndarray | CSR | None
     layout: Layout | None
     replication: int
+    edges: BlockEdges | None = None
+    edge_features: np.ndarray | None = None
 
     @property
     def name(self) -> str:
@@ -69,6 +84,10 @@ class RankGraph:
     @property
     def num_features(self) -> int:
         return self.manifest.num_features
+
+    @property
+    def num_edge_features(self) -> int:
+        return self.manifest.num_edge_features
 
     @property
     def num_classes(self) -> int:
@@ -113,11 +132,12 @@ class RankGraph:
         return replace(self.held, grid=grid).adjacency(backend), grid.comm
 
     def held_bytes(self) -> dict[str, int]:
-        """Return the bytes of the "adjacency" and the "features" that this rank holds, in memory or mapped from the store."""
-        x = self.features
+        """Return the bytes of the arrays that this rank holds, in memory or mapped from the store."""
+        x, of_edges = self.features, self.edge_features if self.edges is None else self.edges.features
         return {
             "adjacency": self._part.adjacency.nbytes(),
             "features": x.nbytes() if isinstance(x, CSR) else 0 if x is None else x.nbytes,
+            "edge_features": 0 if of_edges is None else of_edges.nbytes,
         }
 
 
@@ -161,17 +181,25 @@ def open_rank_graph(
     verify_together(directory, comm, check)
     if "partitioned" not in (topology, features):
         graph = together(comm, lambda: _whole(directory, label, True))
-        return RankGraph(comm, manifest, graph, graph.features, None, 1)
+        return RankGraph(comm, manifest, graph, graph.features, None, 1, None, graph.edge_features)
     grid = ProcessGrid(comm, replication)
     layout = open_layout(directory, str(partition), grid, seed)
     members, shared = layout.members(grid.row), features == "replicated"
     if topology == "replicated":
         whole = together(comm, lambda: _whole(directory, label, False))
-        return RankGraph(comm, manifest, whole, together(comm, lambda: load_feature_rows(directory, members)), layout, replication)
+        x = together(comm, lambda: load_feature_rows(directory, members))
+        made = RankGraph(comm, manifest, whole, x, layout, replication)
+        if not manifest.num_edge_features:
+            return made
+        edges = BlockEdges(layout, whole.adjacency.take(members), *together(comm, lambda: load_edge_rows(directory, members, True)))
+        return replace(made, edges=edges)
     block = together(comm, lambda: load_block(directory, members, not shared, label))
+    edges = BlockEdges(layout, block.adjacency, *together(comm, lambda: load_edge_rows(directory, members, not shared)))
     opened = OpenBlock(grid, layout, block, Placement("partitioned", replication, exchange, str(partition)))
-    x = together(comm, lambda: store.load_features(directory)) if shared else block.features
-    return RankGraph(comm, manifest, opened, x, None if shared else layout, replication)
+    if not shared:
+        return RankGraph(comm, manifest, opened, block.features, layout, replication, edges)
+    x, of_edges = together(comm, lambda: (store.load_features(directory), store.load_edge_features(directory)))
+    return RankGraph(comm, manifest, opened, x, None, replication, edges, of_edges)
 
 
 def _checked(

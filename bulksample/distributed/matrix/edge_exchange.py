@@ -1,0 +1,83 @@
+"""Fetch the features and the numbers of sampled edges from the ranks that hold them: the owner of a row of A holds its edges.
+
+    E[entry(v, u)]      entry(v, u): the position of u in row v of A; edges are named by their ends, so a rank needs no row pointers
+
+A rank requests every distinct edge once: 8 bytes (kind "topology"). It receives d numbers of 4 or 2 bytes (kind "features") and, if it
+asks for numbers, 8 bytes (kind "topology").
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import PeerLost
+from ...sparse import CSR
+from ..comm.base import Comm, PendingAlltoall
+from .layout import Layout
+
+
+class EdgeExchange:
+    """The edges of a matrix in block rows over the ranks of a communicator (a process column).
+
+    Parameters
+    ----------
+    comm : Comm
+    layout : Layout
+    block : CSR, shape (m, n)
+        The rows of this rank's vertices.
+    first_entries : int64, shape (m,)
+        The position in the whole matrix of the first entry of each own row.
+    features : float32 or float16, shape (entries of the block, d), optional
+    """
+
+    def __init__(self, comm: Comm, layout: Layout, block: CSR, first_entries: np.ndarray, features: np.ndarray | None) -> None:
+        self._comm, self._layout, self._block, self._features = comm, layout, block, features
+        self._shift = first_entries - block.indptr[:-1]
+        self._first = int(layout.bounds[comm.rank])
+
+    def start(self, destinations: np.ndarray, sources: np.ndarray, numbers: bool) -> EdgeFetch:
+        """Begin to fetch edges, given by their ends; collective. On return the requests have been exchanged.
+
+        Parameters
+        ----------
+        destinations, sources : integers, shape (m,)
+            Vertices; every pair is an edge.
+        numbers : bool
+            Fetch the positions of the edges in the whole matrix; the same on every rank.
+        """
+        n = self._layout.n
+        keys = self._layout.places(destinations).astype(np.int64) * n + sources
+        distinct, position = np.unique(keys, return_inverse=True)
+        requests = np.stack([distinct // n, distinct % n], axis=1).astype(np.int32)
+        parts = np.split(requests, np.searchsorted(requests[:, 0], self._layout.bounds[1:-1]))
+        asked = self._comm.alltoall(parts, "topology")
+        rows, entries = self._entries(np.concatenate(asked))
+        cuts = np.cumsum([len(part) for part in asked])[:-1]
+        pending = []
+        if numbers:
+            pending.append(self._comm.start_alltoall(np.split(entries + self._shift[rows], cuts), "topology"))
+        if self._features is not None:
+            pending.append(self._comm.start_alltoall(np.split(self._features[entries], cuts), "features"))
+        return EdgeFetch(pending, numbers, position)
+
+    def _entries(self, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the own rows of requested edges, and their positions in the block; raise `PeerLost` for what is not here."""
+        rows = asked[:, 0] - np.int32(self._first)
+        held = not len(rows) or 0 <= rows.min() <= rows.max() < self._block.shape[0]
+        entries = self._block.find(rows, asked[:, 1]) if held else np.array([-1])
+        if entries.min(initial=0) < 0:
+            raise PeerLost(f"rank {self._comm.rank} was asked for an edge that it does not hold")
+        return rows, entries
+
+
+class EdgeFetch:
+    """A fetch under way; call `wait` on every one."""
+
+    def __init__(self, pending: list[PendingAlltoall], numbers: bool, position: np.ndarray) -> None:
+        self._pending, self._numbers, self._position = pending, numbers, position
+
+    def wait(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return numbers (int64, shape (m,)) and features (shape (m, d)) in the requested order; None for what was not fetched."""
+        found = [np.concatenate(one.wait())[self._position] for one in self._pending]
+        numbers = found.pop(0) if self._numbers else None
+        return numbers, found[0] if found else None

@@ -1,0 +1,73 @@
+"""The numbers and the features of sampled edges: from this rank's memory, or from the ranks that hold their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ..distributed.matrix.edge_exchange import EdgeExchange
+from ..distributed.matrix.grid import ProcessGrid
+from ..distributed.matrix.rank_graph import RankGraph
+from ..graph import Graph
+from ..sparse import CSR
+
+
+class EdgeRows(NamedTuple):
+    """Of some sampled edges: their positions in the adjacency, int64, and their features, float32; None if they were not asked for."""
+
+    numbers: np.ndarray | None
+    features: np.ndarray | None
+
+    def part(self, first: int, last: int) -> EdgeRows:
+        """Return consecutive edges, as views."""
+        return EdgeRows(*(None if one is None else one[first:last] for one in self))
+
+
+class EdgeSource:
+    """Fetches the numbers and the features of edges, which are named by their ends.
+
+    Parameters
+    ----------
+    matrix : CSR, shape (n, n), optional
+        The whole adjacency, if this rank has it: then numbers are found here.
+    features : float32 or float16, shape (nnz, d), optional
+        Of all edges, if this rank has them.
+    exchange : EdgeExchange, optional
+        Asks other ranks for what is not here; every fetch is then collective.
+    numbers : bool
+        Fetch numbers that are not found here.
+    """
+
+    def __init__(
+        self, matrix: CSR | None, features: np.ndarray | None, exchange: EdgeExchange | None = None, numbers: bool = False
+    ) -> None:  # fmt: skip
+        self._matrix, self._features, self._exchange = matrix, features, exchange
+        self._numbers = numbers and matrix is None
+
+    def start(self, destinations: np.ndarray, sources: np.ndarray) -> Callable[[], EdgeRows]:
+        """Start to fetch edges; return a function that waits for them."""
+        pending = None if self._exchange is None else self._exchange.start(destinations, sources, self._numbers)
+
+        def wait() -> EdgeRows:
+            numbers, rows = (None, None) if pending is None else pending.wait()
+            if self._matrix is not None:
+                numbers = self._matrix.find(destinations, sources)
+            if self._features is not None:
+                rows = self._features[numbers]
+            return EdgeRows(numbers, None if rows is None else rows.astype(np.float32, copy=False))
+
+        return wait
+
+
+def open_edges(graph: RankGraph, numbers: bool) -> EdgeSource | None:
+    """Return the source of the edges of a shared graph, or None if it has no edge features and `numbers` is false; collective."""
+    if not graph.num_edge_features and not numbers:
+        return None
+    whole = graph.held.adjacency if isinstance(graph.held, Graph) else None
+    if graph.edges is None:
+        return EdgeSource(whole, graph.edge_features)
+    own = graph.edges
+    exchange = EdgeExchange(ProcessGrid(graph.comm, graph.replication).column_comm, *own)
+    return EdgeSource(whole, graph.edge_features, exchange, numbers or graph.edge_features is not None)
