@@ -35,7 +35,8 @@ def main() -> None:
     parser.add_argument("--deadline", type=int, default=DEADLINE, help="seconds that an input may take")
     parser.add_argument("--repeat", type=Path, help="one input to repeat, instead of a search")
     options = parser.parse_args()
-    sys.path[:1] = [str(BENCH), str(BENCH.parent / "tests")]  # not this folder, whose modules would hide those of tests/
+    # not this folder, whose modules would hide those of tests/; and the package of this checkout, whatever is installed
+    sys.path[:1] = [str(BENCH), str(BENCH.parent), str(BENCH.parent / "tests")]
     import atheris
 
     with TemporaryDirectory(prefix="bulksample-fuzz-") as place:

@@ -12,6 +12,7 @@ from .context import TrainingContext
 from .link_batches import EdgeLoader, edges_of
 
 PART_SEED = 0x9E3779B97F4A7C15  # every part draws with its own seed, because rows have the same numbers in all parts
+_ROUND_SEED = 0xD1B54A32D192ED03  # and so does every trainer of a part, by the round in which it joined
 
 
 def shared_loader(context: TrainingContext) -> BulkLoader:
@@ -30,10 +31,13 @@ def shared_loader(context: TrainingContext) -> BulkLoader:
     return loader
 
 
-def part_loader(context: TrainingContext, part: int, batch_size: int) -> BulkLoader:
-    """Return a loader of the part that this rank sees; it samples ahead if the rank has a thread for that."""
+def part_loader(context: TrainingContext, part: int, batch_size: int, joined_in: int = 0) -> BulkLoader:
+    """Return a loader of the part that this rank sees; it samples ahead if the rank has a thread for that.
+
+    A trainer that joined in a later round than the first draws other random words than those before it.
+    """
     options = {"batch_size": batch_size, "bulk_size": context.config.bulk_size, "prefetch": context.threads.sample > 0}
-    return private_loader(context, context.view, context.sampler, PART_SEED * part, **options)
+    return private_loader(context, context.view, context.sampler, PART_SEED * part + _ROUND_SEED * joined_in, **options)
 
 
 def private_loader(context: TrainingContext, view: View, sampler: Sampler, seed_offset: int, **options: Any) -> BulkLoader:

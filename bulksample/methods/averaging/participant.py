@@ -2,7 +2,8 @@
 """The contract of a participant in model averaging: a server, a trainer or both, and how weights travel between them.
 
 A vector holds the weights of a model as float32, followed by four scalars: seeds in the losses since the last average, their
-summed loss, the number of stop requests, and the trainer's weight in the average. A `TrainerServer` fills in the weight by itself.
+summed loss, the number of stop requests, and the trainer's weight in the average. A `RemoteTrainer` sends the number of its list of
+vertices instead, and the `TrainerServer` fills in the weight.
 """
 
 from __future__ import annotations

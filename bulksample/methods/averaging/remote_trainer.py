@@ -60,29 +60,31 @@ class RemoteTrainer(Participant):
         hello = {"version": __version__, "graph": fingerprint}
         self._connection.send(Frame(Kind.HELLO, json.dumps(hello).encode()), config.timeout)
         welcome = self._receive(Kind.WELCOME).json()
-        self.part, self._split = int(welcome["part"]), str(welcome["split"])
-        self._members = self._receive(Kind.MEMBERS).numbers("int32")
+        self.part, self._split, self._joined_in = int(welcome["part"]), str(welcome["split"]), int(welcome["round"])
+        self._members = self._receive(Kind.MEMBERS)  # the vertices that it trains on
         self._round, self._sums, self._steps_made, self.ended = -1, torch.zeros(3), 0, False
-        self._new_members: np.ndarray | None = None
+        self._new_members: Frame | None = None
 
     def _receive(self, kind: Kind) -> Frame:
         """Return the next frame, which must be of the given kind. New vertices that arrive before it are kept for the next epoch."""
         while (frame := self._connection.receive(self._config.timeout)).kind == Kind.MEMBERS and kind != Kind.MEMBERS:
-            self._new_members = frame.numbers("int32")
+            self._new_members = frame
         return expect(self._connection, frame, kind)
 
     def new_vertices(self) -> np.ndarray | None:
-        members, self._new_members = self._new_members, None
-        if members is not None:
-            self._batches.train_on(None, 1)  # releases the old view before there is another
-        return members
+        if self._new_members is None:
+            return None
+        self._members, self._new_members = self._new_members, None
+        self._batches.train_on(None, 1)  # releases the old view before there is another
+        return self._members.numbers("int32")
 
     def receive_part(self, partitioning: Partitioning | None) -> tuple[np.ndarray | None, str]:
-        return self._members, self._split
+        return self._members.numbers("int32"), self._split
 
     def batches(self, context: TrainingContext) -> BatchSource:
         assert self.part is not None
-        context.random_rank = self.part + 1  # as in a job, where rank 0 is the server
+        # as in a job, where rank 0 is the server; a trainer that joins later draws words of its own
+        context.random_rank = self.part + 1 + (self.trainers + 1) * self._joined_in
         self._batches = IsolatedBatches({})
         self.use_view(context)
         return self._batches
@@ -90,7 +92,7 @@ class RemoteTrainer(Participant):
     def use_view(self, context: TrainingContext) -> None:
         config = self._config
         assert self.part is not None
-        loader = part_loader(context, self.part, config.batch_size)
+        loader = part_loader(context, self.part, config.batch_size, self._joined_in)
         self._idle = loader.steps == 0
         self._interval = 0
         if not config.interval.endswith("s"):
@@ -113,7 +115,7 @@ class RemoteTrainer(Participant):
         if self._idle:
             time.sleep(_IDLE_SECONDS)
         while (frame := self._connection.poll()) is not None and frame.kind == Kind.MEMBERS:
-            self._new_members = frame.numbers("int32")
+            self._new_members = frame
         if frame is not None and frame.kind == Kind.END:
             self.ended = True
         elif frame is not None:
@@ -124,8 +126,8 @@ class RemoteTrainer(Participant):
 
     def _answer(self, context: TrainingContext, number: int) -> None:
         """Send this trainer's weights to the server as its answer in a round, and train on from the average that it returns."""
-        unweighted = np.zeros(1, np.float32)  # the server knows the weight of this trainer
-        own = np.concatenate([vector_of(context.model), self._sums.numpy(), unweighted])
+        vertices = np.array([self._members.round], np.float32)  # the number of their list, from which the server knows the weight
+        own = np.concatenate([vector_of(context.model), self._sums.numpy(), vertices])
         self._connection.send(vector_frame(Kind.ANSWER, own, number, self._steps_made), self._config.timeout)
         while True:
             frame = self._connection.receive(self._config.timeout)
@@ -133,7 +135,7 @@ class RemoteTrainer(Participant):
                 self.ended = True
                 return
             if frame.kind == Kind.MEMBERS:
-                self._new_members = frame.numbers("int32")
+                self._new_members = frame
             elif frame.kind != Kind.PULL:  # a PULL was on its way when this answer left
                 break
         self._continue_from(context, expect(self._connection, frame, Kind.PUSH))

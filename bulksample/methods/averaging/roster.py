@@ -9,8 +9,8 @@
                       END
 
 A late trainer is skipped until it replies. A lost trainer is removed, and the next HELLO gets its part. MEMBERS may also come
-later, when the vertices of a part change. One thread serves all trainers in turns (see `frame_server`), and no trainer delays another
-by more than the grace period.
+later, when the vertices of a part change: its round numbers the lists of a trainer. One thread serves all trainers in turns (see
+`frame_server`), and no trainer delays another by more than the grace period.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class TrainerServer(Participant):
         self._counted: dict[str, SentCount] = {}
         self.rounds: list[dict[str, Any]] = []
         self._parts_divided = 0
-        self._weights: dict[int, float] = {}  # of each part in an average, by the vertices that its trainer was given
+        self._weights: dict[int, list[float]] = {}  # of each part in an average, for each list of vertices that its trainer was given
         if self._starts_trainers and directory is None:
             raise UsageError("trainers read the graph from a store; got a graph in memory and listen with port 0: use a store or a port")
 
@@ -124,14 +124,15 @@ class TrainerServer(Participant):
     def _welcome(self, part: int) -> list[Frame]:
         """Return the frames for a new trainer of a part, after that part has its original vertices again."""
         self._send_members(self._parts.give_back(part))
-        welcome = {"part": part, "split": self._split}
+        self._weights.pop(part, None)
+        welcome = {"part": part, "split": self._split, "round": self.roster.round}
         return [Frame(Kind.WELCOME, json.dumps(welcome).encode()), self._members(part)]
 
     def _members(self, part: int) -> Frame:
-        """Return the vertices of a part as MEMBERS, and note the weight that they give their trainer."""
-        vertices = self._parts.members(part)
-        self._weights[part] = self._weight(vertices)
-        return Frame(Kind.MEMBERS, vertices.astype("<i4").tobytes())
+        """Return the vertices of a part as MEMBERS with the number of this list, and note the weight that they give their trainer."""
+        vertices, weights = self._parts.members(part), self._weights.setdefault(part, [])
+        weights.append(self._weight(vertices))
+        return Frame(Kind.MEMBERS, vertices.astype("<i4").tobytes(), round=len(weights) - 1)
 
     def _weight(self, vertices: np.ndarray) -> float:
         """Return a_m of a trainer that was given some vertices."""
@@ -194,7 +195,8 @@ class TrainerServer(Participant):
         for member in answered:
             assert member.answer is not None
             vectors.append(member.answer.numbers("float32"))
-            vectors[-1][-1] = self._weights[member.part]
+            weights, trained_on = self._weights[member.part], int(vectors[-1][-1])  # the number of a list of vertices
+            vectors[-1][-1] = weights[trained_on if 0 <= trained_on < len(weights) else -1]
         if not vectors:
             self._print(f"no trainer answered in round {number}; the weights stay")
             return torch.zeros(3)

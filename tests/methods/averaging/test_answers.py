@@ -18,6 +18,7 @@ from bulksample.methods.averaging.llcg import LLCG
 from bulksample.methods.averaging.participant import load_vector, vector_of
 from bulksample.methods.averaging.psgd_pa import PSGDPA
 from bulksample.methods.averaging.roster import vector_frame
+from bulksample.methods.averaging.trainer_server import TrainerServer
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 
@@ -95,7 +96,7 @@ def test_the_steps_of_an_epoch_follow_from_the_examples_of_a_part(task, tmp_path
         server._members(part)
         edges = dense[np.ix_(members, members)]
         count = graph.masks["train"][members].sum() if task == "nodes" else edges.sum() - np.trace(edges)
-        assert server._weights[part] == np.ceil(count / 7)
+        assert server._weights[part] == [np.ceil(count / 7)]
     server._listener.close()
 
 
@@ -159,3 +160,30 @@ def test_a_trainer_whose_weights_are_out_of_proportion_is_refused_and_the_others
     said = capfd.readouterr().err
     assert "trainer 1 (127.0.0.1:" in said
     assert "was lost in round 1: sent an update of norm" in said
+
+
+def test_an_answer_has_the_weight_of_the_vertices_that_it_was_trained_on(monkeypatch):
+    """The server moves vertices after a round; trainers use them from their next epoch on, and answer before."""
+    trained, averaged, whole, answer, step = {}, {}, PSGDPA.average, remote_trainer.RemoteTrainer._answer, TrainerServer.end_step
+
+    def average(self, context, vectors):
+        averaged[self.participant.roster.round] = [vector[-1] for vector in vectors]
+        return whole(self, context, vectors)
+
+    def answering(self, context, number):
+        trained.setdefault(number, {})[self.part] = float(context.view.adjacency.n)
+        answer(self, context, number)
+
+    def moving(self, *given):
+        totals = step(self, *given)
+        self._parts._present[self._parts.members(0)[:20]] = 1
+        self._send_members([0, 1])
+        return totals
+
+    monkeypatch.setattr(PSGDPA, "average", average)
+    monkeypatch.setattr(remote_trainer.RemoteTrainer, "_answer", answering)
+    monkeypatch.setattr(TrainerServer, "end_step", moving)
+    asked = {"method": "psgd-pa", "average_by": "vertices", "interval": "epoch", "sampler": "full", "batch_size": 1000}
+    run(community_graph(), epochs=4, eval_every=100, **asked)
+    assert averaged == {number: [parts[0], parts[1]] for number, parts in trained.items()}
+    assert len({tuple(weights) for weights in averaged.values()}) > 1  # some vertices did move

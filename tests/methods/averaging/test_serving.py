@@ -21,6 +21,7 @@ from bulksample import UsageError
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import PeerLost
+from bulksample.methods.averaging import remote_trainer
 from bulksample.methods.averaging.handshake import TOKEN
 from bulksample.methods.averaging.participant import vector_of
 from bulksample.methods.averaging.remote_trainer import invited_config
@@ -28,6 +29,7 @@ from bulksample.methods.averaging.tma import RandomTMA
 from bulksample.methods.averaging.trainer_server import TrainerServer
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
+from bulksample.training.context import TrainingContext
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0.01, "dropout": 0.0, "threads": 1, "quiet": True}
 WHOLE = {"sampler": "full", "batch_size": 1000, "interval": "3"}  # a step is an epoch: steps of ranks and of processes are alike
@@ -133,6 +135,33 @@ def test_a_server_goes_on_from_its_checkpoint(tmp_path):
     elsewhere = {"epochs": 4, "listen": f"127.0.0.1:{free_port()}"}
     ended = make_trainer(TrainConfig.of(**more | elsewhere), graph).run()  # which waits for nobody
     assert (ended["resumed"], ended["rounds"], ended["joined"]) == (True, [], 0)
+
+
+def test_a_trainer_that_joins_later_draws_words_of_its_own(tmp_path, monkeypatch):
+    """Words of dropout, and seeds of loaders: none of a trainer of the first two rounds comes again in later ones."""
+    words, seeds, word, loader = [], [], TrainingContext.step_seed, remote_trainer.part_loader
+
+    def step_seed(self, epoch, step):
+        drawn = word(self, epoch, step)
+        if self.random_rank:
+            words[-1].add(drawn)
+        return drawn
+
+    def part_loader(*given):
+        made = loader(*given)
+        seeds[-1].add(made._stream.seed)
+        return made
+
+    monkeypatch.setattr(TrainingContext, "step_seed", step_seed)
+    monkeypatch.setattr(remote_trainer, "part_loader", part_loader)
+    asked = {"method": "random-tma", **WHOLE, "checkpoint": str(tmp_path), "eval_every": 100}
+    for epochs, more in ((2, {}), (4, {"resume": "auto"})):
+        words.append(set())
+        seeds.append(set())
+        served(community_graph(), 2, epochs=epochs, **asked, **more)
+    assert [len(one) for one in seeds] == [2, 2]
+    assert not words[0] & words[1]
+    assert not seeds[0] & seeds[1]
 
 
 def test_a_graph_that_is_not_the_same_is_refused():
