@@ -10,7 +10,7 @@ METRICS = {
     "regression": ("mae", "r2"),
     "links": ("mrr", "hits@10"),
 }  # the first of each is its default
-UNBOUNDED = ("mae", "r2")  # no shares of one: not given in percent
+_NO_SHARES = ("mae", "r2")
 _LOWER_IS_BETTER = ("mae",)
 
 
@@ -41,4 +41,9 @@ def goodness(metric: str, score: float) -> float:
 
 def percent(metric: str) -> float:
     """Return the factor by which tables and plots show a score: 100 of a share, 1 of any other."""
-    return 1.0 if metric in UNBOUNDED else 100.0
+    return 1.0 if metric in _NO_SHARES else 100.0
+
+
+def titled(name: str, metric: str) -> str:
+    """Return the title of scores as tables and plots show them, such as "test accuracy, %"."""
+    return f"{name}, %" if percent(metric) == 100 else name

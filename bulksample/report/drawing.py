@@ -12,6 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..config.metrics import percent, titled
 from .chart_style import COLOURS, INK, new_figure, save
 from .network import NetworkModel
 from .table import scored_split
@@ -106,10 +107,10 @@ def _figure(runs: Sequence[LabelledRun], panels: dict[str, Cost], styles: Styles
         for axis, (title, cost) in zip(axes, panels.items(), strict=True):
             labels = dict.fromkeys(run.label for run in runs)
             grouped = {label: [curve(run, cost) for run in runs if run.label == label] for label in labels}
-            curves(axis, grouped, styles, scale=100)
+            curves(axis, grouped, styles, scale=percent(runs[0].report["metric"]) if runs[0].report else 100)
             axis.set_xlabel(title)
         report = runs[0].report or {}
-        axes[0].set_ylabel(f"{scored_split(report)} {report['metric']}, %")
+        axes[0].set_ylabel(titled(f"{scored_split(report)} {report['metric']}", report["metric"]))
         legend(figure, axes[0], 2 + 2 * len(panels))
         return save(figure, path, (".png", ".pdf"))
 

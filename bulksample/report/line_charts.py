@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..config.metrics import goodness, percent, titled
 from . import drawing
 from .chart import Chart, TextTable
 from .chart_style import COLOURS, INK, short_label
 from .scaling import SENT, Family
-from .series import Series, split_and_metric
+from .series import Series, metric_of, split_and_metric
 from .table import SPLITS, format_number, scored_split
 
 
 def progress(series: list[Series], styles: drawing.Styles) -> list[Chart | None]:
     """Chart scores against seconds and against bytes, and the loss against epochs."""
     curved = [one for one in series if one.lines]
-    score = split_and_metric(curved)
+    score, metric = split_and_metric(curved), metric_of(curved)
     score_keys = {one.label: key for one in curved if (key := _score_key(one))}
     costs: dict[str, tuple[str, str, drawing.Cost]] = {
         "score_seconds": ("against time", "seconds of training, as measured", lambda line: line["seconds"]),
@@ -26,7 +27,7 @@ def progress(series: list[Series], styles: drawing.Styles) -> list[Chart | None]
     for name, (title, unit, cost) in costs.items():
         grouped = {one.label: [drawing.curve_of(lines, cost, score_keys[one.label]) for lines in one.lines] for one in scored}
         heading = f"{score.capitalize() if score != 'score' else 'Score'} {title}"
-        charts.append(_curves(name, heading, unit, f"{score}, %", grouped, styles, 100.0))
+        charts.append(_curves(name, heading, unit, titled(score, metric), grouped, styles, percent(metric), goodness(metric, 1.0) < 0))
     losses = {one.label: [drawing.curve_of(lines, lambda line: 1, "loss") for lines in one.lines] for one in curved}
     return [*charts, _curves("loss", "Training loss", "epoch", "loss", losses, styles, 1.0)]
 
@@ -41,7 +42,14 @@ def _score_key(series: Series) -> str | None:
 
 
 def _curves(
-    name: str, title: str, unit: str, height: str, grouped: dict[str, list[drawing.Curve]], styles: drawing.Styles, scale: float
+    name: str,
+    title: str,
+    unit: str,
+    height: str,
+    grouped: dict[str, list[drawing.Curve]],
+    styles: drawing.Styles,
+    scale: float,
+    lowest: bool = False,
 ) -> Chart | None:
     """Chart a curve for each label; None if no curve has a cost."""
     drawn = {label: each for label, each in grouped.items() if all(one.costs for one in each) and any(one.costs[-1] for one in each)}
@@ -49,7 +57,7 @@ def _curves(
         return None
     means = {label: drawing.mean_curve(each)[:2] for label, each in drawn.items()}
     is_loss = name == "loss"
-    best, best_name = (min, "lowest") if is_loss else (max, "highest")
+    best, best_name = (min, "lowest") if is_loss or lowest else (max, "highest")
     body = [
         [label, format_number(costs[-1]), format_number(scale * values[-1]), format_number(scale * best(values))]
         for label, (costs, values) in means.items()

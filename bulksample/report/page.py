@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from ..config.metrics import percent, titled
 from ..errors import UsageError
 from ..version import __version__
 from . import bar_charts, line_charts
@@ -20,7 +21,7 @@ from .checks import JsonObject
 from .drawing import styles_of
 from .reading import Reading
 from .scaling import Family, families
-from .series import Series, differences, environments, score, series_of, split_and_metric
+from .series import Series, by_validation, differences, environments, metric_of, score, series_of, split_and_metric
 from .table import format_number, head_and_body, markdown, to_csv
 
 
@@ -48,7 +49,7 @@ class Page:
     @property
     def trained(self) -> TextTable:
         """Table with a row for each series of `train`."""
-        head = ["run", "method", "model", "sampler", "ranks", "seeds", f"{split_and_metric(self.series)}, %"]
+        head = ["run", "method", "model", "sampler", "ranks", "seeds", titled(split_and_metric(self.series), metric_of(self.series))]
         return _without_empty_columns(
             [*head, "epochs", "s/epoch", "seconds", "MB sent", "warning"], [_trained(one) for one in self.series if one.runs[0].trained]
         )
@@ -75,9 +76,10 @@ class Page:
             return []
         scored = [one for one in trained if one.text(score)]
         found = []
-        if scored:
-            most = max(scored, key=lambda one: one.mean(lambda report: score(report) or 0.0))
-            found.append((f"highest {split_and_metric(scored)}", most.label, f"{most.text(score, 100)} %"))
+        if metric := metric_of(scored):
+            most, scale = max(scored, key=by_validation), percent(metric)
+            value = f"{most.text(score, scale)} %" if scale == 100 else most.text(score, scale)
+            found.append((f"{split_and_metric(scored)} of the best by validation", most.label, value))
         quickest = min(trained, key=lambda one: one.mean(itemgetter("seconds_per_epoch")))
         found.append(("shortest epoch", quickest.label, f"{format_number(quickest.mean(itemgetter('seconds_per_epoch')))} s"))
         several = [one for one in trained if one.first["ranks"] > 1]
@@ -149,7 +151,7 @@ def _trained(series: Series) -> list[str]:
     seconds = [series.text(itemgetter("seconds_per_epoch")), series.text(itemgetter("seconds"))]
     counted = [format_number(series.mean(itemgetter("epochs"))), *seconds, format_number(series.mean(_sent))]
     warning = "; ".join(series.first.get("warnings", []))
-    return [series.label, *about, str(len(series.runs)), series.text(score, 100), *counted, warning]
+    return [series.label, *about, str(len(series.runs)), series.text(score, percent(series.first.get("metric", ""))), *counted, warning]
 
 
 def _sampled(series: Series) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from ..config.metrics import goodness
 from .reading import Run
 from .table import plus_minus, scored_split, spread
 
@@ -136,6 +137,19 @@ def split_and_metric(series: Iterable[Series]) -> str:
     """Return the split and the metric of the scores, such as "test accuracy"; "score" if series differ in them."""
     names = {f"{scored_split(one.first)} {one.first['metric']}" for one in series if "metric" in one.first and scored_split(one.first)}
     return names.pop() if len(names) == 1 else "score"
+
+
+def metric_of(series: Iterable[Series]) -> str:
+    """Return the metric of the scores; empty if there is none, or series differ in it."""
+    names = {str(one.first["metric"]) for one in series if one.first.get("metric")}
+    return names.pop() if len(names) == 1 else ""
+
+
+def by_validation(one: Series) -> float:
+    """Return a number that is larger for the series with the better validation score, or score if there is no validation split."""
+    metric = str(one.first["metric"])
+    scores = [score(run.report) if (found := run.report.get(f"val_{metric}")) is None else found for run in one.runs]
+    return goodness(metric, statistics.fmean(found for found in scores if found is not None))
 
 
 def score(report: dict[str, Any]) -> float | None:

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
+from ..config.metrics import percent, titled
 from ..distributed.comm.base import KINDS
 from .compare import ContestantRun
 from .network import NetworkModel
@@ -101,7 +102,8 @@ def head_and_body(table: list[dict[str, Any]], networks: list[str]) -> tuple[lis
     """Return the names of the columns, and a row of text for each method; the row of a failed method holds only the reason."""
     fine = [row for row in table if not row["failed"]]
     sent = [kind for kind in KINDS if any(row["bytes"][kind] for row in fine)]
-    score = " ".join(str(fine[0][key]) for key in ("split", "metric")) + ", %" if fine and fine[0].get("split") else "score"
+    scored = fine[0] if fine and fine[0].get("split") else None
+    score = titled(f"{scored['split']} {scored['metric']}", scored["metric"]) if scored else "score"
     head = ["method", score, "epochs", "MB", *sent, "messages", "s/epoch", *(f"s/epoch, {name}" for name in networks)]
     return head, [[row["method"], f"failed: {row['failed']}"] if row["failed"] else _cells(row, sent) for row in table]
 
@@ -114,7 +116,7 @@ def markdown(head: list[str], body: Iterable[list[str]]) -> list[str]:
 
 def _cells(row: dict[str, Any], sent: list[str]) -> list[str]:
     megabytes = [format_number(row["bytes"][kind] / 1e6) for kind in ("total", *sent)]
-    score = plus_minus(row["score"], 100) if row.get("score") else ""
+    score = plus_minus(row["score"], percent(row["metric"])) if row.get("score") else ""
     seconds = [row["seconds_per_epoch"], *(under["seconds_per_epoch"] for under in row["networks"].values())]
     counts = [format_number(row["epochs"]), *megabytes, f"{row['messages']['total']:,.0f}"]
     return [row["method"], score, *counts, *(plus_minus(spread) for spread in seconds)]

@@ -134,6 +134,33 @@ def test_numbers_equal_those_of_the_reports(page, trained):
     assert "±" in summary["one"]["test accuracy, %"]
 
 
+def changed(trained, place, **changes):
+    """Copy two runs of one rank to a folder, with some entries of their reports changed."""
+    for name, more in changes.items():
+        run = json.loads((trained / "one.json").read_text())
+        (place / f"{name}.json").write_text(json.dumps(run | more | {"method": name, "config": run["config"] | {"hidden": len(name)}}))
+    return Page(read([place]))
+
+
+def test_the_best_is_chosen_by_validation_and_shown_by_its_test_score(trained, tmp_path):
+    lucky, best = {"val_accuracy": 0.5, "test_accuracy": 0.9}, {"val_accuracy": 0.6, "test_accuracy": 0.4}
+    page = changed(trained, tmp_path, lucky=lucky, best=best)
+    assert page.best[0] == ("test accuracy of the best by validation", "best", "40.00 %")
+    errors = {"low": {"metric": "mae", "val_mae": 0.1, "test_mae": 2.5}, "high": {"metric": "mae", "val_mae": 0.2, "test_mae": 1.5}}
+    page = changed(trained, tmp_path, **{"lucky": errors["low"], "best": errors["high"]})
+    assert page.best[0] == ("test mae of the best by validation", "lucky", "2.5"), "the lowest error, in its own unit"
+    assert [row[page.trained.head.index("test mae")] for row in page.trained.body] == ["1.5", "2.5"]
+    page = changed(trained, tmp_path, **{"lucky": errors["low"], "best": best})
+    assert not any("validation" in title for title, _, _ in page.best), "an error and an accuracy do not compare"
+
+
+def test_long_cells_wrap_so_that_the_last_column_is_on_the_page(trained, tmp_path):
+    warning = "the test scores are of vertices that the model was trained on: the seeds were all, the test split among them"
+    html = changed(trained, tmp_path, one={"warnings": [warning]}, two={}).to_html("a page")
+    assert [text for attributes, text in Elements(html).of("td") if attributes.get("class") == "note"] == [warning]
+    assert ".note { white-space: normal" in html
+
+
 def test_more_ranks_are_predicted_from_the_fewest(trained):
     (family,) = families(series_of(read([trained / "one.json", trained / "two.json"]).runs))
     one, two = family.members
