@@ -29,6 +29,11 @@ _STATE, _TENSORS = "state.json", "tensors.safetensors"
 Snapshot = tuple[dict[str, torch.Tensor], dict[str, Any]]
 
 
+def require() -> None:
+    """Raise `ModuleNotFoundError` if the package that checkpoints need is missing; call it before long work."""
+    import safetensors.torch  # noqa: F401
+
+
 def save(directory: str | os.PathLike[str], number: int, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> Path:
     """Write one checkpoint; remove later ones, which another run has left, and all but the newest two of the others.
 

@@ -85,6 +85,8 @@ class Trainer:
         agree(self.comm, {"version": __version__, **options})
 
         config = self.config = fitted(config, graph)
+        if config.checkpoint or config.resume:
+            checkpoint.require()
         self.method = method(config)
         if config.graph not in (None, *method.graphs):
             raise UsageError(f"the method {method.name!r} needs a {' or '.join(method.graphs)} graph; got graph {config.graph}")

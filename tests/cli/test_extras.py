@@ -14,7 +14,7 @@ from launch import ROOT
 from bulksample.cli.info import EXTRAS
 from bulksample.data import store
 
-OWN = {"docs", "test"}  # of those who work on the package
+OWN = {"docs", "sweep", "test"}  # of those who work on the package
 WITHOUT = """
 import sys
 hidden, sys.argv = sys.argv[1].split(","), ["bulksample", *sys.argv[2:]]
