@@ -88,6 +88,12 @@ def test_every_chunk_is_seen_as_often_as_any_other_and_a_sweep_meets_every_pair(
     assert (met > 0).all()
 
 
+def test_the_chunks_of_a_turn_follow_the_own_one_in_a_cycle():
+    """Of six chunks, a rank that sees three takes the next two, then those after them, and begins again after five."""
+    for turn, others in enumerate([(1, 2), (3, 4), (5, 1), (2, 3), (4, 5), (1, 2)]):
+        assert [set(np.flatnonzero(row)) for row in seen_chunks(6, 3, turn)] == [{r, *((r + d) % 6 for d in others)} for r in range(6)]
+
+
 def test_fresh_chunks_are_even_independent_and_named_by_vertex_and_turn():
     part = fresh_chunks(3, 0, 60_000, 4)
     assert abs(np.bincount(part, minlength=4) / 15_000 - 1).max() < 0.03

@@ -298,7 +298,7 @@ def test_ranks_without_rows_or_training_vertices_take_part(tmp_path, method):
     ({"batch_norm": True}, "no place for batch_norm"), ({"form": "naive"}, "use form strong"),
     ({"graph": "replicated"}, "needs a partitioned graph"), ({"model": "gat", "hidden": 10}, "multiple of the number of heads"),
     ({"client_vertices": 2}, "client_vertices is an option of the method 'retexo-federated'"),
-    ({"method": "full", "refine": 2}, "refine is an option of the method 'retexo'"),
+    ({"method": "retexo-federated", "client_vertices": 0}, "client_vertices"), ({"method": "full", "refine": 2}, "refine is an option of the method 'retexo'"),
     ({"method": "retexo-federated", "refine": 2}, "refine is an option of the method 'retexo'"),
     ({"method": "retexo-federated", "layer_norm": True}, "no use for layer_norm"),
     ({"method": "retexo-federated", "cache_bytes": 100}, "features stay with their clients"),
@@ -318,6 +318,14 @@ def test_the_layer_norm_is_there_unless_it_is_switched_off(stored, layer_norm, n
     expected = torch.relu((z - z.mean(1, keepdim=True)) / torch.sqrt(z.var(1, correction=0, keepdim=True) + 1e-5) if norms else z)
     torch.testing.assert_close(trainer.method.parts[0].hidden(z), expected, rtol=1e-4, atol=1e-5)
     assert len(trainer.model.norms) == norms
+
+
+def test_scores_are_those_of_the_model_without_dropout(stored):
+    asked = {"model": "gcn", "layers": 2, "dropout": 0.5, "input_dropout": 0.5, "eval_every": 100}
+    _, trainer, report = trained(stored / "plain", None, **asked)
+    (vertices, logits), graph = last_logits(trainer), store.load(stored / "plain")
+    right = logits.argmax(1) == graph.labels[vertices]
+    assert report["test_accuracy"] == pytest.approx(right[graph.masks["test"][vertices]].mean())
 
 
 @pytest.mark.parametrize("metric", ["f1", "f1_micro"])

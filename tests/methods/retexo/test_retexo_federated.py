@@ -74,6 +74,13 @@ def test_what_clients_send_is_counted(stored, vertices):
         assert spread["client_bytes"] == report["client_bytes"]
 
 
+def test_bytes_of_stages_that_are_not_over_are_not_counted(stored):
+    _, trainer, _ = trained(stored / "plain", None, method="retexo-federated", layers=2, epochs=2, model="gcn")
+    del trainer.method._finished[1:]
+    weights = sum(parameter.numel() for parameter in trainer.method.parts[0].parameters())
+    assert trainer.method.client_bytes() | {"parameters": 0} == {"parameters": 0, "final": 4 * 300 * weights, "logits": 0}
+
+
 def test_the_best_stage_gives_the_scores(stored):
     _, _, report = trained(stored / "plain", None, method="retexo-federated", layers=3, epochs=20, model="sage")
     found = [stage["val_accuracy"] for stage in report["stages"]]
