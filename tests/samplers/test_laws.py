@@ -165,6 +165,11 @@ def test_a_long_row_drawn_by_arrivals_has_the_law_of_the_race(s, monkeypatch):
         np.testing.assert_allclose(estimate[weights > 0], 1, rtol=0.15)
 
 
+def test_a_shared_row_keeps_every_positive_weight():
+    row = SharedRow(CSR(np.array([0, 3]), np.array([2, 4, 7], np.int32), np.array([1, 0, 5]), (1, 8)))
+    assert (row.columns.tolist(), row.weights.tolist()) == ([2, 7], [1, 5])
+
+
 def test_only_long_rows_without_a_heavy_few_are_drawn_by_arrivals():
     even = np.full(1000, 2**40)
     assert SharedRow(one_row(range(1000), even))._few_arrivals_do(50)

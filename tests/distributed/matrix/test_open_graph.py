@@ -44,6 +44,21 @@ def test_blocks_of_any_layout_are_the_rows_of_their_members(stored, how):
     assert sum(on_threads(6, rank)) == 2 * graph.n
 
 
+def test_another_label_leaves_its_unlabelled_vertices_out_of_the_splits(tmp_path):
+    store.save(replace(community_graph(n=60), extra={"other": np.arange(60) % 4 - 1}), tmp_path / "g")
+    expected = store.load(tmp_path / "g").with_label("other")
+
+    def rank(comm):
+        block = open_block(tmp_path / "g", Placement("partitioned", partition="random"), comm, label="other").block
+        assert (block.labels == expected.labels[block.vertices]).all()
+        assert block.num_classes == 3
+        for split, mask in expected.masks.items():
+            assert (block.masks[split] == mask[block.vertices]).all()
+        return len(block.vertices)
+
+    assert sum(on_threads(3, rank)) == 60
+
+
 def test_without_masks_all_vertices_are_sampled(tmp_path):
     store.save(replace(community_graph(n=50), masks={}), tmp_path / "g")
     seeds = on_threads(4, lambda comm: open_for_sampling(tmp_path / "g", None, comm, backends.make(), Placement("partitioned"))[1])

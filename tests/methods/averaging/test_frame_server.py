@@ -64,6 +64,13 @@ def is_closed(line):
     return line.socket.recv(1) == b""
 
 
+def test_close_hangs_up_on_trainers_and_strangers(clock):
+    opened = Opened(clock=clock)
+    lines, held = (trainer(opened)[0], stranger(opened)), list(opened.server._peers)  # no collector closes them first
+    opened.server.close(0)
+    assert [is_closed(line) for line in lines] == [True] * len(held) == [True, True]
+
+
 def test_a_turn_reads_at_most_one_frame_of_each_peer(opened):
     (one, first), (two, second) = trainer(opened), trainer(opened)
     one.socket.sendall(packed(Frame(Kind.READY)) * 100)
