@@ -21,6 +21,8 @@ from ..views.edges import EdgeRows, EdgeSource
 if TYPE_CHECKING:
     import torch
 
+    from .dialects import EdgeLayout
+
 
 class BatchRows(Protocol):
     """The features and the labels of mini-batches, and their edges: gathered when they are read (`GraphRows`), or fetched before."""
@@ -30,6 +32,12 @@ class BatchRows(Protocol):
     def y(self, minibatch: MiniBatch) -> NDArray[np.int64] | NDArray[np.float32]: ...
 
     def edges(self, minibatch: MiniBatch) -> EdgeRows: ...
+
+    @property
+    def has_features(self) -> bool: ...
+
+    @property
+    def has_labels(self) -> bool: ...
 
 
 class GraphRows:
@@ -58,6 +66,14 @@ class GraphRows:
         if self._graph.labels is None:
             raise no_labels(self._graph.name)
         return as_numbers(np.asarray(self._graph.labels)[minibatch.seeds])
+
+    @property
+    def has_features(self) -> bool:
+        return self._graph.features is not None
+
+    @property
+    def has_labels(self) -> bool:
+        return self._graph.labels is not None
 
     def edges(self, minibatch: MiniBatch) -> EdgeRows:
         return EdgeSource(self._graph.adjacency, self._graph.edge_features).start(*minibatch.edge_ends())()
@@ -136,21 +152,22 @@ class Batch:
 
         Raises `UsageError` if another rank has that part of the adjacency and the loader was made without ``edge_ids=True``.
         """
-        if self._edges.numbers is None:
+        if self.edge_rows.numbers is None:
             raise UsageError(
                 "the rows of the adjacency lie on other ranks; make the loader with edge_ids=True to fetch the numbers of edges"
             )
-        return self._by_block(self._edges.numbers)
+        return self._by_block(self.edge_rows.numbers)
 
     @property
     def edge_attr(self) -> tuple[NDArray[np.float32], ...]:
         """Features of the sampled edges, one matrix a block: shape (E, d). Raises `UsageError` if the graph has none."""
-        if self._edges.features is None:
+        if self.edge_rows.features is None:
             raise UsageError("the graph has no edge features; give edge_attr to from_edges")
-        return self._by_block(self._edges.features)
+        return self._by_block(self.edge_rows.features)
 
     @cached_property
-    def _edges(self) -> EdgeRows:
+    def edge_rows(self) -> EdgeRows:
+        """The positions and the features of the edges of `MiniBatch.edge_ends`; None where this rank has none."""
         return self.rows.edges(self.minibatch)
 
     def _by_block(self, rows: NDArray[Any]) -> tuple[NDArray[Any], ...]:
@@ -173,6 +190,41 @@ class Batch:
             If torch knows no such device, or sees no GPU for it.
         """
         return TensorBatch(self, device_of(device))
+
+    def to_pyg(self, layout: EdgeLayout = "edge_index") -> Any:
+        """Return the mini-batch as a `torch_geometric.data.Data` on the CPU; ``batch.to(device).to_pyg()`` puts it on a device.
+
+        Parameters
+        ----------
+        layout : {"edge_index", "EdgeIndex", "adj_t", "SparseTensor"}
+            How edges are given: int64 of shape (2, E); the same as a `torch_geometric.EdgeIndex`, sorted by destination; a sparse CSR
+            tensor of torch, which shares the columns of the block; or torch-sparse's `SparseTensor`.
+
+        Returns
+        -------
+        Data
+            With ``x``, ``y`` of the seeds, ``n_id``, ``input_id``, ``batch_size``, ``num_sampled_nodes`` and ``num_sampled_edges``, seeds
+            first, and where they are known ``e_id``, ``edge_attr`` and ``edge_weight``. With the frontier ``new`` there is one set of
+            edges, ``edge_index`` or ``adj_t``. Else every layer has edges of its own: ``adjs`` lists ``(edges, e_id, size)`` from the
+            input layer on, for ``conv((x, x[:size[1]]), edges)``; ``layer_edge_attr`` and ``layer_edge_weight`` list theirs.
+
+        Raises
+        ------
+        UsageError
+            If there is no such layout.
+        ImportError
+            If torch_geometric, or torch-sparse for its layout, is missing.
+        """
+        return self.to().to_pyg(layout)
+
+    def to_dgl(self) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
+        """Return the mini-batch as DGL has it: ``(input_nodes, output_nodes, blocks)`` of int32, on the CPU.
+
+        The blocks share their columns with the batch. They hold ``srcdata[dgl.NID]``, ``dstdata[dgl.NID]`` and, where they are known,
+        ``edata[dgl.EID]``, ``edata["feat"]`` and ``edata["weight"]``; the first block ``srcdata["feat"]``, the last one
+        ``dstdata["label"]`` unless a seed repeats. Raises ImportError if DGL is missing.
+        """
+        return self.to().to_dgl()
 
 
 class _Converted:
@@ -221,6 +273,18 @@ class TensorBatch:
     y = _Converted()
     e_id = _ConvertedParts()
     edge_attr = _ConvertedParts()
+
+    def to_pyg(self, layout: EdgeLayout = "edge_index") -> Any:
+        """Return `Batch.to_pyg` on this device."""
+        from .dialects import to_pyg
+
+        return to_pyg(self, layout)
+
+    def to_dgl(self) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
+        """Return `Batch.to_dgl` on this device."""
+        from .dialects import to_dgl
+
+        return to_dgl(self)
 
     @cached_property
     def blocks(self) -> tuple[TensorBlock, ...]:

@@ -107,6 +107,14 @@ class FetchedRows:
             raise no_labels(self._graph.name)
         return self._view.truth(minibatch.seeds)
 
+    @property
+    def has_features(self) -> bool:
+        return self._graph.num_features > 0
+
+    @property
+    def has_labels(self) -> bool:
+        return self._graph.has_labels
+
     def edges(self, minibatch: MiniBatch) -> EdgeRows:
         matrix = self._view.adjacency.whole_matrix
         if self._edges is not None or matrix is None:

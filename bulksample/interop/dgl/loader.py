@@ -19,7 +19,7 @@ from ..feature_gather import FeatureGather, can_gather
 from .edge_sampler import EdgeHop, EdgeMiniBatch, EdgeSampler
 from .samplers import BlockSampler, refuse_values
 
-_INSTALL = "use a build of DGL for the installed torch: https://www.dgl.ai/pages/start.html"
+INSTALL = "use a build of DGL for the installed torch: https://www.dgl.ai/pages/start.html"
 _NOT_NEEDED = {
     "num_workers", "persistent_workers", "use_prefetch_thread", "use_alternate_streams", "pin_prefetcher", "gpu_cache", "pin_memory",
     "prefetch_factor",
@@ -74,7 +74,7 @@ class DataLoader:
         backend: str = "auto",
         **not_needed: Any,
     ) -> None:
-        self._dgl = require("dgl", None, _INSTALL)
+        self._dgl = require("dgl", None, INSTALL)
         refuse_values(
             use_ddp=use_ddp and "True (comm=bulksample.distributed.comm.world.world() gives each rank its mini-batches)", use_uva=use_uva
         )
