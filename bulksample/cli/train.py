@@ -8,8 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ..distributed.comm.launchers import launched
 from ..errors import EXIT_PEER_LOST, UsageError
-from ..methods.config import TrainConfig
+from ..methods import METHODS
+from ..methods.config import OF_SAMPLING, WHOLE_GRAPH, TrainConfig
 from .configured import Requested, config_beside, config_file, configured, write_config
 from .output import JsonOption, LogLevel, emit, start_logging, tell_launch
 from .outputs import OverwriteOption, check_outputs
@@ -36,6 +38,8 @@ def train(
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other; use one of them")
     start_logging(log_level)
+    if not quiet:
+        _tell_unused(requested, config.method)
     from ..report.trackers import check_trackers, make_tracking
     from ..training.observers import EpochLog, JsonLines, Observer, ProgressBar, lines_beside
 
@@ -75,6 +79,17 @@ def train(
         raise typer.Exit(EXIT_PEER_LOST)
     if report["failed_saves"]:
         raise typer.Exit(1)
+
+
+def _tell_unused(requested: Requested, method: str) -> None:
+    """Print on rank 0 which flags of sampling have no effect with a method. A file, and `compare`, may serve several methods."""
+    flags = [requested[name].origin for name in OF_SAMPLING if name in requested and requested[name].origin.startswith("--")]
+    if method in WHOLE_GRAPH and flags and not launched().rank:
+        readers = ", ".join(name for name in METHODS if name not in WHOLE_GRAPH)
+        print(
+            f"bulksample: warning: --method {method} samples nothing; without effect: {', '.join(flags)}; they are for {readers}",
+            file=sys.stderr,
+        )
 
 
 def _ten_rows(report: dict[str, Any]) -> list[str]:

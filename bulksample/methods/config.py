@@ -20,6 +20,8 @@ from .cofree.options import CoFreeOptions
 from .grappa.options import GrappaOptions
 from .retexo.options import FederatedRETEXOOptions, RETEXOOptions
 
+WHOLE_GRAPH = ("full", "retexo", "retexo-federated", "cofree", "bns", "adaqp")  # methods that sample nothing
+OF_SAMPLING = ("sampler", "sampler_options", "frontier", "batch_size", "bulk_size", "memory_budget")  # options that these do not read
 _LINKS = ("sync", *AVERAGING)  # methods that can predict links
 
 

@@ -21,6 +21,7 @@ from bulksample.data import store
 from bulksample.distributed.comm.ledger import PHASES, Ledger
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods import METHODS
+from bulksample.methods.config import WHOLE_GRAPH
 
 CASES = [{"group": "even" if number % 2 == 0 else "odd", "value": number} for number in range(5)]
 SECTION = SimpleNamespace(run=lambda case: {"passed": case["value"] != 3, "seen": "fine" if case["value"] != 3 else "bad"})
@@ -121,6 +122,10 @@ def test_the_phases_without_a_case_are_those_that_no_rank_enters(method, tmp_pat
     store.save(community_graph(), tmp_path / "g")
     on_threads(4, lambda comm: run_training(tmp_path / "g", comm, method=method, threads=1, **options))
     assert set(PHASES) - set(entered) == set(rank_faults.NEVER.get(method, ()))
+
+
+def test_methods_that_never_sample_are_those_of_the_command_line():
+    assert {method for method, phases in rank_faults.NEVER.items() if "sample" in phases} == set(WHOLE_GRAPH)
 
 
 def test_a_point_that_is_never_reached_fails(monkeypatch):
