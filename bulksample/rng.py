@@ -97,6 +97,7 @@ class Law(IntEnum):
     REPLACEMENT = 1  # s independent ones
     RACE = 2  # s distinct ones, by weight: the s smallest of -log(u) / w
     LABOR = 3  # the same, u shared by all rows that see the neighbor
+    WEIGHTED = 4  # s independent ones, by weight
 
 
 def philox(counter: np.ndarray, key: int) -> np.ndarray:
@@ -184,7 +185,7 @@ class Stream:
 class Draw:
     """A sampling law with the part of the counter that is fixed in one call.
 
-    ``law`` decides which counter words vary: UNIFORM and REPLACEMENT name (mini-batch, row, draw), RACE names
+    ``law`` decides which counter words vary: UNIFORM, REPLACEMENT and WEIGHTED name (mini-batch, row, draw), RACE names
     (mini-batch, row, neighbor), LABOR names (mini-batch, neighbor).
     """
 

@@ -5,8 +5,9 @@
 #include "native_memory.h"
 #include "native_race.h"
 #include "uniform_lanes.h"
+#include "weighted_row.h"
 
-enum Law { UNIFORM = 0, REPLACEMENT = 1, RACE = 2, LABOR = 3 };  // bulksample.rng.Law
+enum Law { UNIFORM = 0, REPLACEMENT = 1, RACE = 2, LABOR = 3, WEIGHTED = 4 };  // bulksample.rng.Law
 
 struct Drawing {  // one hop: the matrix, the law and the fixed words of its counters
   const bs_i64* indptr;
@@ -40,7 +41,7 @@ class RowFlight {
   explicit RowFlight(const Drawing& drawing)
       : d_(drawing),
         keyed_(d_.keyed()),
-        lanes_(!keyed_ && d_.fanout >= 0 && d_.fanout <= MOST),
+        lanes_(!keyed_ && d_.law != WEIGHTED && d_.fanout >= 0 && d_.fanout <= MOST),
         s_(lanes_ ? (bs_u32)d_.fanout : 0),
         size_(lanes_ ? group_size(s_) : LANES),
         network_(s_),
@@ -84,7 +85,7 @@ class RowFlight {
   };
 
   bool takes_all(bs_u32 degree) const {
-    return d_.fanout < 0 || degree == 0 || (d_.law != REPLACEMENT && degree <= d_.fanout && !(keyed_ && d_.values));
+    return d_.fanout < 0 || degree == 0 || (d_.law != REPLACEMENT && d_.law != WEIGHTED && degree <= d_.fanout && !(keyed_ && d_.values));
   }
 
   void ask(bs_i32 vertex) const {  // both ends: every eighth row has them in two cache lines
@@ -150,6 +151,20 @@ class RowFlight {
     }
   }
 
+  // Draws by weight: s positions, ascending, in one pass over the row; 0 if no weight is positive.
+  bs_i64 weigh_row(const Row& row, const bs_i64* weights, bs_u32 degree, bs_u32* picks) {
+    const BsStream stream{d_.seed, (bs_u32)row.name, row.minibatch, d_.tag};
+    const bs_u64 total = bs_weight(weights, degree);
+    if (total == 0) return 0;
+    targets_.resize((std::size_t)d_.fanout);
+    for (bs_u32 t = 0; t < targets_.size(); ++t) targets_[t] = bs_target(stream, t, total);
+    std::sort(targets_.begin(), targets_.end());
+    bs_u64 sum = 0;
+    bs_u32 at = 0;
+    for (std::size_t t = 0; t < targets_.size(); ++t) picks[t] = at = bs_reach(weights, targets_[t], at, sum);
+    return d_.fanout;
+  }
+
   template <class Sink>
   void land(Group& group, Buffer<bs_i32>& columns, Buffer<bs_i64>& ends, Sink& sink) {
     group.first = columns.size();
@@ -175,8 +190,8 @@ class RowFlight {
           const BsStream stream{d_.seed, d_.law == RACE ? (bs_u32)group.row[i].name : 0u, group.row[i].minibatch, d_.tag};
           count = race_.row(stream, at, d_.values ? d_.values + begin : nullptr, degree, out);
         } else {
-          draw_row(group.row[i], degree, (bs_u32*)out);
-          count = d_.fanout;
+          count = d_.law == WEIGHTED ? weigh_row(group.row[i], d_.values ? d_.values + begin : nullptr, degree, (bs_u32*)out) : d_.fanout;
+          if (d_.law != WEIGHTED) draw_row(group.row[i], degree, (bs_u32*)out);
           if (entry)
             for (bs_i64 t = 0; t < count; ++t) entry[t] = begin + (bs_u32)out[t];
           for (bs_i64 t = 0; t < count; ++t) out[t] = at[(bs_u32)out[t]];
@@ -197,6 +212,6 @@ class RowFlight {
   const bs_i64 size_;  // rows of a group
   const BsNetwork network_;
   RaceRow race_;
-  std::vector<bs_u64> bitmap_;
+  std::vector<bs_u64> bitmap_, targets_;
   Group groups_[3];
 };

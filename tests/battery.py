@@ -6,6 +6,7 @@ SETTINGS = {
     "sage": ("sage", {}),
     "sage replace": ("sage", {"replace": True}),
     "sage weighted": ("sage", {"weighted": True}),
+    "sage weighted replace": ("sage", {"weighted": True, "replace": True}),
     "labor": ("labor", {}),
     "labor layer-dependent": ("labor", {"layer_dependent": True}),
     "ladies": ("ladies", {}),
@@ -25,4 +26,4 @@ def make(setting, fanouts=(4, 3, 2), **more):
 
 
 def needs_weights(setting):
-    return setting == "sage weighted"
+    return setting.startswith("sage weighted")

@@ -140,11 +140,14 @@ class Backend(ABC):
         RACE        the s smallest keys -log(u) / w among the neighbors of positive weight, ties to the smaller
                     column; u names (mini-batch, row, neighbor)
         LABOR       the same, u names (mini-batch, neighbor)
+        WEIGHTED    s independent neighbors with probability w / W each, W the sum of the row, in ascending order,
+                    repetitions and all; none where W = 0
         =========== ========================================================================================
 
         Position t is made from word t mod 4 of block t div 4 by multiply-shift, exactly uniform by rejection
         (Lemire 2019); the i-th retry of draw t is word 0 of block ``2**31 + i * 2**20 + t``. Keys are those of
-        `smallest_keys`. Matrices of ones weigh every neighbor alike.
+        `smallest_keys`. Draw t of WEIGHTED is the first position whose running sum of weights exceeds floor(u W / 2**64), the 64 bits
+        of u those of words 2 (t mod 2) and 2 (t mod 2) + 1 of block t div 2. Matrices of ones weigh every neighbor alike.
 
         References
         ----------

@@ -49,6 +49,9 @@ def _arrays(a: CSR) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     return a.indptr, a.indices, a.values
 
 
+_BY_POSITION = (Law.UNIFORM, Law.REPLACEMENT, Law.WEIGHTED)
+
+
 class Native(Backend):
     """The primitives of `Backend` in C++17 and OpenMP.
 
@@ -133,7 +136,7 @@ class Native(Backend):
         self, a: CSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, entries: bool = False
     ) -> list[Expansion]:
         laws, tags = [int(draw.law) for draw in draws], [draw.tag for draw in draws]
-        by_position = all(fanout < 0 or draw.law in (Law.UNIFORM, Law.REPLACEMENT) for fanout, draw in zip(fanouts, draws, strict=False))
+        by_position = all(fanout < 0 or draw.law in _BY_POSITION for fanout, draw in zip(fanouts, draws, strict=False))
         lists, places = (seeds.minibatches, seeds.pointers, seeds.vertices), entries and by_position
         parts = self._kernels.expand(
             a.shape[1], *_arrays(a), *lists, list(fanouts), laws, tags, draws[0].seed, only_new, places, self.threads

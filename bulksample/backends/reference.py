@@ -43,6 +43,8 @@ class Reference(Backend):
         minibatch = q.minibatches[q.minibatch_of_row()]
         if draw.law in (Law.RACE, Law.LABOR):
             return _race_rows(self.extract_rows(a, q.vertices), q.names, minibatch, fanout, draw)
+        if draw.law is Law.WEIGHTED:
+            return _weighted_rows(self.extract_rows(a, q.vertices), q.names, minibatch, fanout, draw)
         degree = a.degrees[q.vertices]
         drawn = np.minimum(degree, fanout) if draw.law is Law.UNIFORM else np.where(degree > 0, fanout, 0)
         pointers = row_pointers(drawn)
@@ -264,6 +266,21 @@ def _race_rows(neighbours: CSR, names: np.ndarray, minibatch: np.ndarray, s: int
     rank = np.arange(len(order)) - np.repeat(row_pointers(candidates)[:-1], candidates)
     kept = np.sort(order[rank < s])  # entries ascend by row, then column
     return Picks(row_pointers(np.minimum(candidates, s)), column[kept])
+
+
+def _weighted_rows(neighbours: CSR, names: np.ndarray, minibatch: np.ndarray, s: int, draw: Draw) -> Picks:
+    """Draw s independent neighbors of each row by weight: the law WEIGHTED of `Backend.sample_rows`."""
+    picks = [np.empty(0, np.int32)]
+    for row in range(len(names)):
+        entries = slice(neighbours.indptr[row], neighbours.indptr[row + 1])
+        sums = np.cumsum(neighbours.entries()[entries])
+        if not len(sums) or sums[-1] == 0:
+            picks.append(np.empty(0, np.int32))
+            continue
+        words = philox(counters(np.arange(-(-s // 2)), names[row], minibatch[row], draw.tag), draw.seed).reshape(-1, 2)[:s]
+        target = mulhi(as_u64(words), np.full(s, sums[-1], np.uint64)).astype(np.int64)
+        picks.append(neighbours.indices[entries][np.sort(np.searchsorted(sums, target, side="right"))])
+    return Picks(row_pointers(np.array([len(part) for part in picks[1:]], np.int64)), _stack(picks, np.int32))
 
 
 def _row_entries(a: CSR, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

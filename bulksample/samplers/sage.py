@@ -26,22 +26,19 @@ class Sage(NodeWise):
     replace : bool
         Draw s independent neighbors, which may repeat.
     weighted : bool
-        Draw without replacement, each draw with probability in proportion to the edge weight.
+        Draw with probability in proportion to the edge weight: each of the s draws among the neighbors that are left or, with
+        `replace`, among all.
     """
 
     name: ClassVar[str] = "sage"
     replace: bool = False
     weighted: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.replace and self.weighted:
-            raise UsageError("weighted draws are made without replacement: replace and weighted cannot both be set")
-
     def check(self, adjacency: Adjacency) -> None:
         if self.weighted and not adjacency.weighted:
             raise UsageError("weighted sampling was asked for, but the graph has no edge weights")
 
     def draw(self, stream: Stream, hop: int, epoch: int) -> Draw:
-        law = Law.REPLACEMENT if self.replace else Law.RACE if self.weighted else Law.UNIFORM
+        with_weights, without = (Law.WEIGHTED, Law.RACE), (Law.REPLACEMENT, Law.UNIFORM)
+        law = (with_weights if self.weighted else without)[0 if self.replace else 1]
         return stream.draw(law, layer=hop, epoch=epoch)

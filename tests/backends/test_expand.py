@@ -52,7 +52,7 @@ def test_hops_that_draw_by_position_say_where_their_edges_stand(reference, matri
         draws = [Stream(7).draw(law, layer=h, epoch=5) for h in range(len(fanouts))]
         got = fast.expand(matrix, seeds, fanouts, draws, only_new, entries=True)
         assert_same_hops(got, fast.expand(matrix, seeds, fanouts, draws, only_new))
-        if law in (Law.UNIFORM, Law.REPLACEMENT):
+        if law in (Law.UNIFORM, Law.REPLACEMENT, Law.WEIGHTED):
             assert_located(reference, matrix, got)
         else:
             assert all(hop.entries is None for part in got for hop in part.hops)

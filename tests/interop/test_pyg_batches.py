@@ -160,3 +160,18 @@ def test_graphs_on_which_samplers_go_wrong(name):
         torch.testing.assert_close(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
         seen += batch.batch_size
     assert seen == data.num_nodes
+
+
+def test_weighted_draws_with_replacement_follow_the_weights_of_the_edges():
+    """Edges into one vertex, parallel ones too, are drawn in proportion to their weights, each draw alone."""
+    edges, weight = torch.tensor([[1, 1, 2, 3], [0, 0, 0, 0]]), torch.tensor([1.0, 2.0, 0.0, 5.0])
+    for parallel in (True, False):
+        data = Data(edge_index=edges[:, not parallel :], weight=weight[not parallel :], num_nodes=4)
+        loader = NeighborLoader(
+            data, [4], torch.zeros(1000, dtype=torch.long), replace=True, weight_attr="weight", disjoint=True, batch_size=500
+        )
+        counts = sum(torch.bincount(batch.e_id, minlength=data.num_edges) for batch in loader)
+        assert int(counts.sum()) == 4000
+        share = data.weight / data.weight.sum()
+        assert (counts / 4000 - share).abs().max() < 4.5 * 0.5 / 4000**0.5
+        assert not counts[data.weight == 0].any()

@@ -220,7 +220,6 @@ REFUSED = [
     ({"num_neighbors": {("a", "to", "b"): [3]}}, "by edge type"),
     ({"weight_attr": "none"}, "has no weight 'none'"),
     ({"weight_attr": "y"}, "one number for each of the"),
-    ({"replace": True, "weight_attr": "weight"}, "without replacement"),
     ({"bulk_size": 0}, "bulk_size must be"),
     ({"worker_init_fn": print}, "no worker processes"),
     ({"generator": torch.Generator()}, "`seed`"),

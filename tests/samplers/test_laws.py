@@ -62,6 +62,23 @@ def test_a_million_rows_draw_distinct_existing_neighbours(law):
     assert np.array_equal(edges[np.searchsorted(edges, drawn)], drawn), "an edge that the graph does not have"
 
 
+@pytest.mark.parametrize("name", backends.available())
+def test_draws_by_weight_with_replacement_are_independent(name):
+    """A pair of draws has the product of its shares. Neighbours of weight zero are never drawn; a row of zeros draws nothing."""
+    weights = np.array([5, 0, 1, 2, 0, 8]) << 40
+    row, trials = one_row([1, 2, 4, 6, 7, 9], weights), 4000
+    picks = draw_many(row, 2, Law.WEIGHTED, trials, backend=backends.make(name))
+    assert np.array_equal(np.diff(picks.pointers), np.full(trials, 2))
+    share = dict(zip(row.indices[:6].tolist(), weights / weights.sum(), strict=True))
+    pairs = list(itertools.combinations_with_replacement(sorted(share), 2))
+    found = [tuple(pair) for pair in picks.columns.reshape(-1, 2).tolist()]
+    counts = [found.count(pair) for pair in pairs]
+    assert_frequencies(counts, trials, [share[a] * share[b] * (1 + (a != b)) for a, b in pairs])
+    assert sum(counts) == trials
+    nothing = draw_many(one_row([1, 2], np.zeros(2, np.int64)), 3, Law.WEIGHTED, 5, backend=backends.make(name))
+    assert np.array_equal(nothing.pointers, np.zeros(6))
+
+
 def test_every_slot_of_a_hub_is_drawn_alike():
     """50 seeds, a hub of degree 40,000. Drawing positions from 16 random bits modulo the degree favours the low 25,536 slots."""
     hub = one_row(range(HUB))

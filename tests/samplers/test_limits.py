@@ -109,7 +109,6 @@ def test_saint_walkers_at_one_vertex_walk_apart():
         ("sage", (), {}, "1 to 255 hops"),
         ("sage", (-2,), {}, "fanout must be -1"),
         ("sage", (5,), {"frontier": "old"}, "'all' or 'new'"),
-        ("sage", (5,), {"replace": True, "weighted": True}, "without replacement"),
         ("sage", (5,), {"weightd": True}, "did you mean 'weighted'"),
         ("ladies", (5,), {"importance": "sum"}, "sum_of_squares"),
         ("saint", (5,), {"walk_length": 0}, "walk_length"),

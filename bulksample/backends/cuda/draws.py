@@ -46,13 +46,19 @@ def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int,
         return copied(device, a, rows)[0]
     keyed = draw.law in (Law.RACE, Law.LABOR)
     counts = device.empty(rows.size, np.int32)
-    if keyed and a.values is not None:
+    weighed = draw.law is Law.WEIGHTED
+    if weighed:
+        device.start("count_weighted", rows.size, a.indptr, a.values, rows.vertices, rows.size, rows.parts, rows.k, fanout, counts)
+    elif keyed and a.values is not None:
         device.start("count_positive", 32 * rows.size, a.indptr, a.values, rows.vertices, rows.size, rows.parts, rows.k, fanout, counts)
     else:
         repeated = int(draw.law is Law.REPLACEMENT)
         device.start("count_draws", rows.size, a.indptr, rows.vertices, rows.size, rows.parts, rows.k, fanout, repeated, counts)
     drawn = DrawnEdges(device.pointers(counts), device.empty(rows.size * fanout, np.int32))
-    if keyed:
+    if weighed:
+        named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, draw.seed, draw.tag)
+        device.start("draw_weighted", rows.size, a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns)
+    elif keyed:
         _race(device, a, rows, fanout, draw, drawn)
     else:
         _uniform(device, a, rows, fanout, draw, drawn)

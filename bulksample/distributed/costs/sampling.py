@@ -177,9 +177,9 @@ class OwnerCosts(BlockRowCosts):
             return matrix.degrees
         if law is Law.REPLACEMENT:
             return np.where(matrix.degrees > 0, fanout, 0)
-        by_weight = law in (Law.RACE, Law.LABOR) and matrix.values is not None
+        by_weight = law in (Law.RACE, Law.LABOR, Law.WEIGHTED) and matrix.values is not None
         eligible = np.bincount(matrix.row_of_entry()[matrix.entries() > 0], minlength=self.layout.n) if by_weight else matrix.degrees
-        return np.minimum(eligible, fanout)
+        return np.where(eligible > 0, fanout, 0) if law is Law.WEIGHTED else np.minimum(eligible, fanout)
 
 
 class RowsCosts(BlockRowCosts):
