@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -118,8 +118,22 @@ def launch() -> Checks:
             raise AssertionError(f"random words differ from those of the reference: {got[0]}, and not {expected[0]}")
         return "as the reference"
 
+    def prefix_sums() -> str:
+        """The first kernel in which blocks wait for others."""
+        device, counts = cast(Any, backends.make("cuda")).device, np.random.default_rng(0).integers(0, 100, 3_000_000).astype(np.int32)
+        with device.phase("prefix sums"):
+            got = device.get(device.pointers(device.put(counts)))
+        if not np.array_equal(got[1:], np.cumsum(counts, dtype=np.int64)):
+            raise AssertionError("prefix sums differ from those of numpy")
+        return "as numpy"
+
     files = sorted({kernel.file for kernel in kernels().values()})
-    return {"device": device, "random words": words, **{f"load {file.name}": partial(registers, file) for file in files}}
+    return {
+        "device": device,
+        "random words": words,
+        "prefix sums": prefix_sums,
+        **{f"load {file.name}": partial(registers, file) for file in files},
+    }
 
 
 class Samples:

@@ -10,6 +10,18 @@ __device__ __forceinline__ bs_i64 bs_thread() { return (bs_i64)blockIdx.x * bloc
 __device__ __forceinline__ bs_i64 bs_threads() { return (bs_i64)gridDim.x * blockDim.x; }
 __device__ __forceinline__ bs_i32 bs_lane() { return (bs_i32)(threadIdx.x & 31u); }
 
+// Words that other blocks of the launch may read or write at the same time; the emulation gives both its own meaning.
+#if !defined(BS_EMULATED)
+template <class T>
+__device__ __forceinline__ T bs_load(const T* at) {
+  return *(const volatile T*)at;
+}
+template <class T>
+__device__ __forceinline__ void bs_store(T* at, T value) {
+  *(volatile T*)at = value;
+}
+#endif
+
 // The row that entry `at` < pointers[rows] lies in.
 __device__ __forceinline__ bs_i64 bs_row_of(const bs_i64* pointers, bs_i64 rows, bs_i64 at) {
   bs_i64 low = 0, high = rows;  // pointers[low] <= at < pointers[high]

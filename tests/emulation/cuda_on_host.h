@@ -2,8 +2,8 @@
 // For tests alone. It gives barriers, shuffles, ballots and atomics their meaning and refuses what a device would leave
 // undefined: a barrier or a warp-wide call that some thread never reaches. Blocks run one after the other, or interleaved.
 //
-// `bs_host_schedule(s)` chooses the order: bit 0 runs threads and blocks backwards, bit 1 lets others run at every atomic, bit 2 runs
-// up to eight blocks at once in a random order of blocks and threads (s >> 4 is its seed), bit 3 lets others run at one access to memory
+// `bs_host_schedule(s)` chooses the order: bit 0 runs threads and blocks backwards, bit 1 lets others run at every atomic, bit 2 also
+// runs up to eight blocks at once in a random order of blocks and threads (s >> 4 is its seed), bit 3 lets others run at one access to memory
 // in eight where accesses are recorded (recorder.cpp). A result that depends on it is a race.
 #pragma once
 #include <cmath>
@@ -161,7 +161,7 @@ inline void resume(unsigned thread) {
 }
 
 inline void give_way() {  // lets others run
-  if (schedule & 2) to_scheduler();
+  if (schedule & 6) to_scheduler();
 }
 
 inline unsigned random_below(unsigned bound) {  // xorshift
@@ -420,6 +420,17 @@ inline double __longlong_as_double(long long bits) {
   return x;
 }
 inline long long __double_as_longlong(double x) { return (long long)bs_host::packed(x); }
+
+// Whole words that other blocks may meet (device.h). Whoever reads one may be waiting for it, so others run first.
+#define BS_EMULATED
+template <class T>
+inline __attribute__((always_inline)) T bs_load(const T* at) {
+  return bs_host::atomically([=]() __attribute__((always_inline)) { return *at; });
+}
+template <class T>
+inline __attribute__((always_inline)) void bs_store(T* at, T value) {
+  bs_host::atomically([=]() __attribute__((always_inline)) { return *at = value; });
+}
 
 #define BS_HOST_ATOMIC(name, changed)                                            \
   template <class T, class V>                                                    \

@@ -7,6 +7,7 @@ waits, so every use of it is deliberate.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, finalize, ref
@@ -17,7 +18,7 @@ from ...sparse import CSR
 from .kernels import THREADS, Launcher
 
 TILE = 512  # entries that a warp walks over: BS_TILE of csrc/device.h
-SCANNED = 16 * THREADS  # counts of a tile of csrc/scan.cu
+SCANNED = 16 * THREADS  # entries of a tile of csrc/scan.cu and of `number_found` in csrc/numbers.cu
 TABLE_SHARE = 8  # the tables of a bulk take at most one part in so many of the free memory
 
 
@@ -88,13 +89,17 @@ class CudaDevice:
 
     def pointers(self, counts: Any) -> Any:
         """Compute the prefix sums of int32 counts: int64, one element more."""
-        n = len(counts)
-        tiles = n // SCANNED + 1
-        sums, pointers = self.empty(tiles, np.int64), self.empty(n + 1, np.int64)
-        self.launch("scan_tiles", tiles, counts, n, sums)
-        self.launch("scan_sums", 1, sums, tiles)
-        self.launch("scan_pointers", tiles, counts, n, sums, pointers)
+        n, pointers = len(counts), self.empty(len(counts) + 1, np.int64)
+        self.scan("scan_counts", n, 0, lambda states: (counts, n, states, pointers))
         return pointers
+
+    def scan(self, name: str, entries: int, words: int, values: Callable[[Any], tuple[Any, ...]]) -> None:
+        """Launch a kernel that passes once over tiles of `entries` entries (csrc/look_back.h).
+
+        ``values(states)`` gives its arguments; the states are zeros: a ticket, `words` words, and one for each tile.
+        """
+        tiles = entries // SCANNED + 1
+        self._launch(name, tiles, values(self.full(1 + words + tiles, 0, np.uint64)))
 
     def matrix(self, a: CSR) -> DeviceCSR:
         """Copy a matrix once to where kernels can read it. Matrices that share arrays on the host share them on the device."""

@@ -15,7 +15,7 @@ from .bulk import most_found
 from .draws import DRAWING_BLOCKS, FEW
 from .tables import STRUCTURES, Name, chosen
 
-NUMBERING = 12  # bytes of a place while it is numbered, beside its slot: rank, int64; mark, int32
+NUMBERING = 1  # bytes of a place while it is numbered, beside its slot: bounds the states of tiles
 SLACK = 1.02  # small arrays, and what an allocator rounds up
 
 

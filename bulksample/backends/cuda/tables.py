@@ -7,7 +7,7 @@ earlier hops), and random reads of 32 bytes (a write reads first):
 ========= ===================================== ============================================ =======================================
 structure memory                                moved for a vertex that is entered           moved besides
 ========= ===================================== ============================================ =======================================
-direct    4 n k, once; 8 a slot kept            76: its number is read and written           4 n k written once
+direct    4 n k, once                           68: its number is read and written           4 n k written once
 hash      32 a vertex, 8 a slot                 140: the vertex's word, its number           32 a vertex and h vertices in each hop
 ========= ===================================== ============================================ =======================================
 
@@ -47,7 +47,8 @@ class Slots(NamedTuple):
     """The number in each slot, and the slot of each vertex found."""
 
     numbers: Any  # uint32, coded as csrc/numbers.cu says
-    found: Any  # int64
+    starts: Any  # int64, shape (k + 1,): the first slot of each mini-batch
+    found: Any  # int64, or None in a direct table: vertex v of mini-batch j has slot starts[j] + v
 
 
 class TableBytes(NamedTuple):
@@ -87,7 +88,7 @@ class Direct:
 
     @staticmethod
     def bytes(n: int, k: int, held: int, room: int) -> TableBytes:
-        return TableBytes(4 * n * k, 8 * room, 8 * room)
+        return TableBytes(4 * n * k, 0, 0)
 
 
 class Hash:
@@ -147,8 +148,8 @@ def _tables(device: CudaDevice, k: int, pointers: Any, count: int, n: int) -> tu
 def _entered(device: CudaDevice, k: int, held: HeldVertices, found: FoundVertices, table: tuple[Any, Any, Any], known: bool) -> Slots:
     """Enter vertices into a table of vertices, starts and numbers; return their slots."""
     room = len(found.columns)
-    slots = device.empty(room, np.int64)
+    slots = None if table[0] is None else device.empty(room, np.int64)
     if held.size and not known:
         device.start("enter_known", held.size, held.pointers, held.vertices, k, *table)
     device.start("enter_found", room, found.pointers, found.columns, k, *table, slots)
-    return Slots(table[2], slots)
+    return Slots(table[2], table[1], slots)

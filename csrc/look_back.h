@@ -1,0 +1,51 @@
+// Prefix sums in one pass over tiles, by decoupled look-back: a block publishes the sum of its tile, adds up what the tiles before it have
+// published, and publishes the sum of all up to its own. (Merrill and Garland, "Single-pass parallel prefix scan with decoupled
+// look-back", 2016.)
+//
+// Tiles are numbered in the order in which blocks ask for them, by a ticket. So a block waits only for tiles that blocks which already run
+// have taken, whatever the order in which a device starts blocks. A wait that lasts some ten seconds is a fault, and ends the kernel.
+#pragma once
+#include "device.h"
+
+// What is known of a tile, in one word: nothing (0), its own sum, or the sum of all tiles up to it; sums are below 2^62.
+constexpr bs_u64 BS_OWN_SUM = 1ull << 62, BS_SUM_SO_FAR = 1ull << 63, BS_SUM = BS_OWN_SUM - 1;
+
+// The next tile; `place` is shared. A barrier for all threads of the block.
+__device__ __forceinline__ bs_i64 bs_next_tile(bs_u64* ticket, bs_i64* place) {
+  __syncthreads();
+  if (threadIdx.x == 0) *place = (bs_i64)atomicAdd(ticket, 1ull);
+  __syncthreads();
+  return *place;
+}
+
+// The word at `at`, once it is not 0.
+__device__ __forceinline__ bs_u64 bs_wait(const bs_u64* at) {
+  bs_u64 word;
+#if defined(BS_EMULATED)
+  while ((word = bs_load(at)) == 0) {
+  }
+#else
+  const long long began = clock64();
+  while ((word = bs_load(at)) == 0)
+    if (clock64() - began > 20000000000ll) __trap();
+#endif
+  return word;
+}
+
+// The sum of all tiles before this one, whose sum is `own`; called by the first warp of a block.
+__device__ __forceinline__ bs_i64 bs_look_back(bs_u64* states, bs_i64 tile, bs_i64 own) {
+  const bs_i32 lane = bs_lane();
+  if (lane == 0 && tile > 0) bs_store(&states[tile], BS_OWN_SUM | (bs_u64)own);
+  bs_i64 earlier = 0;
+  for (bs_i64 last = tile - 1; last >= 0; last -= 32) {
+    const bs_u64 word = last >= lane ? bs_wait(&states[last - lane]) : BS_SUM_SO_FAR;
+    const bs_u32 complete = __ballot_sync(BS_ALL, (word & BS_SUM_SO_FAR) != 0);
+    const bs_i32 nearest = complete ? __ffs((int)complete) - 1 : 31;
+    bs_i64 all;
+    bs_warp_before(lane <= nearest ? (bs_i64)(word & BS_SUM) : (bs_i64)0, &all);
+    earlier += all;
+    if (complete) break;
+  }
+  if (lane == 0) bs_store(&states[tile], BS_SUM_SO_FAR | (bs_u64)(earlier + own));
+  return earlier;
+}
