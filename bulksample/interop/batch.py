@@ -289,7 +289,7 @@ class TensorBatch:
     @cached_property
     def blocks(self) -> tuple[TensorBlock, ...]:
         """The sampled edges, one block a layer, from the input layer to the output layer."""
-        return tuple(TensorBlock.of(block, self.device) for block in self.batch.blocks)
+        return tuple(TensorBlock(block, self.device) for block in self.batch.blocks)
 
     def digest(self) -> str:
         """Return `Batch.digest`."""
@@ -298,31 +298,45 @@ class TensorBatch:
 
 @dataclass(frozen=True, eq=False)
 class TensorBlock:
-    """The sampled edges of one layer as tensors. Destinations are the first of the sources.
+    """The sampled edges of one layer as tensors, made when they are first read. Destinations are the first of the sources.
 
     Parameters
     ----------
-    edge_index : int64, shape (2, E)
-        Positions of source and destination in the mini-batch's list of vertices, as `torch_geometric` has them.
-    weights : float32, shape (E,), optional
-        The weight of each edge in the aggregation; None stands for the mean over a destination's edges.
-    num_sources, num_destinations : int
+    block : Block
+    device : torch.device
     """
 
-    edge_index: torch.Tensor
-    weights: torch.Tensor | None
-    num_sources: int
-    num_destinations: int
+    block: Block
+    device: Any
 
-    @staticmethod
-    def of(block: Block, device: Any) -> TensorBlock:
-        """Return a block of numpy arrays as tensors on a device."""
-        destination = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
-        weights = None if block.weights is None else _tensor(block.weights, device)
-        return TensorBlock(_tensor(np.stack([block.indices, destination]), device), weights, block.num_sources, block.num_destinations)
+    @property
+    def num_sources(self) -> int:
+        return self.block.num_sources
+
+    @property
+    def num_destinations(self) -> int:
+        return self.block.num_destinations
+
+    @cached_property
+    def edge_index(self) -> torch.Tensor:
+        """Positions of source and destination in the mini-batch's list of vertices, as torch_geometric has them: int64, shape (2, E)."""
+        destination = np.repeat(np.arange(self.num_destinations), np.diff(self.block.indptr))
+        return _tensor(np.stack([self.block.indices, destination]), self.device)
+
+    @cached_property
+    def weights(self) -> torch.Tensor | None:
+        """The weight of each edge in the aggregation: float32, shape (E,); None stands for the mean over a destination's edges."""
+        return None if self.block.weights is None else _tensor(self.block.weights, self.device)
 
     def aggregate(self, h: torch.Tensor) -> torch.Tensor:
-        """Return the weighted sum, or the mean, of the sources of each destination: shape (num_destinations, f) from (num_sources, f)."""
+        """Return the weighted sum, or the mean, of the sources of each destination: shape (num_destinations, f) from (num_sources, f).
+
+        On a CPU by the kernel that the package's own layers use, with its gradient.
+        """
+        if h.device.type == "cpu":
+            from ..nn.aggregate import aggregate
+
+            return aggregate(self.block, h).to(h.dtype)
         source, destination = self.edge_index
         scale = self.weights
         if scale is None:

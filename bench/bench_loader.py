@@ -1,0 +1,169 @@
+"""What the public loader costs: `bulksample.Loader` against the trainer's own loop, and DDP over it against `bulksample train`.
+
+python bench/bench_loader.py alone STORE            one process, the same model fed by either; seconds of an epoch, in alternation
+python bench/bench_loader.py ranks STORE --ranks 2  partitioned; `bulksample train` and a plain DistributedDataParallel loop, in alternation
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from harness import machine
+
+import bulksample as bs
+from bulksample.distributed.comm.ledger import Ledger
+from bulksample.distributed.comm.threads import SerialComm
+from bulksample.loader import BulkLoader
+from bulksample.nn.model import Gnn
+from bulksample.training.batches import MiniBatchSource
+from bulksample.views.view import as_index
+from bulksample.views.whole import WholeView
+
+FANOUTS, BATCH, HIDDEN = (10, 5), 512, 64
+
+
+def epoch_of(model, steps):
+    """Train on the steps of an epoch: (blocks, x, rows of the seeds, labels). Returns wall-clock and CPU seconds."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    began = time.perf_counter(), time.process_time()
+    for blocks, x, rows, labels in steps:
+        loss = F.cross_entropy(model(blocks, x, torch.zeros(len(x)))[rows], labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return time.perf_counter() - began[0], time.process_time() - began[1]
+
+
+def alone(store, epochs, threads):
+    """Epochs by the engine's source of steps and by the public loader, in alternation."""
+    graph, backend = bs.load(store), bs.backends.make("auto", threads)
+    torch.set_num_threads(threads)
+    view = WholeView(graph, SerialComm(), backend, "")
+    bulks = BulkLoader(view.adjacency, bs.samplers.make("sage", FANOUTS), view.seeds, batch_size=BATCH, seed=1)
+    source = MiniBatchSource(bulks, view, Ledger(SerialComm()))
+    loader = bs.Loader(graph, fanouts=FANOUTS, batch_size=BATCH, seeds="train", seed=1, threads=threads)
+
+    def engine():
+        for step in source:
+            batch = step.minibatch
+            yield batch.blocks, step.x, as_index(batch.seed_rows), torch.from_numpy(view.truth(batch.seeds))
+
+    def public():
+        for batch in loader:
+            tensors = batch.to("cpu")
+            yield batch.blocks, tensors.x, tensors.seed_rows, tensors.y
+
+    found = {"engine": [], "public": []}
+    for epoch in range(epochs + 1):
+        for name, steps in (("engine", engine), ("public", public)):
+            model = Gnn(
+                "sage", [graph.num_features, HIDDEN, graph.num_classes], dropout=0.0, input_dropout=0.0, batch_norm=False, heads=1, seed=1
+            )
+            taken = epoch_of(model, steps())
+            found[name] += [taken] if epoch else []
+    return found
+
+
+def ddp(store, epochs, threads):
+    """One rank of a plain DDP loop over a partitioned graph; prints the seconds of each epoch."""
+    world = bs.init(process_group="gloo")
+    torch.set_num_threads(threads)
+    graph = bs.load(store, world=world)
+    loader = bs.Loader(graph, fanouts=FANOUTS, batch_size=BATCH, seeds="train", seed=1, threads=threads)
+
+    class Sage(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(
+                torch.nn.Linear(2 * a, b) for a, b in ((graph.num_features, HIDDEN), (HIDDEN, graph.num_classes))
+            )
+
+        def forward(self, x, blocks):
+            for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
+                x = layer(torch.cat([x[: block.num_destinations], block.aggregate(x)], dim=1))
+                x = x if i else x.relu()
+            return x
+
+    model = torch.nn.parallel.DistributedDataParallel(Sage())
+    optimizer, taken = torch.optim.Adam(model.parameters(), lr=0.01), []
+    for _ in range(epochs):
+        began = time.perf_counter(), time.process_time()
+        for batch in loader.to("cpu"):
+            loss = F.cross_entropy(model(batch.x, batch.blocks), batch.y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        taken.append((time.perf_counter() - began[0], time.process_time() - began[1]))
+    if world.rank == 0:
+        print(json.dumps({"epochs": taken}), flush=True)
+
+
+def ranks(store, epochs, count, threads, rounds):
+    """Rounds of both programs on `count` ranks, in alternation: wall-clock and CPU seconds of an epoch of rank 0, without evaluation."""
+    mpirun = str(Path(sys.executable).with_name("mpirun"))
+    train = [
+        "-m",
+        "bulksample",
+        "train",
+        str(store),
+        "--graph",
+        "partitioned",
+        "--layers",
+        "2",
+        "--fanouts",
+        "10,5",
+        "--hidden",
+        str(HIDDEN),
+    ]
+    train += ["--batch-size", str(BATCH), "--dropout", "0", "--lr", "0.01", "--threads", str(threads), "--quiet", "--json", "-"]
+    train += ["--epochs", str(epochs), "--eval-every", "1000", "--seed", "1"]
+    own = [__file__, "ddp", str(store), "--epochs", str(epochs), "--threads", str(threads)]
+    found = {"train": [], "ddp": []}
+    for _ in range(rounds):
+        for name, words in (("train", train), ("ddp", own)):
+            out = subprocess.run([mpirun, "-n", str(count), sys.executable, *words], check=True, capture_output=True, text=True).stdout
+            report = json.loads(out[out.index("{") :])
+            if name == "train":
+                found[name].append((report["seconds_per_epoch"], report["compute_seconds"] / epochs))
+            else:
+                found[name].append(tuple(statistics.mean(clock) for clock in zip(*report["epochs"], strict=True)))
+    return found
+
+
+def compared(ours, theirs):
+    """The median ratio of our seconds to theirs, by the clock and of the processor."""
+    clocks = enumerate(("seconds", "processor_seconds"))
+    return {clock: statistics.median(a[i] / b[i] for a, b in zip(ours, theirs, strict=True)) for i, clock in clocks}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["alone", "ranks", "ddp"])
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
+    asked = parser.parse_args()
+    if asked.what == "ddp":
+        ddp(asked.store, asked.epochs, asked.threads)
+        return
+    if asked.what == "alone":
+        found = alone(asked.store, asked.epochs, asked.threads)
+        ratios = compared(found["public"], found["engine"])
+    else:
+        found = ranks(asked.store, asked.epochs, asked.ranks, asked.threads, asked.rounds)
+        ratios = compared(found["ddp"], found["train"])
+    print(json.dumps({"machine": machine(), "command": sys.argv[1:], "ratios": ratios, **found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
