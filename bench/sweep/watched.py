@@ -10,7 +10,7 @@ import sys
 
 from bulksample import backends
 
-REPEATED = 5  # threads meet in another order each time
+REPEATED = 3  # threads meet in another order each time
 
 
 def native(name: str) -> str:
