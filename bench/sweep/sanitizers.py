@@ -21,11 +21,11 @@ from .operations import PARALLEL
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 3000.0  # seconds for a case on a busy machine
-TESTS = {  # of the extension, and which of them
-    "tests/test_scipy_oracle.py": "native", "tests/test_loader.py": "",
-    "tests/samplers/test_identities.py": "native", "tests/samplers/test_limits.py": "native",
-    "tests/backends/test_primitives.py": "native", "tests/backends/test_expand.py": "native or share",
-    "tests/backends/test_spgemm.py": "native", "tests/backends/test_keys.py": "native", "tests/backends/test_quantise.py": "native",
+TESTS = {  # of the extension, and which of them, the quickest first
+    "tests/backends/test_spgemm.py": "native", "tests/backends/test_primitives.py": "native", "tests/test_scipy_oracle.py": "native",
+    "tests/backends/test_keys.py": "native", "tests/backends/test_quantise.py": "native", "tests/test_loader.py": "",
+    "tests/backends/test_expand.py": "native or share", "tests/samplers/test_limits.py": "native",
+    "tests/samplers/test_identities.py": "native",
 }  # fmt: skip
 REPORT = re.compile(r"ERROR: AddressSanitizer|runtime error: |WARNING: ThreadSanitizer|DEADLYSIGNAL")
 NATIVE, THREADED, EMULATED = "native, ASan and UBSan", "threads, ThreadSanitizer", "emulated kernels, ASan and UBSan"
@@ -37,7 +37,7 @@ def cases(seed: int) -> list[dict[str, Any]]:
     threaded = [{"group": THREADED, "sanitizer": "thread", "work": ["native", name]} for name in PARALLEL]
     larger = [{"group": NATIVE, "sanitizer": "address", "work": ["native", name]} for name in PARALLEL]
     kernels = [{"group": EMULATED, "sanitizer": "address", "work": ["emulated", graph]} for graph in ZOO]
-    return [*threaded, *larger, *kernels, *tests]  # in the order of their cost
+    return [*threaded, *larger, *tests, *kernels]  # in the order of their cost
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
