@@ -49,8 +49,10 @@ def _signal(seed: str, act: str, number: int) -> dict[str, Any]:
         ["collective", rng.randint(1, 30)],
         ["seconds", round(rng.uniform(0, 8), 2)],
     )
-    method = list(METHODS)[number % len(METHODS)]
-    return {"group": act, "act": act, "ranks": ranks, "rank": rng.randrange(ranks), "method": method, "where": rng.choice(points)}
+    method, rank, where = list(METHODS)[number % len(METHODS)], rng.randrange(ranks), rng.choice(points)
+    if where[:2] == ["phase", "backward"]:
+        rank = max(rank, 1)  # the server of an average trains nothing
+    return {"group": act, "act": act, "ranks": ranks, "rank": rank, "method": method, "where": where}
 
 
 def workers(case: dict[str, Any]) -> int:

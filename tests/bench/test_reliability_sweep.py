@@ -108,6 +108,7 @@ def test_each_fault_strikes_each_phase_of_each_method_on_each_number_of_ranks():
         exits[case["method"], case["where"][1]].add(case["act"])
     assert all(acts == set(rank_faults.EXITS) for acts in exits.values())
     assert (len(counts["kill"]), len(counts["stop"])) == (200, 60)
+    assert all(case["rank"] for case in found if case["where"][:2] == ["phase", "backward"]), "rank 0 of an average has no such phase"
     for group in ("kill", "stop"):
         assert {case["ranks"] for case in counts[group]} == {2, 4, 8}
         assert {case["method"] for case in counts[group]} == set(METHODS)
@@ -117,11 +118,13 @@ def test_each_fault_strikes_each_phase_of_each_method_on_each_number_of_ranks():
 @pytest.mark.parametrize("method", METHODS)
 def test_the_phases_without_a_case_are_those_that_no_rank_enters(method, tmp_path, monkeypatch):
     entered, enter = [], Ledger.phase
-    monkeypatch.setattr(Ledger, "phase", lambda self, name: entered.append(name) or enter(self, name))
+    monkeypatch.setattr(Ledger, "phase", lambda self, name: entered.append((self._comm.rank, name)) or enter(self, name))
     options = {"epochs": 4, "fanouts": "3,3", "batch_size": 16, "checkpoint": str(tmp_path / "c"), "checkpoint_every": 2, "quiet": True}
     store.save(community_graph(), tmp_path / "g")
     on_threads(4, lambda comm: run_training(tmp_path / "g", comm, method=method, threads=1, **options))
-    assert set(PHASES) - set(entered) == set(rank_faults.NEVER.get(method, ()))
+    assert set(PHASES) - {phase for rank, phase in entered if rank == 3} == set(rank_faults.NEVER.get(method, ()))
+    assert {(rank, phase) for rank in range(4) for phase in rank_faults.STEPWISE if rank or phase != "backward"} <= set(entered)
+    assert (0, "checkpoint") in entered
 
 
 def test_methods_that_never_sample_are_those_of_the_command_line():
