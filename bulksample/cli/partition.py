@@ -35,7 +35,9 @@ def partition(
         raise UsageError(f"--by: got {by!r}; {instead_of(by, makers.PARTITIONERS)}")
     check_outputs(overwrite, out, json_file)
     graph = store.load(directory, features=False, check=check)
-    adjacency, labels = graph.adjacency, np.full(graph.n, -1) if graph.labels is None else graph.labels
+    if parts > max(1, graph.n):
+        raise UsageError(f"--parts: got {parts} parts of {graph.n} vertices; use at most {max(1, graph.n)}")
+    adjacency = graph.adjacency
     began = time.perf_counter()
     made = makers.make(by, adjacency, parts, seed, clusters)
     seconds = time.perf_counter() - began
@@ -45,5 +47,5 @@ def partition(
     emit({
         "file": str(out), "by": by, "parts": parts, "vertices": made.n, "smallest_part": int(sizes.min()), "largest_part": int(sizes.max()),
         "crossing_edges": crossing, "crossing_share": crossing / max(1, adjacency.nnz),
-        **tradeoff(adjacency, labels, made.assignment, parts), "seed": seed, "seconds": seconds,
+        **tradeoff(adjacency, graph.labels, made.assignment, parts), "seed": seed, "seconds": seconds,
     }, json_file, f"partition {directory}")  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import UsageError
 from .output import Check, CheckOption, JsonOption, emit
 from .outputs import OverwriteOption, check_outputs
 from .uncollected import uncollected
@@ -29,6 +30,11 @@ def predict(
     (n, hidden), are the rows that enter the last layer. Link prediction writes embeddings alone.
     """
     check_outputs(overwrite, out, json_file)
+    from ..data.manifest import load_manifest
+
+    load_manifest(directory)  # before torch is imported
+    if not checkpoint.is_dir():
+        raise UsageError(f"there is no checkpoint at {checkpoint}; use the folder of train --checkpoint, or a folder step-... in it")
     from ..data.atomic import save_npz
 
     with uncollected():

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..data.manifest import load_manifest
 from ..distributed.comm.launchers import launched
 from ..errors import EXIT_PEER_LOST, UsageError
 from ..methods import METHODS
@@ -37,6 +38,8 @@ def train(
     config, quiet = _config(requested)
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other; use one of them")
+    if launched().ranks == 1:  # before torch is imported; several ranks find it together
+        load_manifest(directory)
     start_logging(log_level)
     if not quiet:
         _tell_unused(requested, config.method)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from ..errors import UsageError, instead_of, unknown
@@ -117,6 +117,13 @@ def fanout_list(text: Any) -> Any:
         raise UsageError(f"fanouts must be whole numbers joined by commas; got {text!r}; use 15,10,5") from None
 
 
+def _drawn(fanouts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return fanouts that draw something in every hop; raises `UsageError`."""
+    if 0 in fanouts:
+        raise UsageError(f"fanouts: got {','.join(map(str, fanouts))}; a hop of 0 draws no neighbor: use 1 or more, or -1 for all")
+    return fanouts
+
+
 def sampler_options(text: Any) -> Any:
     """Read ``replace=true,walk_length=3`` as keyword arguments; return anything but text unchanged. Raises `UsageError`."""
     if text and not isinstance(text, str):
@@ -145,7 +152,7 @@ def _words(words: Any) -> Any:
     return tuple(one.strip() for word in words for one in word.split(",")) if all(isinstance(word, str) for word in words) else words
 
 
-Fanouts = Annotated[tuple[int, ...], BeforeValidator(fanout_list)]
+Fanouts = Annotated[tuple[int, ...], BeforeValidator(fanout_list), AfterValidator(_drawn)]
 SamplerOptions = Annotated[dict[str, bool | int | float | str], BeforeValidator(sampler_options)]
 BulkSize = Annotated[Literal["auto"] | int, BeforeValidator(_bulk_size)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]

@@ -1,4 +1,4 @@
-"""Compute statistics of a graph: degrees, homophily, labels, splits."""
+"""Compute statistics of a graph: degrees, directions, homophily, labels, splits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from ..graph import Graph
 from ..labels import has_label, is_known, unused_classes
+from ..sparse import CSR
 
 _STEP = 2**22
 
@@ -19,12 +20,42 @@ def describe(graph: Graph) -> dict[str, Any]:
         "degree_mean": float(degrees.mean()) if graph.n else 0.0,
         "degree_median": float(np.median(degrees)) if graph.n else 0.0,
         "degree_max": int(degrees.max(initial=0)),
-        "isolated": int((degrees == 0).sum()),
+        **_of_directions(graph.adjacency),
     }
     if graph.labels is not None:
         figures |= _of_labels(graph, graph.labels)
     figures["split_sizes"] = {name: int(mask.sum()) for name, mask in graph.masks.items()}
     return figures
+
+
+def _of_directions(a: CSR) -> dict[str, Any]:
+    """Return what shows a mistake of direction: edges without a reverse, self loops, vertices that no edge enters, or no edge touches."""
+    touched, loops, reversed_too = a.degrees > 0, 0, 0
+    for first in range(0, a.nnz, _STEP):
+        entries = np.arange(first, min(first + _STEP, a.nnz))
+        rows, columns = np.searchsorted(a.indptr, entries, side="right") - 1, np.asarray(a.indices[entries], np.int64)
+        touched[columns] = True
+        loops += int((rows == columns).sum())
+        reversed_too += int(_holds(a, columns, rows).sum())
+    return {
+        "symmetric": reversed_too == a.nnz,
+        "edges_with_reverse": reversed_too / a.nnz if a.nnz else 1.0,
+        "self_loops": loops,
+        "without_in_edges": int((a.degrees == 0).sum()),
+        "isolated": int((~touched).sum()),
+    }
+
+
+def _holds(a: CSR, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return True for each entry (row, column) that the matrix holds, by a binary search in each row."""
+    low, high = a.indptr[rows].astype(np.int64), a.indptr[rows + 1].astype(np.int64)
+    ends = high.copy()
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        below = open_ & (a.indices[np.minimum(middle, a.nnz - 1)] < columns)
+        low, high = np.where(below, middle + 1, low), np.where(open_ & ~below, middle, high)
+    found: np.ndarray = (low < ends) & (a.indices[np.minimum(low, a.nnz - 1)] == columns)
+    return found
 
 
 def _of_labels(graph: Graph, labels: np.ndarray) -> dict[str, Any]:

@@ -6,10 +6,12 @@ itself, so an edited or damaged manifest is detected. Two stores with the same d
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import math
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -94,14 +96,25 @@ def _old_of(directory: Path) -> str:
     )
 
 
+def _nearest(directory: Path) -> str:
+    """Return a question for the store whose name is nearest to that of a folder that is not there; empty if there is none."""
+    with suppress(OSError):
+        stores = [path.name for path in directory.parent.iterdir() if (path / FILE).is_file()]
+        if near := difflib.get_close_matches(directory.name, stores, 1):
+            return f"; did you mean {str(directory.with_name(near[0]))!r}?"
+    return ""
+
+
 def load_manifest(directory: Path) -> Manifest:
     """Read the manifest of a store and check every field; raises `DataError` naming the field.
 
     Leftovers of killed writers beside the store are swept first; see `data.atomic`.
     """
     sweep(directory.parent)
+    if directory.is_file():
+        raise DataError(f"{directory}: is a file, not the folder of a store; use the folder that has a {FILE}")
     if not directory.is_dir():
-        raise DataError(f"{directory}: there is no such folder{_old_of(directory)}")
+        raise DataError(f"{directory}: there is no such folder{_old_of(directory) or _nearest(directory)}")
     path = directory / FILE
     what = f"{directory.name}/{FILE}"
     if not path.exists():

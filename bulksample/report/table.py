@@ -41,6 +41,7 @@ def _row(label: str, runs: list[ContestantRun], networks: list[NetworkModel]) ->
         "metric": metric,
         "score": spread(report[f"{split}_{metric}"] for report in reports) if split else None,
         "epochs": _mean(report["epochs_in_this_run"] for report in reports),
+        "steps": _mean(report["steps"] for report in reports) if all("steps" in report for report in reports) else None,
         "bytes": {kind: _mean(report["training_bytes"][kind] for report in reports) for kind in ("total", *KINDS)},
         "messages": {kind: _mean(report["training_messages"][kind] for report in reports) for kind in ("total", *KINDS)},
         "busiest_rank": {what: _mean(report["busiest_rank"][what] for report in reports) for what in ("bytes", "messages")},
@@ -95,7 +96,7 @@ def _flat(name: str, value: Any) -> Iterable[tuple[str, Any]]:
 def to_markdown(table: list[dict[str, Any]], networks: list[NetworkModel], caption: str) -> str:
     """Return a Markdown table with a column for each kind of bytes that a method sent, and notes on the columns under it."""
     lines = markdown(*head_and_body(table, [network.label for network in networks]))
-    return "\n".join([caption, "", *lines, "", *_notes(networks)]) + "\n"
+    return "\n".join([caption, "", *lines, "", *_unequal_steps(table), *_notes(networks)]) + "\n"
 
 
 def head_and_body(table: list[dict[str, Any]], networks: list[str]) -> tuple[list[str], list[list[str]]]:
@@ -139,6 +140,15 @@ def plus_minus(spread: dict[str, Any], scale: float = 1.0) -> str:
 def format_number(value: float, digits: int = 4) -> str:
     """Format a number with the given digits; with an exponent only if it is tiny."""
     return f"{float(f'{value:.{digits}g}'):,.12g}" if abs(value) >= 1e-4 or value == 0 else f"{value:.{digits}g}"
+
+
+def _unequal_steps(table: list[dict[str, Any]]) -> list[str]:
+    """Return a note if methods made different numbers of optimizer steps, which makes a comparison unfair."""
+    steps = {row["method"]: row["steps"] for row in table if not row["failed"] and row.get("steps")}
+    if len(set(steps.values())) < 2:
+        return []
+    counted = ", ".join(f"{method} {format_number(count)}" for method, count in steps.items())
+    return [f"- The methods made different numbers of steps: {counted}. Compare at equal numbers: batch_size and epochs decide them."]
 
 
 def _notes(networks: list[NetworkModel]) -> list[str]:

@@ -43,6 +43,7 @@ def test_the_file_matches_the_report(result, folder, tmp_path, by):
     ("arguments", "message"),
     [
         (["--parts", "0"], "--parts"),
+        (["--parts", "97"], "--parts: got 97 parts of 96 vertices; use at most 96"),
         (["--parts", "4", "--by", "lottery"], "--by: got 'lottery'; use block, random, metis, super"),
     ],
 )

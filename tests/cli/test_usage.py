@@ -37,6 +37,9 @@ MISTYPED = [
         ["plan", "--vertices", "9", "--edges", "9", "--features", "2", "--graph", "rep"],
         "--graph: got 'rep'; use auto, replicated, partitioned, published",
     ),
+    (["train", "g", "--metric", "accurracy"], "--metric: there is no metric 'accurracy'; did you mean 'accuracy'?"),
+    (["train", "g", "--fanouts", "10.5"], "--fanouts must be whole numbers joined by commas; got '10.5'; use 15,10,5"),
+    (["sample", "g", "--fanouts", "10,0"], "--fanouts: got 10,0; a hop of 0 draws no neighbor: use 1 or more, or -1 for all"),
     (["train", "g", "--zzz"], "No such option: --zzz; see bulksample train --help"),
     (["train"], "Missing argument 'directory'; see bulksample train --help"),
 ]
@@ -47,6 +50,17 @@ def test_the_nearest_word_is_suggested_in_one_line(command, words, message):
     assert command(*words) == (2, "", f"bulksample: UsageError: {message}\n")
 
 
+def test_a_path_that_is_no_store_is_named(command, graph, tmp_path):
+    file = tmp_path / "sync.json"
+    file.write_text("{}")
+    for words in (["train", file], ["sample", file], ["data", "info", file], ["compare", file, "--methods", "sync", "-o", tmp_path / "o"]):
+        ended = command(*words)
+        assert ended.code == 65
+        assert f"{file}: is a file, not the folder of a store; use the folder that has a manifest.json" in ended.err
+    missed = graph.with_name("gg")
+    assert f"{missed}: there is no such folder; did you mean '{graph}'?" in command("train", missed).err
+
+
 @pytest.mark.parametrize("words", [[], ["data"], ["data", "make"]])
 def test_a_group_without_a_command_shows_its_help(command, words):
     code, out, err = command(*words)
@@ -55,9 +69,12 @@ def test_a_group_without_a_command_shows_its_help(command, words):
     assert "UsageError" not in err
 
 
+ABSENT = [["train", "nowhere"], ["train", __file__], ["predict", "nowhere", "--checkpoint", "x", "-o", "y.npz"], ["sample", "nowhere"]]
+
+
 def test_help_and_refusals_do_not_import_torch():
     """One process runs all of them."""
-    lines = [["--help"], ["train", "--help"], ["train", "--method", "adaqp", "--help"], *(words for words, _ in MISTYPED)]
+    lines = [["--help"], ["train", "--help"], ["train", "--method", "adaqp", "--help"], *(words for words, _ in MISTYPED), *ABSENT]
     code = f"""
 import sys
 from bulksample.cli import main
@@ -66,7 +83,7 @@ for words in {lines!r}:
     try:
         main()
     except SystemExit as ended:
-        assert ended.code in (0, 2), (words, ended.code)
+        assert ended.code in (0, 2, 65), (words, ended.code)
     loaded = {{"torch", "mpi4py", "cupy"}} & sys.modules.keys()
     assert not loaded, (words, loaded)
 """

@@ -114,7 +114,7 @@ def test_no_store(tmp_path):
     refused("there is no such folder", store.load, tmp_path / "gone")
     refused(r"is not a store: it has no manifest\.json", store.load, tmp_path)
     (tmp_path / "file").write_text("x")
-    refused("there is no such folder", store.load, tmp_path / "file")
+    refused("file: is a file, not the folder of a store", store.load, tmp_path / "file")
     (tmp_path / "manifest.json").mkdir()
     refused("manifest.json: is not a regular file", store.load, tmp_path)
 

@@ -99,3 +99,11 @@ def test_a_table_of_failures_only_is_still_a_table():
 )
 def test_numbers_are_formatted(value, said):
     assert format_number(value) == said
+
+
+def test_unequal_numbers_of_steps_are_noted():
+    table = rows([run("sync", steps=10), run("full", steps=5), run("bns", failure="no")], [])
+    assert [row.get("steps") for row in table] == [10, 5, None]
+    assert "- The methods made different numbers of steps: sync 10, full 5." in to_markdown(table, [], "")
+    assert "numbers of steps" not in to_markdown(rows([run("sync", steps=5), run("full", steps=5)], []), [], "")
+    assert "numbers of steps" not in to_markdown(rows([run("sync", steps=5), run("full")], []), [], "")
