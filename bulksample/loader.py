@@ -99,9 +99,10 @@ class BulkLoader:
             raise UsageError(f"rank must be in 0 .. {ranks - 1}; got {rank}")
         check_bulk_size(bulk_size)
         sampler.check(adjacency)
-        self._adjacency, self._sampler = adjacency, sampler
+        self._adjacency = adjacency
         self._seeds = vertex_ids(seeds, adjacency.n, "seeds").astype(np.int32)
         self._stream, self._shuffle = Stream(seed), shuffle
+        self._sampler = sampler.prepared(adjacency, self._seeds, batch_size, self._stream) if isinstance(sampler, Sampler) else sampler
         self._batch_size = batch_size
         self._prefetch, self._handed = prefetch, handed
         self._grows = prefetch and bulk_size == "auto"

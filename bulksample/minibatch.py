@@ -76,6 +76,8 @@ class MiniBatch:
     nested : bool
         True if each block is contained in the one before it (the frontier rule ``new``, induced subgraphs); false if every
         layer is drawn anew.
+    seed_weights : float32, shape (b,), optional
+        The weight of each seed in the loss; None stands for ones.
     """
 
     id: int
@@ -85,10 +87,13 @@ class MiniBatch:
     vertices: np.ndarray
     blocks: tuple[Block, ...]
     nested: bool = False
+    seed_weights: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for name in ("seeds", "seed_rows", "vertices"):
             object.__setattr__(self, name, _held(getattr(self, name), np.int32))
+        if self.seed_weights is not None:
+            object.__setattr__(self, "seed_weights", _held(self.seed_weights, np.float32))
 
     @property
     def num_edges(self) -> int:
@@ -115,12 +120,15 @@ class MiniBatch:
             return self
         blocks = [(_on_host(b.indptr), _on_host(b.indices), None if b.weights is None else _on_host(b.weights)) for b in self.blocks]
         there = [Block(*arrays, block.num_sources) for arrays, block in zip(blocks, self.blocks, strict=True)]
-        return MiniBatch(self.id, self.epoch, self.seeds, *map(_on_host, (self.seed_rows, self.vertices)), tuple(there), self.nested)
+        return MiniBatch(
+            self.id, self.epoch, self.seeds, *map(_on_host, (self.seed_rows, self.vertices)), tuple(there), self.nested, self.seed_weights
+        )
 
     def digest(self) -> str:
         """Compute the SHA-256 of every array with its name, dtype and shape: equal mini-batches have equal digests on any machine."""
         sha = hashlib.sha256(f"minibatch {self.id} of epoch {self.epoch}".encode())
         parts = [("seeds", self.seeds), ("seed_rows", self.seed_rows), ("vertices", self.vertices)]
+        parts += [] if self.seed_weights is None else [("seed_weights", self.seed_weights)]
         for layer, block in enumerate(self.blocks):
             parts += [(f"{layer} indptr", block.indptr), (f"{layer} indices", block.indices)]
             parts += [] if block.weights is None else [(f"{layer} weights", block.weights)]

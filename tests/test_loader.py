@@ -146,6 +146,28 @@ def test_a_state_goes_on_mid_epoch_with_the_same_minibatches(stop):
     assert digests(second) == digests(following_epoch())
 
 
+def test_coefficients_of_saint_are_the_same_bits_everywhere():
+    """They are counted when a loader is made: by any back end, at any bulk size and rank. Another batch size has others."""
+
+    def made(name="native", **options):
+        adjacency = LocalAdjacency(random_matrix(N, 3000, 1), backends.make(name))
+        return BulkLoader(
+            adjacency, samplers.make("saint", (1,), coverage=2), SEEDS, seed=5, **{"batch_size": 16, "bulk_size": 3} | options
+        )
+
+    whole = list(made())
+    assert all(m.seed_weights is not None for m in whole)
+    assert digests(made("reference", bulk_size=2)) == digests(whole) == digests(made(bulk_size="auto"))
+    assert digests(made(rank=1, ranks=3)) == [*digests(whole)[1::3], *[None] * (len(whole) % 3 == 1)]
+    weights = {int(v): float(w) for m in whole for v, w in zip(m.seeds, m.seed_weights, strict=True)}
+    other = {int(v): float(w) for m in made(batch_size=40) for v, w in zip(m.seeds, m.seed_weights, strict=True)}
+    assert any(weights[v] != other[v] for v in weights.keys() & other.keys())
+    state = made().state_dict()
+    made().load_state_dict(state)
+    with pytest.raises(UsageError, match="sampler was"):
+        loader(sampler="saint").load_state_dict(state)
+
+
 @pytest.mark.parametrize("even", [False, True])
 @pytest.mark.parametrize(("before", "steps", "after"), [(1, 3, 2), (3, 2, 1), (3, 2, 4), (2, 5, 3), (4, 3, 3), (3, 0, 2)])
 def test_a_state_continues_on_another_number_of_ranks(before, steps, after, even):

@@ -129,6 +129,11 @@ class Batch:
         return self.minibatch.seed_rows
 
     @property
+    def seed_weights(self) -> NDArray[np.float32] | None:
+        """The weight of each seed in the loss: shape (b,); None, which stands for ones, but for GraphSAINT with `coverage`."""
+        return self.minibatch.seed_weights
+
+    @property
     def blocks(self) -> tuple[Block, ...]:
         """The sampled edges, one block a layer, from the input layer to the output layer."""
         return self.minibatch.blocks

@@ -38,8 +38,11 @@ def seed_losses(target: str, logits: torch.Tensor, labels: torch.Tensor) -> tupl
     return torch.where(known, each, 0.0).mean(1), known.float().mean(1)
 
 
-def summed_loss(target: str, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, float]:
-    """Return the sums of `seed_losses`: the loss, and the number of vertices that it counts."""
+def summed_loss(target: str, logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None = None) -> tuple[torch.Tensor, float]:
+    """Return the sums of `seed_losses`: the loss, and the number of vertices that it counts; `weights` (m,) weigh each vertex in both."""
+    if weights is not None:
+        losses, shares = (part * weights.to(part.device) for part in seed_losses(target, logits, labels))
+        return losses.sum(), float(shares.sum())
     if target == "class":
         return F.cross_entropy(logits, labels, reduction="sum"), len(labels)
     losses, shares = seed_losses(target, logits, labels)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, Self
+
+import numpy as np
 
 from ..adjacency import Adjacency, LayerLaw
 from ..backends.base import LayerPicks, check_fanout
@@ -51,10 +53,14 @@ class Sampler(ABC):
     @property
     def identity(self) -> str:
         """The sampler and its options in one line: samplers with equal ones draw the same mini-batches."""
-        return f"{type(self).__name__}{sorted(vars(self).items())}"
+        return f"{type(self).__name__}{sorted((field.name, getattr(self, field.name)) for field in fields(self))}"
 
     def check(self, adjacency: Adjacency) -> None:  # noqa: B027  # most samplers have a meaning everywhere
         """Raise `UsageError` if this sampler does not support this graph, such as one without weights."""
+
+    def prepared(self, adjacency: Adjacency, seeds: np.ndarray, batch_size: int, stream: Stream) -> Self:
+        """Return the sampler that a loader of these seeds uses; some samplers count before the first mini-batch."""
+        return self
 
     def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
         """Sample k mini-batches in one call.

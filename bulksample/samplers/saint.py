@@ -3,7 +3,7 @@
     x_0 = seeds;   x_{h+1} = SAMPLE(NORM(Q_h A), 1), one row of Q per walker;   B = Q_V A Q_V^T, V = all visited vertices
 
 A walker at an isolated vertex stays. The loss runs over every vertex of the subgraph, so all of them are seeds of the
-mini-batch. The coefficients that undo the sampling bias are left out, as common libraries do by default.
+mini-batch. `coverage` adds the coefficients that undo the bias of the draw.
 
 Zeng, Zhou, Srivastava, Kannan, Prasanna, "GraphSAINT: graph sampling based inductive learning method", ICLR 2020.
 """
@@ -11,8 +11,8 @@ Zeng, Zhou, Srivastava, Kannan, Prasanna, "GraphSAINT: graph sampling based indu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from ..adjacency import Adjacency
 from ..backends.base import Picks
 from ..errors import UsageError
 from ..minibatch import MiniBatch
-from ..rng import Draw, Law, Stream
+from ..rng import MAX_EPOCHS, Draw, Law, Stream
 from ..selection import Selection
 from .base import NodeWise
+from .saint_coefficients import Coefficients, count
 from .subgraph import induced, square
 
 
@@ -34,31 +35,73 @@ class Saint(NodeWise):
     ----------
     walk_length : int
         Steps of each walk.
+    coverage : int
+        0: no coefficients. Else a loader first draws subgraphs until they hold each vertex this often on average, and counts p_v and p_uv
+        in them; see `saint_coefficients`. The edge u -> v of a block then weighs p_v / (p_uv deg(v)), so that the sum over a row estimates
+        the mean over all neighbors of v, and a seed weighs E|V| / (n p_v) in the loss.
     """
 
     name: ClassVar[str] = "saint"
+    counted: ClassVar[Coefficients | None] = None
     walk_length: int = 2
+    coverage: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.walk_length < 256:
             raise UsageError(f"walk_length must be in 1 .. 255; got {self.walk_length}")
+        if self.coverage < 0:
+            raise UsageError(f"coverage must not be negative; got {self.coverage}")
 
     def draw(self, stream: Stream, hop: int, epoch: int) -> Draw:
         return stream.draw(Law.REPLACEMENT, layer=hop, epoch=epoch)
 
+    def check(self, adjacency: Adjacency) -> None:
+        if self.coverage and (adjacency.whole_matrix is None or adjacency.collective):
+            raise UsageError("coverage counts edges of the whole graph; got a partitioned one: use topology replicated, or coverage=0")
+
+    def prepared(self, adjacency: Adjacency, seeds: np.ndarray, batch_size: int, stream: Stream) -> Self:
+        """Return the sampler with its coefficients, counted in epochs of shuffled seeds that are apart from those of training."""
+        matrix = adjacency.whole_matrix
+        if not self.coverage or not len(seeds) or matrix is None:
+            return self
+        subgraphs, epoch = -(-len(seeds) // batch_size), MAX_EPOCHS - 1
+
+        def draw(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            orders = {int(e): seeds[stream.permutation(len(seeds), epoch - int(e))] for e in np.unique(ids // subgraphs)}
+            chunks = [slice(i % subgraphs * batch_size, (i % subgraphs + 1) * batch_size) for i in ids.tolist()]
+            roots = [orders[i // subgraphs][chunk] for i, chunk in zip(ids.tolist(), chunks, strict=True)]
+            held = self._visited(adjacency, Selection.of(roots, adjacency.n, ids), stream, epoch)
+            return held.vertices, adjacency.backend.restrict(matrix, held, held).entries
+
+        made = replace(self)
+        object.__setattr__(made, "counted", count(draw, adjacency.n, matrix.row_of_entry(), self.coverage))
+        return made
+
     def sample_bulk(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[MiniBatch]:
-        pointers, visited = walk(lambda at, step: adjacency.sample_rows(at, 1, self.draw(stream, step, epoch)), seeds, self.walk_length)
-        held, _ = adjacency.backend.relabel(seeds.none_of(), pointers, visited)
-        pointers, columns = induced(adjacency, held)
+        self.check(adjacency)
+        held, counted, matrix = self._visited(adjacency, seeds, stream, epoch), self.counted, adjacency.whole_matrix
+        if counted is None or matrix is None:
+            pointers, columns = induced(adjacency, held)
+        else:
+            pointers, columns, entries = adjacency.backend.restrict(matrix, held, held)
         minibatches = []
         for j, name in enumerate(seeds.minibatches):
-            rows = pointers[held.pointers[j] : held.pointers[j + 1] + 1]
-            block = square(rows, columns[rows[0] : rows[-1]])
+            vertices, rows = held.part(j), pointers[held.pointers[j] : held.pointers[j + 1] + 1]
+            own = slice(rows[0], rows[-1])
+            block, weights = square(rows, columns[own]), None
+            if counted is not None and matrix is not None:
+                degree = np.repeat(matrix.degrees[vertices], np.diff(rows)).astype(np.float32)
+                block = replace(block, weights=counted.edges[entries[own]] / degree)
+                weights = counted.vertices[vertices] * np.float32(counted.size)
             blocks = (block,) * len(self.fanouts)
-            vertices = held.part(j)
-            minibatches.append(MiniBatch(int(name), epoch, vertices, np.arange(len(vertices)), vertices, blocks, nested=True))
+            minibatches.append(MiniBatch(int(name), epoch, vertices, np.arange(len(vertices)), vertices, blocks, True, weights))
         return minibatches
+
+    def _visited(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> Selection:
+        """Return the vertices that the walks from the seeds of each mini-batch visit, in the order of discovery."""
+        pointers, visited = walk(lambda at, step: adjacency.sample_rows(at, 1, self.draw(stream, step, epoch)), seeds, self.walk_length)
+        return adjacency.backend.relabel(seeds.none_of(), pointers, visited)[0]
 
 
 def walk(draw: Callable[[Selection, int], Picks], roots: Selection, length: int) -> tuple[np.ndarray, np.ndarray]:

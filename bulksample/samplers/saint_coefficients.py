@@ -29,10 +29,13 @@ class Coefficients:
         The weight of each vertex in the loss.
     edges : float32, shape (m,)
         The factor of each edge in the aggregation of its destination.
+    size : float
+        The mean number of vertices of a subgraph.
     """
 
     vertices: np.ndarray
     edges: np.ndarray
+    size: float = 0.0
 
 
 def count(draw: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], n: int, destinations: np.ndarray, coverage: int) -> Coefficients:
@@ -57,4 +60,4 @@ def count(draw: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], n: int, d
     of_vertex = drawn / (n * np.where(vertices, vertices, NEVER))
     at_end = vertices[destinations]
     of_edge = np.where(edges > 0, at_end / np.maximum(edges, 1), np.where(at_end > 0, MOST, NEVER))
-    return Coefficients(of_vertex.astype(np.float32), np.minimum(of_edge, MOST).astype(np.float32))
+    return Coefficients(of_vertex.astype(np.float32), np.minimum(of_edge, MOST).astype(np.float32), vertices.sum() / max(drawn, 1))

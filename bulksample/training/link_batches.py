@@ -44,6 +44,8 @@ class EdgeLoader(BulkLoader):
         a = view.adjacency.whole_matrix
         if a is None:
             raise UsageError("link prediction reads the edges on every rank; got a partitioned graph: use graph replicated")
+        if getattr(sampler, "coverage", 0):
+            raise UsageError("coverage counts subgraphs whose roots are seeds, but the examples here are edges; use coverage=0")
         self._source, self._destination, self._size = a.indices, a.row_of_entry(), a.shape[0]
         self._keys = self._destination * self._size + self._source  # ascending, as A is canonical
         self._edges, self._exclude = edges_of(a), exclude

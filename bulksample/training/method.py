@@ -123,8 +123,9 @@ class Method:
         labelled = labelled_logits(context, batch)
         if labelled is None:
             return None, 0
-        logits, labels, _ = labelled
-        return summed_loss(self.target, logits, labels)
+        logits, labels, rows = labelled
+        weights = None if batch.minibatch is None else batch.minibatch.seed_weights
+        return summed_loss(self.target, logits, labels, None if weights is None else torch.from_numpy(weights[rows]))
 
     def combine_gradients(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
         """Replace this rank's gradients by those of the step.

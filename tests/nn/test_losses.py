@@ -46,3 +46,14 @@ def test_classes_count_one_each():
     torch.testing.assert_close(losses, F.cross_entropy(LOGITS, labels, reduction="none"))
     assert shares.tolist() == [1] * 7
     assert known_rows(torch.tensor([0, -1, 3])).tolist() == [True, False, True]
+
+
+def test_weights_count_in_the_loss_and_in_the_number():
+    """As if a vertex of weight 2 stood there twice, and one of weight 0 not at all."""
+    labels, weights = torch.tensor([0, 1, 2, 1])[: len(LOGITS)], torch.tensor([2.0, 0.0, 1.0, 1.0])[: len(LOGITS)]
+    labels = labels % LOGITS.shape[1]
+    rows = torch.arange(len(labels)).repeat_interleave(weights.long())
+    expected = summed_loss("class", LOGITS[rows], labels[rows])
+    found = summed_loss("class", LOGITS[: len(labels)], labels, weights)
+    torch.testing.assert_close(found[0], expected[0])
+    assert found[1] == expected[1]

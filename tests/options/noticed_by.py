@@ -182,4 +182,5 @@ SAMPLERS = {
     "shadow.weighted": f"{_SAMPLERS}::test_shadow_weighted_visits_heavy_neighbors",
     "shadow.layers": f"{_SAMPLERS}::test_shadow_layers_are_those_of_the_model",
     "saint.walk_length": f"{_SAMPLERS}::test_saint_walk_length_is_the_steps_of_a_walk",
+    "saint.coverage": f"{_SAMPLERS}::test_saint_coverage_weighs_seeds_and_edges",
 }

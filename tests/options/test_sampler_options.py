@@ -86,3 +86,13 @@ def test_saint_walk_length_is_the_steps_of_a_walk():
         walked = set(minibatch.vertices.tolist())
         assert len(walked) == steps + 1
         assert any(walked == {(seed + step) % n for step in range(steps + 1)} for seed in walked)
+
+
+def test_saint_coverage_weighs_seeds_and_edges():
+    """On a ring every vertex is held alike, so seeds weigh the same; the sum of the weights of a batch is that of its seeds."""
+    n = 30
+    for minibatch in minibatches(
+        trainer(labelled(ring(n, 1)), sampler="saint", batch_size=3, sampler_options="walk_length=4,coverage=400")
+    ):
+        np.testing.assert_allclose(minibatch.seed_weights, minibatch.seed_weights.mean(), rtol=0.25)
+        assert all(block.weights is not None and (block.weights >= 1).all() for block in minibatch.blocks)

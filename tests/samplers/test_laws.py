@@ -291,3 +291,35 @@ def test_the_inclusion_probability_is_the_frequency_given_the_other_keys():
         terms = np.zeros(trials)
         terms[: (drawn.columns == column).sum()] = 1 / drawn.inclusion[drawn.columns == column]
         assert abs(terms.mean() - 1) < 4 * terms.std() / np.sqrt(trials)
+
+
+def test_saint_coefficients_are_those_of_enumeration():
+    """Seeds in shuffled pairs, walks of two steps: p_v and p_uv by enumeration; weighted sums over a subgraph are unbiased."""
+    into = [[1, 2, 3], [2], [0, 4], [2, 4], [3], [5]]  # row v: the vertices that v aggregates; 5 alone has a loop
+    indptr = np.cumsum([0, *map(len, into)])
+    matrix = CSR(indptr, np.concatenate(into).astype(np.int32), None, (6, 6))
+    walks = [[{v, a, b} for a in into[v] for b in into[a]] for v in range(6)]
+    shares = [[1 / len(into[v]) / len(into[a]) for a in into[v] for b in into[a]] for v in range(6)]
+    held: dict[frozenset[int], float] = {}
+    for u, v in itertools.permutations(range(6), 2):
+        for (one, p), (other, q) in itertools.product(zip(walks[u], shares[u], strict=True), zip(walks[v], shares[v], strict=True)):
+            held[frozenset(one | other)] = held.get(frozenset(one | other), 0) + p * q / 30
+    p = np.array([sum(q for visited, q in held.items() if v in visited) for v in range(6)])
+    row = matrix.row_of_entry()
+    both = np.array([sum(q for visited, q in held.items() if {u, v} <= visited) for v, u in zip(row, matrix.indices, strict=True)])
+    adjacency, stream = LocalAdjacency(matrix, fast()), Stream(4)
+    sampler = samplers.make("saint", (1,), coverage=3000).prepared(adjacency, np.arange(6, dtype=np.int32), 2, stream)
+    np.testing.assert_allclose(sampler.counted.vertices, 1 / (6 * p), rtol=0.05)
+    np.testing.assert_allclose(sampler.counted.edges, p[row] / both, rtol=0.08)
+    size = sum(q * len(visited) for visited, q in held.items())
+    for minibatch in sampler.sample_bulk(adjacency, Selection.of([[0, 3], [5, 1]], 6), stream):
+        (block,) = minibatch.blocks
+        np.testing.assert_allclose(minibatch.seed_weights, size / (6 * p[minibatch.seeds]), rtol=0.05)
+        at = np.repeat(minibatch.vertices, np.diff(block.indptr))
+        expected = [
+            p[v] / sum(q for held_, q in held.items() if {u, v} <= held_) / len(into[v])
+            for v, u in zip(at, minibatch.vertices[block.indices], strict=True)
+        ]
+        np.testing.assert_allclose(block.weights, expected, rtol=0.08)
+    plain = samplers.make("saint", (1,)).sample_bulk(adjacency, Selection.of([[0, 3], [5, 1]], 6), stream)
+    assert all(minibatch.seed_weights is None and minibatch.blocks[0].weights is None for minibatch in plain)
