@@ -88,6 +88,21 @@ def test_every_sampler_kind_of_features_and_choice_of_seeds(stored, kind, option
     assert on_threads(2, rank) == shares(graph, 2, **alone)
 
 
+@pytest.mark.parametrize("topology", ["partitioned", "replicated"])
+def test_labels_of_several_columns_are_those_of_the_seeds(tmp_path, topology):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, (80, 3)).astype(np.float32)
+    y[::7, 1] = np.nan
+    x = np.arange(80, dtype=np.float32)[:, None]
+    bs.from_edges(*rng.integers(0, 80, (2, 300)), num_nodes=80, x=x, y=y, target="multilabel").save(tmp_path / "g")
+
+    def rank(comm):
+        for batch in loader(opened(tmp_path / "g", comm, topology=topology, partition="random"), seeds="all"):
+            np.testing.assert_array_equal(batch.y, y[batch.seeds])
+
+    on_threads(2, rank)
+
+
 def test_a_rank_holds_its_block_rows_and_no_more(stored):
     folder, _ = stored
     whole = opened(folder / "plain", SerialComm()).held_bytes()

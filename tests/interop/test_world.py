@@ -120,3 +120,57 @@ def test_a_rank_that_leaves_a_loop_early_ends_all_of_them(stored, tmp_path, how,
     ended = run_ranks(2, [str(program), str(stored)], timeout=90)
     assert ended.code == code, ended
     assert said in ended.err, ended
+
+
+MODELS = """
+import json, sys, torch
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+import bulksample as bs
+
+world = bs.init(process_group="gloo")
+loader = bs.Loader(bs.load(sys.argv[1], world=world), fanouts=[3, 2], batch_size=512, seeds="train", seed=3)
+
+class Sage(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(1024, 8), torch.nn.Linear(16, 3)])
+
+    def forward(self, x, blocks):
+        for layer, block in zip(self.layers, blocks):
+            x = layer(torch.cat([x[: block.num_destinations], block.aggregate(x)], dim=1))
+        return x
+
+def trained(wrap):
+    torch.manual_seed(0)
+    model, losses = wrap(Sage()), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader.bulks.epoch = 0
+    for batch in loader.to("cpu"):
+        loss = F.cross_entropy(model(batch.x, batch.blocks), batch.y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+def sharded(model):
+    made = fully_shard(model, mesh=init_device_mesh("cpu", (world.size,)))
+    assert any(isinstance(parameter, DTensor) for parameter in made.parameters())
+    return made
+
+found = {"rank": world.rank, "ddp": trained(torch.nn.parallel.DistributedDataParallel), "fsdp": trained(sharded)}
+print("\\n" + json.dumps(found) + "\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.long
+def test_a_model_trains_alike_under_ddp_and_fsdp(stored, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(MODELS)
+    for rank in reports(run_ranks(2, [str(program), str(stored)], launcher="torchrun", timeout=120)):
+        assert len(rank["ddp"]) == 4
+        np.testing.assert_allclose(rank["fsdp"], rank["ddp"], rtol=1e-4)
+        assert rank["ddp"][-1] < rank["ddp"][0]
