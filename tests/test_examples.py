@@ -1,4 +1,4 @@
-"""examples/quickstart.py, the lines of README: it runs, and type checkers know its types."""
+"""The examples run, those of several ranks on real ones; type checkers know the types of README's lines."""
 
 import os
 import subprocess
@@ -73,3 +73,40 @@ def test_plain_torch_goes_on_after_its_last_checkpoint_on_another_number_of_rank
     assert rest[-3:-1] == whole[2:4]
     assert rest[-1].split(",")[1] == whole[-1].split(",")[1]
     assert run("torchrun", "one", 6, ranks=3)[-2].startswith("epoch 5")  # on three ranks the batches of a step are others
+
+
+@pytest.mark.long
+def test_link_prediction_goes_on_after_its_last_checkpoint(tmp_path):
+    """On two ranks: a run that resumes ends like one that never stopped; a third number of ranks goes on as well."""
+    pytest.importorskip("torch_geometric")
+    community_graph(n=1000, noise=1.0).save(tmp_path / "g")
+    program = [str(ROOT / "examples" / "link_prediction.py"), str(tmp_path / "g"), "--checkpoint"]
+
+    def run(checkpoint, epochs, ranks=2):
+        ended = run_ranks(ranks, [*program, str(tmp_path / checkpoint), "--epochs", str(epochs)], launcher="torchrun", timeout=120)
+        assert ended.code == 0, ended
+        return [line for line in ended.out.splitlines() if line.startswith("epoch ") or "AUC" in line]
+
+    whole = run("one", 3)
+    assert float(whole[-1].split()[-1]) > 0.6
+    assert run("two", 2)[:2] == whole[:2]
+    rest = run("two", 3)
+    assert rest[-2] == whole[2]
+    assert rest[-1].split(",")[1] == whole[-1].split(",")[1]
+    assert run("one", 4, ranks=3)[-2].startswith("epoch 3")
+
+
+@pytest.mark.long
+def test_pyg_sage_runs(tmp_path):
+    pytest.importorskip("torch_geometric")
+    community_graph(noise=1.0).save(tmp_path / "g")
+    out = python(str(ROOT / "examples" / "pyg_sage.py"), "g", "--epochs", "2", "--hidden", "16", "--batch-size", "32", cwd=tmp_path)
+    assert [line.split(":")[0] for line in out.splitlines()[:2]] == ["epoch 0", "epoch 1"]
+
+
+@pytest.mark.long
+def test_dgl_sage_runs(tmp_path):
+    pytest.importorskip("dgl", reason="DGL is not installed")
+    community_graph(noise=1.0).save(tmp_path / "g")
+    out = python(str(ROOT / "examples" / "dgl_sage.py"), "g", "--epochs", "2", "--hidden", "16", "--batch-size", "32", cwd=tmp_path)
+    assert [line.split(":")[0] for line in out.splitlines()[:2]] == ["epoch 0", "epoch 1"]
