@@ -61,6 +61,14 @@ def test_sections_are_those_of_the_benchmark_and_leave_eight_files_at_most(tmp_p
     )
 
 
+def test_every_file_with_a_test_marked_cuda_is_collected():
+    root = Path(__file__).parents[1]
+    marked = [file for file in root.rglob("test_*.py") if "pytest.mark.cuda" in file.read_text() and file != Path(__file__)]
+    assert len(marked) > 3
+    assert not [file for file in marked if not any(file.is_relative_to(root / path) for path in card_sections.CUDA_TESTS)]
+    assert all((root / path).exists() for path in card_sections.CUDA_TESTS)
+
+
 def test_a_dead_section_leaves_what_it_found_and_the_others_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(card_sections, "LEAST", 0.1)
     code = Run(tmp_path, 60).run([

@@ -12,7 +12,7 @@ from bulksample.distributed.comm.cuda_aware import CudaAware
 from bulksample.distributed.comm.threads import SerialComm, ThreadComm, on_threads
 from bulksample.training.cuda import device_comms, process_groups
 from bulksample.training.cuda.device_comms import GroupTensorComm, choose_tensor_comm
-from bulksample.training.cuda.process_groups import store_host
+from bulksample.training.process_group import store_host
 from bulksample.training.tensor_comm import HostTensorComm
 
 DTYPES = {np.int32: torch.int32, np.int64: torch.int64, np.float32: torch.float32, np.float16: torch.float16, np.uint8: torch.uint8}
