@@ -162,7 +162,7 @@ def main():
     else:
         found = ranks(asked.store, asked.epochs, asked.ranks, asked.threads, asked.rounds)
         ratios = compared(found["ddp"], found["train"])
-    print(json.dumps({"machine": machine(), "command": sys.argv[1:], "ratios": ratios, **found}, indent=1))
+    print(json.dumps({"machine": machine(), "ratios": ratios, **found}, indent=1))
 
 
 if __name__ == "__main__":

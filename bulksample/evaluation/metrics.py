@@ -2,7 +2,7 @@
 
 F1_c = 2 TP_c / (2 TP_c + FP_c + FN_c)        AUC = P(score of a positive > score of a negative), ties count half
 AP = sum over thresholds of (recall - recall at the threshold above) precision
-MAE = mean |y - z|                            R2 = 1 - sum (y - z)**2 / sum (y - mean y)**2
+MAE = mean abs(y - z)                         R2 = 1 - sum (y - z)**2 / sum (y - mean y)**2
 
 Scores of several columns are the mean over columns; missing labels (NaN) are left out of each.
 """
