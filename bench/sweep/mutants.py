@@ -1,9 +1,9 @@
 """400 mutants of the package and of csrc/: small edits that short tests of the edited line must notice; at least 85 % are killed.
 
 A mutant is killed if a test fails that passes without it, if the tests end the process, or if they take longer than the limit. A survivor
-passes only with a reason in `survivors.json`, which may be the name of a long test that kills it. The tests are the short ones that ran the
-line, or called the extension that holds it, while the section `coverage` ran; the quickest case of each test function comes first, up to 15
-seconds of tests. Edits of the package are made in memory, edits of csrc/ in a copy of the extension.
+passes only with a reason in `survivors.json`, which may be the name of another test that kills it. The tests are the short ones that ran
+the line, or called the extension that holds it, while the section `coverage` ran; the quickest case of each test function comes first, up
+to 15 seconds of tests. Edits of the package are made in memory, edits of csrc/ in a copy of the extension.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
         return {"passed": False, **found}
     if reason.startswith("tests/"):
         found = tried(case["file"], edit, [reason])
-        return {"passed": found["seen"].startswith("killed"), **found, "seen": f"{found['seen']} by a long test"}
+        return {"passed": found["seen"].startswith("killed"), **found, "seen": f"{found['seen']} by a named test"}
     return {**found, "passed": True, "seen": "survive, with a reason", "reason": reason}
 
 

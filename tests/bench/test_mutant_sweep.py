@@ -172,7 +172,7 @@ def test_a_survivor_needs_a_reason(monkeypatch, tmp_path):
     assert mutants.run(case)["reason"] == "speed alone"
     mutants.REASONS.write_text(json.dumps({case["mutant"]: "tests/x.py::test_y"}))
     monkeypatch.setattr(mutants, "tried", lambda file, edit, tests: {"seen": "killed", "by": tests[0]})
-    assert mutants.run(case) == {"passed": True, "seen": "killed by a long test", "by": "tests/x.py::test_y"}
+    assert mutants.run(case) == {"passed": True, "seen": "killed by a named test", "by": "tests/x.py::test_y"}
     monkeypatch.setattr(mutants, "tried", lambda file, edit, tests: {"seen": "survives"})
     assert not mutants.run(case)["passed"]
 

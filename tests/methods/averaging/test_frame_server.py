@@ -71,6 +71,16 @@ def test_close_hangs_up_on_trainers_and_strangers(clock):
     assert [is_closed(line) for line in lines] == [True] * len(held) == [True, True]
 
 
+def test_the_user_hears_of_refused_strangers_once_per_doubling(opened):
+    for count in range(1, 6):
+        line = stranger(opened)
+        line.socket.sendall(packed(Frame(Kind.ASK)))
+        while opened.server.refused < count:
+            opened.turn()
+        line.close()
+    assert [said.rpartition("; ")[2] for said in opened.said] == [f"{count} refused so far" for count in (1, 2, 4)]
+
+
 def test_a_turn_reads_at_most_one_frame_of_each_peer(opened):
     (one, first), (two, second) = trainer(opened), trainer(opened)
     one.socket.sendall(packed(Frame(Kind.READY)) * 100)
