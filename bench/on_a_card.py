@@ -240,7 +240,7 @@ def memory() -> Checks:
 
 def models() -> Checks:
     """Train every model for four epochs on the device and on the CPU; losses agree within rounding, and a run repeats to the bit."""
-    from bulksample.nn.model import MODELS
+    from bulksample.config import MODELS
 
     def train(model: str, device: str) -> float:
         from communities import community_graph

@@ -91,7 +91,8 @@ def train(graph: Graph | str | os.PathLike[str], **options: Any) -> dict[str, An
     graph : Graph, or the path of a store
     **options
         Those of ``bulksample train`` in the command line, with ``_`` for ``-``: ``method="sync"``, ``model="sage"``,
-        ``fanouts=[10, 10]``, ``batch_size=1024``, ``epochs=10``, ``seed=0``, … `TrainConfig` lists them.
+        ``fanouts=[10, 10]``, ``batch_size=1024``, ``epochs=10``, ``seed=0``, … `TrainConfig` lists them. `model` may be a torch module with
+        ``forward(x, blocks)``; it is trained in place.
         Besides, `comm` takes a communicator and `observers` a list of `bulksample.training.observers.Observer`.
 
     Returns

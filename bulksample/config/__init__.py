@@ -8,3 +8,4 @@ file.py      YAML
 """
 
 DEFAULT_FANOUTS = (15, 10, 5)
+MODELS = ("sage", "sage-pool", "gcn", "gat")

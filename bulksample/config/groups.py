@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from . import DEFAULT_FANOUTS
+from ..errors import instead_of
+from . import DEFAULT_FANOUTS, MODELS
 from .metrics import check_exists
 from .options import BulkSize, Fanouts, Options, SamplerOptions, Words
 
@@ -22,7 +24,7 @@ class ModelOptions(Options):
     """The network."""
 
     group, title = "model", "Model"
-    model: Literal["sage", "sage-pool", "gcn", "gat"] = Field("sage", description="Type of the layers.")
+    model: str = Field("sage", description=f"Type of the layers: {', '.join(MODELS)}; or PACKAGE.MODULE:FACTORY, a model of your own.")
     layers: int = Field(3, ge=1, le=64, description="Number of layers; by default the number of fanouts.")
     hidden: int = Field(256, ge=2, description="Width of the hidden layers.")
     heads: int = Field(4, ge=1, description="Attention heads of the hidden layers (gat).")
@@ -30,6 +32,24 @@ class ModelOptions(Options):
     input_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout of the input; of sparse features, of the stored values.")
     batch_norm: bool = Field(False, description="Batch norm after every hidden layer.")
     layer_norm: bool | None = Field(None, description="Layer norm, over each row, after every hidden layer; by default for retexo alone.")
+
+    @field_validator("model")
+    @classmethod
+    def _model_exists(cls, model: str) -> str:
+        if model not in MODELS and not re.fullmatch(r"[\w.]+:\w+", model):
+            raise ValueError(f"model: got {model!r}; {instead_of(model, [*MODELS, 'PACKAGE.MODULE:FACTORY'])}")
+        return model
+
+    @property
+    def is_own_model(self) -> bool:
+        """True if the model is the user's own."""
+        return self.model not in MODELS
+
+    def check_together(self) -> None:
+        """Raise `ValueError` if an option of our layers is set beside a model of the user's own."""
+        for name in ("hidden", "heads", "dropout", "input_dropout", "batch_norm", "layer_norm") if self.is_own_model else ():
+            if getattr(self, name) != ModelOptions.model_fields[name].default:
+                raise ValueError(f"{name} is an option of the models {', '.join(MODELS)}; got model {self.model}: set it in your model")
 
 
 class SamplingOptions(Options):

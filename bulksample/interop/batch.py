@@ -21,6 +21,7 @@ from ..views.edges import EdgeRows, EdgeSource
 if TYPE_CHECKING:
     import torch
 
+    from ..nn.tensor_block import TensorBlock
     from .dialects import EdgeLayout
 
 
@@ -294,59 +295,13 @@ class TensorBatch:
     @cached_property
     def blocks(self) -> tuple[TensorBlock, ...]:
         """The sampled edges, one block a layer, from the input layer to the output layer."""
+        from ..nn.tensor_block import TensorBlock
+
         return tuple(TensorBlock(block, self.device) for block in self.batch.blocks)
 
     def digest(self) -> str:
         """Return `Batch.digest`."""
         return self.batch.digest()
-
-
-@dataclass(frozen=True, eq=False)
-class TensorBlock:
-    """The sampled edges of one layer as tensors, made when they are first read. Destinations are the first of the sources.
-
-    Parameters
-    ----------
-    block : Block
-    device : torch.device
-    """
-
-    block: Block
-    device: Any
-
-    @property
-    def num_sources(self) -> int:
-        return self.block.num_sources
-
-    @property
-    def num_destinations(self) -> int:
-        return self.block.num_destinations
-
-    @cached_property
-    def edge_index(self) -> torch.Tensor:
-        """Positions of source and destination in the mini-batch's list of vertices, as torch_geometric has them: int64, shape (2, E)."""
-        destination = np.repeat(np.arange(self.num_destinations), np.diff(self.block.indptr))
-        return _tensor(np.stack([self.block.indices, destination]), self.device)
-
-    @cached_property
-    def weights(self) -> torch.Tensor | None:
-        """The weight of each edge in the aggregation: float32, shape (E,); None stands for the mean over a destination's edges."""
-        return None if self.block.weights is None else _tensor(self.block.weights, self.device)
-
-    def aggregate(self, h: torch.Tensor) -> torch.Tensor:
-        """Return the weighted sum, or the mean, of the sources of each destination: shape (num_destinations, f) from (num_sources, f).
-
-        On a CPU by the kernel that the package's own layers use, with its gradient.
-        """
-        if h.device.type == "cpu":
-            from ..nn.aggregate import aggregate
-
-            return aggregate(self.block, h).to(h.dtype)
-        source, destination = self.edge_index
-        scale = self.weights
-        if scale is None:
-            scale = 1 / destination.bincount(minlength=self.num_destinations).clamp(min=1).to(h.dtype)[destination]
-        return h.new_zeros(self.num_destinations, h.shape[1]).index_add(0, destination, h[source] * scale[:, None])
 
 
 def _tensor(array: NDArray[Any], device: Any) -> torch.Tensor:

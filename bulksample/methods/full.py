@@ -10,7 +10,7 @@ input never changes; `--form naive` sends it in every epoch, as published system
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from ..distributed.matrix.halo import MessageFormat, PlainFormat
 from ..errors import UsageError
 from ..labels import as_numbers, without_label
 from ..nn.losses import known_rows, summed_loss
-from ..nn.model import Gnn
 from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext
 from ..training.method import Method
@@ -48,6 +47,7 @@ class Full(Method):
     name: ClassVar[str] = "full"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
     shares_features: ClassVar[bool] = True
+    models: ClassVar[Literal["any", "layers", "own"]] = "layers"
 
     config: TrainConfig
 
@@ -77,7 +77,7 @@ class Full(Method):
 
     def logits(self, context: TrainingContext) -> torch.Tensor:
         """Return the logits of this rank's rows: shape (m, classes); collective."""
-        return self.graph(cast(Gnn, context.model))
+        return self.graph(context.model)
 
     def describe(self) -> dict[str, Any]:
         own = self.rows

@@ -105,6 +105,9 @@ def _config(folder: Path, state: dict[str, Any]) -> TrainConfig:
         state["progress"]["steps"]
     except (UsageError, KeyError, TypeError) as error:
         raise DataError(f"checkpoint {folder} lacks the configuration of its model, or was written by another version: {error}") from error
+    if config.is_own_model:
+        fits = "load its weights into your module, and score it with bs.Loader(graph, sampler='full')"
+        raise UsageError(f"the checkpoint {folder} holds a model of your own, {config.model}; {fits}")
     if config.method.startswith("retexo"):
         raise UsageError(f"a checkpoint of {config.method} holds one layer at a time, and {folder} cannot predict; use another method")
     return config

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torch import nn
+
 from ..distributed.comm.agree import checked_on_rank_0
 from ..distributed.comm.base import Comm
 from ..distributed.comm.threads import SerialComm
+from ..errors import UsageError
+from ..nn.model import Gnn
 from ..training.compute import ComputeContext
 from ..training.kept import check_checkpoints
 from ..training.loop import Trainer
@@ -18,10 +22,11 @@ from .config import TrainConfig
 
 
 def make_trainer(
-    config: TrainConfig, graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (), compute: ComputeContext | None = None
-) -> Trainer:
+    config: TrainConfig, graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (), compute: ComputeContext | None = None,
+    module: nn.Module | None = None,
+) -> Trainer:  # fmt: skip
     """Return a trainer of the method that the configuration names; see `Trainer` for the parameters."""
-    return Trainer(config, graph, comm, observers, compute, method=load(config.method))
+    return Trainer(config, graph, comm, observers, compute, method=load(config.method), module=module)
 
 
 def train(
@@ -31,8 +36,35 @@ def train(
 
     The options are fields of `TrainConfig`, such as ``method="adaqp"`` or ``epochs=10``; `Trainer` describes the other parameters.
     With `overwrite` the run replaces the checkpoints of another one in its folder ``checkpoint``.
+    `model` may be a `torch.nn.Module`. It is trained in place, and has the weights of the best validation score afterwards.
     Raises `UsageError` if an option is unknown or out of range, or does not suit the graph.
     """
+    module = options.get("model")
+    if isinstance(module, nn.Module):
+        options = options_beside(module, options)
     config = TrainConfig.of(**options)
     checked_on_rank_0(comm or SerialComm(), lambda: check_checkpoints(config, overwrite))
-    return make_trainer(config, graph, comm, observers).run()
+    return make_trainer(config, graph, comm, observers, module=module if isinstance(module, nn.Module) else None).run()
+
+
+def options_beside(module: nn.Module, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a run that trains a module: those that name it, and for a `Gnn` those that describe it.
+
+    Raises
+    ------
+    UsageError
+        If an option says otherwise than the module.
+    """
+    kind = type(module)
+    described: dict[str, Any] = {"model": f"{kind.__module__}:{kind.__name__}"}
+    if isinstance(module, Gnn):
+        described = {
+            "model": module.name, "layers": len(module.layers), "dropout": module.dropout, "input_dropout": module.input_dropout,
+            "heads": module.heads, **({"hidden": module.widths[1]} if len(module.widths) > 2 else {}),
+            "layer_norm": any(isinstance(norm, nn.LayerNorm) for norm in module.norms),
+            "batch_norm": any(isinstance(norm, nn.BatchNorm1d) for norm in module.norms),
+        }  # fmt: skip
+    for name, value in described.items():
+        if name != "model" and options.get(name, value) != value:
+            raise UsageError(f"{name}: got {options[name]!r}, but the model has {value!r}; leave the option out")
+    return {**options, **described}

@@ -91,6 +91,12 @@ class SparseRows:
         """Return the value of each entry: float32, shape (E,)."""
         return torch.ones(len(self.indices)) if self.weights is None else torch.tensor(self.weights)
 
+    def dense(self) -> torch.Tensor:
+        """Return the rows as a dense tensor: shape (D, S)."""
+        at = (self.row_index(), self.column_index())
+        weights = self.weights_or_ones()
+        return weights.new_zeros(self.shape).index_put_(at, weights, accumulate=True)
+
     def with_weights(self, weights: torch.Tensor) -> SparseRows:
         """Return the same pattern with other values."""
         return SparseRows(self.indptr, self.indices, weights.numpy(), self.columns)

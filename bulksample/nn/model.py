@@ -15,14 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..config import MODELS
 from ..errors import UsageError
 from ..minibatch import Block
 from .layers import GatLayer, GcnLayer, Input, Layer, PoolLayer, SageLayer
 
 if TYPE_CHECKING:
     from ..config.train import TrainOptions
-
-MODELS = ("sage", "sage-pool", "gcn", "gat")
 
 
 class Model(nn.Module):
@@ -85,6 +84,7 @@ class Gnn(Model):
         super().__init__()
         if name not in MODELS:
             raise UsageError(f"there is no model {name!r}; use one of {', '.join(MODELS)}")
+        self.name, self.widths, self.heads = name, tuple(widths), heads
         uneven = [width for width in widths[1:-1] if width % heads]
         if name == "gat" and uneven and not average_heads:
             fits = f"use hidden {-(-uneven[0] // heads) * heads}"
@@ -123,6 +123,13 @@ class Gnn(Model):
             h = self.between(i, layer(block, h, degrees[: block.num_sources]))
         assert isinstance(h, torch.Tensor)
         return h
+
+    def checked(self, features: int, outputs: int) -> Gnn:
+        """Return the model itself; raise `UsageError` if it takes other features, or gives another number of outputs."""
+        if (self.widths[0], self.widths[-1]) != (features, outputs):
+            found = ", ".join(map(str, self.widths))
+            raise UsageError(f"the model has widths {found}, but the graph {features} features; use widths {features}, ..., {outputs}")
+        return self
 
     def between(self, i: int, h: torch.Tensor) -> torch.Tensor:
         """Apply what follows layer i: normalization, activation, dropout; nothing after the last."""

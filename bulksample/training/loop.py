@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..config.metrics import goodness
 from ..config.train import TrainOptions
@@ -63,6 +64,8 @@ class Trainer:
         The host or device that computes; by default the one that the configuration names.
     method : class of Method
         The method that the configuration names; `bulksample.methods.load` returns it.
+    module : nn.Module, optional
+        A model to train in place; see `bulksample.nn.own_model` for what it takes and returns.
 
     Attributes
     ----------
@@ -77,7 +80,7 @@ class Trainer:
 
     def __init__(
         self, config: TrainOptions, graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (),
-        compute: ComputeContext | None = None, *, method: type[Method],
+        compute: ComputeContext | None = None, *, method: type[Method], module: nn.Module | None = None,
     ) -> None:  # fmt: skip
         self.config, self.comm = config, comm or SerialComm()
         self.observers = list(observers) if self.comm.rank == 0 else []
@@ -88,6 +91,8 @@ class Trainer:
         if config.checkpoint or config.resume:
             checkpoint.require()
         self.method = method(config)
+        if module is not None:
+            self.method.train_module(module)
         if config.graph not in (None, *method.graphs):
             raise UsageError(f"the method {method.name!r} needs a {' or '.join(method.graphs)} graph; got graph {config.graph}")
         self.placement = config.graph or method.graphs[0]

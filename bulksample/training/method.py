@@ -17,20 +17,25 @@ overrides what its paper changes and leaves the rest. The loop calls the hooks i
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
+from torch import nn
 
+from ..config import MODELS
 from ..config.metrics import METRICS
 from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
+from ..errors import UsageError
+from ..evaluation.by_batches import evaluate_by_batches
 from ..evaluation.evaluate import evaluate
 from ..evaluation.links import evaluate_links
 from ..labels import has_label
 from ..nn.decoders import LinkModel
 from ..nn.losses import summed_loss
 from ..nn.model import Gnn, Model, build
+from ..nn.own_model import OwnModel, make_module
 from ..views.view import View, as_index
 from .batches import BatchSource, MiniBatchSource, StepBatch
 from .buckets import add_over_ranks
@@ -52,15 +57,34 @@ class Method:
         The placements of the graph that the method can train on; the first is the default.
     equal_steps : bool
         True if every rank has the same number of steps in a round. Otherwise the ranks agree on the largest number.
+    models : {"any", "layers", "own"}
+        What the method can train: any module, models made of our layers (between which it exchanges rows), or only its own.
     """
 
     name: ClassVar[str] = "sync"
     graphs: ClassVar[tuple[str, ...]] = ("replicated", "partitioned")
     equal_steps: ClassVar[bool] = False
+    models: ClassVar[Literal["any", "layers", "own"]] = "any"
 
     def __init__(self, config: TrainOptions) -> None:
         """Check the options; raises `UsageError` if they have no meaning for this method."""
         self.config = config
+        self.module: nn.Module | None = None  # the user's, if there is one
+        if config.is_own_model:
+            self._check_own_model("any")
+
+    def train_module(self, module: nn.Module) -> None:
+        """Train a module of the user's from now on; raises `UsageError` if the method trains other models alone."""
+        self._check_own_model("layers" if isinstance(module, Gnn) else "any")
+        self.module = module
+
+    def _check_own_model(self, needs: str) -> None:
+        fits = {"layers": ("any", "layers"), "any": ("any",)}[needs]
+        if self.models not in fits:
+            why = "makes its own models" if self.models == "own" else "exchanges rows between the layers of the model"
+            raise UsageError(f"method {self.name!r} {why}; got {self.config.model}: use model {', '.join(MODELS)}, or method sync")
+        if self.config.task == "links":
+            raise UsageError(f"link prediction scores embeddings of our layers; got {self.config.model}: use model {', '.join(MODELS)}")
 
     @property
     def target(self) -> str:
@@ -101,6 +125,11 @@ class Method:
     def model(self, context: TrainingContext, stage: int) -> Model:
         """Return the model that a stage trains; every rank then takes rank 0's weights. Called when a run enters the stage."""
         config, view, seed = self.config, context.view, context.initial_seed()
+        if isinstance(self.module, Gnn):
+            return self.module.checked(view.num_features, view.num_classes)
+        if config.is_own_model:
+            module = self.module or make_module(config.model, view.num_features, view.num_classes, seed)
+            return OwnModel(module, config.model, view.num_classes, config.layers)
         if config.task == "links":
             return LinkModel(build(config, view.num_features, config.hidden, seed), config.decoder, config.hidden)
         return build(config, view.num_features, view.num_classes, seed)
@@ -146,7 +175,7 @@ class Method:
         Running statistics of a batch norm are averaged too (kind "model").
         """
         comm, over = context.comm, context.tensor_comm
-        parameters = list(context.model.parameters())
+        parameters = [parameter for parameter in context.model.parameters() if parameter.requires_grad]
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -181,6 +210,8 @@ class Method:
         if self.config.task == "links":
             _, _, k = self.metric.partition("@")
             return evaluate_links(cast(LinkModel, model), view.share, self.links, comm, sorted({10, int(k or 10)}))
+        if isinstance(model, OwnModel):
+            return evaluate_by_batches(model, view, comm, self.metric, self.config.batch_size)
         return evaluate(cast(Gnn, model), view.name, view.share, comm, self.metric)
 
     # ---- checkpoints and the report

@@ -101,7 +101,7 @@ def _block_view(config: TrainOptions, request: ViewRequest, placement: Placement
     check_labels(opened.block.name, opened.block.labels, opened.block.num_classes)
     return BlockView(
         opened, ProcessGrid(comm, config.replication), backend, request.fingerprint, config.seeds, config.feature_norm,
-        request.weighted, config.feature_codec, config.cache_bytes, access_count, degrees=not config.model.startswith("sage"),
+        request.weighted, config.feature_codec, config.cache_bytes, access_count, degrees=config.model in ("gcn", "gat"),
     )  # fmt: skip
 
 

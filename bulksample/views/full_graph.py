@@ -18,6 +18,7 @@ from ..minibatch import Block
 from ..nn.aggregate import SparseRows
 from ..nn.layers import Input, Layer, LinearLayer
 from ..nn.model import Gnn, Model
+from ..nn.own_model import OwnModel
 
 
 class PassRows(Protocol):
@@ -87,8 +88,14 @@ class FullGraph:
         self.rows, self.strong = rows, strong
         self.input = FrozenInput(rows, rows.x)
 
-    def __call__(self, model: Gnn) -> torch.Tensor:
-        """Run the model on the whole graph, and return the logits of this rank's m rows: shape (m, classes). Collective."""
+    def __call__(self, model: Model) -> torch.Tensor:
+        """Run the model on the whole graph, and return the logits of this rank's m rows: shape (m, classes). Collective.
+
+        A model of a user's own takes all rows at once, which only a pass without exchanges has.
+        """
+        if isinstance(model, OwnModel):
+            return cast(torch.Tensor, model([self.rows.block] * model.hops, self.rows.x, self.rows.degrees))
+        assert isinstance(model, Gnn)
         rows, h = self.rows, cast(Input, None)
         for i, module in enumerate(model.layers):
             layer = cast(Layer, module)

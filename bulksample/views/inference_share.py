@@ -31,6 +31,8 @@ class InferenceShare(ABC):
     chunk_numbers : int
         How many numbers may be held at once in addition to the rows themselves.
     rows : int
+    vertices : int32, shape (rows,)
+        The vertex of each row.
     indptr : int64, shape (rows + 1,)
     degrees : float32, shape (rows,)
         (Weighted) degrees.
@@ -44,6 +46,7 @@ class InferenceShare(ABC):
     n: int
     edges: int
     rows: int
+    vertices: np.ndarray
     indptr: np.ndarray
     degrees: torch.Tensor
     labels: np.ndarray | None

@@ -103,6 +103,9 @@ class LocalView(View):
         more = {"adjacency": matrix.nbytes(), "features": self.features.nbytes(), "replicated": vertices.nbytes + degrees.nbytes}
         self.memory = {name: held + more[name] for name, held in whole.memory.items()}
 
+    def all_rows(self) -> View:
+        return self.whole
+
     @property
     def matrix(self) -> CSR:
         """The adjacency of this part."""

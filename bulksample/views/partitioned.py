@@ -97,6 +97,7 @@ class BlockShare(InferenceShare):
         self.edges = int(grid.column_comm.allreduce(np.array([block.adjacency.nnz]), "control")[0])
         self.indptr = block.adjacency.indptr[own.start : own.stop + 1]
         self.degrees = torch.from_numpy(degrees[own])
+        self.vertices = block.vertices[own]
         self.labels = None if block.labels is None else block.labels[own]
         self.masks = {split: mask[own] for split, mask in block.masks.items()}
         self._first = int(self._layout.bounds[grid.row]) + own.start

@@ -71,6 +71,10 @@ class View(ABC):
     where = torch.device("cpu")
     block_mover: Callable[[Block], Block] | None = None
 
+    def all_rows(self) -> View:
+        """Return the view of the whole graph, of which `share` is a part; a part of the graph has another one."""
+        return self
+
     def on_device(self, block: Block) -> Block:
         """Return the block on the device of this view."""
         return block if self.block_mover is None else self.block_mover(block)

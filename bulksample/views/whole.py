@@ -67,6 +67,7 @@ class WholeShare(InferenceShare):
         self.bounds = even_work(self._matrix.indptr, comm.size)
         self.first, last = int(self.bounds[comm.rank]), int(self.bounds[comm.rank + 1])
         self.rows, own = last - self.first, slice(self.first, last)
+        self.vertices = np.arange(self.first, last, dtype=np.int32)
         self.indptr, self.degrees = self._matrix.indptr[self.first : last + 1], self.all_degrees[own]
         self.labels = None if graph.labels is None else graph.labels[own]
         self.masks = {split: mask[own] for split, mask in graph.masks.items()}

@@ -12,6 +12,7 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.partition import Partition
 from bulksample.methods.averaging.llcg import LLCG
 from bulksample.methods.averaging.method import Averaging
+from bulksample.training.adam import Adam
 
 TMA = {"method": "random-tma", "batch_size": 4, "quiet": True}
 
@@ -84,7 +85,7 @@ def test_clusters_stay_in_one_part():
 
 def corrections(monkeypatch, **options):
     """For each correction of LLCG, how far it moves the number that it moves most, and the steps of its optimizer."""
-    found, steps, correct, step = [], [], LLCG.correct, torch.optim.Adam.step
+    found, steps, correct, step = [], [], LLCG.correct, Adam.step
 
     def flat(context):
         return torch.cat([parameter.detach().reshape(-1).clone() for parameter in context.model.parameters()])
@@ -99,7 +100,7 @@ def corrections(monkeypatch, **options):
         return step(self, *arguments)
 
     monkeypatch.setattr(LLCG, "correct", corrected)
-    monkeypatch.setattr(torch.optim.Adam, "step", stepped)
+    monkeypatch.setattr(Adam, "step", stepped)
     trained(graph(), **{**TMA, "method": "llcg", "lr": 0.001, **options})
     return found
 

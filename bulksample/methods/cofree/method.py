@@ -36,7 +36,6 @@ from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...labels import as_numbers, has_label, known_share
 from ...nn.losses import seed_losses
-from ...nn.model import Gnn
 from ...rng import Stream, Substream
 from ...sparse import CSR
 from ...training.batches import BatchSource, StepBatch, WholeGraphSource
@@ -88,7 +87,7 @@ class CoFree(Method):
 
     def loss(self, context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
         """Return the weighted sum of the losses of the copies on this rank, and the sum of their weights."""
-        logits = self._passes[context.epoch % len(self._passes)](cast(Gnn, context.model))
+        logits = self._passes[context.epoch % len(self._passes)](context.model)
         losses, _ = seed_losses(self.target, logits[self._at], self._labels)
         return torch.sum(losses * self._shares), self._total
 

@@ -37,7 +37,6 @@ import torch
 from ...errors import UsageError
 from ...labels import as_numbers, has_label
 from ...nn.losses import seed_losses
-from ...nn.model import Gnn
 from ...training.batches import BatchSource, MiniBatchSource, StepBatch
 from ...training.context import TrainingContext
 from ...training.isolated_batches import IsolatedBatches, shared_steps
@@ -212,7 +211,7 @@ class Grappa(Method):
         if not len(rows):
             return None
         assert self._pass is not None
-        logits = self._pass(cast(Gnn, context.model))
+        logits = self._pass(context.model)
         at, labels = self.local.seeds[rows].astype(np.int64), as_numbers(self.local.labels[rows])
         return logits[torch.from_numpy(at).to(logits.device)], torch.from_numpy(labels).to(logits.device), rows
 

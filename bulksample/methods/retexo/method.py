@@ -23,7 +23,7 @@ Kolluri, Choudhary, Hooi, Saxena, "RETEXO: scalable neural network training over
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import nn
@@ -49,6 +49,7 @@ class RETEXO(Full):
     """Train one layer in each stage, on inputs that the ranks exchange once."""
 
     name: ClassVar[str] = "retexo"
+    models: ClassVar[Literal["any", "layers", "own"]] = "own"
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

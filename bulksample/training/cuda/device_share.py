@@ -17,6 +17,7 @@ class DeviceShare(InferenceShare):
     def __init__(self, cuda: CudaContext, share: InferenceShare) -> None:
         self._cuda, self._share, self.chunk_numbers = cuda, share, share.chunk_numbers
         self.n, self.edges, self.rows, self.indptr, self.sparse = share.n, share.edges, share.rows, share.indptr, share.sparse
+        self.vertices = share.vertices
         self.degrees, self.labels, self.masks = cuda.put(share.degrees), share.labels, share.masks
 
     def features(self, first: int, last: int) -> Input:

@@ -61,7 +61,7 @@ def test_trainers_that_do_the_same_are_one_trainer(average_by, monkeypatch):
     """Three trainers on the whole graph with the same seeds."""
     graph = community_graph()
     monkeypatch.setattr("bulksample.training.loaders.PART_SEED", 0)
-    monkeypatch.setattr("bulksample.methods.averaging.method.part_of", lambda source, members, label: source)
+    monkeypatch.setattr("bulksample.methods.averaging.method.part_of", lambda source, members, *more: source)
     expected = trained(graph, dropout=0.0)[2]
     asked = {"method": "random-tma", "dropout": 0.0, "average_by": average_by, "interval": "4"}
     for _, _, found in on_threads(4, lambda comm: trained(graph, comm, **asked)):
@@ -73,7 +73,7 @@ def test_trainers_that_do_the_same_are_one_trainer(average_by, monkeypatch):
 def test_averaging_after_every_step_of_sgd_is_one_step_along_the_mean_gradient(method, p, monkeypatch):
     """Against plain torch: the gradient of each part by its own graph, their mean, one step."""
     graph, parts, steps = community_graph(), p - 1, 5
-    monkeypatch.setattr("torch.optim.Adam", lambda parameters, lr, weight_decay: torch.optim.SGD(parameters, lr))
+    monkeypatch.setattr("bulksample.training.context.Adam", lambda parameters, lr, weight_decay: torch.optim.SGD(parameters, lr))
     asked = {"method": method, "interval": "1", "dropout": 0.0, "sampler": "full", "batch_size": 1000, "epochs": steps, "lr": 0.05}
     asked["eval_every"] = 100  # the newest weights are the best then
     found = on_threads(p, lambda comm: trained(graph, comm, **asked))[0][2]

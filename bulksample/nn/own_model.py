@@ -1,0 +1,108 @@
+"""A model of the user's own, as the training loop sees it.
+
+    logits = module(x, blocks)
+
+``x`` holds the features of all vertices of a mini-batch, shape (N, f), and ``blocks`` one `TensorBlock` a layer, from the input
+layer to the output layer. Logits are those of the destinations of the last block: shape (D, outputs). A model that trains with
+`bulksample.Loader` and ``batch.to(device)`` has this form.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from ..errors import UsageError
+from ..minibatch import Block
+from .layers import Input
+from .model import Model
+from .tensor_block import TensorBlock
+
+_GLOBAL_GENERATOR = threading.Lock()  # torch has one generator for all threads; ranks that are threads take turns
+
+
+class OwnModel(Model):
+    """A module of the user's in the place of a `Gnn`.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Takes ``(x, blocks)``.
+    name : str
+        Names the module in messages.
+    outputs : int
+        Width of the logits.
+    hops : int
+        Number of blocks.
+
+    Notes
+    -----
+    What the module draws from torch's global generator, such as dropout, is seeded anew for every step, and the generator of the
+    process is put back: training is as repeatable as that of other models.
+    """
+
+    def __init__(self, module: nn.Module, name: str, outputs: int, hops: int) -> None:
+        super().__init__()
+        self.module, self.name, self.outputs, self.hops = module, name, outputs, hops
+        self.generator, self.input_dropout = torch.Generator(), 0.0
+
+    def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor) -> torch.Tensor:
+        """Compute the logits of the destinations of the last block; see `Gnn.forward`.
+
+        Raises
+        ------
+        UsageError
+            If the module returns anything but logits of that shape, or the number of blocks is not that of the hops.
+        """
+        if len(blocks) != self.hops:
+            raise UsageError(f"the model trains on {self.hops} hops; the mini-batch has {len(blocks)} blocks: use one fanout for each hop")
+        rows = (x if isinstance(x, torch.Tensor) else x.packed().dense()).float()
+        converted = {id(block): TensorBlock(block, rows.device) for block in blocks}
+        with _seeded(self.generator.initial_seed(), rows.device):
+            logits = self.module(rows, [converted[id(block)] for block in blocks])
+        wanted = (blocks[-1].num_destinations, self.outputs)
+        if not isinstance(logits, torch.Tensor) or logits.shape != wanted or not logits.is_floating_point():
+            shape = f"{logits.dtype} of shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
+            raise UsageError(f"model {self.name}: got {shape} from forward(x, blocks); return logits of shape {wanted}, in floating point")
+        return logits
+
+
+def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
+    """Call the factory ``package.module:factory`` with the widths of the input and of the output, and return its module.
+
+    The folder of the process is searched first, as ``python -m`` does. Torch's generator has `seed` meanwhile.
+
+    Raises
+    ------
+    UsageError
+        If there is no such factory, or it returns anything but an `nn.Module`.
+    """
+    path, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        factory = getattr(importlib.import_module(path), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"--model: got {name!r}, but {error}; use package.module:factory, which python can import here") from error
+    with _seeded(seed, torch.device("cpu")):
+        module = factory(features, outputs)
+    if not isinstance(module, nn.Module):
+        found = f"{name}({features}, {outputs}) returned a {type(module).__name__}"
+        raise UsageError(f"--model: {found}; return a torch.nn.Module of so many features and outputs")
+    return module
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's global generators inside the block, and put their state back afterwards."""
+    devices = [device] if device.type == "cuda" else []
+    with _GLOBAL_GENERATOR, torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,173 @@
+"""A module of the user's trains by every method that does not make its own model, like the same formula in our layers."""
+
+import sys
+from copy import deepcopy
+
+import pytest
+import torch
+from communities import community_graph
+from recorder import Recorder
+from training_runs import weights_of
+
+import bulksample as bs
+from bulksample import UsageError
+from bulksample.data import store
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
+from bulksample.methods.run import make_trainer, options_beside
+from bulksample.nn.model import Gnn
+
+OPTIONS = {"fanouts": (4, 4), "batch_size": 40, "epochs": 3, "lr": 0.01, "threads": 1, "eval_every": 2}
+METHODS = {
+    "sync": {},
+    "grappa": {"partition": "random"},
+    "grappa on the whole view": {"method": "grappa", "full_graph": True},
+    "cofree": {},
+    "random-tma": {"interval": "2"},
+    "llcg": {"interval": "2", "server_steps": 1},
+}
+FACTORY = '''
+import torch
+class Sage(torch.nn.Module):
+    """Two layers, h_v = (h_v, mean of h_u) W + b."""
+    def __init__(self, features, outputs, hidden=8):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(2 * features, hidden), torch.nn.Linear(2 * hidden, outputs)])
+        self.dropout = torch.nn.Dropout(0.4)
+    def forward(self, x, blocks):
+        for layer, block in zip(self.layers, blocks, strict=True):
+            x = layer(torch.cat([x[: block.num_destinations], block.aggregate(x)], 1))
+            x = x if layer is self.layers[-1] else self.dropout(x.relu())
+        return x
+def no_module(features, outputs):
+    return "a string"
+def one_column_short(features, outputs):
+    return Sage(features, outputs - 1)
+'''
+
+
+class PlainSage(torch.nn.Module):
+    """The formula of the model "sage" in plain torch, with the weights of a `Gnn` in their order."""
+
+    def __init__(self, gnn):
+        super().__init__()
+        self.weights = torch.nn.ParameterList(parameter.detach().clone() for parameter in gnn.parameters())
+
+    def forward(self, x, blocks):
+        layers = [self.weights[i : i + 3] for i in range(0, len(self.weights), 3)]
+        for i, ((own, mean, bias), block) in enumerate(zip(layers, blocks, strict=True)):
+            source, destination = block.edge_index
+            counts = torch.zeros(block.num_destinations).index_add(0, destination, torch.ones(len(destination)))
+            sums = torch.zeros(block.num_destinations, x.shape[1]).index_add(0, destination, x[source])
+            x = x[: block.num_destinations] @ own + sums / counts.clamp(min=1)[:, None] @ mean + bias
+            x = x if i == len(layers) - 1 else x.relu()
+        return x
+
+
+def trained(source, comm, module, **options):
+    """Train a module on one rank; return its weights, the losses of its steps and the report."""
+    recorder = Recorder()
+    config = TrainConfig.of(**options_beside(module, {**OPTIONS, **options}))
+    trainer = make_trainer(config, source, comm, [recorder], module=module)
+    report = trainer.run()
+    return weights_of(trainer), recorder.losses, report
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    store.save(community_graph(), folder / "plain")
+    store.save(community_graph(sparse=True), folder / "sparse")
+    return folder
+
+
+@pytest.fixture
+def factories(tmp_path, monkeypatch):
+    """A module of factories in the present folder."""
+    (tmp_path / "own_factories.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield "own_factories"
+    sys.modules.pop("own_factories", None)
+
+
+@pytest.mark.parametrize(("name", "p"), [("sync", 1), ("sync", 2), *((name, 2) for name in METHODS if name != "sync")])
+def test_it_trains_like_the_same_formula_in_our_layers(folder, name, p):
+    gnn = Gnn("sage", [8, 8, 3], seed=3)
+    options = {"method": name.partition(" ")[0], **METHODS[name], **({"graph": "partitioned"} if name == "sync" and p > 1 else {})}
+    ours = on_threads(p, lambda comm: trained(folder / "plain", comm, deepcopy(gnn), **options))[0]
+    plain = on_threads(p, lambda comm: trained(folder / "plain", comm, PlainSage(gnn), **options))[0]
+    torch.testing.assert_close(plain[0], ours[0], rtol=1e-3, atol=1e-5)
+    assert plain[1] == pytest.approx(ours[1], rel=1e-3)
+    for split in ("train", "val", "test"):
+        assert plain[2][f"{split}_accuracy"] == pytest.approx(ours[2][f"{split}_accuracy"], abs=0.02)  # a few logits are nearly equal
+
+
+def test_its_exact_scores_do_not_depend_on_the_batches(folder):
+    """All neighbors of every vertex are taken, so a mini-batch of any size scores as the whole graph does."""
+    gnn = Gnn("sage", [8, 8, 3], seed=3)
+    scores = [trained(folder / "plain", None, PlainSage(gnn), batch_size=size, lr=1e-12)[2]["val_accuracy"] for size in (7, 300)]
+    assert len({*scores, trained(folder / "plain", None, gnn, lr=1e-12)[2]["val_accuracy"]}) == 1
+
+
+def test_sparse_features_arrive_dense(folder):
+    gnn = Gnn("sage", [8, 8, 3], seed=3)
+    losses = [trained(folder / "sparse", None, module)[1] for module in (PlainSage(gnn), gnn)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_a_factory_makes_it_and_its_dropout_repeats(folder, factories):
+    options = {**OPTIONS, "model": f"{factories}:Sage"}
+    before = torch.get_rng_state()
+    first, again, other = (bs.train(folder / "plain", **options, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(before, torch.get_rng_state())
+    assert first["train_loss"] == again["train_loss"] != other["train_loss"]
+    assert first["config"]["model"] == "own_factories:Sage"
+
+
+def test_it_goes_on_where_it_stopped(folder, factories, tmp_path):
+    options = {**OPTIONS, "model": f"{factories}:Sage", "checkpoint": str(tmp_path / "kept"), "resume": "auto"}
+    whole = bs.train(folder / "plain", **{**OPTIONS, "model": f"{factories}:Sage", "epochs": 4})
+    bs.train(folder / "plain", **{**options, "epochs": 2})
+    assert bs.train(folder / "plain", **{**options, "epochs": 4})["train_loss"] == whole["train_loss"]
+    with pytest.raises(UsageError, match="holds a model of your own, own_factories:Sage; load its weights"):
+        bs.predict(folder / "plain", tmp_path / "kept")
+
+
+def test_a_module_is_trained_in_place_and_frozen_weights_stay(folder):
+    module = PlainSage(Gnn("sage", [8, 8, 3], seed=3))
+    module.weights[0].requires_grad_(False)
+    before = [weight.clone() for weight in module.weights]
+    bs.train(folder / "plain", **OPTIONS, model=module, weight_decay=0.1)
+    assert [torch.equal(a, b) for a, b in zip(module.weights, before, strict=True)] == [True] + 5 * [False]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"model": "own_factories:no_module"}, r"returned a str; return a torch\.nn\.Module"),
+        ({"model": "own_factories:missing"}, "has no attribute 'missing'; use package.module:factory"),
+        ({"model": "no_such_package:make"}, "No module named 'no_such_package'"),
+        ({"model": "own_factories:one_column_short"}, r"got torch.float32 of shape \(40, 2\) from .*; return logits of shape \(40, 3\)"),
+        ({"model": "saeg"}, "model: got 'saeg'; did you mean 'sage'"),
+        ({"model": "own_factories:Sage", "hidden": 7}, "hidden is an option of the models sage, sage-pool, gcn, gat"),
+        ({"model": "own_factories:Sage", "method": "full"}, "method 'full' exchanges rows between the layers of the model"),
+        ({"model": "own_factories:Sage", "method": "bns"}, "method 'bns' exchanges rows"),
+        ({"model": "own_factories:Sage", "method": "retexo"}, "method 'retexo' makes its own models"),
+        ({"model": "own_factories:Sage", "task": "links"}, "link prediction scores embeddings of our layers"),
+        ({"model": Gnn("sage", [9, 8, 3])}, "the model has widths 9, 8, 3, but the graph 8 features; use widths 8, ..., 3"),
+        ({"model": Gnn("sage", [8, 8, 3]), "hidden": 5}, "hidden: got 5, but the model has 8; leave the option out"),
+        ({"model": Gnn("sage", [8, 8, 3]), "method": "retexo"}, "method 'retexo' makes its own models"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(folder, factories, options, said):
+    with pytest.raises(UsageError, match=said):
+        bs.train(folder / "plain", **{**OPTIONS, **options})
+
+
+def test_methods_that_exchange_rows_train_a_stack_of_our_layers(folder):
+    gnn = Gnn("gcn", [8, 8, 3], seed=5, dropout=0.2)
+    before = weights_of(type("Held", (), {"model": gnn}))
+    losses = trained(folder / "plain", None, gnn, method="full")[1]
+    assert losses[-1] < losses[0]
+    assert not torch.equal(before, weights_of(type("Held", (), {"model": gnn})))
