@@ -27,7 +27,7 @@ LARGEST_LOG = 4 << 20  # bytes; of a longer one the first quarter and the last t
 LEAST = 5.0  # seconds in which a section is begun
 CUDA_TESTS = (  # files and folders with tests marked cuda; to collect all the others takes too long
     "backends", "training/cuda", "samplers", "nn", "distributed/matrix/test_spgemm15d.py", "test_adjacency.py", "test_scipy_oracle.py",
-)  # fmt: skip  # to collect the others takes too long
+)  # fmt: skip
 BENCHMARK = ("digests", "sampling", "numbering", "copying", "training", "layers", "baselines", "sharing")  # of gpu.py
 
 
@@ -52,7 +52,18 @@ def all_sections(out: Path) -> list[Section]:
         return Section(name, seconds, "checks.txt", [python, str(HERE / "on_a_card.py"), name, *more], **options)
 
     def sanitizer(tool: str) -> Section:
-        command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", python, str(HERE / "on_a_card.py"), "samples"]
+        command = [
+            "compute-sanitizer",
+            "--tool",
+            tool,
+            "--target-processes",
+            "all",
+            "--error-exitcode",
+            "9",
+            python,
+            str(HERE / "on_a_card.py"),
+            "samples",
+        ]
         return Section(tool, 75, "sanitizer.txt", [*command, "--small", "--no-pool"], _no_program("compute-sanitizer"))
 
     side = ["-n", "6"] if importlib.util.find_spec("xdist") else []
