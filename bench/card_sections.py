@@ -52,19 +52,9 @@ def all_sections(out: Path) -> list[Section]:
         return Section(name, seconds, "checks.txt", [python, str(HERE / "on_a_card.py"), name, *more], **options)
 
     def sanitizer(tool: str) -> Section:
-        command = [
-            "compute-sanitizer",
-            "--tool",
-            tool,
-            "--target-processes",
-            "all",
-            "--error-exitcode",
-            "9",
-            python,
-            str(HERE / "on_a_card.py"),
-            "samples",
-        ]
-        return Section(tool, 75, "sanitizer.txt", [*command, "--small", "--no-pool"], _no_program("compute-sanitizer"))
+        command = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9"]
+        checked = [python, str(HERE / "on_a_card.py"), "samples", "--small", "--no-pool"]
+        return Section(tool, 75, "sanitizer.txt", [*command, *checked], _no_program("compute-sanitizer"))
 
     side = ["-n", "6"] if importlib.util.find_spec("xdist") else []
     paths = [f"tests/{path}" for path in CUDA_TESTS]
