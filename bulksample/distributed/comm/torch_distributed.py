@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -31,6 +33,7 @@ from .watch import deadline, end_process
 
 _WORLDS = itertools.count()  # communicators of all ranks opened so far; each has its own prefix in the store
 BACKENDS = {"gloo": "ProcessGroupGloo", "nccl": "ProcessGroupNCCL"}
+_NAME_SECONDS, _POLL_SECONDS = 10.0, 0.2
 _SECONDS_MORE = 60.0  # gloo's own deadline comes later than that of `Watch`, because its error names no rank
 
 
@@ -40,14 +43,39 @@ def meet(timeout: float) -> tuple[Any, int, int]:
     Raises
     ------
     PeerLost
-        If the store cannot be reached in time.
+        If the store cannot be reached in time, or MASTER_ADDR is a name that stays unknown for ten seconds.
     """
+    host, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    opens = os.environ.get("RANK") == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
+        if host and port.isdigit() and not opens:
+            await_listener(host, int(port), timeout)
         store, rank, size = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout))))
     except (RuntimeError, ValueError, OSError) as error:
         where = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
         raise PeerLost(f"the ranks did not meet at MASTER_ADDR:MASTER_PORT {where} within {timeout:g} s: {error}") from error
     return PrefixStore(f"bulksample {next(_WORLDS)}", store), rank, size
+
+
+def await_listener(host: str, port: int, timeout: float) -> None:
+    """Wait until something listens at an address: torch's own client goes on for many times its timeout.
+
+    Raises
+    ------
+    OSError
+        The last one, if the name stays unknown for `_NAME_SECONDS`, or nothing listens after `timeout`.
+    """
+    start = time.monotonic()
+    while True:
+        left = start + timeout - time.monotonic()
+        try:
+            socket.create_connection((host, port), max(0.1, min(5.0, left))).close()
+            return
+        except OSError as error:
+            patience = min(timeout, _NAME_SECONDS) if isinstance(error, socket.gaierror) else timeout
+            if time.monotonic() - start >= patience:
+                raise
+        time.sleep(_POLL_SECONDS)
 
 
 def process_group(backend: str, store: Any, name: str, rank: int, size: int, timeout: float) -> Any:

@@ -31,6 +31,7 @@ _TOGETHER_SECONDS = 2.0  # ranks that all raise the same error get this long to 
 
 _world: Comm | None = None
 _sentinel: Sentinel | None = None
+_refused = False  # the ranks have tried to connect, in vain
 
 
 def world(timeout: float = 300.0) -> Comm:
@@ -66,7 +67,7 @@ def world(timeout: float = 300.0) -> Comm:
 
 def _launched(launch: Launch, timeout: float) -> Comm:
     """Connect the ranks that a launcher started. MPI blocks until all have started; an alarm limits that wait, signals end it."""
-    global _sentinel
+    global _sentinel, _refused
     if _sentinel is None:
         _sentinel = sentinel_of(launch)
         atexit.register(_leave_in_time)
@@ -75,6 +76,7 @@ def _launched(launch: Launch, timeout: float) -> Comm:
         with alarm(timeout + OUTSIDE_SECONDS), default_actions():
             made = _over_torch(launch, timeout, _sentinel) if launch.by_torch else _over_mpi(launch, timeout, _sentinel)
     except BaseException:
+        _refused = True
         _sentinel.report("reported")
         raise
     _sentinel.report("reported" if made.size == 1 else "working")
@@ -143,9 +145,9 @@ def abort_world(code: int, reason: str) -> None:
 
     If all ranks fail within two seconds of each other, return, so that each can exit with its own code; ranks that fail for the
     same reason print it once. Otherwise end all ranks with `code`. A rank that fails before it has called `world` calls it here,
-    because the others may be waiting for it there.
+    because the others may be waiting for it there; if `world` itself failed, it is not called again.
     """
-    if _world is None and launched().ranks > 1:
+    if _world is None and not _refused and launched().ranks > 1:
         with suppress(UsageError, PeerLost):
             world()
     together = not isinstance(_world, ProcessComm) or _world.leave(_TOGETHER_SECONDS, reason)
