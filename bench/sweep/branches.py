@@ -73,7 +73,7 @@ def reported(files: list[str]) -> dict[str, Any]:
         "below_80": {path: share for path, count in counts.items() if (share := _per_cent([count])) < LOW},
     }  # fmt: skip
     total = figures["lines_and_branches"]
-    return {"passed": total >= LEAST, "seen": f"{total:.1f} % of lines and branches", "figures": figures}
+    return {"passed": total >= LEAST, "seen": f"package with {total:.1f} % of lines and branches run", "figures": figures}
 
 
 _COUNTS = {"lines": ("covered_lines", "num_statements"), "branches": ("covered_branches", "num_branches")}

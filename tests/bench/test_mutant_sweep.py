@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("coverage", reason="pip install coverage would bring it")
 
+import keep
 from coverage import Coverage
 from sweep import branches, mutants, native_edits, python_edits
 from sweep.line_tests import LineTests, run_tests
@@ -185,6 +186,14 @@ def test_shares_are_of_lines_and_branches():
     assert branches._per_cent(counts) == 62.5
     assert branches._per_cent(counts, ("branches",)) == 33.3
     assert branches._per_cent([]) == 100.0
+
+
+def test_the_kept_results_reach_their_aims():
+    parts = keep.load("reliability")
+    counts = parts["mutants"]["result"]["groups"].values()
+    killed = sum(number for group in counts for seen, number in group["seen"].items() if seen.startswith("killed"))
+    assert killed >= 0.85 * sum(group["run"] for group in counts)
+    assert parts["coverage"]["result"]["figures"]["package, short tests"]["lines_and_branches"] >= branches.LEAST
 
 
 @pytest.mark.long

@@ -47,3 +47,8 @@ def test_the_first_maximum_gets_the_gradient(monkeypatch, chunk):
         found.append((largest.detach(), sent.grad))
     assert torch.equal(found[0][0], found[1][0])
     assert torch.equal(found[0][1], found[1][1])
+
+
+def test_rows_from_the_middle_begin_at_zero():
+    rows = device_rows.DeviceRows(None, torch.tensor([0, 2, 3, 6]), torch.arange(6), torch.arange(6.0), 6)[1:3]
+    assert [part.tolist() for part in (rows.indptr, rows.indices, rows.weights)] == [[0, 1, 4], [2, 3, 4, 5], [2, 3, 4, 5]]
