@@ -44,7 +44,7 @@ SETTING = {"model": "gcn", "layers": 3, "hidden": 64, "lr": 0.01, "dropout": 0.5
 
 
 class Epochs:
-    """An observer that keeps the lines of all epochs."""
+    """A callback that keeps the lines of all epochs."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []

@@ -28,6 +28,7 @@ Spread it
 Train on it
     train           train a model by any method, on one rank or under mpirun; returns a report
     TrainConfig     its options, checked before a run: TrainConfig.of(method="adaqp", epochs=10)
+    Callback        what to do after each step and epoch: train(graph, callbacks=[...])
     predict         scores and embeddings of all vertices, by the model of a checkpoint
 
 Work with the algebra
@@ -66,9 +67,11 @@ if TYPE_CHECKING:
     from .rng import Stream
     from .selection import Selection
     from .sparse import CSR
+    from .training.callbacks import Callback
 
 _HOMES = {
     "Adjacency": "adjacency", "BackendUnavailable": "errors", "Batch": "interop.batch", "Block": "minibatch", "CSR": "sparse",
+    "Callback": "training.callbacks",
     "DataError": "errors", "Loader": "interop.graph_loader", "LocalAdjacency": "adjacency", "MiniBatch": "minibatch",
     "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
     "digest": "minibatch",
@@ -77,13 +80,13 @@ _HOMES = {
 }  # fmt: skip
 
 __all__ = [
-    "CSR", "Adjacency", "BackendUnavailable", "Batch", "Block", "DataError", "Graph", "Loader", "LocalAdjacency", "MiniBatch", "PeerLost",
-    "Selection", "Stream", "TrainConfig", "UsageError", "__version__", "backends", "digest", "from_dgl", "from_edges", "from_pyg", "init",
-    "load", "predict", "samplers", "train",
+    "CSR", "Adjacency", "BackendUnavailable", "Batch", "Block", "Callback", "DataError", "Graph", "Loader", "LocalAdjacency",
+    "MiniBatch", "PeerLost", "Selection", "Stream", "TrainConfig", "UsageError", "__version__", "backends", "digest", "from_dgl",
+    "from_edges", "from_pyg", "init", "load", "predict", "samplers", "train",
 ]  # fmt: skip
 
 
-def train(graph: Graph | str | os.PathLike[str], **options: Any) -> dict[str, Any]:
+def train(graph: Graph | str | os.PathLike[str], /, **options: Any) -> dict[str, Any]:
     """Train a model on a graph and return a report. Needs torch: ``pip install 'bulksample[train]'``.
 
     Parameters
@@ -93,7 +96,7 @@ def train(graph: Graph | str | os.PathLike[str], **options: Any) -> dict[str, An
         Those of ``bulksample train`` in the command line, with ``_`` for ``-``: ``method="sync"``, ``model="sage"``,
         ``fanouts=[10, 10]``, ``batch_size=1024``, ``epochs=10``, ``seed=0``, … `TrainConfig` lists them. `model` may be a torch module with
         ``forward(x, blocks)``; it is trained in place.
-        Besides, `comm` takes a communicator and `observers` a list of `bulksample.training.observers.Observer`.
+        Besides, `comm` takes a communicator and `callbacks` a list of `Callback`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Observers of training runs: one keeps what is reported, one ends the run."""
+"""Callbacks of training runs: one keeps what is reported, one ends the run."""
 
 
 class Recorder:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from communities import community_graph
 
 import bulksample as bs
@@ -107,3 +108,44 @@ def test_training_takes_a_graph_or_a_path(tmp_path):
     found = bs.predict(graph, tmp_path / "kept")
     assert found.scores["test_accuracy"] == report["test_accuracy"]
     assert found.embeddings.shape == (graph.n, 8)
+
+
+def test_callbacks_hear_of_every_event_in_order():
+    class Heard(bs.Callback):
+        def __init__(self):
+            self.events = []
+
+        def begin(self, epoch, epochs, steps):
+            self.events.append(("begin", epoch, epochs, steps))
+
+        def step(self, epoch, step, loss):
+            self.events.append(("step", epoch, step))
+
+        def epoch(self, line):
+            self.events.append(("epoch", line["epoch"]))
+
+    graph, heard = community_graph(), Heard()
+    options = {"fanouts": [4], "epochs": 2, "batch_size": 100, "threads": 1}
+    bs.train(graph, callbacks=[heard], **options)
+    steps = -(-len(graph.seeds("train")) // 100)
+    expected = [("begin", 0, 2, steps)]
+    for epoch in range(2):
+        expected += [*(("step", epoch, step) for step in range(steps)), ("epoch", epoch)]
+    assert heard.events == expected
+    with pytest.raises(bs.UsageError, match=r"callbacks: <built-in function print> has no begin, step, epoch, end; derive"):
+        bs.train(graph, callbacks=[print], **options)
+
+
+def test_a_profiler_of_torch_names_the_phases():
+    with torch.profiler.profile() as profiler:
+        bs.train(community_graph(), fanouts=[4], epochs=1, batch_size=100, threads=1)
+    names = {event.key for event in profiler.key_averages()}
+    assert {f"bulksample: {phase}" for phase in ("sample", "fetch", "forward", "backward", "step", "evaluate")} <= names
+
+
+def test_the_placement_of_the_graph_is_an_option_of_training(tmp_path):
+    community_graph().save(tmp_path / "g")
+    options = {"fanouts": [4], "epochs": 1, "batch_size": 100, "threads": 1}
+    reports = [bs.train(tmp_path / "g", graph=placement, **options) for placement in ("replicated", "partitioned")]
+    assert [report["graph"] for report in reports] == ["replicated", "partitioned"]
+    assert reports[0]["train_loss"] == pytest.approx(reports[1]["train_loss"], rel=1e-5)

@@ -44,14 +44,14 @@ def train(
     if not quiet:
         _tell_unused(requested, config.method)
     from ..report.trackers import check_trackers, make_tracking
-    from ..training.observers import EpochLog, JsonLines, Observer, ProgressBar, lines_beside
+    from ..training.callbacks import Callback, EpochLog, JsonLines, ProgressBar, lines_beside
 
     check_trackers(config.track)
     kept = Path(config.checkpoint) if config.checkpoint else None
     lines = config.metrics or (kept / "metrics.jsonl" if kept else lines_beside(json_file))
-    observers: list[Observer] = [JsonLines(lines)] if lines else []
+    callbacks: list[Callback] = [JsonLines(lines)] if lines else []
     if not quiet:
-        observers.append(ProgressBar() if sys.stderr.isatty() and log_level != LogLevel.debug else EpochLog())
+        callbacks.append(ProgressBar() if sys.stderr.isatty() and log_level != LogLevel.debug else EpochLog())
     configs = [config_file(file, requested) for file in (config_beside(json_file), kept and kept / "config.yaml")]
 
     def check() -> None:
@@ -65,7 +65,7 @@ def train(
             from ..methods.run import make_trainer
 
         tracking = make_tracking(config.track if comm.rank == 0 else (), config.model_dump(mode="json"))
-        trainer = make_trainer(config, directory, comm, [*observers, tracking])
+        trainer = make_trainer(config, directory, comm, [*callbacks, tracking])
         if comm.rank == 0:
             write_config(config, requested, config.method, *configs)
             context = trainer.context

@@ -18,6 +18,7 @@ from ..minibatch import MiniBatch
 from ..nn.aggregate import SparseRows
 from ..samplers import Sampler
 from ..training.batches import MiniBatchSource, StepBatch
+from ..training.compute import profiled
 from ..views.edges import EdgeRows, EdgeSource
 from ..views.loading import LoadingView
 from .batch import Batch, no_features, no_labels
@@ -75,7 +76,7 @@ class SharedBatches:
         loader = BulkLoader(self.view.adjacency, law, vertices, rank=comm.rank, ranks=comm.size, even=True, **options)
         if self.view.sampling is not None:  # every bulk is a collective call
             loader.bulk_size = min(comm.gather_control(loader.bulk_size))
-        self.graph, self.ledger = graph, Ledger(comm, self.view.sampling)
+        self.graph, self.ledger = graph, Ledger(comm, self.view.sampling, profiled)
         self.source = MiniBatchSource(loader, self.view, self.ledger, fetch_together)
 
     def __iter__(self) -> Iterator[Batch]:

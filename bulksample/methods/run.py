@@ -12,25 +12,25 @@ from ..distributed.comm.base import Comm
 from ..distributed.comm.threads import SerialComm
 from ..errors import UsageError
 from ..nn.model import Gnn
+from ..training.callbacks import Callback
 from ..training.compute import ComputeContext
 from ..training.kept import check_checkpoints
 from ..training.loop import Trainer
-from ..training.observers import Observer
 from ..training.source import Source
 from . import load
 from .config import TrainConfig
 
 
 def make_trainer(
-    config: TrainConfig, graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (), compute: ComputeContext | None = None,
+    config: TrainConfig, graph: Source, comm: Comm | None = None, callbacks: Sequence[Callback] = (), compute: ComputeContext | None = None,
     module: nn.Module | None = None,
 ) -> Trainer:  # fmt: skip
     """Return a trainer of the method that the configuration names; see `Trainer` for the parameters."""
-    return Trainer(config, graph, comm, observers, compute, method=load(config.method), module=module)
+    return Trainer(config, graph, comm, callbacks, compute, method=load(config.method), module=module)
 
 
 def train(
-    graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (), overwrite: bool = False, **options: Any
+    graph: Source, /, comm: Comm | None = None, callbacks: Sequence[Callback] = (), overwrite: bool = False, **options: Any
 ) -> dict[str, Any]:
     """Train with options given as keyword arguments, and return the report of `Trainer.run`.
 
@@ -39,12 +39,16 @@ def train(
     `model` may be a `torch.nn.Module`. It is trained in place, and has the weights of the best validation score afterwards.
     Raises `UsageError` if an option is unknown or out of range, or does not suit the graph.
     """
+    for one in callbacks:
+        missing = [event for event in ("begin", "step", "epoch", "end") if not callable(getattr(one, event, None))]
+        if missing:
+            raise UsageError(f"callbacks: {one!r} has no {', '.join(missing)}; derive its class from bulksample.Callback")
     module = options.get("model")
     if isinstance(module, nn.Module):
         options = options_beside(module, options)
     config = TrainConfig.of(**options)
     checked_on_rank_0(comm or SerialComm(), lambda: check_checkpoints(config, overwrite))
-    return make_trainer(config, graph, comm, observers, module=module if isinstance(module, nn.Module) else None).run()
+    return make_trainer(config, graph, comm, callbacks, module=module if isinstance(module, nn.Module) else None).run()
 
 
 def options_beside(module: nn.Module, options: dict[str, Any]) -> dict[str, Any]:

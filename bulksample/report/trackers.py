@@ -1,6 +1,6 @@
 """Send the numbers of a run to TensorBoard, Weights & Biases or MLflow behind one small protocol; each is imported only if requested.
 
-A tracker that fails is reported once and then dropped; the run goes on. JSON lines (`training.observers`) need no tracker.
+A tracker that fails is reported once and then dropped; the run goes on. JSON lines (`training.callbacks`) need no tracker.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Tracker(Protocol):
 
 
 class Tracking:
-    """An observer of the training loop that forwards to trackers. Used as a context, it also tells them of a failed run.
+    """A callback of the training loop that forwards to trackers. Used as a context, it also tells them of a failed run.
 
     Parameters
     ----------

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch.autograd.profiler import record_function
 
 from .. import backends
 from ..backends.base import Backend
@@ -16,6 +17,11 @@ from ..nn.model import Model
 from ..samplers import Sampler
 from ..views.view import View
 from .tensor_comm import HostTensorComm, TensorComm
+
+
+def profiled(name: str) -> AbstractContextManager[Any]:
+    """Return a context that profilers of torch show as ``bulksample: NAME``."""
+    return record_function(f"bulksample: {name}")
 
 
 class ComputeContext:
@@ -63,7 +69,7 @@ class ComputeContext:
 
     def phase(self, name: str) -> AbstractContextManager[Any]:
         """Return a context that marks a named range on a profiler's timeline."""
-        return nullcontext()
+        return profiled(name)
 
     def budget(self) -> int | None:
         """Return the bytes for sampled mini-batches, or None to let the loader decide."""

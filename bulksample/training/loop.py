@@ -37,12 +37,12 @@ from ..nn.model import Model
 from ..version import __version__
 from . import checkpoint
 from .batches import EMPTY_BATCH, StepBatch
+from .callbacks import Callback
 from .choose_device import make_compute_context
 from .compute import ComputeContext
 from .context import TrainingContext
 from .environment import environment
 from .method import Method
-from .observers import Observer
 from .setup import ViewRequest, make_sampler
 from .source import Source, fitted, gaps, shared_fingerprint, sizes_of, verify
 from .state import capture, resume
@@ -58,7 +58,7 @@ class Trainer:
         With features and labels; the same on every rank. A partitioned graph must be a store.
     comm : Comm, optional
         A single rank by default.
-    observers : sequence of Observer
+    callbacks : sequence of Callback
         Called on rank 0.
     compute : ComputeContext, optional
         The host or device that computes; by default the one that the configuration names.
@@ -79,11 +79,11 @@ class Trainer:
     """
 
     def __init__(
-        self, config: TrainOptions, graph: Source, comm: Comm | None = None, observers: Sequence[Observer] = (),
+        self, config: TrainOptions, graph: Source, comm: Comm | None = None, callbacks: Sequence[Callback] = (),
         compute: ComputeContext | None = None, *, method: type[Method], module: nn.Module | None = None,
     ) -> None:  # fmt: skip
         self.config, self.comm = config, comm or SerialComm()
-        self.observers = list(observers) if self.comm.rank == 0 else []
+        self.callbacks = list(callbacks) if self.comm.rank == 0 else []
         options = {f"option {key}": value for key, value in config.model_dump(mode="json").items()}
         agree(self.comm, {"version": __version__, **options})
 
@@ -145,14 +145,14 @@ class Trainer:
         start, first = time.perf_counter(), self.context.epoch
         stages = self.method.stages()
         try:
-            for observer in self.observers:
-                observer.begin(first, sum(stages), self.context.batches.steps)
+            for callback in self.callbacks:
+                callback.begin(first, sum(stages), self.context.batches.steps)
             with StopSignals() as signals:
                 while self.context.progress.stage < len(stages) and not self.stopped:
                     self._stage(stages, signals)
         finally:
-            for observer in self.observers:
-                observer.end()
+            for callback in self.callbacks:
+                callback.end()
         return self._report(self.context.epoch - first, time.perf_counter() - start)
 
     # ---- one stage, one round, one step
@@ -187,8 +187,8 @@ class Trainer:
             progress.steps += 1
             progress.seeds += float(sums[0])
             progress.loss += float(sums[1])
-            for observer in self.observers:
-                observer.step(epoch, step, float(sums[1] / sums[0].clamp(min=1)))
+            for callback in self.callbacks:
+                callback.step(epoch, step, float(sums[1] / sums[0].clamp(min=1)))
             self.stopped = bool(sums[2] > 0)
             every = self.config.checkpoint_every
             if self.stopped or (every and progress.steps % every == 0):
@@ -228,7 +228,7 @@ class Trainer:
     # ---- after a round
 
     def _end_epoch(self, epoch: int, seconds: float, last: bool) -> None:
-        """Evaluate if it is due, tell the observers, then save: an epoch that is saved has its line, and any other is repeated."""
+        """Evaluate if it is due, tell the callbacks, then save: an epoch that is saved has its line, and any other is repeated."""
         context, progress = self.context, self.context.progress
         if progress.seeds or progress.last_loss is None:  # a method may count the seeds of some epochs later
             progress.last_loss = progress.loss / max(1.0, progress.seeds)
@@ -243,8 +243,8 @@ class Trainer:
             self._keep_best(epoch, scores)
         spent = combine(self.comm.gather_control(context.ledger.take()))
         line = {"epoch": epoch, "steps": progress.steps, "loss": progress.last_loss, "seconds": seconds, **scores, **spent}
-        for observer in self.observers:
-            observer.epoch(line)
+        for callback in self.callbacks:
+            callback.epoch(line)
         if self.config.checkpoint:
             self.save()
 

@@ -11,7 +11,7 @@ from bulksample.cli.output import _FILE_ONLY as FILE_ONLY
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
-from bulksample.training.observers import EpochLog
+from bulksample.training.callbacks import EpochLog
 
 SMALL = {"fanouts": (3, 3), "hidden": 8, "batch_size": 64, "epochs": 3, "threads": 1, "seed": 2}
 FLAGS = ["--fanouts", "3,3", "--hidden", "8", "--batch-size", "64", "--epochs", "3", "--threads", "1", "--seed", "2"]

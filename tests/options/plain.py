@@ -39,7 +39,7 @@ def trained(source, comm=None, **options):
     """Train; return the report, the recorder and the trainer."""
     made = trainer(source, comm, **options)
     report = made.run()
-    return report, made.observers[0] if made.observers else None, made
+    return report, made.callbacks[0] if made.callbacks else None, made
 
 
 def mean_matrix(source) -> torch.Tensor:

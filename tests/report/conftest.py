@@ -8,7 +8,7 @@ from communities import community_graph
 
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.run import train
-from bulksample.training.observers import JsonLines
+from bulksample.training.callbacks import JsonLines
 
 OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 32, "epochs": 3, "threads": 1, "lr": 0.01}
 

@@ -12,7 +12,7 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import UsageError
 from bulksample.methods.run import train
 from bulksample.report.trackers import Tracking, check_trackers, flat, make_tracking
-from bulksample.training.observers import JsonLines
+from bulksample.training.callbacks import JsonLines
 
 OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 32, "epochs": 3, "threads": 1}
 
@@ -40,9 +40,9 @@ class Heard:
 
 def run(tracking, tmp_path, ranks=1):
     """Train with trackers and JSON lines; return the report and the lines."""
-    observers = [JsonLines(tmp_path / "m.jsonl"), tracking]
+    callbacks = [JsonLines(tmp_path / "m.jsonl"), tracking]
     with tracking:
-        report = tracking.finish(on_threads(ranks, lambda comm: train(community_graph(), comm, observers, **OPTIONS))[0])
+        report = tracking.finish(on_threads(ranks, lambda comm: train(community_graph(), comm, callbacks, **OPTIONS))[0])
     return report, [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
 
 

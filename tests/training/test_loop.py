@@ -15,7 +15,7 @@ from training_runs import run_training, weights_of
 from bulksample import UsageError
 from bulksample.data import store
 from bulksample.methods.run import train
-from bulksample.training.observers import JsonLines
+from bulksample.training.callbacks import JsonLines
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 32, "epochs": 3, "lr": 0.01, "threads": 1}
 
@@ -135,7 +135,7 @@ def test_graphs_that_cannot_be_trained_on_are_refused(change, message):
 def test_the_json_lines_hold_every_epoch(tmp_path):
     graph = community_graph()
     path = tmp_path / "new" / "lines.jsonl"
-    report = train(graph, observers=[JsonLines(path)], **SMALL)
+    report = train(graph, callbacks=[JsonLines(path)], **SMALL)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [0, 1, 2]
     for line in lines:
@@ -156,7 +156,7 @@ def test_a_signal_ends_the_run_after_its_step(number, tmp_path):
                 os.kill(os.getpid(), number)
 
     killer, before = Killer(), signal.getsignal(number)
-    report = train(community_graph(), observers=[killer], checkpoint=str(tmp_path), **SMALL)
+    report = train(community_graph(), callbacks=[killer], checkpoint=str(tmp_path), **SMALL)
     assert report["stopped"]
     assert report["steps"] == len(killer.losses) == 8  # the signal came before the eighth began
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000005", "step-000000008"] or len(list(tmp_path.iterdir())) == 2

@@ -144,7 +144,7 @@ def test_more_processes_than_minibatches(stored, tmp_path):
 
 FAULTY = """
 import os, signal, sys
-from bulksample.training.observers import JsonLines
+from bulksample.training.callbacks import JsonLines
 from bulksample.training import loop
 whole = loop.Trainer._step
 def step(self, minibatch, epoch, number, stop):

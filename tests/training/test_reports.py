@@ -1,4 +1,4 @@
-"""The ledger and the observers: what was spent where."""
+"""The ledger and the callbacks: what was spent where."""
 
 import io
 import sys
@@ -12,7 +12,7 @@ from bulksample.distributed.comm.ledger import PHASES, Ledger, combine
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
-from bulksample.training.observers import ProgressBar
+from bulksample.training.callbacks import ProgressBar
 
 
 def test_seconds_and_bytes_go_to_their_phase():

@@ -16,7 +16,7 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training import checkpoint
-from bulksample.training.observers import JsonLines
+from bulksample.training.callbacks import JsonLines
 
 RUN = {"dropout": 0.5, "batch_norm": True, "weight_decay": 1e-3, "epochs": 4, "patience": 10}
 

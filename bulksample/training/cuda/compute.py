@@ -23,7 +23,7 @@ from ...views.partitioned import BlockView
 from ...views.remote_features import RemoteFeatures
 from ...views.view import View
 from ...views.whole import WholeShare
-from ..compute import ComputeContext, sampling_backend
+from ..compute import ComputeContext, profiled, sampling_backend
 from ..tensor_comm import HostTensorComm, TensorComm
 from . import device_edges  # noqa: F401  # registers attention and pooling for blocks on a device
 from .cuda_context import CudaContext
@@ -120,7 +120,7 @@ class CudaComputeContext(ComputeContext):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        with self.cuda.streams.train.on(name):
+        with profiled(name), self.cuda.streams.train.on(name):
             yield
             if self.synchronous and self.where.type == "cuda":
                 torch.cuda.current_stream(self.where).synchronize()

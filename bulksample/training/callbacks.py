@@ -1,4 +1,4 @@
-"""Observers of a run: JSON lines in a file, a progress bar on a terminal, log lines elsewhere. Trackers follow the same protocol."""
+"""Callbacks of a run: JSON lines in a file, a progress bar on a terminal, log lines elsewhere. Trackers and users add their own."""
 
 from __future__ import annotations
 
@@ -12,24 +12,31 @@ from typing import Any, Protocol
 from ..data.atomic import write_file
 
 
-class Observer(Protocol):
-    """The protocol of an observer. The trainer calls it on rank 0; it must not raise and must not block."""
+class Callback(Protocol):
+    """The events of a run. A callback overrides those that it needs; the trainer calls them on rank 0, in this order.
+
+    An event that raises ends the run on every rank. Training waits for it, so it must not block.
+    """
 
     def begin(self, epoch: int, epochs: int, steps: int) -> None:
         """Training starts or resumes at `epoch` of `epochs`, each of so many steps."""
+        return
 
     def step(self, epoch: int, step: int, loss: float) -> None:
         """A step is complete; `loss` is the mean over its seeds on all ranks."""
+        return
 
     def epoch(self, line: dict[str, Any]) -> None:
-        """An epoch is complete; `line` holds its number, loss, scores, seconds and bytes."""
+        """An epoch is complete; `line` holds its number, loss, scores, seconds and bytes. Its checkpoint is written afterwards."""
+        return
 
     def end(self) -> None:
-        """The run has ended."""
+        """The run has ended, complete or not."""
+        return
 
 
-class JsonLines:
-    """An observer that writes one JSON object per epoch. A resumed run keeps the lines of the epochs that it does not repeat.
+class JsonLines(Callback):
+    """A callback that writes one JSON object per epoch. A resumed run keeps the lines of the epochs that it does not repeat.
 
     Parameters
     ----------
@@ -46,15 +53,9 @@ class JsonLines:
             kept = [line for line in self._path.read_text().splitlines() if _epoch_of(line) < epoch]
         write_file(self._path, "".join(line + "\n" for line in kept))
 
-    def step(self, epoch: int, step: int, loss: float) -> None:
-        pass
-
     def epoch(self, line: dict[str, Any]) -> None:
         with open(self._path, "a") as stream:
             stream.write(json.dumps(line) + "\n")
-
-    def end(self) -> None:
-        pass
 
 
 def lines_beside(json_file: Path | None) -> Path | None:
@@ -70,8 +71,8 @@ def _epoch_of(line: str) -> float:
         return float("inf")
 
 
-class EpochLog:
-    """An observer that logs a line an epoch (INFO) and a line a step (DEBUG) to the logger ``bulksample``."""
+class EpochLog(Callback):
+    """A callback that logs a line an epoch (INFO) and a line a step (DEBUG) to the logger ``bulksample``."""
 
     def __init__(self) -> None:
         self._log = logging.getLogger("bulksample")
@@ -87,12 +88,9 @@ class EpochLog:
         number, loss, seconds = line["epoch"], line["loss"], line["seconds"]
         self._log.info("epoch %d (%d of %d): loss %.4f, %s%.3g s", number, number + 1, self._epochs, loss, scores, seconds)
 
-    def end(self) -> None:
-        pass
 
-
-class ProgressBar:
-    """An observer that shows epochs, loss and scores on standard error, if that is a terminal."""
+class ProgressBar(Callback):
+    """A callback that shows epochs, loss and scores on standard error, if that is a terminal."""
 
     def begin(self, epoch: int, epochs: int, steps: int) -> None:
         from rich.console import Console
