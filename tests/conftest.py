@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests run side by side: a thread that waits is not to spin on their processors
@@ -19,6 +20,9 @@ from bulksample import LocalAdjacency, backends
 from bulksample.data import store
 
 torch.set_num_threads(1)  # results must not depend on who else is busy
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell without job control starts what runs in the background so
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CACHE = tempfile.TemporaryDirectory()
 os.environ.setdefault("MPLCONFIGDIR", os.path.expanduser("~/.cache/matplotlib"))  # its cache of fonts is slow to make

@@ -218,7 +218,7 @@ def test_llcg_corrects_on_all_edges(stored):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"method": "full"}, "with the methods sync"), ({"metric": "accuracy"}, "use mrr or hits@10"),
+    ({"method": "full"}, "with the methods sync"), ({"metric": "accuracy"}, "use mrr, hits@10"),
     ({"graph": "partitioned"}, "got graph partitioned"), ({"task": "nodes", "exclude_targets": "self"}, "options of link prediction"),
     ({"task": "nodes", "metric": "mrr"}, "accuracy, f1"), ({"task": "nodes", "decoder": "mlp"}, "options of link prediction"),
 ])  # fmt: skip

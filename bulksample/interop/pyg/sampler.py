@@ -8,7 +8,7 @@ The sampler draws vertices and edges; the loader slices features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -93,8 +93,9 @@ class BulkSampler(BaseSampler):
         elif replace:
             raise UsageError(f"replace is an option of sampler 'sage'; got {sampler!r}")
         hops = _fanouts(num_neighbors)
+        no_hops = isinstance(hops, Sized) and len(hops) == 0
+        self.sampler = samplers.make(sampler, (0,) if no_hops else hops, frontier="new", **options)  # no hop: one that draws nothing
         self._hops = len(hops)
-        self.sampler = samplers.make(sampler, hops if self._hops else (0,), frontier="new", **options)  # no hop: one that draws nothing
         self.subgraph_type, self.disjoint = SubgraphType(subgraph_type), disjoint
         self.num_nodes, self.stream, self.backend = num_nodes_of(data), Stream(seed), backend
         self.graph = graph_of(data, weight_attr)
