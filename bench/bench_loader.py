@@ -1,4 +1,4 @@
-"""What the public loader costs: `bulksample.Loader` against the trainer's own loop, and DDP over it against `bulksample train`.
+"""Time the public loader: `bulksample.Loader` against the trainer's own loop, and DDP over it against `bulksample train`.
 
 python bench/bench_loader.py alone STORE            one process, the same model fed by either; seconds of an epoch, in alternation
 python bench/bench_loader.py ranks STORE --ranks 2  partitioned; `bulksample train` and a plain DistributedDataParallel loop, in alternation

@@ -42,7 +42,7 @@ def has_label(labels: Array) -> NDArray[np.bool_]:
 
 
 def known_share(labels: Array) -> NDArray[np.float64]:
-    """Return the share of its labels that are known of each vertex, by which it counts in a loss: float64, shape (n,)."""
+    """Return the fraction of known labels of each vertex, which is its weight in a loss: float64, shape (n,)."""
     known = is_known(labels)
     return known.astype(np.float64) if known.ndim == 1 else known.mean(axis=1, dtype=np.float64)
 
@@ -95,7 +95,10 @@ def as_labels(column: Array, target: str | None = None, name: str = "y") -> Arra
 
 
 def _guessed(flat: Array, name: str) -> str:
-    """Return the target of a column whose values are known: floats of 0 and 1 are several classes, whole ones are refused."""
+    """Infer the target of labels from their dtype and shape.
+
+    Several float columns that hold only 0 and 1 are multilabel; a single column of whole floats raises `DataError`.
+    """
     target = target_of(flat.dtype, flat.ndim)
     if target != "regression":
         return target
@@ -142,13 +145,14 @@ def _refuse(bad: Array, column: Array, name: str, fits: str) -> None:
 
 
 def outputs_of(labels: Array, num_classes: int | None = None, name: str = "y") -> int:
-    """Return the number of outputs of a model: one more than the largest class unless given, or the columns of other labels.
+    """Return the number of model outputs.
+
+    For classes it is `num_classes` if given, else the largest class plus one; for other labels it is their columns.
 
     Raises
     ------
     DataError
-        If a class is at least as large as both the number of vertices and 65,536, so that it can hardly be a class, and
-        `num_classes` is not given; or if that is too small.
+        If `num_classes` is too small; or, unless it is given, if a class is at least max(n, 65,536), which is hardly a class.
     """
     if labels.ndim == 2:
         return int(labels.shape[1])
@@ -164,7 +168,7 @@ def outputs_of(labels: Array, num_classes: int | None = None, name: str = "y") -
 
 
 def unused_classes(labels: Array, num_classes: int) -> int:
-    """Return how many of the class numbers no vertex has; 0 for other labels than classes."""
+    """Count the classes without a vertex; 0 for labels that are not classes."""
     return 0 if labels.ndim == 2 else int(num_classes - np.count_nonzero(np.bincount(labels[labels >= 0], minlength=num_classes)))
 
 

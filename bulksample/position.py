@@ -81,14 +81,17 @@ class Position:
         self._epoch, self.step, self.share, self._resumed = epoch, 0, self._whole, False
 
     def begin(self) -> int:
-        """Begin an iteration and return its epoch: the next one if the last was left early, unless a state was just loaded."""
+        """Begin an iteration and return its epoch.
+
+        If the previous iteration stopped early, move to the next epoch, unless a state was just loaded.
+        """
         if self.step and not self._resumed:
             self.epoch += 1
         self._resumed = False
         return self._epoch
 
     def use(self, epoch: int, step: int) -> None:
-        """Count the steps that an iteration has used; a newer iteration has its own position."""
+        """Record that an iteration has used so many steps of its epoch; ignored if the loader is in another epoch by now."""
         if self._epoch == epoch:
             self.step = step
 

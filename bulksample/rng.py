@@ -150,7 +150,7 @@ class Stream:
         check_seed(self.seed)
 
     def draw(self, law: Law, *, epoch: int = 0, layer: int = 0) -> Draw:
-        """Return the law and the counter prefix of the node-wise draws of one layer."""
+        """Return the `Draw` of the node-wise draws of one layer: the law, the seed and the fixed part of the counter."""
         purpose = {Law.RACE: Purpose.RACE, Law.LABOR: Purpose.LABOR}.get(law, Purpose.UNIFORM)
         return Draw(law, self.seed, tag(purpose, layer, epoch))
 

@@ -1,4 +1,4 @@
-"""What the fuzzer feeds the server of trainers: pieces of a stream to its reader, and frames before and after the proof of the token.
+"""Inputs of the fuzzer for the server of trainers: pieces of a stream to its reader, and frames before and after the proof of the token.
 
 A script is a list of frames, each as kind, flag, length in two bytes and payload. An odd flag sends the payload as it stands, without a
 header. After each script an honest trainer must still be let in, and no answer with a number that is not finite may enter a round.

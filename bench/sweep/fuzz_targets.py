@@ -1,4 +1,4 @@
-"""What the fuzzer feeds: each reader of files, and the frames of the server of trainers, with valid inputs to start from.
+"""Targets of the fuzzer: each reader of files, and the frames of the server of trainers, with valid inputs to start from.
 
 A reader either raises one of its documented errors or returns a graph or options that the package can use: the graph is sampled by the
 native back end, and the options are written and read again. Checksums would stop nearly every changed input, so some targets compute them.

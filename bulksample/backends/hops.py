@@ -41,16 +41,22 @@ Relabel = Callable[[Selection, np.ndarray, np.ndarray], tuple[Selection, np.ndar
 
 
 def hop_by_hop(relabel: Relabel, seeds: Selection, draw_hop: Callable[[Selection, int], Hop], hops: int, only_new: bool) -> list[Expansion]:
-    """Take k mini-batches through their hops.
+    """Expand k mini-batches hop by hop.
 
     Parameters
     ----------
     relabel : see `Backend.relabel`
+    seeds : Selection
+        The seeds of each mini-batch.
     draw_hop : callable
         ``draw_hop(frontier, h)`` returns the draws of hop h for the rows of a frontier, in global vertices.
     hops : int
     only_new : bool
-        True if a hop expands only the vertices that the previous one found, rather than all that are held.
+        Expand only the vertices that the previous hop found; otherwise all vertices found so far.
+
+    Returns
+    -------
+    list of k Expansion
     """
     held, seed_rows = relabel(seeds.none_of(), seeds.pointers, seeds.vertices)
     frontier, drawn, sizes = held, [], [held.sizes]

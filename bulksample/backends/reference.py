@@ -284,7 +284,7 @@ def _weighted_rows(neighbours: CSR, names: np.ndarray, minibatch: np.ndarray, s:
 
 
 def _row_entries(a: CSR, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row pointers of Q A, and the positions in A of its entries."""
+    """Return the row pointers of Q A, and the position in A of each of its entries; row r of Q selects ``rows[r]``."""
     degree = a.degrees[rows]
     indptr = row_pointers(degree)
     return indptr, np.arange(indptr[-1]) + np.repeat(a.indptr[rows] - indptr[:-1], degree)

@@ -159,7 +159,7 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
 
 
 def _options(options: type[Options]) -> dict[str, inspect.Parameter]:
-    """Return the flags of all options."""
+    """Return a keyword-only parameter for each command-line flag of the options, by parameter name."""
     return {one.name: one for name, (group, field) in options.by_name().items() for one in _of_field(name, field, group.title)}
 
 

@@ -85,7 +85,7 @@ def train(
 
 
 def _tell_unused(requested: Requested, method: str) -> None:
-    """Print on rank 0 which flags of sampling have no effect with a method. A file, and `compare`, may serve several methods."""
+    """Warn on rank 0 about sampling flags that the method ignores. Options from a file are not reported: it may serve several methods."""
     flags = [requested[name].origin for name in OF_SAMPLING if name in requested and requested[name].origin.startswith("--")]
     if method in WHOLE_GRAPH and flags and not launched().rank:
         readers = ", ".join(name for name in METHODS if name not in WHOLE_GRAPH)

@@ -94,7 +94,7 @@ def _options(name: str, text: str, known: _Known) -> dict[str, Given]:
 
 
 def _check_plain(name: str, root: yaml.Node) -> None:
-    """Raise `UsageError` for an alias, as a few lines of them can stand for billions of values, or a tag that YAML does not define."""
+    """Raise `UsageError` for a YAML alias (a few lines can expand to billions of values) or for an unknown tag."""
     import yaml
 
     known = {*yaml.SafeLoader.yaml_constructors, *(f"tag:yaml.org,2002:{key}" for key in ("merge", "value"))}  # keys << and =

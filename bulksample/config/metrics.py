@@ -1,4 +1,4 @@
-"""The scores by which a model is measured, and which suit a target of training."""
+"""The metrics that evaluate a model, and the targets that each one suits."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def check_suits(metric: str, target: str) -> None:
 
 
 def goodness(metric: str, score: float) -> float:
-    """Return a number that is larger for the better of two scores."""
+    """Return the score with its sign changed if lower is better, so that larger is always better."""
     return -score if metric in _LOWER_IS_BETTER else score
 
 
 def percent(metric: str) -> float:
-    """Return the factor by which tables and plots show a score: 100 of a share, 1 of any other."""
+    """Return the factor of a score in tables and plots: 100 for metrics in 0 .. 1, which are shown in percent, else 1."""
     return 1.0 if metric in _NO_SHARES else 100.0
 
 

@@ -118,7 +118,7 @@ def fanout_list(text: Any) -> Any:
 
 
 def _drawn(fanouts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return fanouts that draw something in every hop; raises `UsageError`."""
+    """Return the fanouts; raise `UsageError` if one is 0."""
     if 0 in fanouts:
         raise UsageError(f"fanouts: got {','.join(map(str, fanouts))}; a hop of 0 draws no neighbor: use 1 or more, or -1 for all")
     return fanouts

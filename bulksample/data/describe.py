@@ -29,7 +29,14 @@ def describe(graph: Graph) -> dict[str, Any]:
 
 
 def _of_directions(a: CSR) -> dict[str, Any]:
-    """Return what shows a mistake of direction: edges without a reverse, self loops, vertices that no edge enters, or no edge touches."""
+    """Count edges by direction; the counts show if edges were read in the wrong direction.
+
+    Returns
+    -------
+    dict
+        `symmetric`, True if every edge has its reverse; `edges_with_reverse`, the share of such edges; and the numbers of `self_loops`,
+        of vertices `without_in_edges`, and of `isolated` vertices, which no edge touches.
+    """
     touched, loops, reversed_too = a.degrees > 0, 0, 0
     for first in range(0, a.nnz, _STEP):
         entries = np.arange(first, min(first + _STEP, a.nnz))
@@ -59,7 +66,7 @@ def _holds(a: CSR, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 
 def _of_labels(graph: Graph, labels: np.ndarray) -> dict[str, Any]:
-    """Return the number of vertices with a label, and what describes labels of its kind."""
+    """Return the number of labelled vertices; for classes also homophily and unused classes, for other labels the known share."""
     figures: dict[str, Any] = {"labelled": int(has_label(labels).sum())}
     if graph.target == "class":
         return figures | {"classes_without_vertex": unused_classes(labels, graph.num_classes), "homophily": edge_homophily(graph)}

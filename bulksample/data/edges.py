@@ -214,7 +214,10 @@ def distinct(keys: np.ndarray) -> np.ndarray:
 
 
 def from_keys(keys: np.ndarray, n: int, values: np.ndarray | None = None) -> CSR:
-    """Return the n x n matrix whose entries are these sorted, distinct keys."""
+    """Return the n x n matrix with an entry at each key ``row << 32 | column``.
+
+    The keys are sorted and distinct; `values`, if given, are in the order of the keys.
+    """
     indptr = np.empty(n + 1, np.int64)
     for start in range(0, n + 1, _STEP):
         rows = np.arange(start, min(start + _STEP, n + 1), dtype=np.int64)

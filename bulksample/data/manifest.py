@@ -97,7 +97,7 @@ def _old_of(directory: Path) -> str:
 
 
 def _nearest(directory: Path) -> str:
-    """Return a question for the store whose name is nearest to that of a folder that is not there; empty if there is none."""
+    """Return "; did you mean …?" with the store of the most similar name; empty if there is none."""
     with suppress(OSError):
         stores = [path.name for path in directory.parent.iterdir() if (path / FILE).is_file()]
         if near := difflib.get_close_matches(directory.name, stores, 1):

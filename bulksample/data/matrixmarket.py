@@ -28,7 +28,7 @@ _GZIP_RATIO = 1032  # bytes that one compressed byte can stand for
 
 
 class _Header(NamedTuple):
-    """The banner and the size line at the top of a Matrix Market file."""
+    """The parsed header of a Matrix Market file: its field and symmetry, vertices, entries, and the lines that the header takes."""
 
     weighted: bool
     symmetric: bool

@@ -65,7 +65,7 @@ def average_precision(positive: np.ndarray, scores: np.ndarray) -> float:
 
 
 def mae(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean absolute error over all known numbers; 0 for none."""
+    """Return the mean absolute error over all known numbers; 0 if none is known."""
     known = ~np.isnan(truth)
     return float(np.abs(truth - predicted, dtype=np.float64)[known].mean()) if known.any() else 0.0
 
@@ -111,7 +111,7 @@ def score_columns(metric: str, truth: np.ndarray, logits: np.ndarray) -> float:
 
 
 def _binary_f1(truth: np.ndarray, logits: np.ndarray) -> float:
-    """Return F1 of the class 1, predicted where the logit is positive; 0 if it is neither there nor predicted."""
+    """Return F1 of class 1, predicted where the logit is positive; 0 if no label and no prediction is positive."""
     positive, predicted = truth == 1, logits > 0
     support = int(positive.sum() + predicted.sum())
     return float(2 * (positive & predicted).sum() / support) if support else 0.0

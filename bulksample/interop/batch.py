@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class BatchRows(Protocol):
-    """The features and the labels of mini-batches, and their edges: gathered when they are read (`GraphRows`), or fetched before."""
+    """Features, labels and edges of mini-batches: gathered when first read (`GraphRows`) or fetched in advance (`FetchedRows`)."""
 
     def x(self, minibatch: MiniBatch) -> NDArray[np.float32]: ...
 
@@ -48,7 +48,7 @@ class GraphRows:
     ----------
     graph : Graph
     threads : int
-        Gather dense features.
+        Threads that gather dense features.
     """
 
     def __init__(self, graph: Graph, threads: int) -> None:
@@ -131,7 +131,7 @@ class Batch:
 
     @property
     def seed_weights(self) -> NDArray[np.float32] | None:
-        """The weight of each seed in the loss: shape (b,); None, which stands for ones, but for GraphSAINT with `coverage`."""
+        """The weight of each seed in the loss, shape (b,), from GraphSAINT with `coverage`; None (all ones) otherwise."""
         return self.minibatch.seed_weights
 
     @property
@@ -177,7 +177,7 @@ class Batch:
         return self.rows.edges(self.minibatch)
 
     def _by_block(self, rows: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-        """Cut rows of all sampled edges into those of each block; nested blocks begin alike."""
+        """Split the rows of all edges by block; nested blocks are prefixes of the same rows."""
         sizes = [block.num_edges for block in self.blocks]
         if self.minibatch.nested:
             return tuple(rows[:size] for size in sizes)
@@ -224,7 +224,7 @@ class Batch:
         return self.to().to_pyg(layout)
 
     def to_dgl(self) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
-        """Return the mini-batch as DGL has it: ``(input_nodes, output_nodes, blocks)`` of int32, on the CPU.
+        """Return the mini-batch in the format of DGL: ``(input_nodes, output_nodes, blocks)`` of int32, on the CPU.
 
         The blocks share their columns with the batch. They hold ``srcdata[dgl.NID]``, ``dstdata[dgl.NID]`` and, where they are known,
         ``edata[dgl.EID]``, ``edata["feat"]`` and ``edata["weight"]``; the first block ``srcdata["feat"]``, the last one
@@ -245,7 +245,7 @@ class _Converted:
 
 
 class _ConvertedParts(_Converted):
-    """The same for a tuple of arrays, one a block."""
+    """A tuple of arrays of a `Batch`, one per block, as tensors; they are converted when they are first read."""
 
     def __get__(self, batch: TensorBatch, owner: type) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
         parts = batch.__dict__[self.name] = tuple(_tensor(part, batch.device) for part in getattr(batch.batch, self.name))
@@ -266,7 +266,7 @@ class TensorBatch:
     vertices, seeds, seed_rows, x, y : torch.Tensor
         The arrays of `Batch`; integers as int64.
     e_id, edge_attr : tuple of torch.Tensor
-        One a block, as in `Batch`.
+        One per block, as in `Batch`.
     """
 
     batch: Batch

@@ -1,4 +1,4 @@
-"""A mini-batch as torch_geometric and DGL have it: `Batch.to_pyg` and `Batch.to_dgl`.
+"""A mini-batch in the format of torch_geometric or DGL: `Batch.to_pyg` and `Batch.to_dgl`.
 
 Features, labels and edge features are the tensors of the batch. On a CPU the columns of a block are shared as well, so they must not
 be written to; only an `edge_index` of int64 is made anew.
@@ -110,7 +110,7 @@ def _weights(block: Block, device: torch.device) -> torch.Tensor | None:
 
 
 class _Unlocked:
-    """The memory of a read-only array, which numpy makes a writable array of and keeps alive."""
+    """Expose the memory of a read-only array to numpy as writable, and keep the array alive."""
 
     def __init__(self, array: np.ndarray) -> None:
         interface = dict(array.__array_interface__)

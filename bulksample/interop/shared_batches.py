@@ -133,6 +133,6 @@ def dense(rows: SparseRows) -> np.ndarray:
 
 
 def plain(value: Any) -> Any:
-    """Return an argument as a JSON value that ranks can compare."""
+    """Return None, booleans, numbers and strings as they are, and anything else as its `repr`, so that ranks can compare them."""
     value = value.item() if isinstance(value, np.generic) else value
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

@@ -52,12 +52,14 @@ def train(
 
 
 def options_beside(module: nn.Module, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a run that trains a module: those that name it, and for a `Gnn` those that describe it.
+    """Return the options together with those that the module determines.
+
+    These are `model`, and for a `Gnn` its layers, widths, heads, dropout and norms.
 
     Raises
     ------
     UsageError
-        If an option says otherwise than the module.
+        If an option contradicts the module.
     """
     kind = type(module)
     described: dict[str, Any] = {"model": f"{kind.__module__}:{kind.__name__}"}

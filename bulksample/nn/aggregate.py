@@ -181,10 +181,10 @@ class _OwnAndMean(torch.autograd.Function):
 
 
 def own_and_mean(block: Block, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rows of the destinations, the first of x, and `aggregate(block, x)`.
+    """Return the leading rows of x, which belong to the destinations, and `aggregate(block, x)`.
 
-    Together they have one gradient array. Taken apart, autograd would pad the gradient of the destinations with zeros to the size
-    of x and add the two.
+    One autograd function computes both, so the backward pass needs a single gradient array. With two, autograd would pad the gradient
+    of the destinations with zeros to the size of x and add.
     """
     matrix, x = matrix_of(block), _at_least_single(x)
     inverse = None if block.weights is not None else matrix.inverse_degrees(x.dtype)[:, None]

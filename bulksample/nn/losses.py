@@ -39,7 +39,7 @@ def seed_losses(target: str, logits: torch.Tensor, labels: torch.Tensor) -> tupl
 
 
 def summed_loss(target: str, logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None = None) -> tuple[torch.Tensor, float]:
-    """Return the sums of `seed_losses`: the loss, and the number of vertices that it counts; `weights` (m,) weigh each vertex in both."""
+    """Return the summed loss and the summed shares of `seed_losses`; `weights`, shape (m,), multiplies both."""
     if weights is not None:
         losses, shares = (part * weights.to(part.device) for part in seed_losses(target, logits, labels))
         return losses.sum(), float(shares.sum())

@@ -90,7 +90,7 @@ class Sampler(ABC):
         """Predict the bytes that sampling k > 0 mini-batches like this one takes beside the mini-batches; 0 if unknown."""
 
     def _minibatch(self, seeds: Selection, j: int, epoch: int, part: Expansion) -> MiniBatch:
-        """Cut the hops into blocks: rows are the vertices held before a hop, sources those held after it."""
+        """Return mini-batch j of a bulk, with one block per hop. Its rows are the vertices held before the hop, its sources those after."""
         nested = self.frontier == "new"
         hops = part.hops * (len(self.fanouts) // len(part.hops))  # nested ones may be one that holds all others
         blocks = []

@@ -61,7 +61,7 @@ class Saint(NodeWise):
             raise UsageError("coverage counts edges of the whole graph; got a partitioned one: use topology replicated, or coverage=0")
 
     def prepared(self, adjacency: Adjacency, seeds: np.ndarray, batch_size: int, stream: Stream) -> Self:
-        """Return the sampler with its coefficients, counted in epochs of shuffled seeds that are apart from those of training."""
+        """Return the sampler with its coefficients, counted on epochs of shuffled seeds that training does not use."""
         matrix = adjacency.whole_matrix
         if not self.coverage or not len(seeds) or matrix is None:
             return self

@@ -34,7 +34,7 @@ def shared_loader(context: TrainingContext) -> BulkLoader:
 def part_loader(context: TrainingContext, part: int, batch_size: int, joined_in: int = 0) -> BulkLoader:
     """Return a loader of the part that this rank sees; it samples ahead if the rank has a thread for that.
 
-    A trainer that joined in a later round than the first draws other random words than those before it.
+    A trainer that joins in a later round uses other random numbers than its predecessors.
     """
     options = {"batch_size": batch_size, "bulk_size": context.config.bulk_size, "prefetch": context.threads.sample > 0}
     return private_loader(context, context.view, context.sampler, PART_SEED * part + _ROUND_SEED * joined_in, **options)

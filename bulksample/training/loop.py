@@ -228,7 +228,7 @@ class Trainer:
     # ---- after a round
 
     def _end_epoch(self, epoch: int, seconds: float, last: bool) -> None:
-        """Evaluate if it is due, tell the callbacks, then save: an epoch that is saved has its line, and any other is repeated."""
+        """Evaluate if due, call the callbacks, then save. Callbacks come first, so every saved epoch has been reported."""
         context, progress = self.context, self.context.progress
         if progress.seeds or progress.last_loss is None:  # a method may count the seeds of some epochs later
             progress.last_loss = progress.loss / max(1.0, progress.seeds)

@@ -124,7 +124,7 @@ def check_seeds(name: str, seeds: np.ndarray) -> None:
 
 
 def check_labels(name: str, labels: np.ndarray | None, num_classes: int) -> None:
-    """Raise `UsageError` if a graph has no labels, or classes that are fewer than two."""
+    """Raise `UsageError` if a graph has no labels, or fewer than two classes; other labels need one output."""
     if labels is None or num_classes < (2 if labels.ndim == 1 else 1):
         raise UsageError(f"graph {name!r} has no labels to train on; it needs at least two classes")
 

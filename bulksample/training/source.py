@@ -41,13 +41,13 @@ def verify(source: Source, comm: Comm, check: str) -> None:
 
 
 def load_graph(source: Source, label: str | None, target: str | None = None, check: str = "none") -> Graph:
-    """Return the whole graph, with another column as its label if one is named, as a target; a run has called `verify` before."""
+    """Return the whole graph. `label` names another column to use as the label, `target` its target. A run calls `verify` first."""
     graph = source if isinstance(source, Graph) else store.load(source, check=check)
     return graph.with_label(label, target)
 
 
 def fitted(config: TrainOptions, source: Source) -> TrainOptions:
-    """Return the configuration with its target and its metric: where the user names none, those of the labels of the graph.
+    """Return the configuration with its target and metric filled in; those not given follow from the labels of the graph.
 
     Raises
     ------

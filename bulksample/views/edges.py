@@ -15,7 +15,7 @@ from ..sparse import CSR
 
 
 class EdgeRows(NamedTuple):
-    """Of some sampled edges: their positions in the adjacency, int64, and their features, float32; None if they were not asked for."""
+    """Positions in the adjacency (int64) and features (float32) of sampled edges; None for either that was not fetched."""
 
     numbers: np.ndarray | None
     features: np.ndarray | None
@@ -35,7 +35,7 @@ class EdgeSource:
     features : float32 or float16, shape (nnz, d), optional
         Of all edges, if this rank has them.
     exchange : EdgeExchange, optional
-        Asks other ranks for what is not here; every fetch is then collective.
+        Fetches edges from the ranks that own their rows; every fetch is then collective.
     numbers : bool
         Fetch numbers that are not found here.
     """

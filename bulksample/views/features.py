@@ -87,7 +87,7 @@ class Features(FeatureSource):
 
     Parameters
     ----------
-    graph : Graph, or what has `features` of all its vertices, `num_features` and a `name`
+    graph : Graph, or RankGraph with replicated features
     norm : {"none", "l1", "l2"}
         Divide each row by its l1 or l2 norm; rows of zeros stay.
     storage : {"given", "fp16", "bf16"}

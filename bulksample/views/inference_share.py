@@ -59,11 +59,12 @@ class InferenceShare(ABC):
 
     @abstractmethod
     def distribute(self, sent: torch.Tensor) -> Neighborhood:
-        """Make the rows that this share sends available to every rank that aggregates them; collective (kind "activations").
+        """Send the rows `sent`, one for each row of this share, to every rank that aggregates them; collective (kind "activations").
 
         Returns
         -------
-        A function that gives the neighborhood of a range of rows. Call it for the ranges of `steps`, in their order.
+        A function of (a, b), which returns the block of rows a to b - 1 of the share, the rows sent by the sources of the block, and
+        the slice of the sources that are rows a to b - 1. Call it for the ranges of `steps`, in their order.
         """
 
     def distribute_features(self, layer: Layer) -> Neighborhood:

@@ -1,4 +1,4 @@
-"""What a loader needs of a graph that several ranks share: the adjacency, the features, and the labels of its seeds."""
+"""The view that loaders use of a graph shared by several ranks: adjacency, features and labels of the seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class LoadingView(View):
     Notes
     -----
     Collective. It makes communicators of its own: one for a thread that samples, one for fetches. If the topology is partitioned, the
-    owners send each rank 12 bytes for each distinct seed (kind "topology").
+    owners send each rank 4 bytes and the label for each distinct seed (kind "topology"): 12 bytes if labels are classes, nothing without
+    labels.
     """
 
     def __init__(self, graph: RankGraph, backend: Backend, seeds: np.ndarray, edge_ids: bool = False) -> None:

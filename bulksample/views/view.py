@@ -72,7 +72,7 @@ class View(ABC):
     block_mover: Callable[[Block], Block] | None = None
 
     def all_rows(self) -> View:
-        """Return the view of the whole graph, of which `share` is a part; a part of the graph has another one."""
+        """Return the view of the whole graph; this view itself, unless it is a part of the graph."""
         return self
 
     def on_device(self, block: Block) -> Block:
@@ -86,7 +86,7 @@ class View(ABC):
         return self.all_degrees[as_index(vertices)]
 
     def truth(self, seeds: np.ndarray) -> np.ndarray:
-        """Return the labels of vertices as a loss takes them, see `as_numbers`; a vertex that is no seed of this view has none."""
+        """Return labels in the form that a loss takes (`as_numbers`). A vertex that is not a seed of this view counts as unlabelled."""
         if not len(self.seeds):
             return as_numbers(without_label(np.zeros((len(seeds), *self.labels.shape[1:]), self.labels.dtype), slice(None)))
         at = np.minimum(np.searchsorted(self.seeds, seeds), len(self.seeds) - 1)

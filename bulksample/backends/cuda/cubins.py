@@ -121,7 +121,7 @@ def _written(code: bytes, folder: Path, name: str) -> Path:
 
 
 def _is_intact(entry: Path) -> bool:
-    """True if the bytes of a cubin are those that its name tells."""
+    """True if the digest in the name of a cubin matches its bytes."""
     try:
         return entry.stem.endswith(_digest(entry.read_bytes()))
     except OSError:

@@ -137,7 +137,7 @@ class CudaDevice:
 
 
 def _forget_bytes(device: ref[CudaDevice], nbytes: int) -> None:
-    """Note that an array of the host has left, and its copy; a device that is no longer used is not kept alive for that."""
+    """Subtract a freed host array from the count of matrix bytes; the weak reference does not keep the device alive."""
     if (used := device()) is not None:
         used._matrix_bytes -= nbytes
 

@@ -26,12 +26,14 @@ _LOOK_SECONDS = 0.02
 
 
 class StoreSideChannel:
-    """The side channel of one of `size` ranks.
+    """Exchange status messages between ranks through a shared key-value store; implements `processes.SideChannel`.
 
     Parameters
     ----------
     store : torch.distributed.Store
         Shared by all ranks, with a method ``append``.
+    rank, size : int
+        This rank, and the number of ranks.
     status : callable
         Returns the collective that this rank is waiting for.
     """

@@ -144,8 +144,8 @@ def abort_world(code: int, reason: str) -> None:
     """Print why this rank has failed, and end all ranks.
 
     If all ranks fail within two seconds of each other, return, so that each can exit with its own code; ranks that fail for the
-    same reason print it once. Otherwise end all ranks with `code`. A rank that fails before it has called `world` calls it here,
-    because the others may be waiting for it there; if `world` itself failed, it is not called again.
+    same reason print it once. Otherwise end all ranks with `code`. If this rank failed before it called `world`, connect first,
+    because the others may be waiting there; not if `world` itself failed.
     """
     if _world is None and not _refused and launched().ranks > 1:
         with suppress(UsageError, PeerLost):

@@ -61,7 +61,7 @@ class EdgeExchange:
         return EdgeFetch(pending, numbers, position)
 
     def _entries(self, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the own rows of requested edges, and their positions in the block; raise `PeerLost` for what is not here."""
+        """Return the own rows of requested edges, and their positions in the block; raise `PeerLost` if this rank does not hold an edge."""
         rows = asked[:, 0] - np.int32(self._first)
         held = not len(rows) or 0 <= rows.min() <= rows.max() < self._block.shape[0]
         entries = self._block.find(rows, asked[:, 1]) if held else np.array([-1])

@@ -106,7 +106,7 @@ def load_feature_rows(directory: str | os.PathLike[str], vertices: np.ndarray) -
 def load_edge_rows(
     directory: str | os.PathLike[str], vertices: np.ndarray, features: bool = True
 ) -> tuple[np.ndarray, np.ndarray | None]:  # fmt: skip
-    """Read what a store holds of the edges into some vertices, ascending, besides their ends.
+    """Read the positions and the features of the edges into some vertices, ascending.
 
     Returns
     -------

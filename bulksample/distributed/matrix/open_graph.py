@@ -110,14 +110,20 @@ class OpenBlock:
         return np.arange(self.block.n, dtype=np.int32) if mask is None else np.sort(self.gather(self.block.vertices[mask]))
 
     def labels(self, split: str | None) -> np.ndarray:
-        """Return the labels of `seeds(split)`, as the block holds them. Collective: they and 4 bytes a seed go to each other member."""
+        """Return the labels of `seeds(split)`, as the block holds them.
+
+        Collective in the process column: each member sends its labels and 4 bytes per seed to every other member.
+        """
         assert self.block.labels is not None
         mask = self.own_seeds(split)
         own = slice(None) if mask is None else mask
         return self.gather(self.block.labels[own])[np.argsort(self.gather(self.block.vertices[own]))]
 
     def labels_of(self, vertices: np.ndarray) -> np.ndarray:
-        """Return the labels of distinct vertices, ascending; collective in the process column: each label goes to each other member."""
+        """Return the labels of distinct vertices, in ascending order of the vertices.
+
+        Collective in the process column: each member sends its labels and 4 bytes per vertex to every other member.
+        """
         assert self.block.labels is not None
         own = np.isin(self.block.vertices, vertices, assume_unique=True)
         return self.gather(self.block.labels[own])[np.argsort(self.gather(self.block.vertices[own]))]

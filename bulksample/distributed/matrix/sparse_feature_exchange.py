@@ -52,7 +52,7 @@ class SparseRowExchange:
 
 
 class SparseFetch:
-    """A fetch under way. Call `wait` on every fetch; it may be called again."""
+    """A fetch of sparse rows that has been started. Call `wait` on every fetch; calling it again is allowed."""
 
     def __init__(self, pending: list[PendingAlltoall], position: np.ndarray, width: int) -> None:
         self._pending, self._position, self._width = pending, position, width

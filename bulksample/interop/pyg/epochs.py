@@ -46,9 +46,10 @@ class EpochLoading(ABC):
 
     Attributes
     ----------
-    bulk_size : int or "auto"
-        k. ``auto`` samples one mini-batch to measure it, and takes as many as fit `memory_budget` (by default a quarter of the free
-        memory), at most 32; an epoch then begins with bulks of 1, 2, 4, ... mini-batches.
+    bulk_size : int
+        k, the mini-batches sampled in one call. If ``auto`` was asked for, one mini-batch is measured and as many are taken as fit
+        `memory_budget` (by default a quarter of the free memory), at most 32; an epoch then begins with bulks of 1, 2, 4, ...
+        mini-batches.
     comm : Comm, optional
         Rank r of p takes mini-batches r, r + p, ... All ranks make the same number of steps: if p does not divide the epoch, the
         first mini-batches repeat at its end, or, with `drop_last`, the last ones are left out.

@@ -153,7 +153,7 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         return {"sampler": f"{type(self).__name__}{sorted(own.items())}", "graph": self._graph.matrix.fingerprint}
 
     def _collated(self, index: list[int]) -> Any:
-        """Draw one subgraph, for those who call `collate_fn`."""
+        """Sample one subgraph; used as `collate_fn`, which iteration over the loader does not call."""
         return self._finished(self._bulk([index], [int(index[0])], self.epoch)[0])
 
     def _finished(self, sampled: SamplerOutput) -> Any:

@@ -100,7 +100,7 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         return {"inputs": hashed({"roots": self.node_idx}), **self._drawn.describe()}
 
     def _collated(self, index: list[int]) -> Any:
-        """Sample one batch of examples, for those who call `collate_fn`."""
+        """Sample one batch of examples; used as `collate_fn`, which iteration over the loader does not call."""
         return self._finished(self._bulk([index], [0], self.epoch)[0])
 
     def _finished(self, sampled: SamplerOutput) -> Any:

@@ -19,7 +19,7 @@ def is_pair(data: Any) -> bool:
 
 
 def check_pair(data: Any, weight_attr: str | None = None) -> None:
-    """Raise `UsageError` unless the stores hold one set of edges without a type, and for weights, which stores do not have."""
+    """Raise `UsageError` unless the graph store holds one untyped set of edges, or if `weight_attr` is given: stores have no weights."""
     types = {attr.edge_type for attr in data[1].get_all_edge_attrs()}
     if types != {None}:
         found = ", ".join(sorted(map(str, types))) or "none"
@@ -31,7 +31,7 @@ def check_pair(data: Any, weight_attr: str | None = None) -> None:
 
 
 def stored_edges(data: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return sources and destinations in the order of the store, a position in which is the id of an edge: int64, shape (m,) each."""
+    """Return sources and destinations, int64 of shape (m,) each. Edge i is the i-th edge of the store."""
     source, destination, _ = data[1].coo()
     return source.long(), destination.long()
 

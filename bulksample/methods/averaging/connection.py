@@ -66,7 +66,7 @@ class Connection:
             raise PeerLost(f"{self.name} is gone: {error.strerror or error}") from error
 
     def finish(self, seconds: float, what: str = "take what was sent") -> None:
-        """Send the whole queue within so many seconds."""
+        """Send the whole queue; raise `PeerLost` if that takes longer than `seconds`. `what` completes the error message."""
         deadline = time.monotonic() + seconds
         while self._queue:
             self._wait(selectors.EVENT_WRITE, deadline, what)

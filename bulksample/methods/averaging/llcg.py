@@ -34,7 +34,7 @@ _SERVER_SEED = 0xD1B54A32D192ED03  # the server draws with its own seed
 
 
 class LLCG(PSGDPA):
-    """Learn locally, correct globally: PSGD-PA with a correction of each average on the whole graph."""
+    """Learn locally, correct globally: PSGD-PA whose server trains each average for a few steps on the whole graph."""
 
     name: ClassVar[str] = "llcg"
 

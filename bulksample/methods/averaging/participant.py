@@ -26,7 +26,15 @@ SCALARS = 4
 
 @dataclass(frozen=True, eq=False)
 class Partitioning:
-    """The server's partition of the graph: the part of each vertex and the split to train on, or the reason why there is none."""
+    """The server's partition of the graph. If there is none, `fault` says why.
+
+    Attributes
+    ----------
+    assignment : int32, shape (n,)
+        The part of each vertex.
+    split : str
+        The name of the training split.
+    """
 
     assignment: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     split: str = ""

@@ -129,7 +129,7 @@ class TrainerServer(Participant):
         return [Frame(Kind.WELCOME, json.dumps(welcome).encode()), self._members(part)]
 
     def _members(self, part: int) -> Frame:
-        """Return the vertices of a part as MEMBERS with the number of this list, and note the weight that they give their trainer."""
+        """Return the MEMBERS frame of a part: its vertices and the number of this list. Record the weight of the trainer for that list."""
         vertices, weights = self._parts.members(part), self._weights.setdefault(part, [])
         weights.append(self._weight(vertices))
         return Frame(Kind.MEMBERS, vertices.astype("<i4").tobytes(), round=len(weights) - 1)
