@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..backends import on_host
 from ..errors import UsageError
 from ..graph import Graph
-from ..labels import as_numbers
+from ..labels import as_numbers, without_label
 from ..minibatch import Block, MiniBatch
 from ..nn.gather import RowPool, gather_rows
 from ..sparse import CSR
@@ -49,10 +49,14 @@ class GraphRows:
     graph : Graph
     threads : int
         Threads that gather dense features.
+    seeds : integers, shape (m,)
+        The seeds of the loader. A vertex that a sampler adds to the seeds of a mini-batch, as GraphSAINT does, has no label.
     """
 
-    def __init__(self, graph: Graph, threads: int) -> None:
+    def __init__(self, graph: Graph, threads: int, seeds: np.ndarray) -> None:
         self._graph, self._pool, self._engine = graph, RowPool(), on_host(threads)
+        self._is_seed = np.zeros(graph.n, bool)
+        self._is_seed[seeds] = True
 
     def x(self, minibatch: MiniBatch) -> NDArray[np.float32]:
         features = self._graph.features
@@ -66,7 +70,8 @@ class GraphRows:
     def y(self, minibatch: MiniBatch) -> NDArray[np.int64] | NDArray[np.float32]:
         if self._graph.labels is None:
             raise no_labels(self._graph.name)
-        return as_numbers(np.asarray(self._graph.labels)[minibatch.seeds])
+        labels = np.asarray(self._graph.labels)[minibatch.seeds]
+        return as_numbers(without_label(labels, ~self._is_seed[minibatch.seeds]))
 
     @property
     def has_features(self) -> bool:
@@ -271,6 +276,22 @@ class TensorBatch:
 
     batch: Batch
     device: Any
+
+    @property
+    def id(self) -> int:
+        """The number of the mini-batch within its epoch."""
+        return self.batch.id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch the mini-batch belongs to."""
+        return self.batch.epoch
+
+    @cached_property
+    def seed_weights(self) -> torch.Tensor | None:
+        """`Batch.seed_weights` on this device."""
+        weights = self.batch.seed_weights
+        return None if weights is None else _tensor(weights, self.device)
 
     vertices = _Converted()
     seeds = _Converted()

@@ -33,6 +33,8 @@ def to_pyg(batch: Any, layout: EdgeLayout = "edge_index") -> Any:
         data.x = batch.x
     if rows.has_labels:
         data.y = batch.y[own]
+    if batch.seed_weights is not None:
+        data.seed_weight = batch.seed_weights[own]
     blocks, outwards = minibatch.blocks, minibatch.blocks[::-1]
     data.num_sampled_nodes = np.diff([0, len(first), *(block.num_sources for block in outwards)]).tolist()
     ids = [None] * len(blocks) if edges.numbers is None else list(batch.e_id)
@@ -79,6 +81,8 @@ def to_dgl(batch: Any) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
     outputs = made[-1].num_dst_nodes()
     if rows.has_labels and outputs == len(minibatch.seeds):
         made[-1].dstdata["label"] = batch.y
+    if batch.seed_weights is not None and outputs == len(minibatch.seeds):
+        made[-1].dstdata["seed_weight"] = batch.seed_weights
     return vertices, vertices[:outputs], made
 
 

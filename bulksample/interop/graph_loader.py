@@ -105,6 +105,8 @@ class Loader:
         edge_ids: bool = False,
         **options: Any,
     ) -> None:
+        if not isinstance(fetch_together, int) or fetch_together < 1:
+            raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
         self.graph = graph if isinstance(graph, Graph | RankGraph) else _load(graph)
         bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
@@ -122,7 +124,7 @@ class Loader:
             adjacency = LocalAdjacency(self.graph.adjacency, backends.make(backend, threads))
             law, vertices = _sampler(sampler, fanouts, options), seed_vertices(self.graph, seeds)
             self.bulks = BulkLoader(adjacency, law, vertices, rank=rank, ranks=ranks, even=True, **bulk)
-            self._rows = GraphRows(self.graph, threads or len(processor_ids()))
+            self._rows = GraphRows(self.graph, threads or len(processor_ids()), vertices)
         if not self.bulks.steps:
             found = f"{self.bulks.examples} seeds fill {self.bulks.examples // batch_size} of {batch_size}, for {ranks} ranks"
             raise UsageError(f"drop_last leaves no mini-batch: {found}; use drop_last=False, a lower batch_size or fewer ranks")

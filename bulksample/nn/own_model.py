@@ -42,6 +42,11 @@ class OwnModel(Model):
     hops : int
         Number of blocks.
 
+    Raises
+    ------
+    UsageError
+        If the module has weights or buffers of half precision.
+
     Notes
     -----
     What the module draws from torch's global generator, such as dropout, is seeded anew for every step, and the generator of the
@@ -50,6 +55,12 @@ class OwnModel(Model):
 
     def __init__(self, module: nn.Module, name: str, outputs: int, hops: int) -> None:
         super().__init__()
+        kinds = {tensor.dtype for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()}
+        if other := kinds - {torch.float32, torch.float64}:
+            found = ", ".join(sorted(map(str, other)))
+            raise UsageError(
+                f"model {name}: weights of {found} do not travel between ranks; use float32, and precision bf16 to compute in it"
+            )
         self.module, self.name, self.outputs, self.hops = module, name, outputs, hops
         self.generator, self.input_dropout = torch.Generator(), 0.0
 
@@ -89,10 +100,13 @@ def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
         sys.path.insert(0, os.getcwd())
     try:
         factory = getattr(importlib.import_module(path), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UsageError(f"--model: got {name!r}, but {error}; use package.module:factory, which python can import here") from error
     with _seeded(seed, torch.device("cpu")):
-        module = factory(features, outputs)
+        try:
+            module = factory(features, outputs)
+        except TypeError as error:
+            raise UsageError(f"--model: {name}({features}, {outputs}): {error}; use a factory that takes these two widths") from error
     if not isinstance(module, nn.Module):
         found = f"{name}({features}, {outputs}) returned a {type(module).__name__}"
         raise UsageError(f"--model: {found}; return a torch.nn.Module of so many features and outputs")

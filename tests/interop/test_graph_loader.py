@@ -244,3 +244,29 @@ def test_what_is_no_graph_and_no_path_is_refused(given, tmp_path):
             made()
     with pytest.raises(bs.UsageError, match=f"a checkpoint: got a {type(given).__name__}; use the path"):
         bs.predict(GRAPH, given)
+
+
+def test_vertices_that_saint_adds_to_the_seeds_have_no_label():
+    """Its walks lead out of the training split; a loop that trained on their labels would train on the test set."""
+    graph = community_graph()
+    is_train, added = graph.masks["train"], 0
+    for batch in bs.Loader(graph, "saint", [1, 1], batch_size=16, seeds="train", threads=1):
+        assert (batch.y[~is_train[batch.seeds]] == -1).all()
+        np.testing.assert_array_equal(batch.y[is_train[batch.seeds]], graph.labels[batch.seeds][is_train[batch.seeds]])
+        added += np.count_nonzero(~is_train[batch.seeds])
+    assert added
+
+
+def test_tensors_have_the_weights_and_the_place_of_their_batch():
+    for batch in bs.Loader(community_graph(), "saint", [1, 1], batch_size=16, coverage=5, threads=1):
+        tensors = batch.to("cpu")
+        assert (tensors.id, tensors.epoch) == (batch.id, batch.epoch)
+        np.testing.assert_array_equal(tensors.seed_weights.numpy(), batch.seed_weights)
+        np.testing.assert_array_equal(batch.to_pyg().seed_weight.numpy(), batch.seed_weights)
+        break
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "2"])
+def test_fetch_together_is_a_positive_whole_number(wrong):
+    with pytest.raises(bs.UsageError, match="fetch_together must be a positive whole number"):
+        bs.Loader(community_graph(), fanouts=[2], fetch_together=wrong)

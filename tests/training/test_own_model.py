@@ -41,6 +41,8 @@ class Sage(torch.nn.Module):
         return x
 def no_module(features, outputs):
     return "a string"
+def without_widths():
+    return Sage(1, 1)
 def one_column_short(features, outputs):
     return Sage(features, outputs - 1)
 '''
@@ -146,6 +148,8 @@ def test_a_module_is_trained_in_place_and_frozen_weights_stay(folder):
     ("options", "said"),
     [
         ({"model": "own_factories:no_module"}, r"returned a str; return a torch\.nn\.Module"),
+        ({"model": "own_factories:without_widths"}, r"without_widths\(8, 3\): .*takes 0 positional arguments.*; use a factory that takes"),
+        ({"model": ".own_factories:Sage"}, "use package.module:factory"),
         ({"model": "own_factories:missing"}, "has no attribute 'missing'; use package.module:factory"),
         ({"model": "no_such_package:make"}, "No module named 'no_such_package'"),
         ({"model": "own_factories:one_column_short"}, r"got torch.float32 of shape \(40, 2\) from .*; return logits of shape \(40, 3\)"),
@@ -171,3 +175,8 @@ def test_methods_that_exchange_rows_train_a_stack_of_our_layers(folder):
     losses = trained(folder / "plain", None, gnn, method="full")[1]
     assert losses[-1] < losses[0]
     assert not torch.equal(before, weights_of(type("Held", (), {"model": gnn})))
+
+
+def test_weights_of_half_precision_are_refused(folder):
+    with pytest.raises(UsageError, match=r"weights of torch\.bfloat16 do not travel between ranks; use float32, and precision bf16"):
+        bs.train(folder / "plain", **OPTIONS, model=PlainSage(Gnn("sage", [8, 8, 3])).bfloat16())

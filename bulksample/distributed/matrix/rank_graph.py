@@ -177,7 +177,7 @@ def open_rank_graph(
     asked: dict[str, Any] = {"topology": topology, "features": features, "replication": replication, "exchange": exchange}
     asked |= {"partition": str(partition), "seed": seed, "label": label}
     manifest = together(comm, lambda: _checked(directory, **asked))
-    agree(comm, {"version": __version__, "graph": manifest.digest, **asked})
+    agree(comm, {"version": __version__, "graph": manifest.digest, **asked, "check": check})
     verify_together(directory, comm, check)
     if "partitioned" not in (topology, features):
         graph = together(comm, lambda: _whole(directory, label, True))
