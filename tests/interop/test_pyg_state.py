@@ -8,9 +8,10 @@ import json
 import pytest
 import torch
 from pyg_graphs import make_data, same
+from torch.utils.data import RandomSampler
 
 from bulksample import UsageError
-from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.interop.pyg import (
     ClusterData,
     ClusterLoader,
@@ -156,3 +157,26 @@ def test_a_sampler_of_unknown_length_has_a_state_too():
     short.load_state_dict(state | {"step": 40})
     with pytest.raises(UsageError, match="order of your sampler"):
         list(short)
+
+
+def test_measuring_takes_nothing_from_a_users_sampler():
+    def chosen(**options):
+        return [batch.input_id.tolist() for batch in NeighborLoader(DATA, [3], **options)]
+
+    lists = [[0, 1], [2, 3], [4, 5]]
+    assert chosen(batch_sampler=iter(lists)) == lists
+    one, auto = (RandomSampler(range(300), generator=torch.Generator().manual_seed(1)) for _ in range(2))
+    assert chosen(sampler=auto, batch_size=32) == chosen(sampler=one, batch_size=32, bulk_size=1)
+    assert chosen(sampler=iter([5, 6, 7]), batch_size=2) == [[5, 6], [7]]
+
+
+def test_ranks_refuse_orders_that_differ_and_samplers_without_a_length():
+    def drawn(comm):
+        order = RandomSampler(range(300), generator=torch.Generator().manual_seed(comm.rank))
+        return next(iter(NeighborLoader(DATA, [3], sampler=order, batch_size=32, comm=comm)))
+
+    with pytest.raises(UsageError, match="the ranks do not agree on the order of your sampler: '10 mini-batches, digest"):
+        on_threads(2, drawn)
+    for options in ({"batch_sampler": Ordered(1)}, {"sampler": iter(range(9)), "batch_size": 2}):
+        with pytest.raises(UsageError, match="sampler has no length, so ranks cannot share"):
+            NeighborLoader(DATA, [3], comm=SerialComm(), **options)

@@ -12,13 +12,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from ...ahead import Ahead
+from ...distributed.comm.agree import agree
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...loader import AUTO_LIMIT, COPIES, check_bulk_size, free_memory, growing
@@ -31,6 +32,7 @@ _NOT_HERE = {
     "multiprocessing_context": "there are no worker processes",
     "generator": "the order of an epoch is a function of `seed`",
 }
+_CHANGED = "the order of your sampler is not the one of the loader's state; give it the same order again"
 
 
 class _Step(NamedTuple):
@@ -46,16 +48,18 @@ class EpochLoading(ABC):
 
     Attributes
     ----------
-    bulk_size : int
-        k, the mini-batches sampled in one call. If ``auto`` was asked for, one mini-batch is measured and as many are taken as fit
-        `memory_budget` (by default a quarter of the free memory), at most 32; an epoch then begins with bulks of 1, 2, 4, ...
+    bulk_size : int or "auto"
+        k, the mini-batches sampled in one call. If ``auto`` was asked for, the first iteration measures one mini-batch and sets as many
+        as fit `memory_budget` (by default a quarter of the free memory), at most 32; an epoch then begins with bulks of 1, 2, 4, ...
         mini-batches.
     comm : Comm, optional
         Rank r of p takes mini-batches r, r + p, ... All ranks make the same number of steps: if p does not divide the epoch, the
-        first mini-batches repeat at its end, or, with `drop_last`, the last ones are left out.
+        first mini-batches repeat at its end, or, with `drop_last`, the last ones are left out. Your own `sampler` or `batch_sampler`
+        must have a length, and the same order on all ranks; they compare it when they begin an epoch, which is then collective.
     """
 
     batch_size: int | None
+    bulk_size: int | Literal["auto"]
     batch_sampler: Any
     drop_last: bool
     pin_memory: bool
@@ -74,7 +78,7 @@ class EpochLoading(ABC):
     ) -> None:
         """Keep the options that `DataLoader` does not have; raises `UsageError` for options of `DataLoader` that have no meaning here.
 
-        `together` is True if sampling a bulk is collective.
+        Ranks cannot share a sampler without a length. `together` is True if sampling a bulk is collective.
         """
         check_bulk_size(bulk_size)
         for name, reason in _NOT_HERE.items():
@@ -82,7 +86,10 @@ class EpochLoading(ABC):
                 raise UsageError(f"{name} was given, but {reason}; leave it out")
         if "batch_size" in options and options["batch_size"] is None:
             raise UsageError("batch_size was None; use a positive number")
-        self._bulk_size, self._budget, self._grows = bulk_size, memory_budget, bulk_size == "auto"
+        for name in ("sampler", "batch_sampler"):
+            if comm is not None and options.get(name) is not None and not _has_length(options[name]):
+                raise UsageError(f"{name} has no length, so ranks cannot share its mini-batches; give it a __len__, or use a list")
+        self.bulk_size, self._budget, self._grows = bulk_size, memory_budget, bulk_size == "auto"
         self._stream, self._comm, self._together = stream, comm, together
         self._shuffle = bool(options.get("shuffle"))
         self._own_order = options.get("sampler") is None and options.get("batch_sampler") is None
@@ -110,8 +117,7 @@ class EpochLoading(ABC):
 
     @cached_property
     def _position(self) -> Position:
-        known = self._own_order or hasattr(self.batch_sampler, "__len__")
-        return Position(self._share(self._minibatches() if known else _ENDLESS))
+        return Position(self._share(self._minibatches() if self._knows_length else _ENDLESS))
 
     @property
     def epoch(self) -> int:
@@ -186,7 +192,11 @@ class EpochLoading(ABC):
 
     def _sampled(self, steps: Iterator[_Step], epoch: int, thread: Ahead) -> Iterator[Any]:
         """Yield the sampled mini-batches of an epoch; the next bulk is sampled while the current one is used."""
-        sizes = growing(self.bulk_size) if self._grows else repeat(self.bulk_size)
+        first = next(steps, None)
+        if first is None:
+            return
+        k, steps = self._fitting(first), chain([first], steps)
+        sizes = growing(k) if self._grows else repeat(k)
 
         def start() -> Callable[[], list[Any]] | None:
             bulk = list(islice(steps, next(sizes)))
@@ -212,11 +222,10 @@ class EpochLoading(ABC):
                 assert id is not None
                 yield _Step(id, lists[id], "")
             return
-        ordered = self._user_order(used)
         if self._comm is None:
-            yield from ordered
+            yield from self._user_order(used)
             return
-        every = list(ordered)
+        every = self._shared_order(self._comm, used)
         share = EpochShare(len(every), share.rank, share.ranks, True, self.drop_last, share.first)
         for t in range(step, share.steps):
             id = share.id(t)
@@ -225,7 +234,7 @@ class EpochLoading(ABC):
             yield every[id]._replace(order=every[last].order)
 
     def _user_order(self, used: int) -> Iterator[_Step]:
-        """Yield the mini-batches of the user's sampler after those that are used, or all of them if ranks share them."""
+        """Yield the mini-batches of the user's sampler after those that are used."""
         digest, left = "", used
         for id, listed in enumerate(self.batch_sampler):
             index = np.asarray(listed)
@@ -233,10 +242,19 @@ class EpochLoading(ABC):
             left -= 1
             if left == 0 and digest != self._order:
                 break
-            if left < 0 or self._comm is not None:
+            if left < 0:
                 yield _Step(id, index, digest)
         if left > 0 or (left == 0 and used and digest != self._order):
-            raise UsageError("the order of your sampler is not the one of the loader's state; give it the same order again")
+            raise UsageError(_CHANGED)
+
+    def _shared_order(self, comm: Comm, used: int) -> list[_Step]:
+        """Return all mini-batches of the user's sampler; raises `UsageError` on every rank if their orders differ. Collective."""
+        every = list(self._user_order(0))
+        digest = every[-1].order[:16] if every else ""
+        agree(comm, {"the order of your sampler": f"{len(every)} mini-batches, digest {digest}"})
+        if used and (used > len(every) or every[used - 1].order != self._order):
+            raise UsageError(_CHANGED)
+        return every
 
     def _own_lists(self, epoch: int) -> list[np.ndarray]:
         order = self._stream.permutation(len(self.dataset), epoch) if self._shuffle else np.arange(len(self.dataset))
@@ -255,19 +273,29 @@ class EpochLoading(ABC):
         return EpochShare(minibatches, rank, ranks, True, self.drop_last)
 
     @property
-    def bulk_size(self) -> int:
-        """k, the number of mini-batches sampled in one call."""
-        if self._bulk_size == "auto":
-            self._bulk_size = self._fitting()
-        return self._bulk_size
+    def _knows_length(self) -> bool:
+        return self._own_order or _has_length(self.batch_sampler)
 
-    def _fitting(self) -> int:
-        """Return the number of mini-batches that fit the budget; ranks that sample together agree on the smallest."""
-        steps = len(self) if self._own_order or hasattr(self.batch_sampler, "__len__") else AUTO_LIMIT
-        first = next(iter(self._own_lists(0) if self._own_order else self.batch_sampler), None)
-        size = 0 if first is None else sum(self._nbytes(sampled) for sampled in self._bulk([np.asarray(first)], [0], 0))
-        budget = free_memory() // 4 if self._budget is None else self._budget
-        fit = max(1, min(budget // max(1, COPIES * size), AUTO_LIMIT, steps))
-        if self._comm is not None and self._together:
-            fit = self._comm.allgather(np.array([fit]), "control").min()
-        return int(fit)
+    def _fitting(self, first: _Step) -> int:
+        """Return k; ``auto`` becomes the mini-batches that fit the budget, and ranks that sample together agree on the smallest.
+
+        The user's sampler is not asked for a mini-batch to measure: its `first` one of this iteration is.
+        """
+        if self.bulk_size == "auto":
+            index = self._own_lists(0)[0] if self._own_order else first.index
+            size = sum(self._nbytes(sampled) for sampled in self._bulk([index], [0], 0))
+            budget = free_memory() // 4 if self._budget is None else self._budget
+            fit = max(1, min(budget // max(1, COPIES * size), AUTO_LIMIT, len(self) if self._knows_length else AUTO_LIMIT))
+            if self._comm is not None and self._together:
+                fit = self._comm.allgather(np.array([fit]), "control").min()
+            self.bulk_size = int(fit)
+        return self.bulk_size
+
+
+def _has_length(sampler: Any) -> bool:
+    """Return whether `len` works: a batch sampler of torch has the method, but not the length, if its sampler has none."""
+    try:
+        len(sampler)
+    except (TypeError, NotImplementedError):
+        return False
+    return True
