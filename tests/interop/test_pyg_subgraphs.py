@@ -211,6 +211,19 @@ def test_saint_coefficients_are_kept_for_the_same_loader_alone(tmp_path):
     assert torch.equal(SAINT["walks"](data, **options).edge_norm, first.edge_norm)
 
 
+@pytest.mark.parametrize("made", SAINT.values(), ids=SAINT)
+def test_saint_tells_the_order_of_edges_apart(made, tmp_path):
+    data = make_data(60, 300)
+    moved, order = data.clone(), torch.arange(data.num_edges).flip(0)
+    moved.edge_index, moved.edge_attr, moved.weight = data.edge_index[:, order], data.edge_attr[order], data.weight[order]
+    options = {"num_steps": 4, "sample_coverage": 3, "save_dir": str(tmp_path)}
+    before, after = made(data, **options), made(moved, **options)
+    before.edge_norm  # noqa: B018  # counts and writes
+    assert torch.equal(after.edge_norm, made(moved, num_steps=4, sample_coverage=3).edge_norm)
+    with pytest.raises(UsageError, match="does not fit: order_of_edges was"):
+        after.load_state_dict(before.state_dict())
+
+
 @pytest.mark.parametrize("sparse_format", ["csr", "csc"])
 def test_clusters_are_batches_of_whole_parts(tmp_path, sparse_format):
     data = named(make_data())
@@ -225,8 +238,9 @@ def test_clusters_are_batches_of_whole_parts(tmp_path, sparse_format):
         assert torch.equal(batch.own_edge.sort().values, ids)
     assert sorted(seen) == list(range(300))
     assert all(same(*pair) for pair in zip(ClusterLoader(parts, batch_size=3), TheirLoader(parts, batch_size=3), strict=True))
-    with pytest.raises(DataError, match="holds 10 parts of 300 vertices"):
-        ClusterData(make_data(200), 10, save_dir=str(tmp_path))
+    for other, options in ((make_data(200), {}), (make_data(seed=2), {}), (data, {"seed": 1})):
+        with pytest.raises(DataError, match=r"metis\.npz holds 10 parts of 300 vertices, seed 0, graph .*; asked for 10 parts"):
+            ClusterData(other, 10, save_dir=str(tmp_path), **options)
 
 
 @pytest.mark.parametrize("made", MADE.values(), ids=MADE)
@@ -238,11 +252,15 @@ def test_neither_bulk_nor_back_end_nor_threads_change_a_batch(data, made):
 
 
 REFUSED = [
-    (lambda data: ShaDowKHopSampler(data, 0, 3), "depth must be a positive whole number; got 0"),
+    (lambda data: ShaDowKHopSampler(data, 0, 3), "depth must be a whole number of at least 1; got 0"),
+    (lambda data: ShaDowKHopSampler(data, 1, 0), "num_neighbors must be a whole number of at least 1; got 0"),
     (lambda data: ShaDowKHopSampler(data, 1, 3, node_idx=[300]), "input_nodes"),
     (lambda data: ShaDowKHopSampler((data, data), 1, 3), "pair of stores"),
     (lambda data: GraphSAINTRandomWalkSampler(data, 0, 2), "batch_size must be a whole number of at least 1; got 0"),
-    (lambda data: GraphSAINTRandomWalkSampler(data, 3, -1), "walk_length must be in 0 .. 255; got -1"),
+    (lambda data: GraphSAINTRandomWalkSampler(data, 3, -1), "walk_length must be a whole number in 0 .. 255; got -1"),
+    (lambda data: GraphSAINTNodeSampler(data, True), "batch_size must be a whole number of at least 1; got True"),
+    (lambda data: GraphSAINTNodeSampler(Data(edge_index=SMALL[:, :0], num_nodes=4), 3), "draws edges, and the graph has none"),
+    (lambda data: GraphSAINTEdgeSampler(Data(edge_index=SMALL[:, :0], num_nodes=4), 3), "draws edges, and the graph has none"),
     (lambda data: GraphSAINTNodeSampler(Data(num_nodes=4), 3), "needs a Data with an edge_index"),
     (lambda data: GraphSAINTNodeSampler(Data(edge_index=SMALL, node_norm=1), 3), "an attribute 'node_norm' already"),
     (lambda data: GraphSAINTNodeSampler(data, 3).node_norm, "sample_coverage is 0"),
@@ -251,6 +269,12 @@ REFUSED = [
     (lambda data: ClusterLoader(ClusterData(data, 2), generator=torch.Generator()), "`seed`"),
     (lambda data: ShaDowKHopSampler(HeteroData(), 1, 3), "heterogeneous"),
 ]
+
+
+def test_numbers_of_numpy_are_numbers(data):
+    counted = GraphSAINTNodeSampler(data, np.int64(3), num_steps=np.int32(2)), GraphSAINTNodeSampler(data, 3, num_steps=2)
+    assert counted[0].state_dict() == counted[1].state_dict()
+    assert all(same(*pair) for pair in zip(*counted, strict=True))
 
 
 @pytest.mark.parametrize(("call", "says"), REFUSED, ids=[says for _, says in REFUSED])

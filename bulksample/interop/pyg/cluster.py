@@ -15,10 +15,12 @@ from torch_geometric.data import Data
 from torch_geometric.loader import ClusterData as TheirData
 from torch_geometric.loader import ClusterLoader as TheirLoader
 
+from ...data.sealed import read_sealed, save_sealed
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.partition import Partition, metis
 from ...errors import DataError, UsageError
 from ...rng import Stream
+from ...sparse import CSR
 from .bulk_loading import hashed
 from .edge_lists import check_input, graph_of
 from .epochs import EpochLoading
@@ -36,7 +38,8 @@ class ClusterData(TheirData):
     recursive, log
         Ignored: pymetis chooses its method.
     save_dir, filename : str, optional
-        Where the part of each vertex is kept for the next time: ``save_dir/part_{num_parts}/metis.npz``. Nothing is pickled.
+        Where the part of each vertex is kept for the next time: ``save_dir/part_{num_parts}/metis.npz``, with the seed and the
+        fingerprint of the graph. Nothing is pickled.
     keep_inter_cluster_edges, sparse_format
         See torch_geometric.
     seed : int
@@ -46,6 +49,8 @@ class ClusterData(TheirData):
     ------
     UsageError
         If the graph is heterogeneous or lies in stores, or METIS finds fewer parts than `num_parts`.
+    DataError
+        If the file is damaged, or holds the parts of another graph or seed.
     BackendUnavailable
         If pymetis is missing.
     """
@@ -71,16 +76,8 @@ class ClusterData(TheirData):
         self.num_parts, self.recursive, self.keep_inter_cluster_edges = num_parts, recursive, keep_inter_cluster_edges
         self.sparse_format = sparse_format
         found = None if save_dir is None else Path(save_dir) / f"part_{num_parts}" / (filename or "metis.npz")
-        if found is not None and found.exists():
-            parts = Partition.load(found)
-            if (parts.parts, parts.n) != (num_parts, data.num_nodes):
-                asked = f"{num_parts} parts of {data.num_nodes} vertices"
-                raise DataError(f"{found} holds {parts.parts} parts of {parts.n} vertices; asked for {asked}: use another save_dir")
-        else:
-            parts = metis(graph_of(data).matrix, num_parts, seed)
-            if found is not None:
-                found.parent.mkdir(parents=True, exist_ok=True)
-                parts.save(found)
+        adjacency = graph_of(data).matrix
+        parts = metis(adjacency, num_parts, seed) if found is None else _kept(found, adjacency, num_parts, seed)
         self.partition = self._partition(data.edge_index, torch.from_numpy(parts.assignment.astype(np.int64)))
         self.data = self._permute_data(data, self.partition)
 
@@ -130,3 +127,17 @@ class ClusterLoader(EpochLoading, TheirLoader):
 
     def _finished(self, sampled: torch.Tensor) -> Any:
         return self._collate(sampled)
+
+
+def _kept(path: Path, adjacency: CSR, parts: int, seed: int) -> Partition:
+    """Return METIS's parts from a file, which is written if there is none; `DataError` if it holds those of another graph or seed."""
+    asked = f"{parts} parts of {adjacency.shape[0]} vertices, seed {seed}, graph {adjacency.fingerprint[:16]}"
+    if path.exists():
+        told, assignment = read_sealed(path, ("told", "assignment"), "ClusterData").values()
+        if (holds := told.tobytes().decode()) != asked:
+            raise DataError(f"{path} holds {holds}; asked for {asked}: use another save_dir")
+        return Partition(parts, assignment)
+    made = metis(adjacency, parts, seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_sealed(path, {"told": np.frombuffer(asked.encode(), np.uint8), "assignment": made.assignment})
+    return made

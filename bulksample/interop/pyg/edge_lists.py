@@ -1,4 +1,4 @@
-"""Read the edges of a `Data` object as arrays, and refuse unsupported graphs."""
+"""Read the edges of a `Data` object as arrays, and refuse unsupported graphs and numbers."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ def check_times(**temporal: Any) -> None:
     options = [name for name, value in temporal.items() if value is not None]
     if options:
         raise UsageError(f"{_ONLY}; got {', '.join(options)}")
+
+
+def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Return a whole number of Python or numpy as int; raises `UsageError` for anything else, bools too, and outside its bounds."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= value and (most is None or value <= most):
+        return int(value)
+    bounds = f"of at least {least}" if most is None else f"in {least} .. {most}"
+    raise UsageError(f"{name} must be a whole number {bounds}; got {value!r}")
 
 
 def num_nodes_of(data: Any) -> int:

@@ -35,7 +35,8 @@ from ...sparse import CSR, fixed_point, row_pointers
 from ..edge_graph import EdgeGraph, edge_graph
 from ..feature_gather import FeatureGather
 from .attributes import attributes_of
-from .edge_lists import check_input, edge_ends, num_nodes_of
+from .bulk_loading import hashed
+from .edge_lists import check_input, edge_ends, num_nodes_of, whole
 from .epochs import EpochLoading
 from .stores import is_pair
 
@@ -57,7 +58,8 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
     sample_coverage : int
         How often a vertex is held on average by the subgraphs in which coefficients are counted; 0 for none.
     save_dir : path, optional
-        A folder where the coefficients are kept for the next time; a file of another graph, seed or option is not used.
+        A folder where the coefficients are kept for the next time; a file of another graph, order of its edges, seed or option is not
+        used.
     log
         Ignored.
     bulk_size, memory_budget, comm
@@ -70,12 +72,14 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
     Raises
     ------
     UsageError
-        If the graph is heterogeneous or lies in stores, or a number is not positive.
+        If the graph is heterogeneous or lies in stores, or has no edge to draw, or a number is not positive.
 
     Notes
     -----
     ``edge_norm`` of an edge u -> v is C_v / C_uv, as in the paper: v aggregates. torch_geometric has the count of u in the numerator.
     """
+
+    _draws_edges = False
 
     def __init__(
         self,
@@ -96,21 +100,21 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         check_input(data)
         if is_pair(data) or getattr(data, "edge_index", None) is None:
             raise UsageError(f"{type(self).__name__} needs a Data with an edge_index")
-        for name, value, least in (("batch_size", batch_size, 1), ("num_steps", num_steps, 1), ("sample_coverage", sample_coverage, 0)):
-            if not isinstance(value, int) or value < least:
-                raise UsageError(f"{name} must be a whole number of at least {least}; got {value!r}")
+        self._draws, self.num_steps = whole("batch_size", batch_size, 1), whole("num_steps", num_steps, 1)
+        self.sample_coverage, self.save_dir = whole("sample_coverage", sample_coverage, 0), save_dir
         taken = [name for name in ("node_norm", "edge_norm") if name in data]
         if taken:
             raise UsageError(f"the graph has an attribute {taken[0]!r} already, which the loader would replace; rename it")
         self.data, self.N, self.E = data, num_nodes_of(data), data.num_edges
-        self.num_steps, self.sample_coverage, self.save_dir, self._draws = num_steps, sample_coverage, save_dir, batch_size
+        if self._draws_edges and not self.E:
+            raise UsageError(f"{type(self).__name__} draws edges, and the graph has none")
         source, destination = edge_ends(data)
         self._graph: EdgeGraph = edge_graph(destination, source, self.N)  # row v: the edges that leave v
         self._ends = source, destination
         self._gather, self._backend = FeatureGather(), backend
         options = {name: value for name, value in options.items() if name not in ("dataset", "collate_fn")}
         self.set_up_epochs(Stream(seed), bulk_size, memory_budget, options, comm)
-        super().__init__(range(num_steps), batch_size=1, collate_fn=self._collated, **options)  # type: ignore[arg-type]
+        super().__init__(range(self.num_steps), batch_size=1, collate_fn=self._collated, **options)  # type: ignore[arg-type]
 
     @abstractmethod
     def _reached(self, ids: np.ndarray, epoch: int, roots: Substream) -> tuple[np.ndarray, np.ndarray]:
@@ -150,7 +154,13 @@ class GraphSAINTSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
 
     def _describe(self) -> dict[str, Any]:
         own = {name: value for name, value in vars(self).items() if name in ("num_steps", "sample_coverage", "walk_length", "_draws")}
-        return {"sampler": f"{type(self).__name__}{sorted(own.items())}", "graph": self._graph.matrix.fingerprint}
+        sampler = f"{type(self).__name__}{sorted(own.items())}"
+        return {"sampler": sampler, "graph": self._graph.matrix.fingerprint, "order_of_edges": self._order_of_edges}
+
+    @cached_property
+    def _order_of_edges(self) -> str:
+        """The SHA-256 of the user's order of the edges, in which vertices and edges are drawn and `edge_norm` is given."""
+        return hashed({"edges": torch.from_numpy(self._graph.edges)})
 
     def _collated(self, index: list[int]) -> Any:
         """Sample one subgraph; used as `collate_fn`, which iteration over the loader does not call."""
@@ -207,9 +217,7 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
         self, data: Data, batch_size: int, walk_length: int, num_steps: int = 1, sample_coverage: int = 0, save_dir: str | None = None,
         log: bool = True, **options: Any,
     ) -> None:  # fmt: skip
-        if not isinstance(walk_length, int) or not 0 <= walk_length < 256:
-            raise UsageError(f"walk_length must be in 0 .. 255; got {walk_length!r}")
-        self.walk_length = walk_length
+        self.walk_length = whole("walk_length", walk_length, 0, 255)
         super().__init__(data, batch_size, num_steps, sample_coverage, save_dir, log, **options)
 
     def _reached(self, ids: np.ndarray, epoch: int, roots: Substream) -> tuple[np.ndarray, np.ndarray]:
@@ -228,6 +236,8 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
 class GraphSAINTNodeSampler(GraphSAINTSampler):
     """A drop-in for `torch_geometric.loader.GraphSAINTNodeSampler`: the sources of `batch_size` uniform edges, which may repeat."""
 
+    _draws_edges = True
+
     def _reached(self, ids: np.ndarray, epoch: int, roots: Substream) -> tuple[np.ndarray, np.ndarray]:
         edges = scaled(self._words(ids, epoch, roots)[..., 0], 32, self.E)
         return np.arange(len(ids) + 1) * self._draws, self._ends[0][edges].ravel()
@@ -239,6 +249,8 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler):
     The weight of an edge u -> v is 1 / (edges that leave u) + 1 / (edges into v), as in the paper, section 3.3; torch_geometric adds the
     counts themselves.
     """
+
+    _draws_edges = True
 
     @cached_property
     def _weighted(self) -> SharedRow:

@@ -18,7 +18,7 @@ from ...errors import UsageError
 from ..feature_gather import FeatureGather
 from .attributes import attributes_of
 from .bulk_loading import hashed
-from .edge_lists import check_input, compressed, ids_or_mask
+from .edge_lists import check_input, compressed, ids_or_mask, whole
 from .epochs import EpochLoading
 from .filtering import with_compressed_rows
 from .sampler import BulkSampler
@@ -36,7 +36,7 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
     ----------
     data : torch_geometric.data.Data
     depth, num_neighbors : int
-        Hops, and draws of each vertex in a hop; a vertex is expanded once, and draws among its edges.
+        Hops, and draws of each vertex in a hop, -1 for all; a vertex is expanded once, and draws among its edges.
     node_idx : ids or a bool mask, optional
         The roots; all vertices by default. A root that repeats has a subgraph each time.
     replace : bool
@@ -50,7 +50,8 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
     Raises
     ------
     UsageError
-        If the graph is heterogeneous or lies in stores, a root is no vertex, or an option has no meaning here.
+        If the graph is heterogeneous or lies in stores, a root is no vertex, a number is not positive, or an option has no
+        meaning here.
 
     Notes
     -----
@@ -76,11 +77,18 @@ class ShaDowKHopSampler(EpochLoading, DataLoader):  # type: ignore[misc, type-ar
         check_input(data)
         if is_pair(data):
             raise UsageError("ShaDowKHopSampler: got a pair of stores; use a Data")
-        if not isinstance(depth, int) or depth < 1:
-            raise UsageError(f"depth must be a positive whole number; got {depth!r}")
-        self.data, self.depth, self.num_neighbors, self.replace = data, depth, num_neighbors, replace
+        self.depth = whole("depth", depth, 1)
+        self.num_neighbors = whole("num_neighbors", num_neighbors, -1 if num_neighbors == -1 else 1)
+        self.data, self.replace = data, replace
         self._drawn = BulkSampler(
-            data, [num_neighbors] * depth, replace=replace, disjoint=True, subgraph_type="induced", seed=seed, backend=backend, comm=comm
+            data,
+            [self.num_neighbors] * self.depth,
+            replace=replace,
+            disjoint=True,
+            subgraph_type="induced",
+            seed=seed,
+            backend=backend,
+            comm=comm,
         )
         chosen = torch.arange(self._drawn.num_nodes) if node_idx is None else ids_or_mask(node_idx, self._drawn.num_nodes)
         self.node_idx = chosen.nonzero().view(-1) if chosen.dtype == torch.bool else chosen
