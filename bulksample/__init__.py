@@ -96,7 +96,8 @@ def train(graph: Graph | str | os.PathLike[str], /, **options: Any) -> dict[str,
         Those of ``bulksample train`` in the command line, with ``_`` for ``-``: ``method="sync"``, ``model="sage"``,
         ``fanouts=[10, 10]``, ``batch_size=1024``, ``epochs=10``, ``seed=0``, … `TrainConfig` lists them. `model` may be a torch module with
         ``forward(x, blocks)``; it is trained in place.
-        Besides, `comm` takes a communicator and `callbacks` a list of `Callback`.
+        Besides, `callbacks` takes a list of `Callback`, and `comm` a communicator: by default, that of all ranks that mpirun, srun or
+        torchrun started.
 
     Returns
     -------

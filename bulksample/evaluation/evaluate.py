@@ -9,11 +9,14 @@ import torch
 
 from ..config.metrics import METRICS
 from ..distributed.comm.base import Comm
+from ..errors import UsageError
 from ..labels import as_numbers
 from ..nn.model import Gnn
 from ..views.inference_share import InferenceShare
 from .inference import infer
 from .metrics import ogb_score, score, score_columns
+
+_NO_CLASS = -1  # stands for the class of a vertex whose logits are not finite
 
 
 def evaluate(model: Gnn, name: str, share: InferenceShare, comm: Comm, metric: str) -> dict[str, float]:
@@ -48,7 +51,8 @@ def score_logits(
     logits = logits.cpu()
     if labels.ndim == 2:
         return _score_columns(logits.numpy(), as_numbers(labels), masks, name, comm, metric)
-    predicted, own_labels = logits.argmax(1).numpy(), labels
+    finite = torch.isfinite(logits).all(1)
+    predicted, own_labels = torch.where(finite, logits.argmax(1), _NO_CLASS).numpy(), labels
     margin = (logits[:, 1] - logits[:, 0]).numpy() if metric == "rocauc" else np.zeros(len(predicted))
     scores: dict[str, float] = {}
     for split, mask in masks.items():
@@ -58,6 +62,7 @@ def score_logits(
         labels, classes = labels.astype(np.int64), classes.astype(np.int64)
         if not len(labels):
             continue
+        _refuse_not_finite(split, np.count_nonzero(classes == _NO_CLASS))
         for wanted in dict.fromkeys(("accuracy", metric)):
             scores[f"{split}_{wanted}"] = score(wanted, labels, classes, margins)
         by_ogb = ogb_score(name, labels, classes)
@@ -78,12 +83,21 @@ def _score_columns(
         truth, found = both[:, 0], both[:, 1]
         if np.isnan(truth).all():
             continue
+        _refuse_not_finite(split, np.count_nonzero(~np.isfinite(found).all(1)))
         for wanted in METRICS["regression"] if metric in METRICS["regression"] else (metric,):
             scores[f"{split}_{wanted}"] = score_columns(wanted, truth, found)
         by_ogb = ogb_score(name, truth, found)
         if by_ogb is not None:
             scores[f"{split}_ogb"] = by_ogb
     return scores
+
+
+def _refuse_not_finite(split: str, vertices: int) -> None:
+    """Raise `UsageError` if the model gave vertices logits that are NaN or infinite; every rank has gathered the same ones."""
+    if vertices:
+        raise UsageError(
+            f"the logits of {vertices} vertices of the {split} split are not finite; use a lower lr, or mend eval mode of the model"
+        )
 
 
 def accuracies(logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.ndarray], comm: Comm) -> dict[str, float]:

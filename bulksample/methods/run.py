@@ -9,7 +9,7 @@ from torch import nn
 
 from ..distributed.comm.agree import checked_on_rank_0
 from ..distributed.comm.base import Comm
-from ..distributed.comm.threads import SerialComm
+from ..distributed.comm.world import world
 from ..errors import UsageError
 from ..nn.model import Gnn
 from ..training.callbacks import Callback
@@ -36,7 +36,9 @@ def train(
 
     The options are fields of `TrainConfig`, such as ``method="adaqp"`` or ``epochs=10``; `Trainer` describes the other parameters.
     With `overwrite` the run replaces the checkpoints of another one in its folder ``checkpoint``.
-    `model` may be a `torch.nn.Module`. It is trained in place, and has the weights of the best validation score afterwards.
+    Without `comm`, the ranks that a launcher started train together, also those that `bulksample.init` connected; a rank that is to
+    train alone passes ``SerialComm()``. `model` may be a `torch.nn.Module`. It is trained in place, and has the weights of the best
+    validation score afterwards.
     Raises `UsageError` if an option is unknown or out of range, or does not suit the graph.
     """
     for one in callbacks:
@@ -47,7 +49,8 @@ def train(
     if isinstance(module, nn.Module):
         options = options_beside(module, options)
     config = TrainConfig.of(**options)
-    checked_on_rank_0(comm or SerialComm(), lambda: check_checkpoints(config, overwrite))
+    comm = world(config.timeout) if comm is None else comm
+    checked_on_rank_0(comm, lambda: check_checkpoints(config, overwrite))
     return make_trainer(config, graph, comm, callbacks, module=module if isinstance(module, nn.Module) else None).run()
 
 

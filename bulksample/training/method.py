@@ -26,6 +26,7 @@ from torch import nn
 from ..config import MODELS
 from ..config.metrics import METRICS
 from ..config.train import TrainOptions
+from ..distributed.comm.agree import agree
 from ..distributed.comm.base import Comm
 from ..errors import UsageError
 from ..evaluation.by_batches import evaluate_by_batches
@@ -129,6 +130,8 @@ class Method:
             return self.module.checked(view.num_features, view.num_classes)
         if config.is_own_model:
             module = self.module or make_module(config.model, view.num_features, view.num_classes, seed)
+            sizes = [f"{name} {tuple(parameter.shape)}" for name, parameter in module.named_parameters()]
+            agree(context.comm, {f"the parameters of model {config.model}": sizes})
             return OwnModel(module, config.model, view.num_classes, config.layers)
         if config.task == "links":
             return LinkModel(build(config, view.num_features, config.hidden, seed), config.decoder, config.hidden)

@@ -6,6 +6,7 @@ from copy import deepcopy
 import pytest
 import torch
 from communities import community_graph
+from launch import run_ranks
 from recorder import Recorder
 from training_runs import weights_of
 
@@ -43,6 +44,9 @@ def no_module(features, outputs):
     return "a string"
 def without_widths():
     return Sage(1, 1)
+class NotFinite(Sage):
+    def forward(self, x, blocks):
+        return super().forward(x, blocks) * (1 if self.training else float("nan"))
 def one_column_short(features, outputs):
     return Sage(features, outputs - 1)
 '''
@@ -153,6 +157,7 @@ def test_a_module_is_trained_in_place_and_frozen_weights_stay(folder):
         ({"model": "own_factories:missing"}, "has no attribute 'missing'; use package.module:factory"),
         ({"model": "no_such_package:make"}, "No module named 'no_such_package'"),
         ({"model": "own_factories:one_column_short"}, r"got torch.float32 of shape \(40, 2\) from .*; return logits of shape \(40, 3\)"),
+        ({"model": "own_factories:NotFinite"}, r"the logits of \d+ vertices of the train split are not finite"),
         ({"model": "saeg"}, "model: got 'saeg'; did you mean 'sage'"),
         ({"model": "own_factories:Sage", "hidden": 7}, "hidden is an option of the models sage, sage-pool, gcn, gat"),
         ({"model": "own_factories:Sage", "method": "full"}, "method 'full' exchanges rows between the layers of the model"),
@@ -180,3 +185,25 @@ def test_methods_that_exchange_rows_train_a_stack_of_our_layers(folder):
 def test_weights_of_half_precision_are_refused(folder):
     with pytest.raises(UsageError, match=r"weights of torch\.bfloat16 do not travel between ranks; use float32, and precision bf16"):
         bs.train(folder / "plain", **OPTIONS, model=PlainSage(Gnn("sage", [8, 8, 3])).bfloat16())
+
+
+def test_ranks_whose_models_differ_are_told_so(folder):
+    def rank(comm):
+        return trained(folder / "plain", comm, PlainSage(Gnn("sage", [8, 8 + comm.rank, 3])), graph="replicated")
+
+    with pytest.raises(UsageError, match=r"the ranks do not agree on the parameters of model .*PlainSage: .*\(8, 8\).*\(8, 9\)"):
+        on_threads(2, rank)
+
+
+@pytest.mark.long
+def test_ranks_of_a_launcher_train_together_without_being_told(folder, tmp_path):
+    code = f"""
+import bulksample as bs
+report = bs.train({str(folder / "plain")!r}, fanouts=[4], epochs=1, batch_size=50, threads=1)
+open({str(tmp_path)!r} + f"/{{bs.init().rank}}", "w").write(f"{{report['ranks']}} {{report['train_loss']}}")
+"""
+    ended = run_ranks(2, code, timeout=120)
+    assert ended.code == 0, ended
+    ranks = [(tmp_path / str(rank)).read_text() for rank in range(2)]
+    assert ranks[0] == ranks[1]
+    assert ranks[0].startswith("2 ")
