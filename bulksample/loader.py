@@ -11,6 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise, repeat
 from typing import Any, Literal
@@ -206,6 +207,10 @@ class BulkLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the loader, ready for JSON; the mini-batch yielded last counts as consumed."""
         return self._position.state(self._identity)
+
+    def repeats(self, state: dict[str, Any], later: int = 0) -> bool:
+        """Return True if a mini-batch repeats one of its epoch (see `even`): the last one used at a state, or one so many steps later."""
+        return replace(self._whole, first=state["first"]).repeats(state["step"] - 1 + later)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position that `state_dict` returned, on the same or on another number of ranks.

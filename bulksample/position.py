@@ -49,6 +49,10 @@ class EpochShare:
             return number
         return number % self.minibatches if self.even else None
 
+    def repeats(self, step: int) -> bool:
+        """Return True if the mini-batch of a step is one that was taken before, for want of others."""
+        return self.first + step * self.ranks + self.rank >= self.minibatches
+
 
 class Position:
     """The position of a loader: its epoch, and the steps of it that are used.

@@ -44,10 +44,13 @@ class Scores(torch.nn.Module):
 
 
 def auc(model, loader):
-    """The share of pairs (edge, random pair) in which the edge has the higher score, over the edges of this rank."""
+    """The share of pairs (edge, random pair) in which the edge has the higher score, over the edges of all ranks."""
     with torch.no_grad():
-        found = [(model(batch), batch.edge_label) for batch in loader]
-    scores, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
+        own = {int(batch.input_id[0]): (model(batch), batch.edge_label) for batch in loader}
+    ranks = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(ranks, own)
+    found = {first: part for rank in ranks for first, part in rank.items()}  # a batch that ranks repeat, to make equal steps, counts once
+    scores, labels = (torch.cat([part[i] for _, part in sorted(found.items())]) for i in (0, 1))
     order = scores[labels == 0].sort().values
     return (torch.searchsorted(order, scores[labels == 1]).double().mean() / len(order)).item()
 

@@ -98,6 +98,19 @@ def test_link_prediction_goes_on_after_its_last_checkpoint(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("program", "size"), [("plain_torch", 2000), ("link_prediction", 1000)])
+def test_what_an_example_scores_does_not_depend_on_the_number_of_ranks(tmp_path, program, size):
+    """A model that was not trained is the same on any number of ranks."""
+    if program == "link_prediction":
+        pytest.importorskip("torch_geometric")
+    community_graph(n=size, noise=1.0).save(tmp_path / "g")
+    words = [str(ROOT / "examples" / f"{program}.py"), str(tmp_path / "g"), "--epochs", "0", "--checkpoint", str(tmp_path / "none")]
+    alone, three = (run_ranks(p, words, launcher="torchrun", timeout=120) for p in (1, 3))
+    assert (alone.code, three.code) == (0, 0), three
+    assert three.out.splitlines()[-1] == alone.out.splitlines()[-1]
+
+
+@pytest.mark.long
 def test_pyg_sage_runs(tmp_path):
     pytest.importorskip("torch_geometric")
     community_graph(noise=1.0).save(tmp_path / "g")

@@ -104,10 +104,13 @@ class Batch:
     minibatch : MiniBatch
     rows : BatchRows
         Gathers its features and labels when they are first read, or holds them.
+    repeated : bool
+        The mini-batch is one of the first of the epoch once more, so that all ranks make equally many steps: leave it out of counts.
     """
 
     minibatch: MiniBatch
     rows: BatchRows
+    repeated: bool = False
 
     @property
     def id(self) -> int:
@@ -300,6 +303,11 @@ class TensorBatch:
     y = _Converted()
     e_id = _ConvertedParts()
     edge_attr = _ConvertedParts()
+
+    @property
+    def repeated(self) -> bool:
+        """`Batch.repeated`."""
+        return self.batch.repeated
 
     def to_pyg(self, layout: EdgeLayout = "edge_index") -> Any:
         """Return `Batch.to_pyg` on this device."""

@@ -56,8 +56,8 @@ class Loader:
         Leave out a last mini-batch of fewer than `batch_size` seeds.
     rank, ranks : int
         This process and the number of processes, as `torch.distributed` counts them. Each rank yields every `ranks`-th mini-batch, and
-        all yield equally many: the first ones repeat at the end of an epoch or, with `drop_last`, the last ones are left out. The ranks
-        of a `RankGraph` are known, and not given here.
+        all yield equally many: the first ones repeat at the end of an epoch (`Batch.repeated`) or, with `drop_last`, the last ones are left
+        out. The ranks of a `RankGraph` are known, and not given here.
     backend : {"auto", "native", "reference", "cuda"}
     threads : int, optional
         Threads of the native back end; all processors of this process unless given, or a fair share of those that ranks have in common.
@@ -112,15 +112,15 @@ class Loader:
         bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
         self._shared: SharedBatches | None = None
         if isinstance(self.graph, RankGraph):
-            if (rank, ranks) != (0, 1):
-                raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
             from .shared_batches import SharedBatches
 
             self._shared = SharedBatches(
-                self.graph, lambda: _sampler(sampler, fanouts, options), seeds, backend, threads, fetch_together, edge_ids, **bulk
-            )
+                self.graph, lambda: _of_world(rank, ranks, sampler, fanouts, options), seeds, backend, threads, fetch_together, edge_ids,
+                **bulk,
+            )  # fmt: skip
             self.bulks, ranks = self._shared.source.loader, self.graph.comm.size
         else:
+            _check_alone(fetch_together, edge_ids)
             adjacency = LocalAdjacency(self.graph.adjacency, backends.make(backend, threads))
             law, vertices = _sampler(sampler, fanouts, options), seed_vertices(self.graph, seeds)
             self.bulks = BulkLoader(adjacency, law, vertices, rank=rank, ranks=ranks, even=True, **bulk)
@@ -138,9 +138,11 @@ class Loader:
         if self._shared is not None:
             yield from self._shared
             return
-        for minibatch in self.bulks:
+        began: dict[str, Any] = {}
+        for i, minibatch in enumerate(self.bulks):
             assert minibatch is not None  # every step of an even loader has a mini-batch
-            yield Batch(minibatch, self._rows)
+            began = began or self.bulks.state_dict()  # the position of the first mini-batch; a newer iteration has its own
+            yield Batch(minibatch, self._rows, self.bulks.repeats(began, i))
 
     def to(self, device: Any = "cpu") -> TensorLoader:
         """Return a view of this loader whose batches are torch tensors on a device; see `Batch.to`."""
@@ -200,6 +202,21 @@ def _sampler(sampler: str | Sampler, fanouts: Sequence[int] | None, options: dic
         if near:
             raise UsageError(f"Loader has no argument {option!r}; did you mean {near[0]!r}?")
     return samplers.make(sampler, DEFAULT_FANOUTS if fanouts is None else fanouts, **options)
+
+
+def _of_world(rank: int, ranks: int, sampler: str | Sampler, fanouts: Sequence[int] | None, options: dict[str, Any]) -> Sampler:
+    """Return the sampler of that name, for ranks that share a graph; they are not counted again."""
+    if (rank, ranks) != (0, 1):
+        raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
+    return _sampler(sampler, fanouts, options)
+
+
+def _check_alone(fetch_together: int, edge_ids: bool) -> None:
+    """Raise `UsageError` for arguments that say how ranks fetch rows from each other, as this process holds the whole graph."""
+    if fetch_together != 1:
+        raise UsageError(f"fetch_together is for a graph that ranks share, load(path, world=...); got {fetch_together!r}: leave it out")
+    if edge_ids:
+        raise UsageError("edge_ids is for a graph that ranks share, load(path, world=...); leave it out, Batch.e_id is there without it")
 
 
 def _load(path: str | os.PathLike[str]) -> Graph:

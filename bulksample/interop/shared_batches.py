@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..distributed.comm.agree import agree, together
 from ..distributed.comm.ledger import Ledger
 from ..distributed.comm.thread_budget import fair_threads
 from ..distributed.matrix.rank_graph import RankGraph
+from ..errors import UsageError
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
 from ..nn.aggregate import SparseRows
@@ -78,12 +79,22 @@ class SharedBatches:
             loader.bulk_size = min(comm.gather_control(loader.bulk_size))
         self.graph, self.ledger = graph, Ledger(comm, self.view.sampling, profiled)
         self.source = MiniBatchSource(loader, self.view, self.ledger, fetch_together)
+        self._steps: Generator[StepBatch, None, None] | None = None  # of the present iteration
 
     def __iter__(self) -> Iterator[Batch]:
+        if self._steps is not None:
+            self._steps.close()  # waits for its sampling thread: two threads must not use one communicator
         self.source.drop()  # of an iteration that was left early
-        for step in self.source:
-            assert step.minibatch is not None  # every step of an even loader has a mini-batch
-            yield Batch(step.minibatch, FetchedRows(self, step))
+        self._steps = steps = cast(Generator[StepBatch, None, None], iter(self.source))
+        try:
+            for step in steps:
+                assert step.minibatch is not None  # every step of an even loader has a mini-batch
+                yield Batch(step.minibatch, FetchedRows(self, step), self.source.loader.repeats(self.source.state_dict()))
+                if self._steps is not steps:
+                    raise UsageError("a newer iteration of this loader has begun and ended this one; make a second loader to iterate twice")
+        finally:
+            if self._steps is steps:
+                self._steps = None
 
     def load_state_dict(self, state: Any) -> None:
         """Continue from a position, the same on every rank; raises `UsageError` on all of them if it differs or does not fit."""

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..distributed.matrix.edge_exchange import EdgeExchange
-from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.rank_graph import RankGraph
 from ..graph import Graph
 from ..sparse import CSR
@@ -69,5 +68,5 @@ def open_edges(graph: RankGraph, numbers: bool) -> EdgeSource | None:
     if graph.edges is None:
         return EdgeSource(whole, graph.edge_features)
     own = graph.edges
-    exchange = EdgeExchange(ProcessGrid(graph.comm, graph.replication).column_comm, *own)
+    exchange = graph.columns.lend(lambda column: EdgeExchange(column, *own))
     return EdgeSource(whole, graph.edge_features, exchange, numbers or graph.edge_features is not None)

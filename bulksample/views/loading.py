@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..backends.base import Backend
-from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.rank_graph import RankGraph
 from .edges import open_edges
 from .features import Features, FeatureSource, NoFeatures
@@ -27,9 +26,9 @@ class LoadingView(View):
 
     Notes
     -----
-    Collective. It makes communicators of its own: one for a thread that samples, one for fetches. If the topology is partitioned, the
-    owners send each rank 4 bytes and the label for each distinct seed (kind "topology"): 12 bytes if labels are classes, nothing without
-    labels.
+    Collective. It has communicators to itself, which the graph lends: one for a thread that samples, one for fetches. If the topology is
+    partitioned, the owners send each rank 4 bytes and the label for each distinct seed (kind "topology"): 12 bytes if labels are classes,
+    nothing without labels.
     """
 
     def __init__(self, graph: RankGraph, backend: Backend, seeds: np.ndarray, edge_ids: bool = False) -> None:
@@ -48,4 +47,5 @@ def _features(graph: RankGraph) -> FeatureSource:
         return NoFeatures()
     if graph.layout is None:
         return Features(graph)
-    return RemoteFeatures(ProcessGrid(graph.comm, graph.replication).column_comm, graph.layout, graph.features)
+    layout, x = graph.layout, graph.features
+    return graph.columns.lend(lambda column: RemoteFeatures(column, layout, x))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from communities import community_graph, dense_features
+from launch import run_ranks
 
 import bulksample as bs
 from bulksample.distributed.comm.threads import SerialComm, on_threads
@@ -126,6 +127,81 @@ def test_several_loaders_of_one_graph_run_side_by_side(stored):
 
     train, val = shares(graphs["plain"], 2), shares(graphs["plain"], 2, seeds="val")
     assert on_threads(2, rank) == [list(zip(train[r][0], val[r][0], strict=False)) for r in range(2)]
+
+
+def test_loaders_use_the_communicators_of_loaders_that_are_no_more(stored):
+    folder, graphs = stored
+    p, pools = 2, []
+
+    def rank(comm):
+        graph, kept = opened(folder / "plain", comm), []
+        pools.append((graph.grids, graph.columns))
+        found = []
+        for i in range(6):
+            batches = loader(graph)
+            found.append(digests(batches)[:2] if i % 2 else [next(iter(batches)).digest()])
+            kept = [batches] if comm.rank else kept  # rank 1 forgets each loader later than rank 0
+            del batches
+        return found
+
+    expected = [share[0] for share in shares(graphs["plain"], p)]
+    assert on_threads(p, rank) == [[one[:2] if i % 2 else one[:1] for i in range(6)] for one in expected]
+    assert [len(pool._made) for both in pools for pool in both] == [2] * 2 * p
+
+
+@pytest.mark.long
+def test_a_job_may_make_hundreds_of_loaders(stored):
+    """MPI libraries have some two thousand communicators."""
+    folder, _ = stored
+    program = f"""
+import bulksample as bs
+graph = bs.load({str(folder / "plain")!r}, world=bs.init(timeout=60), check="none")
+for i in range(500):
+    next(iter(bs.Loader(graph, fanouts=[2], batch_size=64, threads=1, prefetch=i % 2 == 0)))
+"""
+    ended = run_ranks(2, program, timeout=120)
+    assert ended.code == 0, ended
+
+
+def test_an_iteration_ends_the_one_before_and_its_sampling_thread(stored):
+    folder, graphs = stored
+
+    def rank(comm):
+        batches = loader(opened(folder / "plain", comm), bulk_size=2)
+        first = iter(batches)
+        begun = next(first).digest()
+        second = digests(batches)
+        with pytest.raises(bs.UsageError, match="a newer iteration of this loader has begun"):
+            next(first)
+        return [begun, second, digests(batches)]
+
+    expected = shares(graphs["plain"], 2, epochs=3)
+    assert on_threads(2, rank) == [[one[0], two, three] for one, two, three in expected]
+
+
+@pytest.mark.parametrize("topology", ["partitioned", "replicated"])
+@pytest.mark.parametrize("together", [1, 2])
+def test_batches_that_do_not_repeat_have_every_seed_once(stored, topology, together):
+    folder, graphs = stored
+    val = graphs["plain"].seeds("val")
+
+    def seeds(batches):
+        return np.concatenate([np.empty(0, np.int32), *(batch.seeds for batch in batches.to() if not batch.repeated)])
+
+    def rank(comm):
+        batches = loader(opened(folder / "plain", comm, topology=topology), seeds="val", batch_size=7, fetch_together=together)
+        assert len(batches) * 3 == -(-len(val) // 7) + 2, "two ranks repeat a batch"
+        whole = seeds(batches)
+        next(iter(batches))
+        state = batches.state_dict()
+        batches.load_state_dict(state)
+        return whole, seeds(batches)
+
+    found, rests = zip(*on_threads(3, rank), strict=True)
+    np.testing.assert_array_equal(np.sort(np.concatenate(found)), val)
+    assert len(np.concatenate(rests)) == len(val) - 3 * 7
+    alone = [loader(graphs["plain"], seeds="val", batch_size=7, rank=r, ranks=3) for r in range(3)]
+    np.testing.assert_array_equal(np.sort(np.concatenate([seeds(one) for one in alone])), val)
 
 
 def test_an_iteration_left_early_is_followed_by_the_next_epoch(stored):
@@ -326,6 +402,7 @@ def test_ranks_that_load_different_things_are_refused_on_every_rank(stored, opti
     ({"batchsize": (4, 4)}, "no argument 'batchsize'; did you mean 'batch_size'"),
     ({"backend": ("native", "no-such")}, "rank 1: backend 'no-such' was asked for"),
     ({"ranks": (2, 2), "rank": (0, 1)}, "rank and ranks are those of the world of the graph"),
+    ({"rank": (0, 1)}, "rank 1: rank and ranks are those of the world of the graph; got 1 and 1"),
     ({"seeds": ([1], [1]), "drop_last": (True, True)}, "drop_last leaves no mini-batch: 1 seeds fill 0 of 16, for 2 ranks"),
     ({"batch_size": (0, 0)}, "batch_size must be positive"),
     ({"weighted": (True, True)}, "the graph has no edge weights"),
@@ -356,6 +433,14 @@ def test_a_store_without_features_or_labels_is_sampled_and_says_what_is_missing(
         return len(batch.vertices)
 
     assert on_threads(2, rank) == [3, 3]
+
+
+def test_arguments_of_ranks_that_share_are_refused_for_a_whole_graph(stored):
+    _, graphs = stored
+    with pytest.raises(bs.UsageError, match="fetch_together is for a graph that ranks share"):
+        loader(graphs["plain"], fetch_together=2)
+    with pytest.raises(bs.UsageError, match="edge_ids is for a graph that ranks share"):
+        loader(graphs["plain"], edge_ids=True)
 
 
 def test_a_world_that_is_not_there_is_asked_for(stored):

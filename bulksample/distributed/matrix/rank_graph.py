@@ -7,7 +7,7 @@ sends nothing, and features are fetched from their owners.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from ...sparse import CSR
 from ...version import __version__
 from ..comm.agree import agree, together
 from ..comm.base import Comm
+from .comm_pool import CommPool
 from .graph_block import GraphBlock, load_block, load_edge_rows, load_feature_rows
 from .grid import ProcessGrid
 from .layout import Layout
@@ -61,6 +62,10 @@ class RankGraph:
         What this rank knows of the edges of its block row; None if both topology and features are replicated.
     edge_features : float32 or float16, shape (m, d), optional
         Of all edges, mapped from the store, if features are replicated.
+    grids : CommPool of ProcessGrid
+        For threads that sample; each has a tally of its own.
+    columns : CommPool of Comm
+        Process columns, for fetches of rows.
     """
 
     comm: Comm
@@ -71,6 +76,13 @@ class RankGraph:
     replication: int
     edges: BlockEdges | None = None
     edge_features: np.ndarray | None = None
+    grids: CommPool[ProcessGrid] = field(init=False, repr=False)
+    columns: CommPool[Comm] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        comm, c = self.comm, self.replication
+        object.__setattr__(self, "grids", CommPool(comm, lambda: ProcessGrid(comm.duplicate(), c)))
+        object.__setattr__(self, "columns", CommPool(comm, lambda: ProcessGrid(comm, c).column_comm))
 
     @property
     def name(self) -> str:
@@ -124,12 +136,13 @@ class RankGraph:
     def open_adjacency(self, backend: Backend) -> tuple[Adjacency, Comm | None]:
         """Return the adjacency, and its communicator if its methods are collective; collective.
 
-        Every call makes communicators of its own, so that several loaders may sample at once, each on its thread.
+        No two adjacencies in use have the same communicators, so several loaders may sample at once, each on its thread.
         """
-        if isinstance(self.held, Graph):
-            return LocalAdjacency(self.held.adjacency, backend), None
-        grid = ProcessGrid(self.comm.duplicate(), self.replication)
-        return replace(self.held, grid=grid).adjacency(backend), grid.comm
+        held = self.held
+        if isinstance(held, Graph):
+            return LocalAdjacency(held.adjacency, backend), None
+        adjacency = self.grids.lend(lambda grid: replace(held, grid=grid).adjacency(backend))
+        return adjacency, adjacency.grid.comm
 
     def held_bytes(self) -> dict[str, int]:
         """Return the bytes of the arrays that this rank holds, in memory or mapped from the store."""
