@@ -62,7 +62,7 @@ def score_logits(
         labels, classes = labels.astype(np.int64), classes.astype(np.int64)
         if not len(labels):
             continue
-        _refuse_not_finite(split, np.count_nonzero(classes == _NO_CLASS))
+        _refuse_not_finite(split, int(np.count_nonzero(classes == _NO_CLASS)))
         for wanted in dict.fromkeys(("accuracy", metric)):
             scores[f"{split}_{wanted}"] = score(wanted, labels, classes, margins)
         by_ogb = ogb_score(name, labels, classes)
@@ -83,7 +83,7 @@ def _score_columns(
         truth, found = both[:, 0], both[:, 1]
         if np.isnan(truth).all():
             continue
-        _refuse_not_finite(split, np.count_nonzero(~np.isfinite(found).all(1)))
+        _refuse_not_finite(split, int(np.count_nonzero(~np.isfinite(found).all(1))))
         for wanted in METRICS["regression"] if metric in METRICS["regression"] else (metric,):
             scores[f"{split}_{wanted}"] = score_columns(wanted, truth, found)
         by_ogb = ogb_score(name, truth, found)

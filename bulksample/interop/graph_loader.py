@@ -160,7 +160,7 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
-        return self._position.state_dict()
+        return (self.bulks if self._shared is None else self._shared).state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position that `state_dict` returned; the mini-batches that follow are those of an uninterrupted run.

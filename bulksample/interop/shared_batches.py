@@ -96,9 +96,16 @@ class SharedBatches:
             if self._steps is steps:
                 self._steps = None
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position of the source, and the fingerprint of the store: no rank may hold the whole matrix."""
+        return {**self.source.state_dict(), "store": self.graph.fingerprint}
+
     def load_state_dict(self, state: Any) -> None:
         """Continue from a position, the same on every rank; raises `UsageError` on all of them if it differs or does not fit."""
         agree(self.graph.comm, {"the loader's state": plain(state)})
+        own = self.graph.fingerprint
+        if isinstance(state, dict) and state.get("store", own) != own:
+            raise UsageError(f"the state does not fit this loader: store was {state['store']!r} and is {own!r} now")
         self.source.continue_from(state)
 
 

@@ -271,6 +271,20 @@ def test_tensors_are_those_of_the_arrays(stored):
 # ---- edges
 
 
+def test_a_state_of_another_store_is_refused(stored, tmp_path):
+    """Its seeds and sizes may be the same; no rank holds the matrix that tells the graphs apart."""
+    folder, _ = stored
+    community_graph(seed=1).save(tmp_path / "other")
+    seeds = np.arange(100)
+    state = on_threads(2, lambda comm: bs.Loader(opened(tmp_path / "other", comm), fanouts=[2], batch_size=10, seeds=seeds).state_dict())[0]
+
+    def rank(comm):
+        bs.Loader(opened(folder / "plain", comm), fanouts=[2], batch_size=10, seeds=seeds).load_state_dict(state)
+
+    with pytest.raises(bs.UsageError, match=r"the state does not fit this loader: store was '\w+' and is '\w+' now"):
+        on_threads(2, rank)
+
+
 @pytest.fixture(scope="module")
 def with_edges(tmp_path_factory):
     """A store whose edge features name the ends of each edge, and its graph."""
