@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -144,7 +145,7 @@ def test_the_steps_of_the_dockerfile_work_in_a_clean_environment(tmp_path):
     ).stdout.strip()
     out = run(sys.executable, str(ROOT / ".ci" / "image"), str(tmp_path), PATH=clean, TORCH_INDEX=known or "https://pypi.org/simple")
     assert f"works in {tmp_path}" in out
-    assert "test_accuracy" in out
+    assert re.search(r"RUN python -m bulksample data make .* mpiexec -n 2 python -m bulksample train", out)  # a step that fails ends it
 
 
 def test_the_citation_names_this_version():

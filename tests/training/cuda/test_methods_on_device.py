@@ -117,7 +117,9 @@ def joined(address, graph, where, seen):
     config = invited_once_it_listens(address)
     with Apartness() if where is ApartPlace else nullcontext():
         trainer = make_trainer(config, graph, compute=where())
-        trainer.method.participant._new_members = np.flatnonzero(np.arange(graph.n) % 3 != trainer.method.participant.part).astype(np.int32)
+        mine = trainer.method.participant
+        others = np.flatnonzero(np.arange(graph.n) % 3 != mine.part).astype("<i4")
+        mine._new_members = mine._members._replace(payload=others.tobytes())
         trainer.run()
         seen.append((trainer.context.view.adjacency.n, type(trainer.context.view.features).__name__))
 
