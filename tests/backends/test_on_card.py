@@ -1,4 +1,4 @@
-"""What a GPU alone shows of the back end: pools, DLPack, pinned memory, streams under load, processes that share a device."""
+"""The behaviour that only a GPU shows: pools, DLPack, pinned memory, streams under load, processes that share a device."""
 
 from contextlib import contextmanager
 from pathlib import Path

@@ -110,7 +110,7 @@ def test_a_layout_that_is_none_is_refused():
 
 
 class DglStandIn(SimpleNamespace):
-    """What `to_dgl` calls of DGL, checked as DGL checks it; DGL itself is hard to install."""
+    """A stand-in for the calls of DGL that `to_dgl` makes; it checks their arguments as DGL does, which is hard to install."""
 
     NID = EID = "_ID"
 

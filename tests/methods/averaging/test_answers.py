@@ -1,4 +1,4 @@
-"""What a trainer sends enters an average only if it is finite and in proportion, and with the weight that the server knows."""
+"""The answer of a trainer enters an average only if it is finite and in proportion, with the weight that the server knows."""
 
 import numpy as np
 import pytest

@@ -89,7 +89,7 @@ def test_every_chunk_is_seen_as_often_as_any_other_and_a_sweep_meets_every_pair(
 
 
 def test_the_chunks_of_a_turn_follow_the_own_one_in_a_cycle():
-    """Of six chunks, a rank that sees three takes the next two, then those after them, and begins again after five."""
+    """A rank that sees three of six chunks adds the next two in each turn, and begins again after the last."""
     for turn, others in enumerate([(1, 2), (3, 4), (5, 1), (2, 3), (4, 5), (1, 2)]):
         assert [set(np.flatnonzero(row)) for row in seen_chunks(6, 3, turn)] == [{r, *((r + d) % 6 for d in others)} for r in range(6)]
 
