@@ -28,7 +28,8 @@ LEAST = 5.0  # seconds in which a section is begun
 CUDA_TESTS = (  # files and folders with tests marked cuda; to collect all the others takes too long
     "backends", "training/cuda", "samplers", "nn", "distributed/matrix/test_spgemm15d.py", "test_adjacency.py", "test_scipy_oracle.py",
 )  # fmt: skip
-BENCHMARK = ("digests", "sampling", "numbering", "copying", "training", "layers", "baselines", "sharing")  # of gpu.py
+BENCHMARK = ("digests", "sampling", "numbering", "copying", "training", "layers", "baselines", "sharing", "sums")  # of gpu.py
+PEERS = ("torch_geometric", "dgl", "pylibcugraph")  # sections of gpu.py that need a module of this name
 
 
 class Section(NamedTuple):
@@ -76,6 +77,10 @@ def all_sections(out: Path) -> list[Section]:
         *(
             Section(f"gpu {name}", 60, "bench.txt", [*gpu, "--only", name, "--json", str(out / "gpu.json")], needs=("graphs",))
             for name in BENCHMARK
+        ),
+        *(
+            Section(f"gpu {name}", 60, "bench.txt", [*gpu, "--only", name, "--json", str(out / "gpu.json")], _no_module(name), ("graphs",))
+            for name in PEERS
         ),
     ]
 

@@ -21,19 +21,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from gpu_baselines import by_products, by_sorting, quiver
+from gpu_peers import cugraph, dgl, sampled, sums, torch_geometric
 from harness import machine, report
 
 from bulksample import CSR, Graph, LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.backends.base import Backend
 from bulksample.backends.cuda.backend import Cuda
-from bulksample.backends.cuda.bulk import expand, most_found
 from bulksample.backends.cuda.draws import FrontierRows, copied
 from bulksample.backends.cuda.features import gather
+from bulksample.backends.cuda.node_wise import expand
+from bulksample.backends.cuda.predicted import most_found
 from bulksample.backends.cuda.tables import STRUCTURES, chosen
 from bulksample.data.generate import rmat
 from bulksample.report.launch import starter
@@ -44,6 +47,9 @@ SETTINGS = {
     "sage": {}, "sage replace": {"replace": True}, "labor": {}, "ladies": {}, "fastgcn": {}, "full": {}, "shadow": {"layers": 4},
     "saint": {"walk_length": 3},
 }  # fmt: skip
+
+
+PEERS = {"torch_geometric": torch_geometric, "dgl": dgl, "pylibcugraph": cugraph}  # by the module that each needs
 
 
 class Sizes(NamedTuple):
@@ -268,7 +274,8 @@ def training(bench: Bench) -> dict[str, Any]:
 
 SECTIONS = {
     "digests": digests, "sampling": sampling, "numbering": numbering, "copying": copying,
-    "training": training, "baselines": baselines, "layers": layers, "sharing": sharing,
+    "training": training, "baselines": baselines, "layers": layers, "sharing": sharing, "sums": sums,
+    **{name: partial(sampled, peer=peer, fanouts=FANOUTS) for name, peer in PEERS.items()},
 }  # fmt: skip
 
 

@@ -220,6 +220,13 @@ def memory() -> Checks:
         engine.device.numbering = structure
         return held.compare("sage", engine)
 
+    def launched(prepares: bool) -> str:
+        engine: Any = backends.make("cuda")
+        if prepares and not engine.device.prepares:
+            raise RuntimeError("the CUDA driver or the native back end is missing: launches cannot be enqueued in one call")
+        engine.device.prepares = prepares
+        return held.compare("sage", engine) + f"; {len(engine.device.recordings)} shapes recorded"
+
     def pinned() -> str:
         engine: Any = backends.make("cuda")
         engine.device.free_bytes = 0
@@ -235,6 +242,7 @@ def memory() -> Checks:
 
     structures = {f"numbering by {name}": partial(numbered_by, name) for name in STRUCTURES}
     dlpack = {"empty arrays by DLPack": empty_by_dlpack, "16 bits by DLPack": sixteen_bits_by_dlpack}
+    structures |= {"enqueued in one call": partial(launched, True), "launched one by one": partial(launched, False)}
     return {**dlpack, **structures, "graph in pinned memory": pinned, "memory of torch": torch_pool}
 
 

@@ -1,25 +1,13 @@
 // Uniform draws with fused row sampling: only the picks of a row are read. uniform_row.h decides what draw t picks.
 // A thread draws a row of s <= 32 in registers; then its block reads the picked columns and writes them side by side.
 // For a larger s a block draws a row: all words at once, and a hash table holds the positions taken before.
-#include "device.h"
+#include "block_sets.h"
 #include "uniform_registers.h"
 
 // The stream of row r: all counter words except the draw.
 __device__ __forceinline__ BsStream stream_of(bs_i64 r, const bs_i32* names, const bs_i64* parts, bs_i64 k, const bs_i64* minibatches,
                                               bs_u64 seed, bs_u32 tag) {
   return BsStream{seed, (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
-}
-
-// Counts the picks of each of the parts[k] rows; 0 for the rest of `room`. With replacement (`repeated`) a row with neighbours has s,
-// otherwise at most as many as it has neighbours.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_draws(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ vertices,
-                                                                   bs_i64 room, const bs_i64* __restrict__ parts, bs_i64 k,
-                                                                   bs_i64 fanout, bs_i32 repeated, bs_i32* __restrict__ counts) {
-  const bs_i64 rows = parts[k];
-  for (bs_i64 r = bs_thread(); r < room; r += bs_threads()) {
-    const bs_i64 degree = r < rows ? indptr[vertices[r] + 1] - indptr[vertices[r]] : 0;
-    counts[r] = (bs_i32)(repeated ? (degree ? fanout : 0) : (degree < fanout ? degree : fanout));
-  }
 }
 
 // For 128 rows, positions[t * 128 + thread] holds pick t of a thread's row, and ends[thread] the end of its picks.
@@ -88,36 +76,6 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_32(const bs_i64* ind
                                                                const bs_i64* minibatches, bs_u32 s, bs_i32 repeated, bs_u64 seed,
                                                                bs_u32 tag, const bs_i64* pointers, bs_i32* columns) {
   DRAW_FEW(32);
-}
-
-// Sorts n numbers by the whole block. Merges start in the middle, so missing numbers count as the largest, and n need not be a power
-// of two.
-__device__ __forceinline__ void sort_block(bs_u32* numbers, bs_u32 n) {
-  auto order = [&](bs_u32 i, bs_u32 j) {
-    if (j >= n || numbers[i] <= numbers[j]) return;
-    const bs_u32 larger = numbers[i];
-    numbers[i] = numbers[j];
-    numbers[j] = larger;
-  };
-  for (bs_u32 size = 2; size < 2 * n; size *= 2) {
-    for (bs_u32 i = threadIdx.x; i < n; i += BS_BLOCK)
-      if ((i & (size - 1)) < size / 2) order(i, i ^ (size - 1));
-    __syncthreads();
-    for (bs_u32 apart = size / 4; apart > 0; apart /= 2) {
-      for (bs_u32 i = threadIdx.x; i < n; i += BS_BLOCK)
-        if ((i & apart) == 0) order(i, i + apart);
-      __syncthreads();
-    }
-  }
-}
-
-// The slot of a position in a table of 2^bits, entered if it is new.
-__device__ __forceinline__ bs_u32 slot_of(bs_u32* table, int bits, bs_u32 position) {
-  const bs_u32 mask = (1u << bits) - 1u;
-  for (bs_u32 at = position * 0x9E3779B9u >> (32 - bits);; at = (at + 1) & mask) {
-    const bs_u32 before = atomicCAS(&table[at], 0xFFFFFFFFu, position);
-    if (before == 0xFFFFFFFFu || before == position) return at;
-  }
 }
 
 // Rows of s > 32. `scratch` holds for each block 2^bits positions, 2^bits draws that took them first, and s picks; 2^bits >= 2 s.

@@ -1,4 +1,4 @@
-// bulksample._native: the CPU back end. Each kernel walks over rows with threads, the GIL released; the *_row.h headers, which the CUDA
+// bulksample._native: the CPU back end, and one call that enqueues a bulk on a GPU. Each kernel walks over rows with threads, the GIL released; the *_row.h headers, which the CUDA
 // kernels include too, decide what happens in a row.
 #include "native.h"
 
@@ -6,8 +6,11 @@ PYBIND11_MODULE(_native, m) {
   notice_forks();
   bind_draws(m);
   bind_hops(m);
+  bind_relations(m);
   bind_layers(m);
   bind_matrices(m);
   bind_aggregation(m);
   bind_quantiser(m);
+  bind_partition(m);
+  bind_launches(m);
 }

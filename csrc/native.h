@@ -99,7 +99,10 @@ inline void counts_to_pointers(bs_i64* pointers, bs_i64 rows) {
 
 void bind_draws(py::module_& m);
 void bind_hops(py::module_& m);
+void bind_relations(py::module_& m);
 void bind_layers(py::module_& m);
 void bind_matrices(py::module_& m);
 void bind_aggregation(py::module_& m);
 void bind_quantiser(py::module_& m);
+void bind_partition(py::module_& m);
+void bind_launches(py::module_& m);

@@ -73,13 +73,15 @@ class Race {
 class RaceRow {
  public:
   explicit RaceRow(bs_i64 s) : race_(s) {}
-  // Writes the columns of the s smallest keys in ascending order; returns how many there are.
-  bs_i64 row(const BsStream& stream, const bs_i32* columns, const bs_i64* weights, bs_i64 degree, bs_i32* out) {
+  // Writes the columns of the s smallest keys in ascending order, and their places in the row unless null; returns how many there are.
+  bs_i64 row(const BsStream& stream, const bs_i32* columns, const bs_i64* weights, bs_i64 degree, bs_i32* out, bs_i32* places) {
     race_.restart();
     race_.scan(stream, columns, weights, degree);
     auto& kept = race_.finish();
     std::sort(kept.begin(), kept.end(), Race::by_column);
     for (const auto& entry : kept) *out++ = entry.column;
+    if (places)
+      for (const auto& entry : kept) *places++ = entry.place;
     return (bs_i64)kept.size();
   }
 

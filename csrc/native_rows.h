@@ -17,6 +17,7 @@ struct Drawing {  // one hop: the matrix, the law and the fixed words of its cou
   bs_i64 fanout;
   bs_u64 seed;
   bs_u32 tag;
+  bool by_place = false;  // keys name positions in the row, not columns: rows with parallel edges
 
   bool keyed() const { return fanout >= 0 && (law == RACE || law == LABOR); }
 };
@@ -35,6 +36,66 @@ struct NoSink {  // leaves columns unchanged
 bool draw_lanes(const Drawing& d, const BsLanes& name, const BsLanes& minibatch, const BsLanes& degree, bs_u32 s, const BsNetwork& network,
                 BsLanes* picks);
 
+// Draws from one row at a time, by any law.
+class RowLaws {
+ public:
+  static constexpr bs_i64 LARGE = 256;  // from here a bitmap replaces insertion
+  explicit RowLaws(const Drawing& drawing) : d_(drawing), race_(std::max<bs_i64>(d_.fanout, 0)) {}
+
+  // Draws s positions of a row, ascending, by UNIFORM or REPLACEMENT.
+  void draw_row(const Row& row, bs_u32 degree, bs_u32* picks) {
+    const BsStream stream{d_.seed, (bs_u32)row.name, row.minibatch, d_.tag};
+    const bs_u32 s = (bs_u32)d_.fanout;
+    if (d_.law == REPLACEMENT && s < LARGE) {
+      bs_replacement_row(stream, degree, s, picks);
+    } else if (d_.law == REPLACEMENT) {
+      BsDraws draws(stream);
+      for (bs_u32 t = 0; t < s; ++t) picks[t] = draws.below(degree);
+      std::sort(picks, picks + s);
+    } else if (s < LARGE) {
+      bs_floyd_row(stream, degree, s, picks);
+    } else {
+      if (bitmap_.size() < degree / 64 + 1) bitmap_.resize(degree / 64 + 1, 0);
+      bs_floyd_row_large(stream, degree, s, picks, bitmap_.data());
+    }
+  }
+
+  // Draws by weight: s positions, ascending, in one pass over the row; 0 if no weight is positive.
+  bs_i64 weigh_row(const Row& row, const bs_i64* weights, bs_u32 degree, bs_u32* picks) {
+    const BsStream stream{d_.seed, (bs_u32)row.name, row.minibatch, d_.tag};
+    const bs_u64 total = bs_weight(weights, degree);
+    if (total == 0) return 0;
+    targets_.resize((std::size_t)d_.fanout);
+    for (bs_u32 t = 0; t < targets_.size(); ++t) targets_[t] = bs_target(stream, t, total);
+    std::sort(targets_.begin(), targets_.end());
+    bs_u64 sum = 0;
+    bs_u32 at = 0;
+    for (std::size_t t = 0; t < targets_.size(); ++t) picks[t] = at = bs_reach(weights, targets_[t], at, sum);
+    return d_.fanout;
+  }
+
+  // Draws by key: the columns of the s smallest keys, ascending, and where they stand in the row unless null; returns how many.
+  bs_i64 race_row(const Row& row, const bs_i32* columns, const bs_i64* weights, bs_u32 degree, bs_i32* out, bs_i32* places) {
+    if (!d_.by_place) return race_columns(row, columns, weights, degree, out, places);
+    for (bs_i32 i = (bs_i32)iota_.size(); i < (bs_i32)degree; ++i) iota_.push_back(i);
+    const bs_i64 count = race_columns(row, iota_.data(), weights, degree, out, places);
+    for (bs_i64 t = 0; t < count; ++t) out[t] = columns[out[t]];
+    return count;
+  }
+
+  // The same for columns that are the names of the keys.
+  bs_i64 race_columns(const Row& row, const bs_i32* columns, const bs_i64* weights, bs_u32 degree, bs_i32* out, bs_i32* places) {
+    const BsStream stream{d_.seed, d_.law == RACE ? (bs_u32)row.name : 0u, row.minibatch, d_.tag};
+    return race_.row(stream, columns, weights, degree, out, places);
+  }
+
+ private:
+  const Drawing d_;
+  RaceRow race_;
+  std::vector<bs_u64> bitmap_, targets_;
+  std::vector<bs_i32> iota_;
+};
+
 // Many rows of A through the stages.
 class RowFlight {
  public:
@@ -45,11 +106,11 @@ class RowFlight {
         s_(lanes_ ? (bs_u32)d_.fanout : 0),
         size_(lanes_ ? group_size(s_) : LANES),
         network_(s_),
-        race_(std::max<bs_i64>(d_.fanout, 0)) {
+        laws_(d_) {
     for (Group& group : groups_) group.picks.resize((std::size_t)(size_ / LANES) * s_);
   }
 
-  // Also appends the position of each pick in A; not for keyed draws, which are not made by position.
+  // Also appends the position of each pick in A.
   void tell_entries(Buffer<bs_i64>* entries) { entries_ = entries; }
 
   // Appends the picks of rows 0 .. rows - 1 to `columns`, and the end of each row in it to `ends`.
@@ -70,7 +131,6 @@ class RowFlight {
 
  private:
   static constexpr bs_i64 MOST = 64;        // picks a row that lanes draw; beyond it one row at a time keeps memory busy
-  static constexpr bs_i64 LARGE = 256;      // from here a bitmap replaces insertion
   static constexpr bs_i64 GROUP_MOST = 64;  // rows
   static constexpr bs_i64 GROUP_EDGES = 384;
   static bs_i64 group_size(bs_u32 s) { return std::min(GROUP_MOST, std::max<bs_i64>(1, GROUP_EDGES / (LANES * (s + 1))) * LANES); }
@@ -129,40 +189,9 @@ class RowFlight {
   void redraw(const Group& group, const bs_i32* rows, int count, BsLanes* picks) {
     bs_u32 one[MOST];
     for (int l = 0; l < count; ++l) {
-      draw_row(group.row[rows[l]], group.degree[rows[l]], one);
+      laws_.draw_row(group.row[rows[l]], group.degree[rows[l]], one);
       for (bs_u32 t = 0; t < s_; ++t) picks[t].v[l] = one[t];
     }
-  }
-
-  void draw_row(const Row& row, bs_u32 degree, bs_u32* picks) {
-    const BsStream stream{d_.seed, (bs_u32)row.name, row.minibatch, d_.tag};
-    const bs_u32 s = (bs_u32)d_.fanout;
-    if (d_.law == REPLACEMENT && s < LARGE) {
-      bs_replacement_row(stream, degree, s, picks);
-    } else if (d_.law == REPLACEMENT) {
-      BsDraws draws(stream);
-      for (bs_u32 t = 0; t < s; ++t) picks[t] = draws.below(degree);
-      std::sort(picks, picks + s);
-    } else if (s < LARGE) {
-      bs_floyd_row(stream, degree, s, picks);
-    } else {
-      if (bitmap_.size() < degree / 64 + 1) bitmap_.resize(degree / 64 + 1, 0);
-      bs_floyd_row_large(stream, degree, s, picks, bitmap_.data());
-    }
-  }
-
-  // Draws by weight: s positions, ascending, in one pass over the row; 0 if no weight is positive.
-  bs_i64 weigh_row(const Row& row, const bs_i64* weights, bs_u32 degree, bs_u32* picks) {
-    const BsStream stream{d_.seed, (bs_u32)row.name, row.minibatch, d_.tag};
-    const bs_u64 total = bs_weight(weights, degree);
-    if (total == 0) return 0;
-    targets_.resize((std::size_t)d_.fanout);
-    for (bs_u32 t = 0; t < targets_.size(); ++t) targets_[t] = bs_target(stream, t, total);
-    std::sort(targets_.begin(), targets_.end());
-    bs_u64 sum = 0;
-    bs_u32 at = 0;
-    for (std::size_t t = 0; t < targets_.size(); ++t) picks[t] = at = bs_reach(weights, targets_[t], at, sum);
-    return d_.fanout;
   }
 
   template <class Sink>
@@ -187,11 +216,13 @@ class RowFlight {
           for (bs_u32 t = 0; t < degree; ++t) entry[t] = begin + t;
       } else {
         if (keyed_) {
-          const BsStream stream{d_.seed, d_.law == RACE ? (bs_u32)group.row[i].name : 0u, group.row[i].minibatch, d_.tag};
-          count = race_.row(stream, at, d_.values ? d_.values + begin : nullptr, degree, out);
+          if (entry) places_.resize((std::size_t)d_.fanout);
+          count = laws_.race_row(group.row[i], at, d_.values ? d_.values + begin : nullptr, degree, out, entry ? places_.data() : nullptr);
+          if (entry)
+            for (bs_i64 t = 0; t < count; ++t) entry[t] = begin + places_[t];
         } else {
-          count = d_.law == WEIGHTED ? weigh_row(group.row[i], d_.values ? d_.values + begin : nullptr, degree, (bs_u32*)out) : d_.fanout;
-          if (d_.law != WEIGHTED) draw_row(group.row[i], degree, (bs_u32*)out);
+          count = d_.law == WEIGHTED ? laws_.weigh_row(group.row[i], d_.values ? d_.values + begin : nullptr, degree, (bs_u32*)out) : d_.fanout;
+          if (d_.law != WEIGHTED) laws_.draw_row(group.row[i], degree, (bs_u32*)out);
           if (entry)
             for (bs_i64 t = 0; t < count; ++t) entry[t] = begin + (bs_u32)out[t];
           for (bs_i64 t = 0; t < count; ++t) out[t] = at[(bs_u32)out[t]];
@@ -211,7 +242,7 @@ class RowFlight {
   const bs_u32 s_;
   const bs_i64 size_;  // rows of a group
   const BsNetwork network_;
-  RaceRow race_;
-  std::vector<bs_u64> bitmap_, targets_;
+  RowLaws laws_;
+  std::vector<bs_i32> places_;
   Group groups_[3];
 };

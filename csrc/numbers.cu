@@ -1,6 +1,6 @@
 // Numbers the vertices of each minibatch in order of first occurrence, with all threads at once.
 // A slot holds the number of its vertex, below 2^31, or 2^31 + the smallest place at which a new vertex was found. So a minimum
-// settles every race, and known vertices win. First occurrences are then counted, and take the next numbers, in one pass (look_back.h).
+// settles every race, and known vertices win. In a hash table `numbers` begins a word behind `table`, so a place serves for both. First occurrences are then counted, and take the next numbers, in one pass (look_back.h).
 #include "look_back.h"
 #include "table.h"
 
@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) enter_known(const bs_i64*
   const bs_i64 count = pointers[k];
   for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) {
     const bs_i64 j = bs_row_of(pointers, k, i);
-    numbers[bs_slot(table, starts, j, (bs_u32)known[i])] = (bs_u32)(i - pointers[j]);
+    numbers[bs_slot<BS_NUMBERED>(table, starts, j, (bs_u32)known[i])] = (bs_u32)(i - pointers[j]);
   }
 }
 
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) enter_found(const bs_i64*
                                                                    bs_u32* numbers, bs_i64* __restrict__ slots) {
   const bs_i64 count = pointers[k];
   for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) {
-    const bs_i64 j = bs_row_of(pointers, k, i), slot = bs_slot(table, starts, j, (bs_u32)found[i]);
+    const bs_i64 j = bs_row_of(pointers, k, i), slot = bs_slot<BS_NUMBERED>(table, starts, j, (bs_u32)found[i]);
     if (slots) slots[i] = slot;
     atomicMin(&numbers[slot], NEW + (bs_u32)(i - pointers[j]));
   }

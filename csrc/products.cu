@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) add_products(const bs_i32
                                                                     const bs_i64* __restrict__ starts, bs_u64* sums) {
   auto shift = [&](bs_i64 e) { return b_indptr[a_indices[e]] - products[e]; };
   bs_walk(products, a_entries, shift, [&](bs_i64 e, bs_i64 at, bs_i64 by) {
-    const bs_i64 slot = bs_slot(table, starts, rows[e], (bs_u32)b_indices[at + by]);
+    const bs_i64 slot = bs_slot<1>(table, starts, rows[e], (bs_u32)b_indices[at + by]);
     atomicAdd(&sums[slot], (bs_u64)((a_values ? a_values[e] : 1) * (b_values ? b_values[at + by] : 1)));
   });
 }
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) meet_columns(const bs_i64
   auto shift = [&](bs_i64 r) { return indptr[vertices[r]] - pointers[r]; };
   bs_walk(pointers, rows, shift, [&](bs_i64 r, bs_i64 at, bs_i64 by) {
     const bs_i64 j = bs_row_of(parts, k, r);
-    const bs_i64 slot = starts[j + 1] > starts[j] ? bs_seek(table, starts, j, (bs_u32)indices[at + by]) : -1;
+    const bs_i64 slot = starts[j + 1] > starts[j] ? bs_seek<BS_NUMBERED>(table, starts, j, (bs_u32)indices[at + by]) : -1;
     met[at] = slot < 0 ? -1 : (bs_i32)numbers[slot];
     marks[at] = slot >= 0;
   });

@@ -41,16 +41,16 @@ __device__ __forceinline__ void merge_lanes(Candidate& kept, const Candidate& fr
   for (bs_i32 apart = 16; apart > 0; apart /= 2) meet(kept, apart, before);
 }
 
-// Counts the neighbours of positive weight of each of the parts[k] rows, at most s; 0 for the rest of `room`. A warp counts a row.
+// Counts the neighbours of positive weight of each of the parts[k] rows, at most s. A warp counts a row.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_positive(const bs_i64* __restrict__ indptr, const bs_i64* __restrict__ values,
-                                                                      const bs_i32* __restrict__ vertices, bs_i64 room,
+                                                                      const bs_i32* __restrict__ vertices,
                                                                       const bs_i64* __restrict__ parts, bs_i64 k, bs_i64 s,
                                                                       bs_i32* __restrict__ counts) {
   const bs_i64 rows = parts[k];
-  for (bs_i64 r = bs_thread() / 32; r < room; r += bs_threads() / 32) {
-    const bs_i64 end = r < rows ? indptr[vertices[r] + 1] : 0;
+  for (bs_i64 r = bs_thread() / 32; r < rows; r += bs_threads() / 32) {
+    const bs_i64 end = indptr[vertices[r] + 1];
     bs_i64 found = 0;
-    for (bs_i64 first = r < rows ? indptr[vertices[r]] : 0; first < end && found < s; first += 32)
+    for (bs_i64 first = indptr[vertices[r]]; first < end && found < s; first += 32)
       found += __popc(__ballot_sync(BS_ALL, first + bs_lane() < end && values[first + bs_lane()] > 0));
     if (bs_lane() == 0) counts[r] = (bs_i32)(found < s ? found : s);
   }
@@ -94,16 +94,16 @@ __device__ __forceinline__ bs_u64 key_bits(const BsStream& stream, bs_i32 column
   return weight > 0.0 ? (bs_u64)__double_as_longlong(bs_key(stream, (bs_u32)column, weight)) : NO_BITS;
 }
 
-// The keys of all neighbours of `rows` rows, laid end to end from pointers[0].
+// The keys of all neighbours of parts[k] rows, laid end to end from pointers[0].
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) keys_of_rows(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
                                                                     const bs_i64* __restrict__ values, const bs_i32* __restrict__ vertices,
-                                                                    const bs_i32* __restrict__ names, bs_i64 rows,
+                                                                    const bs_i32* __restrict__ names,
                                                                     const bs_i64* __restrict__ parts, bs_i64 k,
                                                                     const bs_i64* __restrict__ minibatches, bs_i32 shared, bs_u64 seed,
                                                                     bs_u32 tag, const bs_i64* __restrict__ pointers,
                                                                     bs_u64* __restrict__ keys, bs_i32* __restrict__ columns) {
   auto shift = [&](bs_i64 r) { return indptr[vertices[r]] - pointers[r]; };
-  bs_walk(pointers, rows, shift, [&](bs_i64 r, bs_i64 at, bs_i64 by) {
+  bs_walk(pointers, parts[k], shift, [&](bs_i64 r, bs_i64 at, bs_i64 by) {
     const BsStream stream{seed, shared ? 0u : (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
     columns[at] = indices[at + by];
     keys[at] = key_bits(stream, columns[at], values ? (double)values[at + by] : 1.0);
@@ -175,13 +175,14 @@ __device__ __forceinline__ bs_u64 key_of_rank(const bs_u64* keys, bs_i64 begin, 
 }
 
 // Writes the picks of each row in the order of their columns; a block takes a row. `width` is the length of a row that all share, or -1.
-// With `weights`, `inclusion` is P(key < tau), tau the smallest key that was left out.
+// With `weights`, `inclusion` is P(key < tau), tau the smallest key that was left out. There are parts[k] rows, or k where `parts` is null.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) take_smallest(const bs_i64* __restrict__ pointers, const bs_u64* __restrict__ keys,
                                                                      bs_i64 width, const bs_i32* __restrict__ columns,
-                                                                     const double* __restrict__ weights, bs_i64 rows, bs_i64 s,
-                                                                     const bs_i64* __restrict__ ends, bs_i32* __restrict__ picks,
-                                                                     double* __restrict__ inclusion) {
+                                                                     const double* __restrict__ weights, const bs_i64* __restrict__ parts,
+                                                                     bs_i64 k, bs_i64 s, const bs_i64* __restrict__ ends,
+                                                                     bs_i32* __restrict__ picks, double* __restrict__ inclusion) {
   __shared__ Search search;
+  const bs_i64 rows = parts ? parts[k] : k;
   for (bs_i64 r = blockIdx.x; r < rows; r += gridDim.x) {
     const bs_i64 begin = width < 0 ? pointers[r] : r * width, end = width < 0 ? pointers[r + 1] : begin + width;
     bs_i64 below = 0, written = ends[r];

@@ -1,18 +1,39 @@
-// Aggregation over a block, Y = A X: weighted sums or means of rows of X. A warp sums a row of Y, each lane up to four columns apart
-// by 32, in the order of the entries, so a product repeats to the bit. Its gradient is the same with the transposed block, which
+// Aggregation over a block, Y = A X: weighted sums or means of rows of X. A warp sums a row of Y, each lane up to four columns, in the order
+// of the entries, so a product repeats to the bit. Where rows are made of 16 bytes, the four are neighbours and read at once; otherwise
+// they lie 32 apart. Its gradient is the same with the transposed block, which
 // `entry_keys` and `take_entries` lay out around a sort.
 #include "device.h"
 
 constexpr bs_i32 WIDE = 4;  // columns of a lane
+
+struct alignas(16) Four {
+  float of[WIDE];
+};
 
 // `weights` may be null: ones. `mean` divides by the entries of the row (1 where there are none).
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) sum_rows(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
                                                                 const float* __restrict__ weights, const float* __restrict__ x,
                                                                 bs_i64 rows, bs_i64 f, bs_i32 mean, float* __restrict__ y) {
   const bs_i64 slices = (f + 32 * WIDE - 1) / (32 * WIDE);
+  const bool together = f % WIDE == 0 && ((bs_u64)x | (bs_u64)y) % sizeof(Four) == 0;
   for (bs_i64 task = bs_thread() / 32; task < rows * slices; task += bs_threads() / 32) {
-    const bs_i64 r = task / slices, column = task % slices * 32 * WIDE + bs_lane(), begin = indptr[r], end = indptr[r + 1];
+    const bs_i64 r = task / slices, slice = task % slices * 32 * WIDE, begin = indptr[r], end = indptr[r + 1];
+    const bs_i64 column = slice + (together ? WIDE * bs_lane() : bs_lane());
+    const float parts = mean && end > begin ? (float)(end - begin) : 1.0f;
     float sum[WIDE] = {};
+    if (together && column < f) {
+      for (bs_i64 e = begin; e < end; ++e) {
+        const Four four = *(const Four*)(x + (bs_i64)indices[e] * f + column);
+        const float w = weights ? weights[e] : 1.0f;
+#pragma unroll
+        for (bs_i32 i = 0; i < WIDE; ++i) sum[i] += w * four.of[i];
+      }
+      Four out;
+#pragma unroll
+      for (bs_i32 i = 0; i < WIDE; ++i) out.of[i] = sum[i] / parts;
+      *(Four*)(y + r * f + column) = out;
+    }
+    if (together) continue;
     for (bs_i64 e = begin; e < end; ++e) {
       const float* row = x + (bs_i64)indices[e] * f;
       const float w = weights ? weights[e] : 1.0f;
@@ -20,7 +41,6 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) sum_rows(const bs_i64* __
       for (bs_i32 i = 0; i < WIDE; ++i)
         if (column + 32 * i < f) sum[i] += w * row[column + 32 * i];
     }
-    const float parts = mean && end > begin ? (float)(end - begin) : 1.0f;
 #pragma unroll
     for (bs_i32 i = 0; i < WIDE; ++i)
       if (column + 32 * i < f) y[r * f + column + 32 * i] = sum[i] / parts;

@@ -1,27 +1,33 @@
 // Tables over the vertices of each minibatch, for kernels: all threads enter at once. Minibatch j has the slots
-// starts[j] .. starts[j + 1] - 1. A hash table has a power of two of them, at most half taken, and `vertices` names the vertex of each.
-// A direct table (`vertices` null) has n, one for each vertex.
+// starts[j] .. starts[j + 1] - 1. A hash table has a power of two of them, at most half taken, and `vertices` names the vertex of each,
+// which is the first of WORDS words of a slot: with its number beside it (WORDS = 2), both are read together. What is returned is the
+// place of the slot's first word, WORDS times the slot. A direct table (`vertices` null) has n slots of one word, one for each vertex.
 #pragma once
 #include "device.h"
 #include "hash_row.h"
 
+constexpr int BS_NUMBERED = 2;  // words of a slot that holds a vertex and its number
+
+template <int WORDS>
 __device__ __forceinline__ bs_i64 bs_slot(bs_u32* vertices, const bs_i64* starts, bs_i64 j, bs_u32 vertex) {
   const bs_i64 start = starts[j];
   if (!vertices) return start + vertex;
   const bs_u64 mask = (bs_u64)(starts[j + 1] - start) - 1;
   for (bs_u64 at = bs_home(vertex, 64 - bs_leading_zeros(mask));; at = (at + 1) & mask) {
-    const bs_u32 before = atomicCAS(&vertices[start + at], bs_free, vertex);
-    if (before == bs_free || before == vertex) return start + (bs_i64)at;
+    const bs_i64 place = WORDS * (start + (bs_i64)at);
+    const bs_u32 before = atomicCAS(&vertices[place], bs_free, vertex);
+    if (before == bs_free || before == vertex) return place;
   }
 }
 
 // The slot of a vertex, or -1 if it was never entered; hash tables only.
+template <int WORDS>
 __device__ __forceinline__ bs_i64 bs_seek(const bs_u32* vertices, const bs_i64* starts, bs_i64 j, bs_u32 vertex) {
   const bs_i64 start = starts[j];
   const bs_u64 mask = (bs_u64)(starts[j + 1] - start) - 1;
   for (bs_u64 at = bs_home(vertex, 64 - bs_leading_zeros(mask));; at = (at + 1) & mask) {
-    const bs_u32 held = vertices[start + at];
-    if (held == vertex) return start + (bs_i64)at;
+    const bs_u32 held = vertices[WORDS * (start + (bs_i64)at)];
+    if (held == vertex) return WORDS * (start + (bs_i64)at);
     if (held == bs_free) return -1;
   }
 }

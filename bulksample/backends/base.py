@@ -20,6 +20,7 @@ from ..rng import Draw
 from ..selection import Selection
 from ..sparse import CSR
 from .hops import Expansion
+from .relational import HeteroExpansion, RelationLaw, RelationRows, Trees
 
 MAX_FANOUT = 2**20 - 1
 LARGEST = np.float32(2.0**126)  # numbers of a row that is rounded to codes must be smaller
@@ -189,6 +190,26 @@ class Backend(ABC):
         PODC 2007, for the rank-conditioned probability.
         """
 
+    def first_arrivals(self, ends: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw) -> tuple[np.ndarray, np.ndarray] | None:
+        """Find the first s columns to arrive in the process of `samplers.arrivals`, in one call; None if this back end cannot.
+
+        Parameters
+        ----------
+        ends : int64, shape (C,)
+            Running sums of positive weights; more than s columns.
+        fanout : int
+            s, not negative.
+        minibatches : int64, shape (k,)
+
+        Returns
+        -------
+        positions : int64, shape (k, s)
+            Ascending.
+        times : float64, shape (k,)
+            The time at which the column after them arrives, divided by the sum of the weights.
+        """
+        return None
+
     @abstractmethod
     def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
         """Compute Q_R A Q_C for each mini-batch: the entries of A whose row and column it selected.
@@ -260,6 +281,27 @@ class Backend(ABC):
         -----
         The rows of a growing frontier are summed once, not once a hop. Memory beyond the result is, for each thread, a table of
         sums and one bit for each of the n vertices.
+        """
+        return None
+
+    def expand_relations(
+        self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool
+    ) -> list[HeteroExpansion] | None:
+        """Take mini-batches through all hops on relations in one call; None if this back end cannot.
+
+        Parameters
+        ----------
+        counts : list of int
+            Number of vertices of each type.
+        relations : list of RelationRows
+        trees : Trees
+        laws : [hop][relation] of RelationLaw
+        only_new : bool
+
+        Notes
+        -----
+        `relations.expand.expand_relations` is the definition. A window of time costs a binary search in its row, and reads nothing else of
+        the row but the edges drawn, unless the law weighs them.
         """
         return None
 

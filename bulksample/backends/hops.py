@@ -94,21 +94,25 @@ def cut(
     counts = np.stack(sizes, axis=1).tolist()
     expansions = []
     for j in range(len(ends) - 1):
-        parts = [_part(hop, frontier[j], frontier[j + 1]) for frontier, hop in hops]
+        parts = [part_of(hop, frontier[j], frontier[j + 1]) for frontier, hop in hops]
         rows = seed_rows[seeds[j] : seeds[j + 1]]
-        expansions.append(Expansion(rows, vertices[ends[j] : ends[j + 1]], counts[j], [_joined(parts)] if only_new else parts))
+        expansions.append(Expansion(rows, vertices[ends[j] : ends[j + 1]], counts[j], [joined(parts)] if only_new else parts))
     return expansions
 
 
-def _part(hop: Hop, first: int, last: int) -> Hop:
+def part_of(hop: Hop, first: int, last: int) -> Hop:
     """Return rows first .. last - 1, as views where possible."""
     pointers = hop.pointers[first : last + 1]
     edges = slice(pointers[0], pointers[-1])
-    return Hop(pointers - pointers[0], hop.columns[edges], None if hop.weights is None else hop.weights[edges])
+    weights, entries = (None if array is None else array[edges] for array in (hop.weights, hop.entries))
+    return Hop(pointers - pointers[0], hop.columns[edges], weights, entries)
 
 
-def _joined(hops: list[Hop]) -> Hop:
+def joined(hops: list[Hop]) -> Hop:
     """Join the rows of all hops, one after the other."""
     pointers = row_pointers(np.concatenate([np.diff(hop.pointers) for hop in hops]))
-    weights = [hop.weights for hop in hops if hop.weights is not None]
-    return Hop(pointers, np.concatenate([hop.columns for hop in hops]), np.concatenate(weights) if weights else None)
+    weights, entries = (
+        [array for array in arrays if array is not None] for arrays in zip(*[(h.weights, h.entries) for h in hops], strict=True)
+    )
+    parts = (np.concatenate(arrays) if arrays else None for arrays in (weights, entries))
+    return Hop(pointers, np.concatenate([hop.columns for hop in hops]), *parts)

@@ -20,6 +20,7 @@ from ..selection import Selection
 from ..sparse import CSR
 from .base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
 from .hops import Expansion, Hop
+from .relational import HeteroExpansion, RelationLaw, RelationRows, Trees
 
 _STORED = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}  # enum Stored of csrc/native_aggregation.cpp
 
@@ -146,6 +147,22 @@ class Native(Backend):
             for rows, vertices, held, hops in parts
         ]
 
+    def expand_relations(
+        self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool
+    ) -> list[HeteroExpansion] | None:
+        if trees.moving or len({(law.last, law.strict) for of_hop in laws for law in of_hop}) != 1:  # one rule of time for all
+            return None
+        of_minibatch = [np.searchsorted(owner, trees.pointers) for owner in trees.tree_of_seed]
+        disjoint = len(trees.names) != len(trees.pointers) - 1 or bool((np.diff(trees.pointers) != 1).any())
+        first = laws[0][0]
+        given = [(r.source, r.destination, *_arrays(r.matrix), r.times, r.order, r.repeats) for r in relations]
+        drawn = [[(law.fanout, int(law.draw.law), law.draw.seed, law.draw.tag) for law in of_hop] for of_hop in laws]
+        parts = self._kernels.expand_relations(
+            list(counts), given, drawn, np.ascontiguousarray(trees.pointers), np.ascontiguousarray(trees.names), trees.starts, trees.ends,
+            of_minibatch, trees.seeds, trees.tree_of_seed, only_new, disjoint, first.last, first.strict, self.threads,
+        )  # fmt: skip
+        return [_hetero_expansion(types, held, hops) for types, held, hops in parts]
+
     def expand_tables(self, n: int, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
         made: int = self._kernels.expand_tables(n, k, b, list(fanouts), vertices, self.threads)
         return made
@@ -165,3 +182,11 @@ class Native(Backend):
         lists, kept = (seeds.minibatches, seeds.pointers, seeds.vertices), (weights.debias, weights.renormalise, only_new)
         parts = self._kernels.expand_layers(*_arrays(a), weights.row_sums, *law, given, *lists, *kept, self.threads)
         return [Expansion(rows, vertices, held, [Hop(*hop) for hop in hops]) for rows, vertices, held, hops in parts]
+
+
+def _hetero_expansion(types: list[Any], held: list[int], hops: list[Any]) -> HeteroExpansion:
+    """Arrange what the kernel returns of one mini-batch."""
+    rows, vertices, trees = (list(column) for column in zip(*types, strict=True))
+    owners = [np.zeros(len(v), np.int32) if t is None else t for v, t in zip(vertices, trees, strict=True)]
+    edges = [[Hop(pointers, columns, None, entries) for pointers, columns, entries in of_hop] for of_hop in hops]
+    return HeteroExpansion(rows, vertices, owners, np.array(held, np.int64).reshape(-1, len(types)), edges)

@@ -5,13 +5,15 @@ import weakref
 
 import numpy as np
 import pytest
-from bulks import mixed_seeds
+from bulks import assert_same_hops, mixed_seeds
 from emulation.host import compiler, emulated
 from oracles import assert_identical
 from zoo import random_matrix
 
 from bulksample import BackendUnavailable, LocalAdjacency, Selection, Stream, backends, samplers
-from bulksample.backends.cuda.bulk import expand
+from bulksample.backends.cuda.node_wise import BOUND_SHARE, expand
+from bulksample.backends.cuda.predicted import bulk_bytes
+from bulksample.backends.cuda.tables import STRUCTURES
 from bulksample.rng import Law
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
@@ -36,31 +38,68 @@ def draws_of(law, hops):
 @pytest.mark.parametrize(
     ("fanouts", "law", "waits"),
     [
-        ((4, 3, 2), Law.UNIFORM, 4),
-        ((40, 3), Law.UNIFORM, 3),
-        ((4, 3, 2), Law.RACE, 4),
-        ((4, -1, 2), Law.UNIFORM, 5),
-        ((40, 3), Law.LABOR, 4),
+        ((4, 3, 2), Law.UNIFORM, 1),
+        ((40, 3), Law.UNIFORM, 1),
+        ((4, 3, 2), Law.RACE, 1),
+        ((4, -1, 2), Law.UNIFORM, 2),
+        ((40, 3), Law.LABOR, 2),
     ],
 )
-def test_a_bulk_waits_once_a_hop(fanouts, law, waits):
-    """And once for the seeds; once more where a hop takes all neighbours, or more than 32 of them by key."""
-    engine, matrix = emulated(), random_matrix(200, 3000, 1)
-    counted = Waits(engine.device)
-    expand(engine.device, engine.device.matrix(matrix), mixed_seeds(200), fanouts, draws_of(law, len(fanouts)), False)
-    assert counted.count == waits
+def test_a_bulk_waits_once(fanouts, law, waits):
+    """Once more where a hop takes all neighbours, or more than 32 of them by key. Without room for the bounds also before each hop."""
+    engine, matrix, seeds = emulated(), random_matrix(200, 3000, 1), mixed_seeds(200)
+    device, there = engine.device, engine.device.matrix(matrix)
+    device.numbering = "direct"
+    peak = bulk_bytes(200, matrix.nnz, len(seeds), len(seeds.vertices), fanouts, False, device.free_bytes, "direct").peak
+    for room, more in ((0, 0), (-1, len(fanouts))):
+        device.free_bytes = BOUND_SHARE * peak + room
+        counted = Waits(device)
+        expand(device, there, seeds, fanouts, draws_of(law, len(fanouts)), False)
+        assert counted.count == waits + more
 
 
-@pytest.mark.parametrize(("numbering", "launches", "fills"), [("direct", 24, 8), ("hash", 39, 19)])
-def test_a_bulk_of_three_hops_is_so_many_launches(numbering, launches, fills):
-    engine, matrix = emulated(), random_matrix(200, 3000, 1)
-    device, asked = engine.device, []
-    device.numbering = numbering
+@pytest.mark.parametrize("numbering", STRUCTURES)
+@pytest.mark.parametrize("only_new", [False, True])
+@pytest.mark.parametrize("law", Law)
+def test_sizes_by_bounds_and_by_waiting_give_the_same_hops(reference, law, only_new, numbering):
+    matrix, seeds = random_matrix(300, 6000, 1, weighted=True), mixed_seeds(300)
+    for fanouts in ((4, 3, 2), (40, -1, 2), (0, 3)):
+        expected = reference.expand(matrix, seeds, fanouts, draws_of(law, len(fanouts)), only_new)
+        for free in (8 << 30, 0):
+            engine = emulated()
+            engine.device.matrix(matrix)
+            engine.device.numbering, engine.device.free_bytes = numbering, free
+            assert_same_hops(engine.expand(matrix, seeds, fanouts, draws_of(law, len(fanouts)), only_new), expected)
+
+
+def test_a_bulk_of_no_hop_and_one_of_empty_minibatches(reference):
+    """Nothing to draw, and no seeds at all: no row is drawn, and no array read beyond its end."""
+    matrix = random_matrix(50, 300, 1)
+    for seeds, fanouts in ((mixed_seeds(50), ()), (Selection.of([[], []], 50), (3, 2)), (Selection.of([[], [4]], 50), (0,))):
+        got, expected = (one.expand(matrix, seeds, fanouts, draws_of(Law.UNIFORM, len(fanouts)), False) for one in (emulated(), reference))
+        assert_same_hops(got, expected)
+
+
+@pytest.mark.parametrize(("law", "launches"), [(Law.UNIFORM, 18), (Law.RACE, 21)])
+@pytest.mark.parametrize("numbering", STRUCTURES)
+def test_a_bulk_of_three_hops_is_so_many_launches(numbering, law, launches):
+    """Beside two fills. A race with weights counts the positive ones first."""
+    engine, matrix = emulated(), random_matrix(200, 3000, 1, weighted=True)
+    device, asked, fanouts = engine.device, [], (15, 10, 5)
+    device.numbering, device.prepares = numbering, False
     launch, full = device._launch, device.full
     device._launch = lambda name, *more: asked.append(name) or launch(name, *more)
     device.full = lambda *arguments: asked.append("fill") or full(*arguments)
-    expand(device, device.matrix(matrix), mixed_seeds(200), (15, 10, 5), draws_of(Law.UNIFORM, 3), False)
-    assert (len(asked) - asked.count("fill"), asked.count("fill")) == (launches, fills)
+    there = device.matrix(matrix)
+    for only_new, more in ((False, 0), (True, 2)):
+        asked.clear()
+        expand(device, there, mixed_seeds(200), fanouts, draws_of(law, 3), only_new)
+        assert (len(asked) - asked.count("fill"), asked.count("fill")) == (launches + more, 2)
+    device.prepares = True
+    expand(device, there, mixed_seeds(200), fanouts, draws_of(law, 3), False)
+    (recording,) = device.recordings.values()
+    assert [name for name in recording.names if name] == [name for name in asked if name not in ("fill", "drop_known")]
+    assert recording.names.count(None) == 2
 
 
 @pytest.mark.parametrize(("name", "fanouts", "waits"), [("ladies", (20, 10), 5), ("ladies", (20, -1), 7), ("fastgcn", (20, 10), 5)])

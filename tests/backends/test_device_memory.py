@@ -12,7 +12,7 @@ from zoo import random_matrix
 
 from bulksample import LocalAdjacency, Selection, Stream, samplers
 from bulksample.backends.cuda.backend import Cuda
-from bulksample.backends.cuda.bulk import expand
+from bulksample.backends.cuda.node_wise import expand
 from bulksample.backends.cuda.predicted import bulk_bytes
 from bulksample.backends.cuda.predicted_layers import layer_bytes
 from bulksample.backends.cuda.tables import STRUCTURES

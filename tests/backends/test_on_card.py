@@ -11,6 +11,7 @@ from zoo import random_matrix
 from bulksample import LocalAdjacency, Selection, Stream, backends, samplers
 from bulksample.backends.cuda import cubins
 from bulksample.backends.cuda.features import gather
+from bulksample.backends.cuda.kernels import THREADS, kernels
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(backends.why_not("cuda") is not None, reason=str(backends.why_not("cuda")))]
 MATRIX = random_matrix(2000, 60_000, 4)
@@ -134,8 +135,28 @@ def test_samples_are_right_on_a_stream_that_lags_behind(engine, spin, setting):
             spin(cycles=2_000_000)
             launch(*arguments)
 
-    engine.device.launch = Slow()
+    engine.device.launch, engine.device.prepares = Slow(), False
     assert digests(engine, setting) == expected
+
+
+@pytest.mark.parametrize("fanouts", [(4, 3), (40, 3, 2)])
+def test_a_bulk_enqueued_in_one_call_is_right_behind_a_kernel_that_spins(engine, spin, fanouts):
+    device, expected = engine.device, digests(backends.make("reference"), fanouts=fanouts)
+    assert device.prepares, "the driver or the native back end is missing"
+    for _ in range(3):
+        with device.phase("spin"):
+            spin(cycles=20_000_000)
+        assert digests(engine, fanouts=fanouts) == expected
+    assert len(device.recordings) == 1
+
+
+def test_the_driver_holds_as_many_blocks_as_we_compute(engine):
+    launch, driver = engine.device.launch, pytest.importorskip("cupy").cuda.driver
+    processors = launch._device.attributes["MultiProcessorCount"]
+    with engine.device.phase("occupancy"):
+        for name in kernels():
+            told = driver.occupancyMaxActiveBlocksPerMultiprocessor(launch._function(name).kernel.ptr, THREADS, 0)
+            assert launch.most_blocks(name) == told * processors, name
 
 
 @pytest.fixture

@@ -18,7 +18,12 @@ from bulksample.training.cuda.streams import DeviceStreams
 from .host import emulated
 
 WHERE = torch.device("meta")
+READS = []  # operations in which the host waited for the device
 ACROSS = {torch.ops.aten.copy_, torch.ops.aten._to_copy}  # what takes tensors of both
+SIZED = {
+    getattr(torch.ops.aten, name)
+    for name in ("nonzero", "_unique2", "unique_dim", "unique_consecutive", "masked_select", "bincount", "_local_scalar_dense")
+}  # what makes the host wait for the device, for a size or a number
 INDEXED = {torch.ops.aten.index, torch.ops.aten.index_put, torch.ops.aten.index_put_}  # by indices of the host as well
 
 
@@ -35,6 +40,7 @@ class Apart(torch.Tensor):
 
     def tolist(self):
         """The interface of a tensor on a device, which torch refuses for classes of our own."""
+        READS.append("tolist")
         return self.held.tolist()
 
     @classmethod
@@ -61,11 +67,25 @@ def carried_out(func, args, kwargs):
     strangers = [t for t in checked if not isinstance(t, Apart) and (t.dim() or packet in INDEXED)]
     if packet not in ACROSS and strangers and any(isinstance(t, Apart) for t in given):
         raise RuntimeError(f"{func} is given tensors of the device and of the host")
+    if there and waits(packet, args, kwargs):
+        READS.append(str(packet))
     onto = bool(there) if packet != torch.ops.aten.copy_ else isinstance(args[0], Apart)
     if kwargs.get("device") is not None:
         onto, kwargs = torch.device(kwargs["device"]) == WHERE, {**kwargs, "device": "cpu"}
     made = func(*tree_map(_held, args), **tree_map(_held, kwargs))
     return tree_map(lambda out: _placed(out, there) if onto and isinstance(out, torch.Tensor) else out, made)
+
+
+def waits(packet, args, kwargs):
+    """True if the host waits for the device in an operation on its tensors."""
+    if packet == torch.ops.aten.copy_:
+        return not isinstance(args[0], Apart)
+    if packet == torch.ops.aten._to_copy:
+        return isinstance(args[0], Apart) and torch.device(kwargs.get("device") or WHERE) != WHERE
+    if packet == torch.ops.aten.repeat_interleave:
+        return kwargs.get("output_size") is None
+    by_mask = packet in INDEXED and any(one is not None and one.dtype == torch.bool for one in args[1])
+    return packet in SIZED or by_mask
 
 
 def _placed(made, there):

@@ -23,7 +23,7 @@ def run_all(make, graphs, fanouts=FANOUTS):
         engine = make()
         engine.device.numbering = next(structures)
         launch = engine.device.launch
-        engine.device.launch = _Noted(launch, launched)
+        engine.device.launch, engine.device.prepares = _Noted(launch, launched), False
         return engine
 
     for graph in graphs:
@@ -38,6 +38,7 @@ def run_all(make, graphs, fanouts=FANOUTS):
     _features(watched())
     engine = watched()
     engine.random_words(1, 2, 3, 100)
+    engine.first_arrivals(np.cumsum(np.arange(1, 200)), 40, np.arange(9), Stream(3).layer_draw())
     engine.extract_rows(ZOO["weighted"], np.arange(49, -1, -1, dtype=np.int32))
     engine.spgemm(ZOO["weighted"], ZOO["random"])
     return sorted(set(kernels()) - launched)

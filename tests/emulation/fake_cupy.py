@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from bulksample.backends.cuda.kernels import THREADS, kernels
+from bulksample.backends.cuda.nvrtc import PROCESSOR
 
-from .host import HostLauncher, arrays
+from .host import HostLauncher, arrays, driver
 
 
 class FakeCupy(types.ModuleType):
@@ -40,7 +41,8 @@ class FakeCupy(types.ModuleType):
 
     def _device(self, number=0):
         entered = self._entered(f"device {number}")
-        entered.attributes, entered.compute_capability = {"MultiProcessorCount": 1}, "90"
+        entered.attributes = dict(zip(("MultiProcessorCount", *PROCESSOR), (1, 2048, 32, 65536, 233472, 1024), strict=True))  # of an H100
+        entered.compute_capability = "90"
         return entered
 
     def _entered(self, name):
@@ -69,6 +71,8 @@ class FakeCupy(types.ModuleType):
                 assert isinstance(value, scalar or np.uintp), f"{name} was given {type(value)}"
             HostLauncher()(name, *grid, *values)
 
+        run.num_regs, run.shared_size_bytes = 40, 1056
+        run.kernel = types.SimpleNamespace(ptr=int(HostLauncher().functions([name])[0]))
         return run
 
 
@@ -109,6 +113,8 @@ def installed(monkeypatch, **options):
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setitem(sys.modules, "cupy.cuda", fake.cuda)
     monkeypatch.setitem(sys.modules, "cupyx", cupyx())
+    monkeypatch.setattr(nvrtc, "DRIVER", str(driver()))
+    nvrtc._driver.cache_clear()
     cache = tempfile.TemporaryDirectory()
     monkeypatch.setenv("XDG_CACHE_HOME", cache.name)
     nvrtc.unavailable_because.cache_clear()
@@ -116,4 +122,5 @@ def installed(monkeypatch, **options):
         yield fake
     finally:
         cache.cleanup()
+        nvrtc._driver.cache_clear()
         nvrtc.unavailable_because.cache_clear()

@@ -60,6 +60,19 @@ def library(sanitized=False, directory=None, recorded=False):
     return ctypes.CDLL(str(built))
 
 
+@cache
+def driver():
+    """The path of a stand-in for the driver's library, whose functions are those of `library`."""
+    source = HERE / "driver.cpp"
+    built = BUILT / f"libcuda-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}.so"
+    if not built.exists():
+        BUILT.mkdir(parents=True, exist_ok=True)
+        made = built.with_suffix(f".{os.getpid()}")
+        _compile(*FLAGS, "-o", made, source)
+        made.replace(built)
+    return built
+
+
 def _compile(*arguments):
     subprocess.run([compiler(), f"-I{kernel_directory()}", f"-I{HERE}", *arguments], check=True, timeout=300)
 
@@ -80,11 +93,35 @@ def _plain(path):
 class HostLauncher:
     """Launches the host library's kernels; see `bulksample.backends.cuda.kernels.Launcher`. A race is an error if accesses are recorded."""
 
-    most_blocks = 7  # few, so that every kernel has to loop
+    FEW_BLOCKS = 7  # so that every kernel has to loop
 
     def __init__(self, schedule=0, sanitized=False, directory=None, recorded=False):
         self._library, self._kernels, self._schedule = library(sanitized, directory, recorded), kernels(directory), schedule
         self._recorded = recorded
+        self.can_enqueue = not recorded  # what is enqueued is given by addresses, and the recorder asks for arrays
+
+    def most_blocks(self, name):
+        return self.FEW_BLOCKS
+
+    def functions(self, names):
+        found = [0 if name is None else ctypes.cast(getattr(self._library, f"bs_host_{name}"), ctypes.c_void_p).value for name in names]
+        return np.array(found, np.uint64)
+
+    def address(self, array):
+        return 0 if array is None else array.ctypes.data
+
+    def enqueue(self, functions, blocks, starts, words):
+        """As the driver does it (`Driver` of csrc/native_launch.cpp)."""
+        for i, function in enumerate(functions):
+            own = words[starts[i] : starts[i + 1]].copy()
+            if not function:
+                (ctypes.c_uint32 * int(own[2])).from_address(int(own[0]))[:] = [int(own[1])] * int(own[2])
+                continue
+            table = (ctypes.c_void_p * len(own))(*(own.ctypes.data + 8 * at for at in range(len(own))))
+            self._library.bs_host_schedule(self._schedule)
+            run = ctypes.CFUNCTYPE(ctypes.c_longlong, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)(int(function))
+            if stuck := run(int(blocks[i]), THREADS, table):
+                raise RuntimeError(f"launch {i}, block {stuck - 1}: threads wait for others that never come")
 
     def __call__(self, name, blocks, *values):
         kernel = self._kernels[name]

@@ -19,9 +19,9 @@ from ..base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, R
 from ..hops import Expansion, cut
 from ..reference import located
 from . import draws, features, layers, numbering, products, tables
-from .bulk import expand
 from .device import CudaDevice
 from .kernels import Launcher
+from .node_wise import expand
 
 T = TypeVar("T")
 _STORED = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16", np.dtype(np.uint16): "bfloat16"}
@@ -93,6 +93,12 @@ class Cuda(Backend):
         return LayerPicks(drawn, self.device.get(picks[: drawn[-1]]), self.device.get(inclusion[: drawn[-1]]))
 
     @_phase
+    def first_arrivals(self, ends: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
+        ids = self.device.put(np.asarray(minibatches, np.int64))
+        picks, times = draws.first_arrivals(self.device, self.device.constant(ends), len(ends), fanout, ids, draw)
+        return self.device.get(picks).astype(np.int64).reshape(len(minibatches), fanout), self.device.get(times)
+
+    @_phase
     def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
         there = draws.rows_of(self.device, rows)
         selected = self.device.put(columns.pointers), self.device.put(columns.vertices)
@@ -104,10 +110,13 @@ class Cuda(Backend):
 
     @_phase
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
-        fresh = numbering.Numbering(self.device, len(known), known.n, len(known.vertices) + len(columns))
+        most = np.diff(known.pointers) + np.diff(pointers)
+        fresh = numbering.Numbering(self.device, len(known), known.n, len(known.vertices) + len(columns), most)
         held = tables.HeldVertices(self.device.put(known.pointers), self.device.put(known.vertices), len(known.vertices))
-        grown, local, ends, _ = fresh.number(held, tables.FoundVertices(self.device.put(pointers), self.device.put(columns)))
-        return Selection(known.minibatches, ends, self.device.get(grown.vertices), known.n), self.device.get(local)
+        found = tables.FoundVertices(self.device.put(pointers), self.device.put(columns))
+        grown, local = fresh.number(held, found, self.device.empty(2 * len(known) + 2, np.int64))
+        ends = self.device.get(grown.pointers)
+        return Selection(known.minibatches, ends, self.device.get(grown.vertices[: ends[-1]]), known.n), self.device.get(local)
 
     @_phase
     def expand(

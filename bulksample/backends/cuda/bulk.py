@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...rng import Draw
 from ...selection import Selection
 from ..hops import Hop
-from .device import CudaDevice, DeviceCSR
-from .draws import DrawnEdges, FrontierRows, draw_rows
-from .numbering import Numbering, beyond, nothing_held
+from .device import CudaDevice
+from .draws import DrawnEdges
+from .numbering import Numbering, beyond
 from .tables import FoundVertices, HeldVertices
 
 
@@ -49,6 +48,7 @@ class DeviceSeeds(NamedTuple):
 
     seeds: FoundVertices
     minibatches: Any  # int64, shape (k,): see `draws.FrontierRows`
+    none: HeldVertices  # no vertex in any mini-batch
 
 
 DrawHop = Callable[[HeldVertices, int], DrawnEdges]  # draws hop h for the rows of a frontier
@@ -56,51 +56,85 @@ DrawHop = Callable[[HeldVertices, int], DrawnEdges]  # draws hop h for the rows 
 
 def put_seeds(device: CudaDevice, seeds: Selection) -> DeviceSeeds:
     """Copy the seeds of k mini-batches to the device."""
-    return DeviceSeeds(FoundVertices(device.put(seeds.pointers), device.put(seeds.vertices)), device.put(seeds.minibatches))
+    pointers, zeros = np.asarray(seeds.pointers, np.int64), np.zeros(len(seeds) + 1, np.int64)
+    asked, minibatches, none, vertices = device.put_together(pointers, np.asarray(seeds.minibatches, np.int64), zeros, seeds.vertices)
+    return DeviceSeeds(FoundVertices(asked, vertices), minibatches, HeldVertices(none, device.empty(0, np.int32), 0))
 
 
-def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> DeviceBulk:
-    """Take k mini-batches through node-wise hops; see `Backend.expand`.
-
-    Waits once a hop for its counts, and once more if a hop takes all neighbors.
-    """
-    k, asked = len(seeds), put_seeds(device, seeds)
-    numbering = Numbering(device, k, a.shape[1], most_found(len(asked.seeds.columns), fanouts, len(a.indices), k))
-
-    def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
-        rows = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
-        return draw_rows(device, a, rows, fanouts[hop], draws[hop])
-
-    return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new)
-
-
-def hop_after_hop(device: CudaDevice, numbering: Numbering, asked: DeviceSeeds, draw: DrawHop, count: int, only_new: bool) -> DeviceBulk:
+def hop_after_hop(
+    device: CudaDevice, numbering: Numbering, asked: DeviceSeeds, draw: DrawHop, count: int, only_new: bool, bounded: bool = False
+) -> OpenBulk:
     """Take a bulk through `count` hops: draw for the frontier, number the vertices found, make them the next frontier.
 
-    Waits once a hop, and whenever `draw` does.
+    Waits before each hop for the size of its frontier, unless `bounded` is set: then `draw` is given frontiers that are longer than their
+    last pointer. Besides, waits whenever `draw` does. `close` waits for the counts.
     """
     k = len(asked.minibatches)
+    counts = device.empty((count + 1) * (2 * k + 2), np.int64)
+    ends = [counts[at : at + 2 * k + 2] for at in range(0, len(counts), 2 * k + 2)]
     with device.phase("seeds"):
-        held, seed_rows, counts, _ = numbering.number(nothing_held(device, k), asked.seeds)
-    frontier, hops, ends = held, list[DeviceHop](), [counts]
+        held, seed_rows = numbering.number(asked.none, asked.seeds, ends[0])
+        held = held if bounded or not count else _settled(device, held)
+    frontier, hops = held, list[_OpenHop]()
     for hop in range(count):
         with device.phase(f"hop {hop}"):
             drawn = draw(frontier, hop)
-            of_minibatch = device.empty(k + 1, np.int64)
-            device.start("pick_pointers", k + 1, drawn.pointers, frontier.pointers, k + 1, of_minibatch)
-            grown, local, counts, edges = numbering.number(held, FoundVertices(of_minibatch, drawn.columns))
-            weights = None if drawn.weights is None else drawn.weights[: edges[k]]
-            hops.append(DeviceHop(frontier.pointers, drawn.pointers, local[: edges[k]], edges, weights))
-            ends.append(counts)
-            frontier = beyond(device, grown, held, k) if only_new else grown
+            grown, local = numbering.number(held, FoundVertices(_ends(device, drawn, frontier), drawn.columns), ends[hop + 1])
+            hops.append(_OpenHop(frontier.pointers, drawn.pointers, local, drawn.weights))
+            if hop + 1 < count:
+                grown = grown if bounded else _settled(device, grown)
+                room = min(grown.size, len(drawn.columns)) if bounded else grown.size - held.size
+                frontier = beyond(device, grown, held, k, room) if only_new else grown
             held = grown
-    return DeviceBulk(seed_rows, held, hops, ends)
+    return OpenBulk(counts, seed_rows, held, hops, k, only_new)
 
 
-def most_found(seeds: int, fanouts: Sequence[int], entries: int, k: int) -> int:
-    """Bound the number of vertices found, repetitions included."""
-    found = rows = seeds
-    for fanout in fanouts:
-        drawn = k * entries if fanout < 0 else min(rows * fanout, k * entries) if entries else 0
-        found, rows = found + drawn, rows + drawn
-    return found
+class _OpenHop(NamedTuple):
+    """A hop before its counts are known on the host; its arrays may be longer than they say."""
+
+    frontier: Any
+    pointers: Any
+    columns: Any
+    weights: Any
+
+
+class OpenBulk(NamedTuple):
+    """A bulk before its counts are known on the host."""
+
+    counts: Any  # int64: for each step k + 1 pointers of the vertices held, and k + 1 of those found
+    seed_rows: Any
+    held: HeldVertices
+    hops: list[_OpenHop]
+    k: int
+    only_new: bool
+
+
+def _settled(device: CudaDevice, held: HeldVertices) -> HeldVertices:
+    """Wait for the number of vertices held."""
+    size = int(device.get(held.pointers[-1:])[0])
+    return HeldVertices(held.pointers, held.vertices[:size], size)
+
+
+def _ends(device: CudaDevice, drawn: DrawnEdges, frontier: HeldVertices) -> Any:
+    """Return the edges before each mini-batch, on the device."""
+    if drawn.ends is not None:
+        return drawn.ends
+    ends, k = device.empty(len(frontier.pointers), np.int64), len(frontier.pointers) - 1
+    device.start("pick_pointers", k + 1, drawn.pointers, frontier.pointers, k + 1, ends)
+    return ends
+
+
+def close(device: CudaDevice, bulk: OpenBulk, array_of: Callable[[Any], Any] = lambda array: array) -> DeviceBulk:
+    """Wait for the counts of a bulk, and cut its arrays to their lengths. `array_of` is that of `Recording.enqueue`."""
+    counts = device.get(array_of(bulk.counts)).reshape(-1, 2, bulk.k + 1)
+    ends, hops = list(counts[:, 0]), list[DeviceHop]()
+    for step, hop in enumerate(bulk.hops):
+        rows = int(ends[step][-1] - (ends[step - 1][-1] if bulk.only_new and step else 0))
+        edges = counts[step + 1, 1]
+        total = int(edges[-1])
+        weights = None if hop.weights is None else array_of(hop.weights[:total])
+        frontier, pointers, columns = (array_of(array) for array in (hop.frontier, hop.pointers[: rows + 1], hop.columns[:total]))
+        hops.append(DeviceHop(frontier, pointers, columns, edges, weights))
+    size = int(ends[-1][-1])
+    held = HeldVertices(array_of(bulk.held.pointers), array_of(bulk.held.vertices[:size]), size)
+    return DeviceBulk(array_of(bulk.seed_rows), held, hops, ends)

@@ -6,9 +6,10 @@ waits, so every use of it is deliberate.
 
 from __future__ import annotations
 
+import threading
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, finalize, ref
 
@@ -46,8 +47,11 @@ class CudaDevice:
 
     def __init__(self, arrays: Any, launcher: Launcher, free_bytes: int) -> None:
         self.arrays, self.launch, self.free_bytes = arrays, launcher, free_bytes
+        self.prepares = launcher.can_enqueue  # True if launches of bulks are recorded and enqueued together
+        self.recordings: dict[Any, Any] = {}  # by the shape of a bulk
         self.numbering: Any = None  # a name of `tables.STRUCTURES`; None chooses by size
         self._constants: dict[int, Any] = {}
+        self._thread = threading.local()  # of the thread that samples: its zeroed words
         self._matrix_bytes = 0
         self._matrices: WeakKeyDictionary[CSR, tuple[CSR, DeviceCSR]] = WeakKeyDictionary()
 
@@ -81,7 +85,7 @@ class CudaDevice:
         self._launch(name, count, values)
 
     def _launch(self, name: str, blocks: int, values: tuple[Any, ...]) -> None:
-        self.launch(name, int(min(max(blocks, 1), self.launch.most_blocks)), *values)
+        self.launch(name, int(min(max(blocks, 1), self.launch.most_blocks(name))), *values)
 
     def phase(self, name: str) -> AbstractContextManager[Any]:
         """Open a range in the profiler's timeline."""
@@ -93,13 +97,43 @@ class CudaDevice:
         self.scan("scan_counts", n, 0, lambda states: (counts, n, states, pointers))
         return pointers
 
+    @staticmethod
+    def state_words(entries: int, words: int) -> int:
+        """Return the states of a scan over tiles of `entries` entries: a ticket, `words` words, and one for each tile."""
+        return 2 + words + entries // SCANNED
+
     def scan(self, name: str, entries: int, words: int, values: Callable[[Any], tuple[Any, ...]]) -> None:
         """Launch a kernel that passes once over tiles of `entries` entries (csrc/look_back.h).
 
-        ``values(states)`` gives its arguments; the states are zeros: a ticket, `words` words, and one for each tile.
+        ``values(states)`` gives its arguments; the states are zeros, as many as `state_words` says.
         """
-        tiles = entries // SCANNED + 1
-        self._launch(name, tiles, values(self.full(1 + words + tiles, 0, np.uint64)))
+        self._launch(name, entries // SCANNED + 1, values(self._zeros(self.state_words(entries, words))))
+
+    @contextmanager
+    def zeroed_together(self, words: int) -> Iterator[None]:
+        """Zero the states of many scans of this thread, `words` in all, by one fill."""
+        self._thread.zeroed = self.full(words, 0, np.uint64)
+        try:
+            yield
+        finally:
+            del self._thread.zeroed
+
+    def _zeros(self, words: int) -> Any:
+        """Return uint64 zeros that no other scan uses."""
+        left = getattr(self._thread, "zeroed", ())
+        if len(left) < words:
+            return self.full(words, 0, np.uint64)
+        self._thread.zeroed = left[words:]
+        return left[:words]
+
+    def put_together(self, *arrays: np.ndarray) -> list[Any]:
+        """Copy arrays to the device in one copy."""
+        starts = np.cumsum([0, *(-(-array.nbytes // 8) for array in arrays)]).tolist()
+        words = np.zeros(starts[-1], np.int64)
+        for start, array in zip(starts, arrays, strict=False):
+            words[start:].view(array.dtype)[: len(array)] = array
+        there = self.put(words)
+        return [there[start:].view(array.dtype)[: len(array)] for start, array in zip(starts, arrays, strict=False)]
 
     def matrix(self, a: CSR) -> DeviceCSR:
         """Copy a matrix once to where kernels can read it. Matrices that share arrays on the host share them on the device."""

@@ -9,8 +9,10 @@ import numpy as np
 from ...rng import Draw, Law
 from ...selection import Selection
 from .device import CudaDevice, DeviceCSR
+from .kernels import THREADS
 
 FEW = 32  # picks of a row that a thread draws in registers, or a warp keeps in its lanes
+_ALL = 2**62  # more than any row has
 DRAWING_BLOCKS = 256  # rows of more picks drawn at the same time; each has scratch of its own
 
 
@@ -19,9 +21,9 @@ class FrontierRows(NamedTuple):
 
     vertices: Any  # int32, shape (R,)
     names: Any  # int32, shape (R,)
-    parts: Any  # int64, shape (k + 1,): mini-batch j has the rows parts[j] .. parts[j + 1] - 1
+    parts: Any  # int64, shape (k + 1,): mini-batch j has the rows parts[j] .. parts[j + 1] - 1; or None: R is `size`
     minibatches: Any  # int64, shape (k,): ids
-    size: int  # R
+    size: int  # R, or more: parts[k] is R
     k: int
 
 
@@ -31,6 +33,7 @@ class DrawnEdges(NamedTuple):
     pointers: Any  # int64, shape (R + 1,)
     columns: Any  # int32
     weights: Any = None  # float32, or None: the mean
+    ends: Any = None  # int64, shape (k + 1,): the edges before each mini-batch, if known
 
 
 def rows_of(device: CudaDevice, q: Selection) -> FrontierRows:
@@ -44,25 +47,29 @@ def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int,
     """Draw as `Backend.sample_rows` defines. Waits for one number if a row takes all neighbors, or more than 32 by key."""
     if fanout == -1:
         return copied(device, a, rows)[0]
-    keyed = draw.law in (Law.RACE, Law.LABOR)
-    counts = device.empty(rows.size, np.int32)
-    weighed = draw.law is Law.WEIGHTED
-    if weighed:
-        device.start("count_weighted", rows.size, a.indptr, a.values, rows.vertices, rows.size, rows.parts, rows.k, fanout, counts)
-    elif keyed and a.values is not None:
-        device.start("count_positive", 32 * rows.size, a.indptr, a.values, rows.vertices, rows.size, rows.parts, rows.k, fanout, counts)
-    else:
-        repeated = int(draw.law is Law.REPLACEMENT)
-        device.start("count_draws", rows.size, a.indptr, rows.vertices, rows.size, rows.parts, rows.k, fanout, repeated, counts)
-    drawn = DrawnEdges(device.pointers(counts), device.empty(rows.size * fanout, np.int32))
+    keyed, weighed, counts = draw.law in (Law.RACE, Law.LABOR), draw.law is Law.WEIGHTED, None
+    if weighed or (keyed and a.values is not None):
+        counts = device.empty(rows.size, np.int32)
+        name, work = ("count_weighted", rows.size) if weighed else ("count_positive", 32 * rows.size)
+        device.start(name, work, a.indptr, a.values, rows.vertices, rows.parts, rows.k, fanout, counts)
+    pointers, ends = _pointers(device, a, rows, fanout, draw.law is Law.REPLACEMENT, counts)
+    drawn = DrawnEdges(pointers, device.empty(rows.size * fanout, np.int32), None, ends)
     if weighed:
         named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, draw.seed, draw.tag)
-        device.start("draw_weighted", rows.size, a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns)
+        device.start("draw_weighted", 32 * rows.size, a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns)
     elif keyed:
         _race(device, a, rows, fanout, draw, drawn)
     else:
         _uniform(device, a, rows, fanout, draw, drawn)
     return drawn
+
+
+def _pointers(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, most: int, repeated: bool, counts: Any) -> tuple[Any, Any]:
+    """Return the row pointers of the picks, and the picks before each mini-batch (None without mini-batches)."""
+    pointers, ends = device.empty(rows.size + 1, np.int64), None if rows.parts is None else device.empty(rows.k + 1, np.int64)
+    asked = (a.indptr, rows.vertices, rows.size, rows.parts, rows.k, most, int(repeated), counts)
+    device.scan("draw_pointers", rows.size, 0, lambda states: (*asked, states, pointers, ends))
+    return pointers, ends
 
 
 def _uniform(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Draw, drawn: DrawnEdges) -> None:
@@ -73,7 +80,7 @@ def _uniform(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw:
         device.start("draw_8" if s <= 8 else "draw_16" if s <= 16 else "draw_32", rows.size, *common)
         return
     bits = (2 * s - 1).bit_length()
-    blocks = min(rows.size, DRAWING_BLOCKS, device.launch.most_blocks)
+    blocks = min(rows.size, DRAWING_BLOCKS, device.launch.most_blocks("draw_many"))
     device.blocks("draw_many", blocks, *common, device.empty(blocks * ((2 << bits) + s), np.uint32), bits)
 
 
@@ -83,28 +90,27 @@ def _race(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Dr
         named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, s, shared, draw.seed, draw.tag)
         device.start("race_few", 32 * rows.size, a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns)
         return
-    counters = (rows.vertices, rows.names, rows.size, rows.parts, rows.k, rows.minibatches)
-    pointers, entries = extents(device, a, rows)
+    counters = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches)
+    pointers, _, entries = extents(device, a, rows)
     keys, columns = device.empty(entries, np.uint64), device.empty(entries, np.int32)
     device.walk("keys_of_rows", entries, a.indptr, a.indices, a.values, *counters, shared, draw.seed, draw.tag, pointers, keys, columns)
-    device.blocks("take_smallest", rows.size, pointers, keys, -1, columns, None, rows.size, s, drawn.pointers, drawn.columns, None)
+    device.blocks("take_smallest", rows.size, pointers, keys, -1, columns, None, rows.parts, rows.k, s, drawn.pointers, drawn.columns, None)
 
 
-def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[Any, int]:
-    """Return the pointers of Q A and its number of entries, for which this waits."""
-    degrees = device.empty(rows.size, np.int32)
-    device.start("row_degrees", rows.size, a.indptr, rows.vertices, rows.size, degrees)
-    pointers = device.pointers(degrees)
-    return pointers, int(device.get(pointers[-1:])[0])
+def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[Any, Any, int]:
+    """Return the pointers of Q A, its entries before each mini-batch, and their number, for which this waits."""
+    pointers, ends = _pointers(device, a, rows, _ALL, False, None)
+    return pointers, ends, int(device.get(pointers[-1:] if ends is None else ends[-1:])[0])
 
 
 def copied(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[DrawnEdges, Any]:
     """Copy Q A: all entries of the rows, and their values."""
-    pointers, entries = extents(device, a, rows)
+    pointers, ends, entries = extents(device, a, rows)
     columns = device.empty(entries, np.int32)
     values = None if a.values is None else device.empty(entries, np.int64)
-    device.walk("copy_rows", entries, a.indptr, a.indices, a.values, rows.vertices, rows.size, pointers, columns, values)
-    return DrawnEdges(pointers, columns), values
+    asked = (a.indptr, a.indices, a.values, rows.vertices, rows.size, rows.parts, rows.k)
+    device.walk("copy_rows", entries, *asked, pointers, columns, values)
+    return DrawnEdges(pointers, columns, None, ends), values
 
 
 def smallest(
@@ -120,5 +126,15 @@ def smallest(
     ends = device.pointers(counts)
     drawn = int(device.get(ends[-1:])[0]) if s < 0 else min(len(keys), k * s)
     picks, inclusion = device.empty(drawn, np.int32), device.empty(drawn, np.float64)
-    device.blocks("take_smallest", k, pointers, keys, width, columns, weights, k, s, ends, picks, inclusion)
+    device.blocks("take_smallest", k, pointers, keys, width, columns, weights, None, k, s, ends, picks, inclusion)
     return ends, picks, inclusion
+
+
+def first_arrivals(device: CudaDevice, ends: Any, count: int, s: int, minibatches: Any, draw: Draw) -> tuple[Any, Any]:
+    """Draw as `Backend.first_arrivals` defines from `count` columns: uint32 of k s positions, and k times."""
+    k, bits = len(minibatches), (2 * (s + THREADS) - 1).bit_length()
+    blocks = max(1, min(k, DRAWING_BLOCKS, device.launch.most_blocks("first_arrivals")))
+    picks, times = device.empty(k * s, np.uint32), device.empty(k, np.float64)
+    scratch = device.empty(blocks * (2 << bits), np.uint32)
+    device.blocks("first_arrivals", blocks, ends, count, s, minibatches, k, draw.seed, draw.tag, scratch, bits, picks, times)
+    return picks, times

@@ -6,7 +6,7 @@ Every launcher, NVRTC on a device or a host library in tests, takes the same nam
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -38,10 +38,32 @@ class Kernel(NamedTuple):
 class Launcher(Protocol):
     """Runs kernels by name."""
 
-    most_blocks: int  # a grid that fills the device; kernels loop over the rest
+    can_enqueue: bool  # True if `enqueue` can be called
+
+    def most_blocks(self, name: str) -> int:
+        """Return the blocks of kernel `name` that fill the device; kernels loop over the rest."""
 
     def __call__(self, name: str, blocks: int, *values: Any) -> None:
         """Start kernel `name` on `blocks` blocks of `THREADS` threads. Arrays belong to the array module; None is a null pointer."""
+
+    def functions(self, names: Sequence[str | None]) -> np.ndarray:
+        """Return what `enqueue` calls kernels by: uint64; 0 for None, a fill."""
+
+    def address(self, array: Any) -> int:
+        """Return the address of an array for kernels; 0 for None."""
+
+    def enqueue(self, functions: np.ndarray, blocks: np.ndarray, starts: np.ndarray, words: np.ndarray) -> None:
+        """Start many kernels, one after the other, in one call.
+
+        Parameters
+        ----------
+        functions : uint64, shape (count,)
+        blocks : uint32, shape (count,)
+        starts : int64, shape (count + 1,)
+        words : uint64
+            Launch i has the arguments ``words[starts[i]:starts[i + 1]]``, a word each. Those of a fill are an address, 32 bits, and how
+            often they are repeated there.
+        """
 
     def phase(self, name: str, stream: Any = None) -> AbstractContextManager[Any]:
         """Open a range in the profiler's timeline; launches inside run on `stream`, by default the launcher's."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...selection import Selection
 from ..base import LayerPicks, LayerRace, LayerWeights
-from .bulk import DeviceBulk, hop_after_hop, put_seeds
+from .bulk import DeviceBulk, close, hop_after_hop, put_seeds
 from .device import CudaDevice, DeviceCSR
 from .draws import DrawnEdges, FrontierRows, extents, smallest
 from .numbering import Numbering
@@ -36,18 +36,21 @@ def expand_layers(
     k, asked, row_sums = len(seeds), put_seeds(device, seeds), device.constant(weights.row_sums)
     given = [] if isinstance(drawn, LayerRace) else [int(np.diff(picks.pointers).max(initial=0)) for picks in drawn]
     fanouts = drawn.fanouts if isinstance(drawn, LayerRace) else given
-    numbering = Numbering(device, k, a.shape[1], len(seeds.vertices) + k * sum(max(s, 0) for s in fanouts))
+    found = sum(max(s, 0) for s in fanouts)
+    most = None if min(fanouts, default=0) < 0 else np.diff(seeds.pointers) + found
+    numbering = Numbering(device, k, a.shape[1], len(seeds.vertices) + k * found, most)
 
     def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
         rows = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
-        counted = extents(device, a, rows)
+        pointers, _, entries = extents(device, a, rows)
+        counted = pointers, entries
         if isinstance(drawn, LayerRace):
             picked = _race(device, drawn, hop, rows, counted, a.shape)
         else:
             picked = DevicePicks(*(device.put(part) for part in drawn[hop]))
         return _edges(device, a, rows, counted, picked, fanouts[hop], weights, row_sums)
 
-    return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new)
+    return close(device, hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new))
 
 
 def _race(

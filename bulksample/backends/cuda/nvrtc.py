@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
@@ -14,8 +16,13 @@ import numpy as np
 from .backend import Cuda
 from .cubins import compiled
 from .kernels import THREADS, kernels
+from .occupancy import Processor
 
-BLOCKS_PER_PROCESSOR = 16  # of 128 threads: as many as a multiprocessor holds at once
+DRIVER = "libcuda.so.1"
+PROCESSOR = (  # attributes of a device, in the order of `Processor`
+    "MaxThreadsPerMultiProcessor", "MaxBlocksPerMultiprocessor", "MaxRegistersPerMultiprocessor", "MaxSharedMemoryPerMultiprocessor",
+    "ReservedSharedMemoryPerBlock",
+)  # fmt: skip
 
 
 @cache
@@ -78,16 +85,40 @@ class DeviceLauncher:
 
         self._cupy, self._device, self.number = cupy, cupy.cuda.Device(device), device
         self._functions: dict[str, Any] = {}
+        self._most_blocks: dict[str, int] = {}
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.most_blocks = self._device.attributes["MultiProcessorCount"] * BLOCKS_PER_PROCESSOR
+        self._driver = _driver()
+        self.can_enqueue = self._driver is not None
 
     def __call__(self, name: str, blocks: int, *values: Any) -> None:
-        kernel = kernels()[name]
+        self._function(name)((blocks,), (THREADS,), tuple(kernels()[name].arguments(values, _pointer)))
+
+    def _function(self, name: str) -> Any:
+        """Return a kernel; compile and load its file at first use."""
         if name not in self._functions:
-            module = self._cupy.RawModule(path=str(compiled(kernel.file, self._device.compute_capability)))
-            for sibling in (other for other in kernels().values() if other.file == kernel.file):
+            file = kernels()[name].file
+            module = self._cupy.RawModule(path=str(compiled(file, self._device.compute_capability)))
+            for sibling in (other for other in kernels().values() if other.file == file):
                 self._functions[sibling.name] = module.get_function(sibling.name)
-        self._functions[name]((blocks,), (THREADS,), tuple(kernel.arguments(values, _pointer)))
+        return self._functions[name]
+
+    def most_blocks(self, name: str) -> int:
+        if name not in self._most_blocks:
+            function, has = self._function(name), self._device.attributes
+            processor = Processor(*(has[attribute] for attribute in PROCESSOR))
+            self._most_blocks[name] = has["MultiProcessorCount"] * processor.blocks(function.num_regs, function.shared_size_bytes)
+        return self._most_blocks[name]
+
+    def functions(self, names: Sequence[str | None]) -> np.ndarray:
+        return np.array([0 if name is None else self._function(name).kernel.ptr for name in names], np.uint64)
+
+    def address(self, array: Any) -> int:
+        if array is None:
+            return 0
+        return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+    def enqueue(self, functions: np.ndarray, blocks: np.ndarray, starts: np.ndarray, words: np.ndarray) -> None:
+        self._driver.enqueue(functions, blocks, THREADS, starts, words, self._cupy.cuda.get_current_stream().ptr)
 
     def new_stream(self) -> Any:
         """Return another stream of this device, which waits for no other."""
@@ -108,6 +139,16 @@ class DeviceLauncher:
                 yield
             finally:
                 nvtx.RangePop()
+
+
+@cache
+def _driver() -> Any:
+    """Load the CUDA driver for `DeviceLauncher.enqueue`; None, and a warning, if it or the native back end is missing."""
+    try:
+        return importlib.import_module("bulksample._native").Driver(DRIVER)
+    except (ImportError, RuntimeError) as error:
+        warnings.warn(f"kernels are launched one by one, which takes more of the host's time: {error}", stacklevel=2)
+        return None
 
 
 def _pointer(array: Any) -> Any:

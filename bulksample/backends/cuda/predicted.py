@@ -1,9 +1,10 @@
-"""Predict the memory that node-wise sampling of a bulk takes on a device, from the largest that each allocation can be.
+"""Bound the sizes of a bulk before it is drawn, and predict the memory that node-wise sampling takes on a device from them.
 
-    rows_0 = seeds,   drawn_h = min(rows_h s_h, k nnz),   rows_(h+1) = min(rows_h + drawn_h, k n)
+    rows_0 = seeds,   drawn_h = rows_h s_h  (k nnz for all neighbors),   rows_(h+1) = min(rows_h + drawn_h, k n)
 
 With the frontier rule `new` a hop draws for at most drawn_(h-1) rows. The bounds are reached if every draw finds a new vertex; how
-much less is needed depends on the graph.
+much less is used depends on the graph. If the prediction is at most an eighth of the free memory, arrays have these sizes and the host
+waits once a bulk; otherwise it waits once a hop, and arrays have room for the fanouts of the rows that are really there.
 """
 
 from __future__ import annotations
@@ -11,12 +12,48 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .bulk import most_found
+import numpy as np
+
+from .device import CudaDevice
 from .draws import DRAWING_BLOCKS, FEW
 from .tables import STRUCTURES, Name, chosen
 
 NUMBERING = 1  # bytes of a place while it is numbered, beside its slot: bounds the states of tiles
 SLACK = 1.02  # small arrays, and what an allocator rounds up
+
+
+def most_found(seeds: int, fanouts: Sequence[int], entries: int, k: int) -> int:
+    """Bound the number of vertices found, repetitions included."""
+    found = rows = seeds
+    for fanout in fanouts:
+        drawn = k * entries if fanout < 0 else min(rows * fanout, k * entries) if entries else 0
+        found, rows = found + drawn, rows + drawn
+    return found
+
+
+def most_held(seeds: np.ndarray, fanouts: Sequence[int], n: int, only_new: bool) -> np.ndarray | None:
+    """Bound the distinct vertices of each mini-batch by its number of seeds: int64, shape (k,); None if a hop takes all neighbors."""
+    if min(fanouts, default=0) < 0:
+        return None
+    held: np.ndarray = np.minimum(seeds, n)
+    rows = held
+    for fanout in fanouts:
+        found = np.minimum(rows * fanout, n)
+        held = np.minimum(held + found, n)
+        rows = found if only_new else held
+    return held
+
+
+def state_words(n: int, k: int, seeds: int, fanouts: Sequence[int], only_new: bool) -> int:
+    """Bound the states of all scans of a bulk without a hop of all neighbors: its hops count draws, and they and the seeds are numbered."""
+    held = rows = min(seeds, k * n)
+    words = CudaDevice.state_words(seeds, k + 1)
+    for fanout in fanouts:
+        found = rows * fanout
+        words += CudaDevice.state_words(rows, 0) + CudaDevice.state_words(found, k + 1)
+        held = min(held + found, k * n)
+        rows = min(found, held) if only_new else held
+    return words
 
 
 class BulkBytes(NamedTuple):
@@ -38,6 +75,8 @@ def bulk_bytes(
     k, seeds : int
         Mini-batches, and seeds of all of them together.
     fanouts : sequence of int
+    only_new : bool
+        The frontier rule `new`.
     free : int
         Bytes that the device plans with.
     numbering : str, optional
@@ -47,24 +86,25 @@ def bulk_bytes(
     held = min(seeds, k * n)
     holds = [held]
     for fanout in fanouts:
-        found = k * entries if fanout < 0 else min(frontier * fanout, k * entries)
+        found = k * entries if fanout < 0 else frontier * fanout
         drawn.append((frontier, found))
         places.append(found)
         held = min(held + found, k * n)
         holds.append(held)
         frontier = min(found, k * n) if only_new else held
     structure = STRUCTURES[numbering or chosen(n, k, most_found(seeds, fanouts, entries, k), free)]
+    most = None if min(fanouts, default=0) < 0 else held
     kept, peak, before = 4 * seeds + 8 * (k + 1), 0, 0
     for hop, found in enumerate(places):
         rows, own = (drawn[hop - 1][0], holds[hop - 1]) if hop else (0, 0)
-        room = rows * fanouts[hop - 1] if hop and fanouts[hop - 1] >= 0 else found  # room for the fanout of every row
-        tables, vertices = structure.bytes(n, k, own, room), 4 * own + 4 * room
-        numbered = tables.left + (NUMBERING + 4) * room + vertices + (4 * holds[hop] if only_new else 0)
+        tables, vertices = structure.bytes(n, k, own, found, most), 4 * min(own + found, k * n)
+        numbered = tables.left + (NUMBERING + 4) * found + vertices + (4 * holds[hop] if only_new else 0)
         kept += 8 * (rows + 1) if hop else 0
         scratch = _scratch(rows, fanouts[hop - 1] if hop else 0)
-        peak = max(peak, kept + before + 4 * room + 4 * rows + max(scratch, tables.entering, numbered))
-        kept, before = kept + (4 * room if hop else 0), vertices + 4 * room
-    return BulkBytes(int(SLACK * (peak + tables.standing)) + 8192 * (len(places) + 1), int(SLACK * (kept + vertices)) + 8192)
+        peak = max(peak, kept + before + 4 * found + 4 * rows + max(scratch, tables.entering, numbered))
+        kept, before = kept + (4 * found if hop else 0), vertices + 4 * found
+    small = 8192 * (len(places) + 1)
+    return BulkBytes(int(SLACK * (peak + tables.standing)) + small, int(SLACK * (kept + vertices)) + 8192)
 
 
 def _scratch(rows: int, s: int) -> int:

@@ -48,17 +48,20 @@ def layer_bytes(
     k, seeds : int
         Mini-batches, and seeds of all of them together.
     fanouts : sequence of int
+    only_new : bool
+        The frontier rule `new`.
     from_frontier : bool
         True if hops draw from the neighbors of their frontiers; false if their picks are given.
     free, numbering
         See `predicted.bulk_bytes`.
     """
     structure = STRUCTURES[numbering or chosen(n, k, seeds + k * sum(max(s, 0) for s in fanouts), free)]
-    tables = structure.bytes(n, k, 0, seeds)
+    most = None if min(fanouts, default=0) < 0 else seeds + k * sum(fanouts)
+    tables = structure.bytes(n, k, 0, seeds, most)
     kept, before, vertices = 4 * seeds + 8 * (k + 1), 0, 4 * seeds
     peak = kept + max(tables.entering, tables.left + (NUMBERING + 8) * seeds)
     for hop in _hops(n, top, k, seeds, fanouts, only_new, from_frontier):
-        tables = structure.bytes(n, k, hop.held, hop.edges)
+        tables = structure.bytes(n, k, hop.held, hop.edges, most)
         peak = max(peak, kept + before + vertices + _making(hop, tables, only_new, from_frontier))
         kept += 8 * (hop.rows + 1) + 8 * hop.edges
         vertices = 4 * (hop.held + hop.edges)

@@ -26,7 +26,7 @@ def spgemm(
     """
     m, entries = a.shape[0], len(a.indices)
     row_of = device.empty(entries, np.int32)
-    products, all_products = counted or extents(device, b, FrontierRows(a.indices, a.indices, None, None, entries, 0))
+    products, all_products = counted or _counted(device, b, FrontierRows(a.indices, a.indices, None, None, entries, 0))
     if min(all_products, b.shape[1]) > LARGEST_TABLE:
         raise OverflowError(f"a row of the product could hold over {LARGEST_TABLE} sums, of {all_products} products; use a smaller bulk")
     device.walk("rows_of_entries", entries, a.indptr, m, row_of)
@@ -58,7 +58,7 @@ def restrict(
     Waits for the pointers into A and the number of neighbors where `counted` does not give them, and for the number of edges
     where `most` does not say how many columns a mini-batch selects at the most.
     """
-    pointers, entries = counted or extents(device, a, rows)
+    pointers, entries = counted or _counted(device, a, rows)
     count = len(columns)
     table, starts, numbers = table_of(device, rows.k, parts, columns, count, a.shape[1])
     met, marks = device.empty(entries, np.int32), device.empty(entries, np.int32)
@@ -70,3 +70,9 @@ def restrict(
     local, places = device.empty(kept, np.int32), device.empty(kept, np.int64)
     device.walk("keep_met", max(entries, rows.size), a.indptr, rows.vertices, rows.size, pointers, met, ranks, ends, local, places)
     return ends, local, places
+
+
+def _counted(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[Any, int]:
+    """Return the pointers of Q A, and the number of its entries, for which this waits."""
+    pointers, _, entries = extents(device, a, rows)
+    return pointers, entries

@@ -8,9 +8,11 @@ earlier hops), and random reads of 32 bytes (a write reads first):
 structure memory                                moved for a vertex that is entered           moved besides
 ========= ===================================== ============================================ =======================================
 direct    4 n k, once                           68: its number is read and written           4 n k written once
-hash      32 a vertex, 8 a slot                 140: the vertex's word, its number           32 a vertex and h vertices in each hop
+hash      32 a vertex, 8 a slot                 76: the same, and its slot is kept           32 a vertex written once
 ========= ===================================== ============================================ =======================================
 
+A vertex and its number lie side by side in a hash table, so they share a sector. One table serves all hops if the vertices of each
+mini-batch can be bounded before the first; otherwise a hop that finds V vertices writes 32 V bytes anew, and enters the held ones.
 So a direct table wins if it is smaller than hash tables would be (many mini-batches of a small graph), and hash tables win if a bulk
 meets few vertices of a large graph. These are predictions; bench/gpu.py measures both.
 """
@@ -21,19 +23,20 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from ...sparse import row_pointers
 from .device import TABLE_SHARE, CudaDevice
 
 _FREE = 0xFFFFFFFF
 LARGEST_TABLE = 2**29  # entries of a hash table, which then has 2**30 slots
-HASHED = 32  # bytes of a vertex in hash tables: up to four slots of two words each
+HASHED = 32  # bytes of a vertex in hash tables: up to four slots of a vertex and its number
 
 
 class HeldVertices(NamedTuple):
-    """The vertices that k mini-batches hold, which have numbers, on the device. `vertices` may be longer than the last pointer."""
+    """The vertices that k mini-batches hold, which have numbers, on the device. The last pointer may be less than `size`."""
 
     pointers: Any  # int64, shape (k + 1,)
     vertices: Any  # int32
-    size: int  # number of vertices
+    size: int  # number of vertices, or a bound of it
 
 
 class FoundVertices(NamedTuple):
@@ -48,7 +51,7 @@ class Slots(NamedTuple):
 
     numbers: Any  # uint32, coded as csrc/numbers.cu says
     starts: Any  # int64, shape (k + 1,): the first slot of each mini-batch
-    found: Any  # int64, or None in a direct table: vertex v of mini-batch j has slot starts[j] + v
+    found: Any  # int64: places in `numbers`; or None in a direct table: vertex v of mini-batch j has place starts[j] + v
 
 
 class TableBytes(NamedTuple):
@@ -62,7 +65,7 @@ class TableBytes(NamedTuple):
 class Structure(Protocol):
     """A table that maps (mini-batch, vertex) to a slot: `Direct` or `Hash`."""
 
-    def __init__(self, device: CudaDevice, k: int, n: int) -> None: ...
+    def __init__(self, device: CudaDevice, k: int, n: int, most: np.ndarray | None = None) -> None: ...
 
     def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
         """Enter the held vertices with their numbers, and each found one with the position of its first occurrence. Waits for nothing.
@@ -71,14 +74,14 @@ class Structure(Protocol):
         """
 
     @staticmethod
-    def bytes(n: int, k: int, held: int, room: int) -> TableBytes:
-        """Bound the memory that `enter` takes beside its arguments."""
+    def bytes(n: int, k: int, held: int, room: int, most: int | None = None) -> TableBytes:
+        """Bound the memory that `enter` takes beside its arguments; `most` bounds the vertices of all mini-batches, if known before."""
 
 
 class Direct:
     """A table with one word for each of n vertices in each of k mini-batches. Held vertices stay entered from hop to hop."""
 
-    def __init__(self, device: CudaDevice, k: int, n: int) -> None:
+    def __init__(self, device: CudaDevice, k: int, n: int, most: np.ndarray | None = None) -> None:
         self._device, self._k = device, k
         self._starts = device.put(np.arange(k + 1, dtype=np.int64) * n)
         self._numbers = device.full(n * k, _FREE, np.uint32)
@@ -87,26 +90,34 @@ class Direct:
         return _entered(self._device, self._k, held, found, (None, self._starts, self._numbers), known)
 
     @staticmethod
-    def bytes(n: int, k: int, held: int, room: int) -> TableBytes:
+    def bytes(n: int, k: int, held: int, room: int, most: int | None = None) -> TableBytes:
         return TableBytes(4 * n * k, 0, 0)
 
 
 class Hash:
-    """One hash table for each mini-batch, with its held and found vertices, at most half full; rebuilt for each hop."""
+    """One hash table for each mini-batch, at most half full; rebuilt for each hop unless `most` bounds its vertices beforehand."""
 
-    def __init__(self, device: CudaDevice, k: int, n: int) -> None:
-        self._device, self._k, self._n = device, k, n
+    def __init__(self, device: CudaDevice, k: int, n: int, most: np.ndarray | None = None) -> None:
+        self._device, self._k, self._n, self._table = device, k, n, None
+        if most is not None:
+            starts = row_pointers(_slots_for(np.minimum(most, n)))
+            self._table = (*_filled(device, int(starts[-1])), device.put(starts))
 
     def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
+        if self._table is not None:
+            table, numbers, starts = self._table
+            return _entered(self._device, self._k, held, found, (table, starts, numbers), known)
         extent = self._device.empty(self._k + 1, np.int64)
         self._device.start("add_pointers", self._k + 1, held.pointers, found.pointers, self._k + 1, extent)
         made = _tables(self._device, self._k, extent, held.size + len(found.columns), self._n)
         return _entered(self._device, self._k, held, found, made, False)
 
     @staticmethod
-    def bytes(n: int, k: int, held: int, room: int) -> TableBytes:
+    def bytes(n: int, k: int, held: int, room: int, most: int | None = None) -> TableBytes:
+        if most is not None:
+            return TableBytes(HASHED * min(most, k * n) + 8 * (k + 1), 8 * room, 8 * room)
         tables = HASHED * min(held + room, k * n)
-        return TableBytes(0, tables + 8 * room, tables // 2 + 8 * room)
+        return TableBytes(0, tables + 8 * room, tables + 8 * room)
 
 
 Name = Literal["direct", "hash"]
@@ -136,13 +147,31 @@ def table_of(device: CudaDevice, k: int, pointers: Any, vertices: Any, count: in
 
 def _tables(device: CudaDevice, k: int, pointers: Any, count: int, n: int) -> tuple[Any, Any, Any]:
     """Allocate k hash tables (vertices, starts, numbers): table j for pointers[j + 1] - pointers[j] of n vertices, `count` in all."""
-    if min(count, n) > LARGEST_TABLE:
-        raise OverflowError(f"a table could hold over {LARGEST_TABLE} vertices: {count} are found in all; use a smaller bulk")
+    _check_size(min(count, n), count)
     sizes = device.empty(k, np.int32)
     device.start("table_sizes", k, pointers, None, k, n, sizes)
-    slots = 4 * min(count, k * n)  # a power of two is below twice what it covers, and it covers twice the vertices
-    table, numbers = (device.full(slots, _FREE, np.uint32) for _ in range(2))
+    table, numbers = _filled(
+        device, 4 * min(count, k * n)
+    )  # a power of two is below twice what it covers, and it covers twice the vertices
     return table, device.pointers(sizes), numbers
+
+
+def _check_size(largest: int, count: int) -> None:
+    if largest > LARGEST_TABLE:
+        raise OverflowError(f"a table could hold over {LARGEST_TABLE} vertices: {count} are found in all; use a smaller bulk")
+
+
+def _slots_for(most: np.ndarray) -> np.ndarray:
+    """Return the slots of tables with room for `most` vertices each, as the kernel `table_sizes` does: powers of two, or 0."""
+    _check_size(int(most.max(initial=0)), int(most.sum()))
+    sizes: np.ndarray = np.exp2(np.ceil(np.log2(np.maximum(2 * most, 1)))).astype(np.int64) * (most > 0)
+    return sizes
+
+
+def _filled(device: CudaDevice, slots: int) -> tuple[Any, Any]:
+    """Allocate free slots of two words; return the words from the first vertex on, and from the first number on."""
+    table = device.full(2 * slots, _FREE, np.uint32)
+    return table, table[1:]
 
 
 def _entered(device: CudaDevice, k: int, held: HeldVertices, found: FoundVertices, table: tuple[Any, Any, Any], known: bool) -> Slots:

@@ -17,14 +17,16 @@ from ...config.train import TrainOptions
 from ...distributed.comm.base import Comm
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...nn.model import Model
+from ...profiling import profiled
 from ...samplers import NodeWise, Sampler
+from ...sparse import CSR
 from ...views.features import Features, FeatureSource
 from ...views.partitioned import BlockView
 from ...views.remote_features import RemoteFeatures
 from ...views.view import View
 from ...views.whole import WholeShare
-from ..compute import ComputeContext, profiled, sampling_backend
-from ..tensor_comm import HostTensorComm, TensorComm
+from ..compute import ComputeContext, sampling_backend
+from ..tensor_comm import TensorComm
 from . import device_edges  # noqa: F401  # registers attention and pooling for blocks on a device
 from .cuda_context import CudaContext
 from .device_adjacency import BulkStreamSync, DeviceAdjacency
@@ -55,7 +57,7 @@ class CudaComputeContext(ComputeContext):
         True if the host waits for the GPU at the end of every phase: slower, but each phase is charged with its own seconds.
     """
 
-    ahead = True
+    ahead = has_device = True
     synchronous = False
 
     def __init__(self, cuda: CudaContext, precision: str = "fp32", device_comm: str = "auto") -> None:
@@ -66,9 +68,9 @@ class CudaComputeContext(ComputeContext):
     def backend(self, config: TrainOptions, threads: int) -> Backend:
         return self.cuda.engine if config.backend in ("auto", "cuda") else sampling_backend(config.backend, threads)
 
-    def move_view(self, view: View, over: TensorComm, sampler: Sampler, ahead: bool) -> View:
+    def move_view(self, view: View, over: TensorComm, sampler: Sampler) -> View:
         cuda = self.cuda
-        view.adjacency, view.features = self._adjacency(view.adjacency, over, sampler, ahead), self._features(view, over)
+        view.adjacency, view.features = self._adjacency(view.adjacency, over, sampler), self._features(view, over)
         view.share.chunk_numbers = _INFERENCE_NUMBERS
         if isinstance(view.share, WholeShare):
             view.share.compute_on(view.features, cuda.put(view.share.all_degrees))
@@ -80,29 +82,29 @@ class CudaComputeContext(ComputeContext):
             torch.cuda.synchronize(self.where)  # the copies above ran on another stream than those that read them
         return view
 
-    def _adjacency(self, adjacency: Adjacency, over: TensorComm, sampler: Sampler, ahead: bool) -> Adjacency:
-        """Move the adjacency to the GPU if the GPU samples; ranks that own block rows exchange through `over` if two threads may use it."""
+    def _adjacency(self, adjacency: Adjacency, over: TensorComm, sampler: Sampler) -> Adjacency:
+        """Move the adjacency to the GPU if the GPU samples; ranks that own block rows exchange through `over`."""
         if adjacency.collective:
             self._placement["samples_by"] = "host"
         if adjacency.backend is not self.cuda.engine:
             return adjacency
         if isinstance(adjacency, OwnerAdjacency) and isinstance(sampler, NodeWise):
-            column = adjacency.grid.column_comm
-            between_owners = over.among(column) if over.concurrent or not ahead else HostTensorComm(column)
+            between_owners = over.among(adjacency.grid.column_comm)
             self._placement["samples_by"] = between_owners.name
             return DeviceOwnerAdjacency(adjacency, self.cuda, between_owners)
         return DeviceAdjacency(adjacency, self.cuda) if isinstance(adjacency, LocalAdjacency) else adjacency
 
     def _features(self, view: View, over: TensorComm) -> FeatureSource:
         """Fetch rows of other ranks from GPU to GPU if these reach each other, else over the host."""
-        free, source, graph = self.cuda.kernels.free_bytes, view.features, view.adjacency.whole_matrix
+        free, source = self.cuda.kernels.free_bytes, view.features
+        matrix = view.block.adjacency if isinstance(view, BlockView) else view.adjacency.whole_matrix
         made: DeviceRemoteFeatures | DeviceFeatures | None = None
-        if isinstance(view, BlockView) and can_fetch_on_devices(source) and over.name != "host":
-            room, column = room_for_features(free, view.block.adjacency), over.among(view.grid.column_comm)
-            made = DeviceRemoteFeatures(self.cuda, cast(RemoteFeatures, source), column, room)
-        elif isinstance(source, Features) and not source.is_sparse and graph is not None:
-            made = DeviceFeatures(self.cuda, source, access_counts(graph), room_for_features(free, graph))
-        if isinstance(view, BlockView):
+        if can_fetch_on_devices(source) and over.name != "host":
+            remote, room = cast(RemoteFeatures, source), room_for_features(free, cast(CSR, matrix))
+            made = DeviceRemoteFeatures(self.cuda, remote, over.among(remote.column), room)
+        elif isinstance(source, Features) and not (source.is_sparse or source.on_host) and matrix is not None:
+            made = DeviceFeatures(self.cuda, source, access_counts(matrix), room_for_features(free, matrix))
+        if isinstance(source, RemoteFeatures):
             self._placement["features_by"] = over.name if made else "host"
         self._placement["features_on"] = str(made.held) if made else "host"
         if made is None:

@@ -18,7 +18,8 @@ import torch
 from ...adjacency import LocalAdjacency
 from ...backends.base import LayerPicks, LayerRace, LayerWeights, check_fanout
 from ...backends.cuda import layers
-from ...backends.cuda.bulk import DeviceBulk, expand
+from ...backends.cuda.bulk import DeviceBulk
+from ...backends.cuda.node_wise import expand
 from ...backends.cuda.predicted import bulk_bytes
 from ...backends.cuda.predicted_layers import layer_bytes
 from ...backends.hops import Expansion, Hop

@@ -6,7 +6,10 @@ an MPI library that reads device memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,7 +17,9 @@ import torch.distributed as torch_distributed
 
 from ...distributed.comm.base import Comm
 from ...distributed.comm.mpi import MpiComm
+from ...distributed.comm.ordered import CollectiveOrder
 from ...distributed.comm.torch_distributed import ended
+from ...distributed.comm.tree_sum import tree_sum
 from ...errors import UsageError
 from ..tensor_comm import HostTensorComm, TensorArrival, TensorComm
 from .process_groups import group_of, why_not_nccl
@@ -28,26 +33,35 @@ class GroupTensorComm(TensorComm):
     comm : Comm
         A communicator of the same ranks in the same order. It counts the bytes, and announces how many rows each part has.
     backend : {"nccl", "gloo"}
+    parent : GroupTensorComm, optional
+        The communicator that this one is made from; all that come from one start their collectives in one order on all ranks.
 
     Notes
     -----
-    Two NCCL communicators deadlock if two threads use them in different orders on different ranks.
+    NCCL deadlocks if two threads start collectives in different orders on different ranks. So one thread starts them (`CollectiveOrder`):
+    those of the thread that made the first communicator are one sequence, those of the thread that samples ahead another.
     """
 
-    def __init__(self, comm: Comm, backend: str) -> None:
-        self._comm, self._group, self.name = comm, group_of(comm, backend), backend
-        self.concurrent, self.why = backend != "nccl", "a device for each rank"
+    why = "a device for each rank"
+
+    def __init__(self, comm: Comm, backend: str, parent: GroupTensorComm | None = None) -> None:
+        self._comm, self._group, self.name, self._parent = comm, group_of(comm, backend), backend, parent
+        self._home: int = parent._home if parent else threading.get_ident()
+        self._order: CollectiveOrder = parent._order if parent else CollectiveOrder(comm)
+        if parent is None:
+            weakref.finalize(self, self._order.close, wait=False)
 
     def allreduce(self, tensor: torch.Tensor, kind: str) -> None:
         _count_allreduce(self._comm, tensor, kind)
-        self._wait(self._group.allreduce([tensor]), f"allreduce {kind} {tuple(tensor.shape)}")
+        self._wait(self._started(lambda: self._group.allreduce([tensor])), f"allreduce {kind} {tuple(tensor.shape)}")
 
     def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> TensorArrival:
         """Send the parts as bytes, which every torch.distributed back end takes; this rank's own part goes the same way."""
         sent, counts = torch.cat(list(parts)), _announced(self._comm, parts, kind)
         out, row = sent.new_empty((sum(counts), *sent.shape[1:])), sent.element_size() * sent.shape[1:].numel()
         lengths = [row * count for count in counts], [row * len(part) for part in parts]
-        work = self._group.alltoall_base(_bytes(out), _bytes(sent), *lengths, torch_distributed.AllToAllOptions())
+        own, options = (_bytes(out), _bytes(sent)), torch_distributed.AllToAllOptions()
+        work = self._started(lambda: self._group.alltoall_base(*own, *lengths, options))
 
         def finish() -> tuple[torch.Tensor, list[int]]:
             self._wait(work, f"alltoall {kind} {out.nbytes} bytes for {sent.nbytes}")  # keeps both buffers alive until then
@@ -56,7 +70,17 @@ class GroupTensorComm(TensorComm):
         return TensorArrival(finish)
 
     def among(self, comm: Comm) -> TensorComm:
-        return GroupTensorComm(comm, self.name)
+        return GroupTensorComm(comm, self.name, self)
+
+    def _started(self, start: Callable[[], Any]) -> Any:
+        """Start a collective in its turn, on the stream that is current here."""
+        stream = torch.cuda.current_stream() if torch.cuda.is_available() else None
+
+        def on_stream() -> Any:
+            with torch.cuda.stream(stream) if stream else nullcontext():
+                return start()
+
+        return self._order.run(int(threading.get_ident() != self._home), on_stream)
 
     def _wait(self, work: Any, what: str) -> None:
         """Wait for the group; kernels queued later on torch's current stream see the result."""
@@ -81,9 +105,7 @@ class MpiTensorComm(TensorComm):
         comm, counts = self._comm, [len(range(r, len(tensor), self._comm.size)) for r in range(self._comm.size)]
         _count_allreduce(comm, tensor, kind)
         shares = self._start(torch.split(tensor, counts), [counts[comm.rank]] * comm.size, kind).wait()
-        total = torch.zeros_like(shares[0])
-        for share in shares:
-            total += share
+        total = tree_sum(shares)
         tensor.copy_(self._start([total] * comm.size, counts, kind).whole()[0])
 
     def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> TensorArrival:
@@ -140,8 +162,7 @@ def _announced(comm: Comm, parts: Sequence[torch.Tensor], kind: str) -> list[int
 
 def _count_allreduce(comm: Comm, tensor: torch.Tensor, kind: str) -> None:
     """Count the messages and bytes that `Comm.allreduce` would."""
-    share = len(range(comm.rank, len(tensor), comm.size)) * tensor.element_size()
-    comm.count(kind, 2 * (comm.size - 1), tensor.nbytes - share + (comm.size - 1) * share)
+    comm.count_allreduce(kind, len(tensor), tensor.element_size())
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

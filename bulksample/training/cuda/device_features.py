@@ -156,8 +156,8 @@ def _on_host(vertices: np.ndarray | torch.Tensor) -> np.ndarray:
 
 
 def access_counts(adjacency: CSR) -> np.ndarray:
-    """Count the edges out of each vertex, in proportion to which its features are read: int64, shape (n,)."""
-    return np.bincount(adjacency.indices, minlength=adjacency.shape[0])
+    """Count the edges out of each vertex into the rows at hand, in proportion to which its features are read: int64, shape (n,)."""
+    return np.bincount(adjacency.indices, minlength=adjacency.shape[1])
 
 
 def room_for_features(free: int, adjacency: CSR) -> int:

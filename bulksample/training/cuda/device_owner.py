@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from ...backends.base import check_fanout
-from ...backends.cuda.bulk import DeviceBulk, hop_after_hop, most_found, put_seeds
+from ...backends.cuda.bulk import DeviceBulk, close, hop_after_hop, put_seeds
 from ...backends.cuda.draws import DrawnEdges, FrontierRows, draw_rows
 from ...backends.cuda.numbering import Numbering
+from ...backends.cuda.predicted import most_found
 from ...backends.cuda.tables import HeldVertices
 from ...backends.hops import Expansion
 from ...distributed.matrix.owner import OwnerAdjacency
@@ -69,7 +70,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
             return self._drawn(minibatches, frontier, fanouts[hop], draws[hop])
 
-        return hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new)
+        return close(device, hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new))
 
     def _drawn(self, minibatches: torch.Tensor, frontier: HeldVertices, fanout: int, draw: Draw) -> DrawnEdges:
         """Have the owners of a frontier's rows draw their neighbors; return the picks in the order of the frontier."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from ...minibatch import Block
@@ -17,8 +18,21 @@ class DeviceShare(InferenceShare):
     def __init__(self, cuda: CudaContext, share: InferenceShare) -> None:
         self._cuda, self._share, self.chunk_numbers = cuda, share, share.chunk_numbers
         self.n, self.edges, self.rows, self.indptr, self.sparse = share.n, share.edges, share.rows, share.indptr, share.sparse
-        self.vertices = share.vertices
+        self.vertices, self.comm, self.first, self.holds_features, self.gathered = (
+            share.vertices, share.comm, share.first, share.holds_features, share.gathered,
+        )  # fmt: skip
         self.degrees, self.labels, self.masks = cuda.put(share.degrees), share.labels, share.masks
+
+    def entries(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        return self._share.entries(at)
+
+    def put(self, rows: torch.Tensor) -> torch.Tensor:
+        placed: torch.Tensor = self._cuda.put(rows)
+        return placed
+
+    def block_of(self, rows: np.ndarray) -> tuple[Block, np.ndarray]:
+        block, places = super().block_of(rows)
+        return block_on_device(self._cuda, block), places
 
     def features(self, first: int, last: int) -> Input:
         return rows_on_device(self._cuda, self._share.features(first, last))

@@ -1,6 +1,8 @@
 """Tensor communicators have the results and byte counts of a host communicator. gloo stands for NCCL."""
 
 import json
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from bulksample.distributed.comm.cuda_aware import CudaAware
 from bulksample.distributed.comm.threads import SerialComm, ThreadComm, on_threads
 from bulksample.training.cuda import device_comms, process_groups
 from bulksample.training.cuda.device_comms import GroupTensorComm, choose_tensor_comm
-from bulksample.training.process_group import store_host
+from bulksample.training.process_group import listen_at, shared_store, store_host
 from bulksample.training.tensor_comm import HostTensorComm
 
 DTYPES = {np.int32: torch.int32, np.int64: torch.int64, np.float32: torch.float32, np.float16: torch.float16, np.uint8: torch.uint8}
@@ -274,3 +276,28 @@ def test_gradients_summed_by_a_group_train_the_same_model():
     assert (staged.pop(), grouped.pop()) == ("host", "gloo")
     assert staged[:2] == grouped[:2]
     assert grouped[2] == 2 * staged[2]  # a communicator keeps counting from run to run
+
+
+def listening_addresses(port):
+    """The addresses at which this machine listens on a port, as the kernel lists them."""
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return {row[1].partition(":")[0] for row in rows if row[3] == "0A" and int(row[1].partition(":")[2], 16) == port}
+
+
+def test_the_store_of_ranks_of_one_machine_listens_on_loopback_alone():
+    def rank(comm):
+        store = shared_store(comm)
+        store.set(f"{comm.rank}", "here")
+        found = [store.get(str(other)) for other in range(2)]
+        at = listening_addresses(store.port)
+        comm.barrier()
+        return found, at
+
+    assert on_threads(2, rank) == [([b"here"] * 2, {"0100007F"})] * 2  # 127.0.0.1, its bytes in reverse
+
+
+@pytest.mark.parametrize("host", ["localhost", "no-such-host.invalid", "192.0.2.1"])
+def test_an_address_that_others_cannot_reach_is_not_listened_at_alone(host):
+    """A loopback address of a name that other machines know, a name that is unknown here, and an address of another machine."""
+    with closing(listen_at(host)) as made:
+        assert made.getsockname()[0] == "0.0.0.0"

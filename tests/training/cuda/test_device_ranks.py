@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from emulation.card import Reaching, emulated_card, reaching_place
+from emulation.card import emulated_card, reaching_place
 from emulation.host import compiler
 from launch import run_ranks
 from recorder import Recorder
@@ -171,21 +171,12 @@ def test_full_graph_methods_train_on_devices_as_on_cpus(stored, name, options):
     assert [report["device_comm"], report["features_by"]] == ["gloo", "host" if name == "sparse" else "gloo"]
 
 
-class OneAtATime(Reaching):
-    """A device whose communicator two threads may not use at once, as with NCCL."""
-
-    def tensors(self, comm):
-        over = super().tensors(comm)
-        over.concurrent = False
-        return over
-
-
-@pytest.mark.parametrize(("threads", "by"), [(None, "host"), (1, "host"), (0, "gloo")])
-def test_two_threads_do_not_share_a_communicator_for_one(stored, threads, by):
+@pytest.mark.parametrize("threads", [1, 0])
+def test_samples_travel_between_devices_whether_or_not_a_thread_samples_ahead(stored, threads):
     options = {"sampling_threads": threads, "epochs": 1}
-    losses, report, digests = on_threads(2, lambda comm: trained(stored / "plain", comm, OneAtATime(emulated_card()), **options))[0]
+    losses, report, digests = on_threads(2, lambda comm: trained(stored / "plain", comm, reaching_place(), **options))[0]
     expected = on_threads(2, lambda comm: trained(stored / "plain", comm, ComputeContext(), **options))[0]
-    assert [report[key] for key in ("device_comm", "features_by", "samples_by")] == ["gloo", "gloo", by]
+    assert [report[key] for key in ("device_comm", "features_by", "samples_by")] == ["gloo", "gloo", "gloo"]
     assert (losses, digests) == (expected[0], expected[2])
 
 

@@ -1,0 +1,91 @@
+"""Take k mini-batches through node-wise hops on a device: sized by bounds and enqueued in one call, or hop by hop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...rng import Draw, Law
+from ...selection import Selection
+from .bulk import DeviceBulk, DeviceSeeds, OpenBulk, close, hop_after_hop, put_seeds
+from .device import CudaDevice, DeviceCSR
+from .draws import FEW, DrawnEdges, FrontierRows, draw_rows
+from .numbering import Numbering
+from .predicted import bulk_bytes, most_found, most_held, state_words
+from .recording import Later, Recording
+from .tables import HeldVertices
+
+BOUND_SHARE = 8  # a bulk is sized by its bounds if these take at most one part in so many of the free memory
+RECORDINGS = 16  # shapes of bulks that a device remembers
+
+
+def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> DeviceBulk:
+    """Take k mini-batches through node-wise hops; see `Backend.expand`.
+
+    Waits once, at the end, if the largest bulk that the fanouts allow takes at most an eighth of the free memory; otherwise once for the
+    seeds and once a hop. Waits once more for each hop that takes all neighbors, or more than 32 by key.
+    """
+    k, n, entries, count = len(seeds), a.shape[1], len(a.indices), len(seeds.vertices)
+    bytes_ = bulk_bytes(n, entries, k, count, fanouts, only_new, device.free_bytes, device.numbering)
+    bounded = bytes_.peak <= device.free_bytes // BOUND_SHARE
+    waits = any(s < 0 or (s > FEW and draw.law in (Law.RACE, Law.LABOR)) for s, draw in zip(fanouts, draws, strict=True))
+    if bounded and device.prepares and not waits:
+        return _prepared(device, a, seeds, fanouts, draws, only_new)
+    return close(device, _node_wise(device, a, put_seeds(device, seeds), seeds.pointers, fanouts, draws, only_new, bounded))
+
+
+def _node_wise(
+    device: CudaDevice, a: DeviceCSR, asked: DeviceSeeds, seeds: np.ndarray, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
+    bounded: bool,
+) -> OpenBulk:  # fmt: skip
+    """Enqueue all hops; `seeds` are the pointers of the seeds, on the host."""
+    k, n = len(seeds) - 1, a.shape[1]
+    most = most_held(np.diff(seeds), fanouts, n, only_new) if bounded else None
+
+    def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
+        rows = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
+        return draw_rows(device, a, rows, fanouts[hop], draws[hop])
+
+    words = state_words(n, k, int(seeds[-1]), fanouts, only_new) if most is not None else 0
+    with device.zeroed_together(words):
+        numbering = Numbering(device, k, n, most_found(int(seeds[-1]), fanouts, len(a.indices), k), most)
+        return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new, bounded)
+
+
+def _prepared(
+    device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool
+) -> DeviceBulk:
+    """Enqueue all hops in one call, as they were recorded for a bulk of the same shape; the newest `RECORDINGS` are kept."""
+    laws, graph = tuple(draw.law for draw in draws), (a.shape, len(a.indices), a.values is None)
+    key = (*graph, seeds.pointers.tobytes(), tuple(fanouts), laws, only_new, device.free_bytes, device.numbering)
+    recording = device.recordings.get(key)
+    if recording is None:
+        recording = Recording(device, partial(_recorded, seeds, a.shape, fanouts, draws, only_new), a[:3])
+        while len(device.recordings) >= RECORDINGS:
+            device.recordings.pop(next(iter(device.recordings)), None)
+        device.recordings[key] = recording
+    asked, bulk = recording.result
+    inputs = [(asked.minibatches, np.asarray(seeds.minibatches, np.int64)), (asked.seeds.columns, seeds.vertices)]
+    with device.phase("enqueue"):
+        array_of = recording.enqueue(device, a[:3], inputs, [number for draw in draws for number in (draw.seed, draw.tag)])
+    return close(device, bulk, array_of)
+
+
+def _recorded(
+    seeds: Selection, shape: tuple[int, int], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, device: CudaDevice,
+    a: Sequence[Any],
+) -> tuple[tuple[DeviceSeeds, OpenBulk], list[Any]]:  # fmt: skip
+    """Enqueue all hops on a device that records; seeds of the counters come later."""
+    later = [Draw(draw.law, *Later.of_draw(h)) for h, draw in enumerate(draws)]
+    asked = put_seeds(device, seeds)
+    bulk = _node_wise(device, DeviceCSR(a[0], a[1], a[2], shape), asked, seeds.pointers, fanouts, later, only_new, True)
+    kept = [
+        bulk.counts,
+        bulk.seed_rows,
+        bulk.held.vertices,
+        *(array for hop in bulk.hops for array in (hop.frontier, hop.pointers, hop.columns)),
+    ]
+    return (asked, bulk), kept

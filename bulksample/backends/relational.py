@@ -1,0 +1,53 @@
+"""What a back end is told of relations, and what it returns: the arguments of `Backend.expand_relations`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..rng import Draw
+from ..sparse import CSR
+from .hops import Hop
+
+
+class RelationRows(NamedTuple):
+    """The adjacency of a relation."""
+
+    source: int  # the place of its source type
+    destination: int
+    matrix: CSR  # shape (destinations, sources)
+    times: np.ndarray | None  # int64, shape (m,), ascending within a row; None without times
+    order: np.ndarray | None  # int32, shape (m,): the position in its row that each came from
+    repeats: bool  # a row may hold a column twice: parallel edges
+
+
+class RelationLaw(NamedTuple):
+    """How the rows of one relation draw in one hop."""
+
+    fanout: int
+    draw: Draw
+    last: bool = False
+    strict: bool = False
+
+
+class Trees(NamedTuple):
+    """The t trees of k mini-batches, and their seeds."""
+
+    pointers: np.ndarray  # int64, shape (k + 1,): the trees of each mini-batch
+    names: np.ndarray  # int64, shape (t,): word 2 of the counters of each tree
+    seeds: list[np.ndarray]  # per type, int32 of shape (R,): vertices within the type, mini-batch by mini-batch
+    tree_of_seed: list[np.ndarray]  # per type, int64 of shape (R,)
+    starts: np.ndarray | None = None  # int64, shape (t,): the window of each tree; None: since ever
+    ends: np.ndarray | None = None  # int64, shape (t,); None: without times
+    moving: bool = False  # the end moves with the walk: see `TimeRule`
+
+
+class HeteroExpansion(NamedTuple):
+    """One mini-batch after all its hops, in local numbers; see `backends.hops.Expansion`."""
+
+    seed_rows: list[np.ndarray]  # per type, int32
+    vertices: list[np.ndarray]  # per type, int32: within the type
+    trees: list[np.ndarray]  # per type, int32: the tree of each vertex among those of the mini-batch
+    held: np.ndarray  # int64, shape (L + 1, types): vertices before the first hop and after each
+    hops: list[list[Hop]]  # [hop][relation]; one hop that all continue if only new vertices are expanded

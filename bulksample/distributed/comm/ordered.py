@@ -1,0 +1,132 @@
+"""Start the collectives of several threads in one order that all ranks share.
+
+A device runs collectives one after the other. If two threads of a rank start theirs in one order, and those of another rank in the other,
+each rank may wait in a collective that the other has not started: a deadlock. Here every rank has one thread that starts them all.
+Rank 0 takes what comes first and tells the others whose turn it is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...errors import PeerLost
+from .base import Comm
+
+T = TypeVar("T")
+
+
+class _Call:
+    """A collective that a thread has asked for."""
+
+    def __init__(self, start: Callable[[], Any]) -> None:
+        self.start, self.done = start, threading.Event()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class CollectiveOrder:
+    """One thread that starts the collectives of this rank. Making it is collective.
+
+    Parameters
+    ----------
+    comm : Comm
+        All ranks whose devices take part. Turns travel by a duplicate of it: 8 bytes of kind "control" from rank 0 to each other rank for
+        each collective.
+
+    Notes
+    -----
+    The collectives of one `turns` name must come in the same order on every rank, as those of one thread do. Names, numbers below 2**31,
+    may mix in any order, and on every rank in another. Then nothing deadlocks: what rank 0 has chosen waits only for collectives that were
+    chosen before it.
+    """
+
+    def __init__(self, comm: Comm) -> None:
+        self._comm, self._waiting = comm.duplicate(), dict[int, deque[_Call]]()
+        self._arrived, self._changed = deque[int](), threading.Condition()
+        self._ended = False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, name="bulksample-collectives", daemon=True)
+        self._thread.start()
+
+    def run(self, turns: int, start: Callable[[], T]) -> T:
+        """Have the thread call ``start()`` when its turn comes; return its result, or raise its error.
+
+        Parameters
+        ----------
+        turns : int
+            The order that the collective belongs to, such as that of the thread which samples.
+        start : callable
+            Starts a collective, on the stream that its caller means; need not wait for its end.
+
+        Raises
+        ------
+        PeerLost
+            If the thread ended, because the turns of the other ranks did not come in time or by `close`.
+        """
+        call = _Call(start)
+        with self._changed:
+            if self._ended:
+                raise PeerLost(f"rank {self._comm.rank} starts no more collectives: {self._failure or 'they were closed'}")
+            self._waiting.setdefault(turns, deque()).append(call)
+            self._arrived.append(turns)
+            self._changed.notify_all()
+        call.done.wait()
+        if call.error is not None:
+            raise call.error
+        return call.result  # type: ignore[no-any-return]
+
+    def close(self, wait: bool = True) -> None:
+        """End the thread after the collectives that wait, and wait for its end; not collective. May be called again."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        if wait and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _serve(self) -> None:
+        try:
+            while self._has_work():
+                self._start(self._next(self._turn()))
+        except BaseException as error:  # whoever waits is told
+            self._failure = error
+        with self._changed:
+            self._ended = True
+            left = [call for calls in self._waiting.values() for call in calls]
+        for call in left:
+            call.error = PeerLost(f"rank {self._comm.rank} starts no more collectives: {self._failure}")
+            call.done.set()
+
+    def _has_work(self) -> bool:
+        """Wait until a thread of this rank asks for a collective; False at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or bool(self._arrived))
+            return bool(self._arrived)
+
+    def _turn(self) -> int:
+        """Agree on whose turn it is: rank 0 takes what arrived first there."""
+        turn = np.array([self._arrived[0]], np.int64)
+        return int(self._comm.broadcast(turn, "control")[0])
+
+    def _next(self, turns: int) -> _Call:
+        """Wait for the collective whose turn it is, which may come later here."""
+        until = time.monotonic() + self._comm.timeout
+        with self._changed:
+            if not self._changed.wait_for(lambda: bool(self._waiting.get(turns)), until - time.monotonic()):
+                raise PeerLost(
+                    f"rank {self._comm.rank} waited {self._comm.timeout:g} s for its own collective of order {turns}, whose turn it is"
+                )
+            self._arrived.remove(turns)
+            return self._waiting[turns].popleft()
+
+    def _start(self, call: _Call) -> None:
+        try:
+            call.result = call.start()
+        except BaseException as error:  # raised where it was asked for
+            call.error = error
+        call.done.set()

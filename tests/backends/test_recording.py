@@ -1,0 +1,151 @@
+"""Bulks of one shape are enqueued in one call with the patched arguments of the first; they are those that single launches give."""
+
+import ctypes
+import gc
+
+import numpy as np
+import pytest
+from bulks import assert_same_hops, mixed_seeds
+from emulation.fake_cupy import installed
+from emulation.host import compiler, driver, emulated
+from engines import engine
+from hypothesis import given
+from hypothesis import strategies as st
+from zoo import random_matrix
+
+from bulksample import CSR, Selection, Stream, backends
+from bulksample.backends.cuda import nvrtc
+from bulksample.backends.cuda.node_wise import RECORDINGS
+from bulksample.backends.cuda.occupancy import Processor
+from bulksample.backends.cuda.recording import Memory, _placed
+from bulksample.backends.cuda.tables import STRUCTURES
+from bulksample.rng import Law
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
+MATRIX = random_matrix(300, 6000, 1, weighted=True)
+FANOUTS = (5, 3, 2)
+
+
+def drawn(backend, seeds, stream, epoch=0, matrix=MATRIX, law=Law.UNIFORM, only_new=False):
+    return backend.expand(matrix, seeds, FANOUTS, [stream.draw(law, layer=h, epoch=epoch) for h in range(len(FANOUTS))], only_new)
+
+
+def turned(matrix):
+    """The same graph with its vertices in the opposite order."""
+    indptr = np.concatenate([[0], np.cumsum(np.diff(matrix.indptr)[::-1])])
+    return CSR(indptr, matrix.shape[0] - 1 - matrix.indices[::-1], matrix.values[::-1], matrix.shape)
+
+
+def shifted(seeds, by, ids):
+    """The same numbers of seeds, other seeds in other mini-batches."""
+    return Selection(seeds.minibatches + ids, seeds.pointers, (seeds.vertices + by) % seeds.n, seeds.n)
+
+
+@pytest.mark.parametrize("numbering", STRUCTURES)
+@pytest.mark.parametrize("only_new", [False, True])
+@pytest.mark.parametrize("law", Law)
+def test_another_bulk_of_the_shape_has_its_own_seeds_ids_stream_epoch_and_graph(reference, law, only_new, numbering):
+    one, other, backend = mixed_seeds(300), shifted(mixed_seeds(300), 77, 1000), emulated()
+    backend.device.numbering = numbering
+    same_size = turned(MATRIX)
+    for seeds, stream, epoch, matrix in ((one, 1, 0, MATRIX), (other, 1, 0, MATRIX), (one, 2**63, 7, MATRIX), (one, 1, 0, same_size)):
+        got, expected = (drawn(b, seeds, Stream(stream), epoch, matrix, law, only_new) for b in (backend, reference))
+        assert_same_hops(got, expected)
+    assert len(backend.device.recordings) == 1
+
+
+def test_shapes_that_are_remembered_are_few():
+    backend = emulated()
+    for b in range(1, RECORDINGS + 4):
+        drawn(backend, Selection.of([np.arange(b)], 300), Stream(1))
+    assert len(backend.device.recordings) == RECORDINGS
+    assert len(drawn(backend, Selection.of([np.arange(1)], 300), Stream(1))) == 1  # forgotten, and recorded again
+
+
+def test_a_recording_keeps_no_graph_alive_and_its_bulk_no_scratch():
+    backend, matrix = emulated(), random_matrix(200, 3000, 1)
+    kept = drawn(backend, mixed_seeds(200), Stream(1), matrix=matrix)
+    assert len(backend.device.recordings) == len(backend.device._matrices) == 1
+    (recording,) = backend.device.recordings.values()
+    assert 0 < recording.kept_bytes < 4 * recording.scratch_bytes
+    del matrix
+    gc.collect()
+    assert not backend.device._matrices
+    assert kept[0].held
+
+
+@given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 9), st.integers(-1, 9)), max_size=12))
+def test_arrays_share_bytes_only_if_they_live_at_different_times(lives):
+    memories = [Memory(nbytes, born) for nbytes, born, _ in lives]
+    for memory, (_, born, lasts) in zip(memories, lives, strict=True):
+        memory.died = -1 if lasts < 0 else born + lasts
+    total = _placed(memories, shared=True)
+    assert total <= sum(-(-m.nbytes // 256) * 256 for m in memories)
+    for i, a in enumerate(memories):
+        assert a.offset % 256 == 0
+        assert a.offset + a.nbytes <= total
+        for b in memories[:i]:
+            together = set(range(a.born, a.died if a.died >= 0 else 99)) & set(range(b.born, b.died if b.died >= 0 else 99))
+            if together and a.nbytes and b.nbytes:
+                assert a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
+
+
+def test_one_that_waits_is_not_recorded(reference):
+    backend, seeds = emulated(), mixed_seeds(300)
+    draws = [Stream(1).draw(Law.UNIFORM, layer=h) for h in range(2)]
+    for fanouts in ((4, -1), (40, 3)):
+        assert_same_hops(backend.expand(MATRIX, seeds, fanouts, draws, False), reference.expand(MATRIX, seeds, fanouts, draws, False))
+    assert [key[4] for key in backend.device.recordings] == [(40, 3)]
+
+
+def native():
+    engine("native")  # skips where it is missing
+    import bulksample._native
+
+    return bulksample._native
+
+
+def test_the_driver_is_called_once_for_each_launch(monkeypatch, reference):
+    """CuPy's stand-in loads kernels, the driver's runs them."""
+    native()
+    library = ctypes.CDLL(str(driver()))
+    with installed(monkeypatch):
+        backend = backends.make("cuda")
+        assert backend.device.prepares
+        got, before = drawn(backend, mixed_seeds(300), Stream(1)), library.bs_driver_launches()
+        drawn(backend, mixed_seeds(300), Stream(1))
+        assert library.bs_driver_launches() - before == 18
+        assert_same_hops(got, drawn(reference, mixed_seeds(300), Stream(1)))
+        library.bs_driver_refuse(ctypes.c_longlong(library.bs_driver_launches() + 5))
+        with pytest.raises(RuntimeError, match="refuses launch 7 of a bulk: error 719"):  # two fills are before it
+            drawn(backend, mixed_seeds(300), Stream(1))
+        library.bs_driver_refuse(ctypes.c_longlong(-1))
+
+
+def test_without_a_driver_kernels_are_launched_one_by_one(monkeypatch, reference):
+    with installed(monkeypatch):
+        monkeypatch.setattr(nvrtc, "DRIVER", "libno-such-driver.so")
+        with pytest.warns(UserWarning, match=r"launched one by one, .*libno-such-driver.so"):
+            backend = backends.make("cuda")
+        assert not backend.device.prepares
+        assert_same_hops(drawn(backend, mixed_seeds(300), Stream(1)), drawn(reference, mixed_seeds(300), Stream(1)))
+
+
+def test_arguments_that_are_not_there_are_refused():
+    opened, some = native().Driver(str(driver())), np.zeros(1, np.uint64)
+    with pytest.raises(ValueError, match="differ in length"):
+        opened.enqueue(some, np.zeros(2, np.uint32), 128, np.zeros(2, np.int64), some, 0)
+    for starts in ([0, 2], [-1, 1], [0, 1]):
+        with pytest.raises(ValueError, match="launch 0 has arguments that are not there"):
+            opened.enqueue(some, np.ones(1, np.uint32), 128, np.array(starts), some, 0)
+    with pytest.raises(RuntimeError, match=r"cannot be loaded: .*no-such"):
+        native().Driver("no-such.so")
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "blocks"),
+    [(40, 0, 12), (48, 0, 10), (78, 17900, 6), (32, 0, 16), (20, 0, 16), (16, 30000, 7), (255, 0, 2), (0, 0, 16)],
+)
+def test_blocks_that_a_multiprocessor_holds(registers, shared, blocks):
+    """Of an H100; the first figures are those that nvcc's occupancy gave for our kernels."""
+    assert Processor(2048, 32, 65536, 233472, 1024).blocks(registers, shared) == blocks
