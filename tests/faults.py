@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 ACTS = ("raise", "exit", "_exit 0", "_exit 3", "kill", "stop")
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "terminate": signal.SIGTERM}
@@ -31,6 +32,7 @@ def misbehave(act):
         sys.exit(0)
     if act.startswith("_exit"):
         os._exit(int(act.split()[1]))
+    time.sleep(0.2)  # any output makes mpirun look for dead processes: it looks while this one lives, and the sentinel can speak first
     os.kill(os.getpid(), SIGNALS[act])
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from ..errors import instead_of
 from . import DEFAULT_FANOUTS, MODELS
 from .metrics import check_exists
-from .options import BulkSize, Fanouts, Options, SamplerOptions, Words
+from .options import BulkSize, Fanouts, Options, SamplerOptions, Splits, Words
 
 
 class SeedOptions(Options):
@@ -99,10 +99,10 @@ class OptimizerOptions(Options):
 
 
 class EvaluationOptions(Options):
-    """The score that picks the best weights."""
+    """The scores of a run, and the one that picks the best weights."""
 
     group, title = "evaluation", "Evaluation"
-    free: ClassVar[tuple[str, ...]] = ("patience",)
+    free: ClassVar[tuple[str, ...]] = ("patience", "eval_memory")
     metric: str | None = Field(
         None, description="Score that picks the best weights: accuracy, f1 (macro), f1_micro, rocauc; multilabel rocauc, ap, f1, f1_micro; "
         "regression mae, r2; links mrr, hits@10. By default the first.",
@@ -115,21 +115,75 @@ class EvaluationOptions(Options):
             check_exists(metric)
         return metric
 
-    eval_every: int = Field(1, ge=1, description="Epochs between evaluations; the last epoch is always evaluated.")
+    evaluate: Literal["exact", "sampled", "none"] = Field(
+        "exact", description="Scores over all neighbors (exact), over sampled ones (sampled), or none: the newest weights are the best.",
+    )  # fmt: skip
+    eval_every: int = Field(1, ge=0, description="Epochs between evaluations; the last epoch is always evaluated. 0: none.")
+    eval_splits: Splits = Field((), description="Splits to score, such as val,test; by default all that the graph has.")
+    eval_fanouts: Fanouts = Field((), description="Fanout of each hop for --evaluate sampled; by default 20 for each layer.")
+    eval_seeds: int = Field(0, ge=0, description="Vertices of a split to score for --evaluate sampled, drawn once; 0: all.")
+    eval_memory: int | None = Field(
+        None, ge=1, description="Bytes of each rank for exact scores, which stream if it is too little; by default a quarter of the free.",
+    )  # fmt: skip
     patience: int = Field(0, ge=0, description="Evaluations without a better score before training stops; 0 never stops.")
+
+    @property
+    def evaluation(self) -> str:
+        """The kind of evaluation: exact, sampled or none."""
+        return self.evaluate if self.eval_every else "none"
+
+    def check_together(self) -> None:
+        """Raise `ValueError` if an option of evaluation has nothing to decide."""
+        for name in ("eval_fanouts", "eval_seeds"):
+            if getattr(self, name) and self.evaluation != "sampled":
+                raise ValueError(f"{name} is an option of sampled scores; got {self.evaluation} ones: use evaluate sampled")
+        if self.eval_memory and self.evaluation != "exact":
+            raise ValueError(f"eval_memory is an option of exact scores; got {self.evaluation} ones: use evaluate exact, or leave it out")
+        if self.eval_splits and self.evaluation == "none":
+            raise ValueError("eval_splits names splits to score, and nothing is evaluated; leave it out")
+        if self.patience and (self.evaluation == "none" or (self.eval_splits and "val" not in self.eval_splits)):
+            raise ValueError(f"patience {self.patience} counts scores of val, which is not evaluated; use patience 0, or score val")
 
 
 class DistributionOptions(Options):
     """The placement of the graph on the ranks."""
 
     group, title = "distribution", "Distribution"
-    free: ClassVar[tuple[str, ...]] = ("graph", "replication", "exchange", "partition")
-    graph: Literal["replicated", "partitioned"] | None = Field(
-        None, description="Whole on every rank (replicated), or in block rows (partitioned); by default what the method prefers.",
+    free: ClassVar[tuple[str, ...]] = (
+        "graph", "topology", "features", "replication", "feature_replication", "grid_order", "exchange", "partition",
     )  # fmt: skip
-    replication: int = Field(1, ge=1, description="c of the p/c x c process grid of a partitioned graph.")
+    graph: Literal["replicated", "partitioned"] | None = Field(
+        None, description="Topology and features on every rank (replicated), or in block rows (partitioned); by default what the method "
+        "prefers.",
+    )  # fmt: skip
+    topology: Literal["replicated", "partitioned"] | None = Field(None, description="The adjacency alone; by default as --graph.")
+    features: Literal["replicated", "partitioned", "machine", "host"] | None = Field(
+        None, description="The features alone; host: one copy in the memory of each machine; machine: divided among its devices. "
+        "By default as the topology.",
+    )  # fmt: skip
+    replication: int = Field(1, ge=1, description="c of the p/c x c process grid of what is in block rows.")
+    feature_replication: int | None = Field(None, ge=1, description="c of features in block rows, if it is another.")
+    grid_order: Literal["auto", "rows", "columns"] = Field(
+        "auto", description="Ranks that are neighbors on a machine: those of a process row or column; auto: where more bytes travel.",
+    )  # fmt: skip
     exchange: Literal["owner", "rows", "rows-oblivious"] = Field("owner", description="Exchange of rows of a partitioned graph.")
-    partition: str = Field("block", description="block, random, metis, super, or a file that `bulksample partition` wrote.")
+    partition: str = Field("block", description="block, random, metis, super, stream, or a file or folder of `bulksample partition`.")
+
+    def check_together(self) -> None:
+        """Raise `ValueError` if `graph`, which stands for topology and features, contradicts one of them."""
+        for name, given in (("topology", self.topology), ("features", self.features)):
+            if self.graph and given not in (None, self.graph):
+                raise ValueError(f"graph stands for topology and features; got graph {self.graph} and {name} {given}: leave graph out")
+
+
+class VirtualRankOptions(Options):
+    """The mini-batches of a step."""
+
+    group, title = "distribution", "Distribution"
+    free: ClassVar[tuple[str, ...]] = ("virtual_ranks",)
+    virtual_ranks: int | None = Field(
+        None, ge=1, description="Mini-batches of a step, which the ranks share; by default as many as there were ranks at the first start.",
+    )  # fmt: skip
 
 
 class TrafficOptions(Options):

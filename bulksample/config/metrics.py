@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..errors import UsageError, instead_of
 
 METRICS = {
@@ -37,6 +39,11 @@ def check_suits(metric: str, target: str) -> None:
 def goodness(metric: str, score: float) -> float:
     """Return the score with its sign changed if lower is better, so that larger is always better."""
     return -score if metric in _LOWER_IS_BETTER else score
+
+
+def is_better(metric: str, score: float, kept: float) -> bool:
+    """Return True if a score is better than the one that is kept; one that is not defined (NaN) is worse than all others."""
+    return not math.isnan(score) and (math.isnan(kept) or goodness(metric, score) > goodness(metric, kept))
 
 
 def percent(metric: str) -> float:

@@ -152,7 +152,18 @@ def _words(words: Any) -> Any:
     return tuple(one.strip() for word in words for one in word.split(",")) if all(isinstance(word, str) for word in words) else words
 
 
+def _splits(words: Any) -> Any:
+    """Split words joined by commas, and sort them as train, val, test; raise `UsageError` for any other word."""
+    words = _words(words)
+    for word in words if isinstance(words, tuple) else ():
+        if word not in SPLITS:
+            raise UsageError(f"eval_splits: got {word!r}; {instead_of(str(word), SPLITS)}")
+    return tuple(split for split in SPLITS if split in words) if isinstance(words, tuple) else words
+
+
+SPLITS = ("train", "val", "test")
 Fanouts = Annotated[tuple[int, ...], BeforeValidator(fanout_list), AfterValidator(_drawn)]
 SamplerOptions = Annotated[dict[str, bool | int | float | str], BeforeValidator(sampler_options)]
 BulkSize = Annotated[Literal["auto"] | int, BeforeValidator(_bulk_size)]
+Splits = Annotated[tuple[str, ...], BeforeValidator(_splits)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]

@@ -25,14 +25,15 @@ from .groups import (
     SeedOptions,
     ThreadOptions,
     TrafficOptions,
+    VirtualRankOptions,
 )  # fmt: skip
 from .metrics import check_suits, is_ranking
 from .options import fanout_list
 
 
 class TrainOptions(
-    SeedOptions, ModelOptions, SamplingOptions, DataOptions, OptimizerOptions, EvaluationOptions, DistributionOptions, TrafficOptions,
-    RunningOptions, ThreadOptions, ComputingOptions, OutputOptions,
+    SeedOptions, ModelOptions, SamplingOptions, DataOptions, OptimizerOptions, EvaluationOptions, DistributionOptions, VirtualRankOptions,
+    TrafficOptions, RunningOptions, ThreadOptions, ComputingOptions, OutputOptions,
 ):  # fmt: skip
     """The options of a run that every method shares."""
 
@@ -55,6 +56,12 @@ class TrainOptions(
         """Raise `ValueError` for options that do not fit each other."""
         if self.sampler != "shadow" and self.layers != len(self.fanouts):
             raise ValueError(f"{self.layers} layers need as many fanouts; got {','.join(map(str, self.fanouts))}")
+        if self.eval_fanouts and len(self.eval_fanouts) != self.layers:
+            raise ValueError(f"{self.layers} layers need as many eval_fanouts; got {','.join(map(str, self.eval_fanouts))}")
+        if self.task == "links" and self.evaluation == "sampled":
+            raise ValueError("link prediction ranks edges by exact embeddings; got evaluate sampled: use exact or none")
+        if self.task == "links" and "train" in self.eval_splits:
+            raise ValueError("link prediction scores the held-out edges of val and test; got eval_splits train")
         if self.resume and self.resume == "auto" and not self.checkpoint:
             raise ValueError("resume auto looks for checkpoints in the directory of checkpoint; give --checkpoint DIR")
         if self.checkpoint_every and not self.checkpoint:

@@ -1,26 +1,63 @@
-"""Exact scores of a model that cannot run layer by layer: mini-batches of all neighbors of the vertices to score.
+"""Scores from mini-batches of the vertices to score: of sampled neighbors, or of all for a model that cannot run layer by layer.
 
-    logits_v = model(x, all blocks of the L hops around v)
+    logits_v = model(x, blocks of the L hops around v)
 
-The work grows with the L-hop neighborhoods, where `inference` makes L passes over the edges. Ranks share the mini-batches.
+With sampled neighbors, the work is that of a forward pass over the scored vertices. With all neighbors it grows with the L-hop
+neighborhoods, where `inference` makes L passes over the edges. Ranks share the mini-batches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import sqrt
+
 import numpy as np
 import torch
 
+from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..labels import as_numbers
 from ..loader import BulkLoader
-from ..nn.own_model import OwnModel
-from ..samplers.full import Full
+from ..nn.check_module import ModelFault
+from ..nn.model import Model
+from ..rng import Stream
+from ..samplers import Sampler
 from ..views.view import View, as_index
-from .evaluate import score_logits
+from .evaluate import score_logits, scored_masks
 
 
-def evaluate_by_batches(model: OwnModel, view: View, comm: Comm, metric: str, batch_size: int) -> dict[str, float]:
-    """Score every split of a graph, on every rank; collective. The scores are those of `evaluate`.
+@dataclass(frozen=True)
+class BatchScoring:
+    """The mini-batches that give scores.
+
+    Parameters
+    ----------
+    sampler : Sampler
+        Draws the neighbors; `Full` takes all.
+    batch_size : int
+    seed : int
+        Seed of the scored vertices and of their neighbors, which are the same in every evaluation.
+    most : int
+        The number of vertices of each split to score, drawn without replacement; 0: all.
+    """
+
+    sampler: Sampler
+    batch_size: int
+    seed: int = 0
+    most: int = 0
+
+
+def evaluate_by_batches(
+    model: Model, view: View, comm: Comm, metric: str, scoring: BatchScoring, splits: Collection[str] = ()
+) -> dict[str, float]:
+    """Score splits of a graph, on every rank; collective. The scores are those of `evaluate`, from the logits of mini-batches.
+
+    Returns
+    -------
+    dict
+        See `evaluate`. An accuracy of s vertices drawn from a split of more has its standard error, sqrt(a (1 - a) / s), beside it:
+        ``{split}_accuracy_standard_error``.
 
     Notes
     -----
@@ -28,40 +65,64 @@ def evaluate_by_batches(model: OwnModel, view: View, comm: Comm, metric: str, ba
     fetches its rows as in training (kinds "topology" and "features"), and logits are scored as in `evaluate`.
     """
     view = view.all_rows()
-    vertices, labels, masks = _to_score(view, comm)
-    found, rows = [torch.empty(0, model.outputs)], [np.empty(0, np.int64)]
+    vertices, labels, masks, drawn = _drawn(*_to_score(view, comm, splits), scoring)
+    found, rows = [torch.empty(0, view.num_classes)], [np.empty(0, np.int64)]
     training = model.training
     model.eval()
-    for positions, logits in _logits(model, view, comm, vertices, batch_size):
+    for positions, logits in logits_by_batches(model, view, comm, vertices, scoring):
         found.append(logits)
         rows.append(positions)
     model.train(training)
     own = np.concatenate(rows)
-    return score_logits(torch.cat(found), labels[own], {split: mask[own] for split, mask in masks.items()}, view.name, comm, metric)
+    scores = score_logits(torch.cat(found), labels[own], {split: mask[own] for split, mask in masks.items()}, view.name, comm, metric)
+    for split, count in drawn.items():
+        if (accuracy := scores.get(f"{split}_accuracy")) is not None:
+            scores[f"{split}_accuracy_standard_error"] = sqrt(accuracy * (1 - accuracy) / count)
+    return scores
 
 
-def _to_score(view: View, comm: Comm) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Return the vertices of all splits, ascending, with their labels and masks; the same on every rank."""
-    share = view.share
+def _drawn(
+    vertices: np.ndarray, labels: np.ndarray, masks: dict[str, np.ndarray], scoring: BatchScoring
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], dict[str, int]]:
+    """Keep at most `most` vertices of each split; return their ids, labels and masks, and the number of each split that was cut."""
+    chosen, cut = {}, {}
+    for number, (split, mask) in enumerate(masks.items()):
+        rows = np.flatnonzero(mask)
+        if 0 < scoring.most < len(rows):
+            rows, cut[split] = rows[Stream(scoring.seed).permutation(len(rows), number)[: scoring.most]], scoring.most
+        chosen[split] = np.isin(np.arange(len(vertices)), rows)
+    kept = np.any([np.zeros(len(vertices), bool), *chosen.values()], axis=0)
+    return vertices[kept], labels[kept], {split: mask[kept] for split, mask in chosen.items()}, cut
+
+
+def _to_score(view: View, comm: Comm, splits: Collection[str]) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Return the vertices of the splits, ascending, with their labels and masks; the same on every rank."""
+    share, masks = view.share, scored_masks(view.share.masks, splits)
     assert share.labels is not None
-    own = np.flatnonzero(np.any([np.zeros(share.rows, bool), *share.masks.values()], axis=0))
+    own = np.flatnonzero(np.any([np.zeros(share.rows, bool), *masks.values()], axis=0))
     counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
-    bits = np.stack([mask[own] for mask in share.masks.values()], axis=1).astype(np.uint8)
+    bits = np.array([mask[own] for mask in masks.values()], np.uint8).reshape(len(masks), len(own)).T
     parts = (share.vertices[own], as_numbers(share.labels[own]), bits)
-    ids, labels, masks = (comm.allgather_rows(np.ascontiguousarray(part), counts, "activations") for part in parts)
+    ids, labels, bits = (comm.allgather_rows(np.ascontiguousarray(part), counts, "activations") for part in parts)
     order = np.argsort(ids)
-    return ids[order], labels[order], dict(zip(share.masks, masks[order].astype(bool).T, strict=True))
+    return ids[order], labels[order], dict(zip(masks, bits[order].astype(bool).T, strict=True))
 
 
 @torch.no_grad()
-def _logits(model: OwnModel, view: View, comm: Comm, vertices: np.ndarray, batch_size: int) -> list[tuple[np.ndarray, torch.Tensor]]:
-    """Return the logits of this rank's mini-batches, each with the positions of its seeds in `vertices`."""
+def logits_by_batches(
+    model: Model, view: View, comm: Comm, vertices: np.ndarray, scoring: BatchScoring
+) -> list[tuple[np.ndarray, torch.Tensor]]:
+    """Return the logits of this rank's mini-batches, each with the positions of its seeds in `vertices`; collective.
+
+    Raises `UsageError` on every rank if a module of the user's fails on one of them.
+    """
     loader = BulkLoader(
-        view.adjacency, Full((-1,) * model.hops), vertices,
-        batch_size=batch_size, bulk_size=1, shuffle=False, rank=comm.rank, ranks=comm.size, prefetch=False,
+        view.adjacency, scoring.sampler, vertices,
+        batch_size=scoring.batch_size, bulk_size=1, seed=scoring.seed, shuffle=False, rank=comm.rank, ranks=comm.size, prefetch=False,
         handed=view.stream_sync.bulk_sampled,
     )  # fmt: skip
-    found, first = [], comm.rank * batch_size
+    found, first = [], comm.rank * scoring.batch_size
+    fault: ModelFault | None = None
     where = next((parameter.device for parameter in model.parameters()), view.where)  # a view of the whole graph may lie on the host
     for minibatch in loader:
         if minibatch is not None:
@@ -69,9 +130,19 @@ def _logits(model: OwnModel, view: View, comm: Comm, vertices: np.ndarray, batch
         x = view.features.start(np.empty(0, np.int32) if minibatch is None else minibatch.vertices).wait()
         if minibatch is None:
             continue
-        logits = model(minibatch.blocks, x.to(where) if isinstance(x, torch.Tensor) else x, view.degrees(minibatch.vertices))
-        at = as_index(minibatch.seed_rows)
-        found.append((np.arange(first, first + len(minibatch.seeds)), logits[at.to(logits.device)].float().cpu()))
+        try:
+            logits = model(minibatch.blocks, x.to(where) if isinstance(x, torch.Tensor) else x, view.degrees(minibatch.vertices))
+        except ModelFault as error:  # the other ranks may still fetch rows of this one
+            fault = fault or error
+        else:
+            at = as_index(minibatch.seed_rows)
+            found.append((np.arange(first, first + len(minibatch.seeds)), logits[at.to(logits.device)].float().cpu()))
         view.stream_sync.after_use(minibatch)
-        first += comm.size * batch_size
+        first += comm.size * scoring.batch_size
+    together(comm, lambda: _raise(fault))
     return found
+
+
+def _raise(fault: ModelFault | None) -> None:
+    if fault is not None:
+        raise fault

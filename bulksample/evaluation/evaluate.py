@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import torch
@@ -13,14 +14,16 @@ from ..errors import UsageError
 from ..labels import as_numbers
 from ..nn.model import Gnn
 from ..views.inference_share import InferenceShare
-from .inference import infer
+from .exact import exact_rows
 from .metrics import ogb_score, score, score_columns
 
 _NO_CLASS = -1  # stands for the class of a vertex whose logits are not finite
 
 
-def evaluate(model: Gnn, name: str, share: InferenceShare, comm: Comm, metric: str) -> dict[str, float]:
-    """Score every split of a graph by exact inference, on every rank; collective.
+def evaluate(
+    model: Gnn, name: str, share: InferenceShare, comm: Comm, metric: str, splits: Collection[str] = (), memory: int | None = None
+) -> dict[str, float]:
+    """Score splits of a graph by exact inference, on every rank; collective.
 
     Parameters
     ----------
@@ -28,11 +31,15 @@ def evaluate(model: Gnn, name: str, share: InferenceShare, comm: Comm, metric: s
         The name of the graph.
     share : InferenceShare
         This rank's rows with their labels and masks; the shares of all ranks are the whole graph.
+    splits : collection of str
+        The splits to score; by default all that the graph has.
+    memory : int, optional
+        Bytes of this rank for inference; see `exact_rows`.
 
     Returns
     -------
     dict
-        For each of train, val and test that the graph has: ``{split}_{metric}``; also ``{split}_accuracy`` of classes, and
+        For each of train, val and test that is scored: ``{split}_{metric}``; also ``{split}_accuracy`` of classes, and
         ``{split}_mae`` and ``{split}_r2`` of numbers; and ``{split}_ogb`` for graphs named ogbn-* if OGB's evaluator is installed.
 
     Notes
@@ -41,7 +48,15 @@ def evaluate(model: Gnn, name: str, share: InferenceShare, comm: Comm, metric: s
     they gather labels and logits, 8 t bytes.
     """
     assert share.labels is not None
-    return score_logits(infer(model, share), share.labels, share.masks, name, comm, metric)
+    masks = scored_masks(share.masks, splits)
+    wanted = np.any([np.zeros(share.rows, bool), *masks.values()], axis=0)
+    logits = exact_rows(model, share, memory, wanted)[1][torch.from_numpy(np.flatnonzero(wanted))]
+    return score_logits(logits, share.labels[wanted], {split: mask[wanted] for split, mask in masks.items()}, name, comm, metric)
+
+
+def scored_masks(masks: dict[str, np.ndarray], splits: Collection[str]) -> dict[str, np.ndarray]:
+    """Return the masks of the splits to score: those named, or all if none is."""
+    return {split: mask for split, mask in masks.items() if not splits or split in splits}
 
 
 def score_logits(
@@ -106,6 +121,13 @@ def accuracies(logits: torch.Tensor, labels: np.ndarray, masks: dict[str, np.nda
     counts = np.array([[np.count_nonzero(right[mask]), np.count_nonzero(mask)] for mask in masks.values()], np.int64).reshape(-1, 2)
     comm.allreduce(counts, "control")
     return {f"{split}_accuracy": int(hits) / int(rows) for split, (hits, rows) in zip(masks, counts, strict=True) if rows}
+
+
+def undefined_warnings(scores: dict[str, float]) -> list[str]:
+    """Return a warning that names the scores that the labels of their split do not define, if there are any."""
+    named = [name for name, value in scores.items() if math.isnan(value)]
+    found = f"{', '.join(named)} cannot be computed from the labels of the split, such as labels of one class alone for rocauc"
+    return [f"{found}: null in the report, and not counted in the choice of the best weights"] if named else []
 
 
 def overlap_warnings(scores: Iterable[str], seeds: str | None) -> list[str]:

@@ -9,7 +9,7 @@ against the edge; OGB's evaluator takes the mean of both, which for MRR is the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
@@ -36,7 +36,9 @@ def ranks(model: LinkModel, z: torch.Tensor, pairs: np.ndarray, negatives: np.nd
     return np.concatenate(found)
 
 
-def evaluate_links(model: LinkModel, share: InferenceShare, links: HeldOutEdges, comm: Comm, at: Sequence[int]) -> dict[str, float]:
+def evaluate_links(
+    model: LinkModel, share: InferenceShare, links: HeldOutEdges, comm: Comm, at: Sequence[int], splits: Collection[str] = ()
+) -> dict[str, float]:
     """Compute MRR and Hits@k of the held-out edges from exact embeddings, on every rank; collective.
 
     Parameters
@@ -45,6 +47,8 @@ def evaluate_links(model: LinkModel, share: InferenceShare, links: HeldOutEdges,
         This rank's rows; the shares of all ranks, in the order of ranks, are the whole graph.
     at : sequence of int
         The values of k in Hits@k.
+    splits : collection of str
+        The held-out edges to score; by default val and test.
 
     Notes
     -----
@@ -57,7 +61,7 @@ def evaluate_links(model: LinkModel, share: InferenceShare, links: HeldOutEdges,
     counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
     z = torch.from_numpy(comm.allgather_rows(own, counts, "activations")).to(inferred.device)
     scores: dict[str, float] = {}
-    for split in HELD_OUT:
+    for split in (split for split in HELD_OUT if not splits or split in splits):
         pairs, negatives = (arrays[split][comm.rank :: comm.size] for arrays in (links.pairs, links.negatives))
         found = ranks(model, z, pairs, negatives)
         sums = comm.allreduce(np.array([len(found), (1 / found).sum(), *[float((found <= k).sum()) for k in at]]), "control")

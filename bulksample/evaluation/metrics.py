@@ -4,12 +4,14 @@ F1_c = 2 TP_c / (2 TP_c + FP_c + FN_c)        AUC = P(score of a positive > scor
 AP = sum over thresholds of (recall - recall at the threshold above) precision
 MAE = mean abs(y - z)                         R2 = 1 - sum (y - z)**2 / sum (y - mean y)**2
 
-Scores of several columns are the mean over columns; missing labels (NaN) are left out of each.
+Scores of several columns are the mean over columns; missing labels (NaN) are left out of each. A score that its labels do not define,
+such as AUC where all are positive, is NaN, and a column without a score is left out of the mean.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import math
 
 import numpy as np
 
@@ -17,23 +19,23 @@ from ..errors import UsageError
 
 
 def accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the share of equal entries; 0 for empty arrays."""
-    return float(np.mean(truth == predicted)) if len(truth) else 0.0
+    """Return the share of equal entries; NaN for empty arrays."""
+    return float(np.mean(truth == predicted)) if len(truth) else math.nan
 
 
 def f1(truth: np.ndarray, predicted: np.ndarray, average: str = "macro") -> float:
-    """Compute F1 over the classes in either array: the mean over classes (macro), or F1 of the summed counts (micro)."""
+    """Compute F1 over the classes in either array: the mean over classes (macro), or F1 of the summed counts (micro); NaN if empty."""
     classes, codes = np.unique(np.concatenate([truth, predicted]), return_inverse=True)
     t, p = codes[: len(truth)], codes[len(truth) :]
     hit = np.bincount(t[t == p], minlength=len(classes))
     support = np.bincount(t, minlength=len(classes)) + np.bincount(p, minlength=len(classes))
     if not len(classes):
-        return 0.0
+        return math.nan
     return float(2 * hit.sum() / support.sum()) if average == "micro" else float(np.mean(2 * hit / support))
 
 
 def roc_auc(positive: np.ndarray, scores: np.ndarray) -> float:
-    """Compute the area under the ROC curve by the rank sum (Mann and Whitney); 0.5 if a class is missing.
+    """Compute the area under the ROC curve by the rank sum (Mann and Whitney); NaN if a class is missing.
 
     Parameters
     ----------
@@ -42,14 +44,14 @@ def roc_auc(positive: np.ndarray, scores: np.ndarray) -> float:
     """
     n_pos, n_neg = int(positive.sum()), int((~positive).sum())
     if not n_pos or not n_neg:
-        return 0.5
+        return math.nan
     _, group, count = np.unique(scores, return_inverse=True, return_counts=True)
     rank = (np.cumsum(count) - (count - 1) / 2)[group]  # tied scores share the mean of their ranks
     return float((rank[positive].sum() - n_pos * (n_pos + 1) / 2) / (n_pos * n_neg))
 
 
 def average_precision(positive: np.ndarray, scores: np.ndarray) -> float:
-    """Compute the area under the steps of the precision-recall curve, equal scores being one threshold; 0 without a positive.
+    """Compute the area under the steps of the precision-recall curve, equal scores being one threshold; NaN without a positive.
 
     Parameters
     ----------
@@ -57,7 +59,7 @@ def average_precision(positive: np.ndarray, scores: np.ndarray) -> float:
     scores : float, shape (m,)
     """
     if not positive.any():
-        return 0.0
+        return math.nan
     order = np.argsort(-scores, kind="stable")
     last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # the last place of each threshold
     hits = np.cumsum(positive[order])[last]
@@ -65,15 +67,17 @@ def average_precision(positive: np.ndarray, scores: np.ndarray) -> float:
 
 
 def mae(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean absolute error over all known numbers; 0 if none is known."""
+    """Return the mean absolute error over all known numbers; NaN if none is known."""
     known = ~np.isnan(truth)
-    return float(np.abs(truth - predicted, dtype=np.float64)[known].mean()) if known.any() else 0.0
+    return float(np.abs(truth - predicted, dtype=np.float64)[known].mean()) if known.any() else math.nan
 
 
 def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the coefficient of determination of one column: 0 for a constant one, unless it is predicted exactly (1)."""
+    """Return the coefficient of determination of one column: 0 for a constant one, unless predicted exactly (1); NaN if empty."""
+    if not len(truth):
+        return math.nan
     errors = np.square(truth - predicted, dtype=np.float64).sum()
-    spread = np.square(truth - truth.mean(dtype=np.float64)).sum() if len(truth) else 0.0
+    spread = np.square(truth - truth.mean(dtype=np.float64)).sum()
     return float(1 - errors / spread) if spread else float(errors == 0)
 
 
@@ -102,12 +106,10 @@ def score_columns(metric: str, truth: np.ndarray, logits: np.ndarray) -> float:
     columns = [(y[~np.isnan(y)], z[~np.isnan(y)]) for y, z in zip(truth.T, logits.T, strict=True)]
     if metric == "rocauc":
         found = [roc_auc(y == 1, z) for y, z in columns if len(np.unique(y)) == 2]
-        return float(np.mean(found)) if found else 0.5
-    if metric == "ap":
-        columns = [(y, z) for y, z in columns if y.any()]
+        return float(np.mean(found)) if found else math.nan
     one = {"ap": average_precision, "r2": r2}.get(metric, _binary_f1)
-    found = [one(y, z) for y, z in columns if len(y)]
-    return float(np.mean(found)) if found else 0.0
+    found = [value for y, z in columns if len(y) and not math.isnan(value := one(y, z))]
+    return float(np.mean(found)) if found else math.nan
 
 
 def _binary_f1(truth: np.ndarray, logits: np.ndarray) -> float:
@@ -118,7 +120,7 @@ def _binary_f1(truth: np.ndarray, logits: np.ndarray) -> float:
 
 
 def score(metric: str, truth: np.ndarray, predicted: np.ndarray, margin: np.ndarray) -> float:
-    """Compute one number in 0 .. 1 for vertices that have a class.
+    """Compute one number in 0 .. 1, or NaN, for vertices that have a class.
 
     Parameters
     ----------

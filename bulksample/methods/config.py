@@ -50,8 +50,11 @@ class TrainConfig(
     def _fits_method(self) -> Self:
         """Raise `ValueError` for options that do not fit the method."""
         self.check_groups(self.method)
+        if self.evaluation == "sampled" and self.method.startswith("retexo"):
+            raise ValueError(f"{self.method} scores the rows of its layers, which it has; got evaluate sampled: use exact or none")
         if self.task == "links" and self.method not in _LINKS:
             raise ValueError(f"link prediction is possible with the methods {', '.join(_LINKS)}; got {self.method!r}")
-        if self.task == "links" and self.method == "sync" and self.graph == "partitioned":
-            raise ValueError("link prediction reads the edges on every rank; got graph partitioned: use graph replicated")
+        for name in ("graph", "topology", "features") if self.task == "links" and self.method == "sync" else ():
+            if getattr(self, name) == "partitioned":
+                raise ValueError(f"link prediction reads the edges on every rank; got {name} partitioned: use {name} replicated")
         return self

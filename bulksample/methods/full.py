@@ -47,6 +47,7 @@ class Full(Method):
     name: ClassVar[str] = "full"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
     shares_features: ClassVar[bool] = True
+    elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "whole"
     models: ClassVar[Literal["any", "layers", "own"]] = "layers"
 
     config: TrainConfig

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from ..config.metrics import METRICS
 from ..distributed.comm.agree import fingerprint
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
 from ..evaluation.evaluate import accuracies, overlap_warnings, score_logits
-from ..evaluation.inference import infer, infer_with_hidden
+from ..evaluation.exact import exact_rows
 from ..graph import Graph
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, build
@@ -26,6 +27,7 @@ from ..training.source import Source, load_graph, shared_fingerprint
 from ..views.features import Features
 from ..views.whole import WholeShare
 from .config import TrainConfig
+from .predict_own import own_logits
 
 Floats = NDArray[Any]
 
@@ -35,7 +37,7 @@ class Prediction(NamedTuple):
 
     logits: Floats | None  # float32, shape (n, outputs): softmax of a row gives probabilities of classes, the logistic function those of
     # several classes at once, and regression predicts them as they are; None for link prediction
-    embeddings: Floats | None  # float32, shape (n, hidden): the rows that enter the last layer; None for a model of one layer
+    embeddings: Floats | None  # float32, shape (n, hidden): the rows that enter the last layer; None for one layer or your own model
     scores: dict[str, float]  # of each labelled split, by name such as "test_accuracy"
     config: TrainConfig  # configuration of the run that wrote the checkpoint
     step: int  # optimizer steps of the run so far
@@ -43,7 +45,10 @@ class Prediction(NamedTuple):
     warnings: Sequence[str] = ()  # of splits that the model was trained on; none if the store holds another graph than that of the run
 
 
-def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = None, check: str = "auto") -> Prediction:
+def predict(
+    graph: Source, path: str | os.PathLike[str], threads: int | None = None, check: str = "auto", model: nn.Module | str | None = None,
+    memory: int | None = None,
+) -> Prediction:  # fmt: skip
     """Compute logits and embeddings of all vertices by exact inference, over all neighbors, with the best weights of a checkpoint.
 
     Parameters
@@ -56,11 +61,17 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
         Threads of torch from now on; unchanged by default.
     check : {"auto", "full", "none"}
         Hashes of the store to check; see `data.store.load`.
+    model : nn.Module or str, optional
+        For a run that trained a model of your own: the module, which takes the weights of the checkpoint in place, or its factory
+        ``package.module:factory``. No code that the checkpoint names is run.
+    memory : int, optional
+        Bytes for hidden rows; by default a quarter of the free memory. Rows beyond it, and then the outputs, are maps of unnamed files.
 
     Raises
     ------
     UsageError
-        If there is no checkpoint, its method holds no model of the whole graph, or the features have another width.
+        If there is no checkpoint, its method holds no model of the whole graph, the features have another width, or `model` is missing,
+        does not fit the checkpoint, or was given for a model of ours; also if logits are not finite.
     DataError
         If the checkpoint or the store is damaged.
     """
@@ -72,13 +83,23 @@ def predict(graph: Source, path: str | os.PathLike[str], threads: int | None = N
     opened = before if before.labels is None else before.with_label(config.label, config.target)
     best = any(name.startswith("best.") for name in tensors)
     weights = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith("best." if best else "model.")}
-    features = Features(opened, config.feature_norm, config.feature_storage)
-    share = WholeShare(opened, features, SerialComm(), estimates_weighted_means(make_sampler(config)))
-    model = _model(config, weights, opened, folder)
     step = int(state["progress"]["steps"])
-    if isinstance(model, LinkModel):
-        return Prediction(None, infer(model.encoder, share).numpy(), {}, config, step, folder)
-    hidden, logits = infer_with_hidden(model, share)
+    hidden: torch.Tensor | None = None
+    if config.is_own_model:
+        logits = own_logits(config, model, weights, state, opened, folder, threads)
+    else:
+        if model is not None:
+            raise UsageError(f"the checkpoint {folder} holds a model of ours, {config.model}; leave model out")
+        features = Features(opened, config.feature_norm, config.feature_storage)
+        share = WholeShare(opened, features, SerialComm(), estimates_weighted_means(make_sampler(config)))
+        made = _model(config, weights, opened, folder)
+        if isinstance(made, LinkModel):
+            return Prediction(None, exact_rows(made.encoder, share, memory)[1].numpy(), {}, config, step, folder)
+        hidden, logits = exact_rows(made, share, memory)
+    if bad := int((~torch.isfinite(logits).all(1)).sum()):
+        raise UsageError(
+            f"the logits of {bad} vertices are not finite; use a checkpoint of a run that converged, or mend eval mode of the model"
+        )
     scores = {} if opened.labels is None else _scores(logits, opened, config.metric)
     warnings = overlap_warnings(scores, config.seeds) if _may_be_graph_of_run(graph, before, state) else []
     for warning in warnings:
@@ -105,9 +126,6 @@ def _config(folder: Path, state: dict[str, Any]) -> TrainConfig:
         state["progress"]["steps"]
     except (UsageError, KeyError, TypeError) as error:
         raise DataError(f"checkpoint {folder} lacks the configuration of its model, or was written by another version: {error}") from error
-    if config.is_own_model:
-        fits = "load its weights into your module, and score it with bs.Loader(graph, sampler='full')"
-        raise UsageError(f"the checkpoint {folder} holds a model of your own, {config.model}; {fits}")
     if config.method.startswith("retexo"):
         raise UsageError(f"a checkpoint of {config.method} holds one layer at a time, and {folder} cannot predict; use another method")
     return config

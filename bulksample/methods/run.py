@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import nn
@@ -10,6 +10,7 @@ from torch import nn
 from ..distributed.comm.agree import checked_on_rank_0
 from ..distributed.comm.base import Comm
 from ..distributed.comm.world import world
+from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..nn.model import Gnn
 from ..training.callbacks import Callback
@@ -41,6 +42,15 @@ def train(
     validation score afterwards.
     Raises `UsageError` if an option is unknown or out of range, or does not suit the graph.
     """
+    if not isinstance(callbacks, Iterable):
+        raise UsageError(f"callbacks: got a {type(callbacks).__name__}; use a list of bulksample.Callback")
+    callbacks = list(callbacks)
+    if comm is not None and not isinstance(comm, Comm):
+        raise UsageError(f"comm: got a {type(comm).__name__}; use what bulksample.init() returns")
+    if isinstance(graph, RankGraph):
+        raise UsageError(
+            f"train opens the shares of ranks itself; got those of {graph.name!r}: use the path of the store, and graph='partitioned'"
+        )
     for one in callbacks:
         missing = [event for event in ("begin", "step", "epoch", "end") if not callable(getattr(one, event, None))]
         if missing:
@@ -48,6 +58,10 @@ def train(
     module = options.get("model")
     if isinstance(module, nn.Module):
         options = options_beside(module, options)
+    elif module is not None and not isinstance(module, str):
+        kind = isinstance(module, type) and issubclass(module, nn.Module)
+        found = f"the class {module.__name__}" if kind else f"a {type(module).__name__}"
+        raise UsageError(f"model: got {found}; use a torch.nn.Module that has been made, the name of a model, or 'package.module:factory'")
     config = TrainConfig.of(**options)
     comm = world(config.timeout) if comm is None else comm
     checked_on_rank_0(comm, lambda: check_checkpoints(config, overwrite))

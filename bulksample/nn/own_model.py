@@ -15,12 +15,14 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import nn
 
 from ..errors import UsageError
 from ..minibatch import Block
+from .check_module import check_logits, check_module, passes_of
 from .layers import Input
 from .model import Model
 from .tensor_block import TensorBlock
@@ -41,11 +43,13 @@ class OwnModel(Model):
         Width of the logits.
     hops : int
         Number of blocks.
+    trains : bool
+        False if the module only predicts: all its weights may be frozen.
 
     Raises
     ------
     UsageError
-        If the module has weights or buffers of half precision.
+        If the module has no weights to train, weights that cannot be sent, or a `forward` that does not take ``(x, blocks)``.
 
     Notes
     -----
@@ -53,16 +57,12 @@ class OwnModel(Model):
     process is put back: training is as repeatable as that of other models.
     """
 
-    def __init__(self, module: nn.Module, name: str, outputs: int, hops: int) -> None:
+    def __init__(self, module: nn.Module, name: str, outputs: int, hops: int, trains: bool = True) -> None:
         super().__init__()
-        kinds = {tensor.dtype for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()}
-        if other := kinds - {torch.float32, torch.float64}:
-            found = ", ".join(sorted(map(str, other)))
-            raise UsageError(
-                f"model {name}: weights of {found} do not travel between ranks; use float32, and precision bf16 to compute in it"
-            )
+        check_module(module, name, trains)
         self.module, self.name, self.outputs, self.hops = module, name, outputs, hops
         self.generator, self.input_dropout = torch.Generator(), 0.0
+        self.newest = torch.empty(0)  # logits, to tell those that are not finite from a loss that is not
 
     def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor) -> torch.Tensor:
         """Compute the logits of the destinations of the last block; see `Gnn.forward`.
@@ -70,19 +70,19 @@ class OwnModel(Model):
         Raises
         ------
         UsageError
-            If the module returns anything but logits of that shape, or the number of blocks is not that of the hops.
+            If the number of blocks is not that of the hops.
+        ModelFault
+            If the module raises an exception, or returns anything but logits of that shape, with a gradient in training.
         """
         if len(blocks) != self.hops:
             raise UsageError(f"the model trains on {self.hops} hops; the mini-batch has {len(blocks)} blocks: use one fanout for each hop")
         rows = (x if isinstance(x, torch.Tensor) else x.packed().dense()).float()
         converted = {id(block): TensorBlock(block, rows.device) for block in blocks}
-        with _seeded(self.generator.initial_seed(), rows.device):
+        with _seeded(self.generator.initial_seed(), rows.device), passes_of(self.name, "forward(x, blocks)"):
             logits = self.module(rows, [converted[id(block)] for block in blocks])
-        wanted = (blocks[-1].num_destinations, self.outputs)
-        if not isinstance(logits, torch.Tensor) or logits.shape != wanted or not logits.is_floating_point():
-            shape = f"{logits.dtype} of shape {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
-            raise UsageError(f"model {self.name}: got {shape} from forward(x, blocks); return logits of shape {wanted}, in floating point")
-        return logits
+        check_logits(logits, self.name, (blocks[-1].num_destinations, self.outputs), self.training and torch.is_grad_enabled())
+        self.newest = logits.detach()
+        return cast(torch.Tensor, logits)
 
 
 def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
@@ -93,7 +93,7 @@ def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
     Raises
     ------
     UsageError
-        If there is no such factory, or it returns anything but an `nn.Module`.
+        If there is no such factory, or it raises an exception or returns anything but an `nn.Module`.
     """
     path, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
@@ -102,7 +102,9 @@ def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
         factory = getattr(importlib.import_module(path), attribute)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UsageError(f"--model: got {name!r}, but {error}; use package.module:factory, which python can import here") from error
-    with _seeded(seed, torch.device("cpu")):
+    except Exception as error:
+        raise UsageError(f"--model: got {name!r}, but its import raised {type(error).__name__}: {error}; mend it") from error
+    with _seeded(seed, torch.device("cpu")), passes_of(name, f"the factory, called with {features} and {outputs},"):
         try:
             module = factory(features, outputs)
         except TypeError as error:

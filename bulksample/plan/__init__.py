@@ -21,8 +21,8 @@ and y, and keeps a vertex only if it has an edge into the frontier.
 Memory of one rank (`memory`), bytes. A rank holds r = c / p of the rows of A if the graph is partitioned, else r = 1; H is in q block rows.
     graph       8 (n r + 1) + 4 m r, and 8 m r for edge weights. Layer-wise samplers add 8 n r for row sums; 8 m r for squares
                 (8 n where A is whole and unweighted); 8 (n + 1) + 12 m r for the column block of `owner`; 4 m r for weighted means;
-                12 n for FastGCN
-    features    n f w / q
+                12 n for FastGCN. Where A is whole and H in q block rows: the rows of one block once more, for inference
+    features    n f w / q; with `machine` n f w / g on machines of g ranks; with `host` nothing, but n f w of each machine's memory
     vectors     28 a seed; 15 n for labels, masks and degrees, or partitioned 19 n r with the ids of the rows (and 4 n for gcn)
     model       16 theta: weights, gradients, two moments of Adam
     bulk        3 k B,  B = 8 b + 4 U + sum over l of (8 (R_l + 1) + 4 E_l), and 4 E_l more for edge weights (layer-wise); a rank holds
@@ -32,7 +32,8 @@ Memory of one rank (`memory`), bytes. A rank holds r = c / p of the rows of A if
     activations 6 sum over l of N_{L-l} (w_{l-1} + 3 w_l), w_l the width after layer l: float32 kept for the backward pass (within
                 5 % for sage), and half as much for gradients, which is assumed
     evaluation  exact inference, at its widest layer: 4 n (r u + (w_{l-1} + u + 2 w_l) / p), rows of u = min(w_{l-1}, w_l) being sent;
-                1 GiB more where several ranks gather more than that. Layer 1 counts no w_0, and sends nothing where A is whole and f <= w_1
+                1 GiB more where several ranks gather more than that. Layer 1 counts no w_0, and sends nothing if A is whole and f <= w_1.
+                Streamed within a given memory: 4 n (w_{l-1} + u + w_l) / p and a chunk, or the chunk alone (`costs.inference`)
 The peak is graph + features + vectors + model + max(bulk + buffers + activations, evaluation). It fits if it is at most
 (1 - reserve) of the device. The largest k is the largest that fits, at most T. The chunks of the loader (64 MiB) are in the reserve.
 
@@ -47,12 +48,14 @@ V_x = n (1 - (1 - R / n)^x) the distinct rows of x mini-batches:
     features       a U v f, and a U 4 of ids (kind topology), once a mini-batch; caches are not counted
     gradients      2 (p - 1) 4 (theta + 3) a step, over all ranks
     control        8 (g - 1) for each rank and all-to-all among g ranks: 4 a hop and bulk with `owner`, 12 LADIES, 7 FastGCN; 2 a fetch
+Between machines, control left out: topology and features times the share of a process column that another machine holds
+(`distributed.matrix.grid`; none with `machine` and `host`), and (p - g) / (p - 1) of the gradients.
 `distributed.costs.published` computes the published cost of the 1.5D algorithm: k b d / c + c k b d / p words a process in its first hop.
 
 Time of a step (`seconds`). Sending z bytes takes z / B. An all-to-all among g ranks costs 2 (g - 1) messages, counts included, each of
 latency alpha.
     sample    sum of E / (edges a second) + topology / B + latency / k
-    fetch     U f w / (bytes gathered a second) + a U (4 + f v) / B + latency
+    fetch     U f w / (bytes gathered a second) + a U (4 + f v) / B + latency; with `host` U f w / (bytes a second from the host)
     compute   6 sum of N_{L-l} w_{l-1} w_l (twice for sage) / (operations a second) + 8 sum of E w_{l-1} / (bytes a second)
     reduce    2 (1 - 1 / p) 4 theta / B + 2 ceil(log2 p) alpha, by recursive halving and doubling (Thakur et al. 2005)
     epoch     k sample + (T - k) max(sample, fetch + compute + reduce) + k (fetch + compute + reduce)

@@ -22,6 +22,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "parameters": plan.request.parameters,
         "usable_bytes": plan.budget,
         "rows": [_row(row, plan.chosen.get(row.grid.ranks) is row) for row in plan.rows],
+        "placements": [_row(row, plan.best_placement(p) is row) for p, rows in plan.placements.items() for row in rows],
         "explanation": explain(plan),
     }
 
@@ -35,12 +36,18 @@ def _row(row: GridPrediction, chosen: bool) -> dict[str, Any]:
         "ranks": row.grid.ranks,
         "replication": row.grid.replication,
         "graph": row.grid.graph,
+        "topology": row.grid.topology,
+        "features": row.grid.placed,
+        "feature_replication": row.grid.feature_replication or row.grid.replication if row.grid.placed == "partitioned" else None,
+        "grid_order": row.grid.order,
         "fits": row.fits,
         "chosen": chosen,
         "largest_bulk": row.largest_bulk,
         "bulk_size": row.bulk_size,
         "memory": {**asdict(row.memory), "total": row.memory.total},
         "bytes_sent": {"total": row.traffic.total, **asdict(row.traffic)},
+        "bytes_between_machines": row.between_machines,
+        "host_bytes_of_a_machine": row.host_bytes,
         "seconds": asdict(row.seconds),
         "published_words_per_process": row.published.per_process if row.grid.partitioned else 0.0,
     }

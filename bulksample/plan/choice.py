@@ -13,12 +13,13 @@ from dataclasses import asdict
 from ..errors import UsageError
 from ..loader import AUTO_LIMIT
 from .measured import Measured
-from .memory import largest_bulk, rank_memory
+from .memory import host_bytes, largest_bulk, rank_memory
+from .placements import placements
 from .prediction import GridPrediction, Plan, gigabytes
 from .request import PlanRequest, divisors
 from .seconds import epoch_seconds
 from .sizes import Sizes, expected_sizes
-from .traffic import CandidateGrid, epoch_bytes, published
+from .traffic import CandidateGrid, bytes_between_machines, epoch_bytes, published
 
 _MOST_RANKS = 2**20
 
@@ -40,7 +41,14 @@ def make_plan(request: PlanRequest, measured: Measured | None = None) -> Plan:
     untested = _decide(request.model_copy(update={"evaluation": False}), sizes, budget, measured)[1]
     if not chosen:
         raise UsageError(_nothing_fits(request, sizes, rows, budget, bool(untested)))
-    return Plan(request, measured, sizes, budget, rows, chosen, untested)
+    placed = {p: tuple(_best(request, sizes, grids, budget, measured) for grids in placements(request, p)) for p in request.ranks}
+    return Plan(request, measured, sizes, budget, rows, chosen, untested, placed)
+
+
+def _best(request: PlanRequest, sizes: Sizes, candidates: list[CandidateGrid], budget: float, measured: Measured) -> GridPrediction:
+    """Return the fastest of some grids that fits, or the one of the least memory."""
+    found = [predict(request, sizes, grid, budget, measured) for grid in candidates]
+    return min(found, key=lambda row: (not row.fits, row.seconds.epoch if row.fits else row.memory.total, -row.grid.replication))
 
 
 def _decide(
@@ -63,11 +71,13 @@ def grids(request: PlanRequest, p: int) -> Iterator[CandidateGrid]:
 
 def predict(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, budget: float, measured: Measured) -> GridPrediction:
     """Predict one grid with the largest bulk that fits into `budget` bytes."""
-    largest = largest_bulk(request, sizes, grid, budget)
+    on_host = host_bytes(request, grid)
+    largest = 0 if on_host > (request.host_memory or on_host) else largest_bulk(request, sizes, grid, budget)
     k = min(max(1, largest), AUTO_LIMIT)
     return GridPrediction(
         grid, rank_memory(request, sizes, grid, k), largest, k, epoch_bytes(request, sizes, grid, k),
         epoch_seconds(request, sizes, grid, k, measured), published(request, sizes, grid),
+        bytes_between_machines(request, sizes, grid, k), on_host,
     )  # fmt: skip
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..distributed.comm.primitives import MOST_ELEMENTS
+from ..distributed.costs.inference import streamed_bytes
 from ..loader import COPIES
 from .request import PlanRequest
 from .sizes import Sizes
-from .traffic import CandidateGrid, sampling_hops
+from .traffic import CandidateGrid, feature_group, sampling_hops
 
 _PER_SEED = 28  # seeds (int32), their classes (int64), the loader's copy (int32), its permutation (int64), seeds in that order (int32)
 _LABELS_AND_MASKS = 11  # bytes of a vertex: int64 and three bools
@@ -38,7 +39,7 @@ def rank_memory(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int)
     """Predict the memory of a rank that trains on bulks of k mini-batches."""
     return RankMemory(
         graph=_graph(request, grid),
-        features=request.vertices * request.features * request.feature_bytes / grid.rows,
+        features=request.vertices * request.features * request.feature_bytes * _feature_share(request, grid),
         vectors=_vectors(request, grid),
         model=16 * request.parameters,
         bulk=COPIES * k * sizes.nbytes,
@@ -60,9 +61,26 @@ def largest_bulk(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, budget
     return low
 
 
+def host_bytes(request: PlanRequest, grid: CandidateGrid) -> float:
+    """Return the bytes of features in the memory of each machine, beside what its devices hold."""
+    on_host = grid.placed == "host" and request.has_devices
+    return float(request.vertices * request.features * request.feature_bytes) if on_host else 0.0
+
+
+def _feature_share(request: PlanRequest, grid: CandidateGrid) -> float:
+    """Return the share of the features in the memory of a rank; without a device it counts its part of what its machine holds."""
+    if grid.placed == "partitioned":
+        return (grid.feature_replication or grid.replication) / grid.ranks
+    if grid.placed == "replicated":
+        return 1.0
+    return 0.0 if grid.placed == "host" and request.has_devices else 1 / min(request.connection().per_node, grid.ranks)
+
+
 def _graph(request: PlanRequest, grid: CandidateGrid) -> float:
     n, m, share = request.vertices, request.edges, grid.share
     rows = 8 * (n * share + 1) + (12 if request.weighted else 4) * m * share
+    if not grid.partitioned and feature_group(request, grid) > 1:  # the rows of which a rank infers the hidden rows
+        rows += (8 * n + (12 if request.weighted else 4) * m) / feature_group(request, grid)
     if request.sampler == "sage":
         return rows
     means = 4 * m * share if request.weighted else 0
@@ -88,7 +106,8 @@ def _sampling_buffers(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k
 
 def _fetch_buffers(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> float:
     """Bytes of the rows of this step as float32; if rows are exchanged, also of the next ones: sent, received, and in order."""
-    exchanged = (2 * grid.away + 1) * request.row_bytes if grid.rows > 1 else 0
+    group = feature_group(request, grid)
+    exchanged = (2 * (1 - 1 / group) + 1) * request.row_bytes if group > 1 else 0
     return sizes.inputs * (4 * request.features + exchanged)
 
 
@@ -100,13 +119,21 @@ def _activations(request: PlanRequest, sizes: Sizes) -> float:
 
 
 def _evaluation(request: PlanRequest, grid: CandidateGrid) -> float:
-    """Bytes of exact inference at its widest layer: the gathered rows, and this rank's rows before, sent, and twice after."""
-    gathering = grid.ranks if grid.graph == "replicated" else grid.replication
+    """Bytes of exact inference at its widest layer: the gathered rows, and this rank's rows before, sent, and twice after.
+
+    Within `eval_memory` it is streamed if that is less; see `distributed.costs.inference`.
+    """
+    group = feature_group(request, grid)
+    blocks, share = (grid.partitioned or group > 1), grid.share if grid.partitioned else 1 / group
+    gathering = (grid.replication if grid.partitioned else grid.ranks // group) if blocks else grid.ranks
     widest = 0.0
     for i, (into, out) in enumerate(zip(request.widths, request.widths[1:], strict=False)):
-        sent = 0 if i == 0 and into <= out and not grid.partitioned else min(into, out)
+        sent = 0 if i == 0 and into <= out and not blocks else min(into, out)
         below = 0 if i == 0 else into
-        gathered = 4 * request.vertices * sent * grid.share
+        gathered = 4 * request.vertices * sent * share
         arriving = MOST_ELEMENTS if gathering > 1 and gathered > MOST_ELEMENTS else 0  # a round of an exchange, before it is put in order
         widest = max(widest, gathered + arriving + 4 * request.vertices * (below + sent + 2 * out) / grid.ranks)
-    return widest
+    if request.eval_memory is None or widest <= request.eval_memory:
+        return widest
+    n = request.vertices
+    return streamed_bytes(request.widths, n, n / grid.ranks, request.degree, not blocks, request.eval_memory)

@@ -20,6 +20,8 @@ class GridPrediction:
     Attributes
     ----------
     largest_bulk : the largest k that fits; 0 if the grid does not fit
+    between_machines : bytes of an epoch that go to other machines, control messages left out
+    host_bytes : bytes of features in the memory of each machine, beside its devices
     """
 
     grid: CandidateGrid
@@ -29,6 +31,8 @@ class GridPrediction:
     traffic: EpochBytes
     seconds: EpochSeconds
     published: PublishedWords
+    between_machines: float
+    host_bytes: float
 
     @property
     def fits(self) -> bool:
@@ -46,6 +50,7 @@ class Plan:
     rows : the prediction of every grid
     chosen : by p, the best grid that fits; p is missing where none fits
     untested : the same for training without exact evaluation
+    placements : by p, the best grid of each placement of topology and features: the fastest that fits, else that of the least memory
     """
 
     request: PlanRequest
@@ -55,6 +60,12 @@ class Plan:
     rows: tuple[GridPrediction, ...]
     chosen: dict[int, GridPrediction]
     untested: dict[int, GridPrediction]
+    placements: dict[int, tuple[GridPrediction, ...]]
+
+    def best_placement(self, p: int) -> GridPrediction | None:
+        """Return the fastest placement that fits p ranks; of equally fast ones that with the least memory."""
+        fitting = [row for row in self.placements[p] if row.fits]
+        return min(fitting, key=lambda row: (row.seconds.epoch, row.memory.total)) if fitting else None
 
 
 def gigabytes(size: float) -> str:

@@ -31,6 +31,7 @@ class DeviceProfile:
     gather: Rate  # bytes of feature rows a second
     bandwidth: Rate  # bytes of rows that aggregation reads or writes a second
     operations: Rate  # float32 multiplications and additions a second in dense products
+    host: Rate  # bytes a second of rows that the device reads from the memory of its machine
     network: str  # the network that usually connects it
 
 
@@ -62,6 +63,7 @@ DEVICES = {
         gather=_peak(0.5, 1.552e12, f"the 1552 GB/s of {_PAPER}"),
         bandwidth=_peak(0.5, 1.552e12, f"the 1552 GB/s of {_PAPER}"),
         operations=_peak(0.5, 19.5e12, "the 19.5 TFLOP/s (float32) of NVIDIA's data sheet"),
+        host=_peak(0.5, 32e9, "the 32 GB/s of PCIe 4.0 x16 in one direction"),
         network="perlmutter",
     ),
     "h200": DeviceProfile(
@@ -70,6 +72,7 @@ DEVICES = {
         gather=_peak(0.5, 4.8e12, "the 4.8 TB/s of NVIDIA's data sheet"),
         bandwidth=_peak(0.5, 4.8e12, "the 4.8 TB/s of NVIDIA's data sheet"),
         operations=_peak(0.5, 67e12, "the 67 TFLOP/s (float32) of NVIDIA's data sheet"),
+        host=_peak(0.5, 64e9, "the 64 GB/s of PCIe 5.0 x16 in one direction"),
         network="hgx-h200",
     ),
     "cpu": DeviceProfile(
@@ -78,6 +81,7 @@ DEVICES = {
         gather=Rate(8.904e9, "measured", _SPMM),
         bandwidth=Rate(8.904e9, "measured", _SPMM),
         operations=Rate(70.70e9, "measured", "bench/results/spmm/latest.json, quiet, 40,000 x 256 x 256, 1 thread"),
+        host=Rate(8.904e9, "measured", _SPMM),
         network="ethernet-10g",
     ),
 }  # fmt: skip

@@ -78,6 +78,9 @@ class PlannedTraining(Options):
     model: Literal["sage", "gcn"] = Field("sage", description="Layer of the model.")
     hidden: int = _of_train(ModelOptions, "hidden")
     evaluation: bool = Field(True, description="Room for the exact evaluation of train.")
+    eval_memory: Annotated[int, Field(ge=1), BeforeValidator(parse_bytes)] | None = Field(
+        None, description="Memory of a rank for exact evaluation, such as 4GB, which streams beyond it. Default: all that gathering needs.",
+    )  # fmt: skip
 
 
 class Machine(Options):
@@ -89,7 +92,16 @@ class Machine(Options):
     graph: Literal["auto", "replicated", "partitioned", "published"] = Field(
         "auto", description="Placement of the graph. published: A on every rank, H in block rows.",
     )  # fmt: skip
+    topology: Literal["replicated", "partitioned"] | None = Field(None, description="Placements to compare: this one of A. Default: all.")
+    feature_placement: Literal["replicated", "partitioned", "machine", "host"] | None = Field(
+        None, description="Placements to compare: this one of H. Default: all.",
+    )  # fmt: skip
+    feature_replication: int | None = _of_train(DistributionOptions, "feature_replication")
+    grid_order: Literal["auto", "rows", "columns"] = _of_train(DistributionOptions, "grid_order")
     exchange: Literal["owner", "rows", "rows-oblivious"] = _of_train(DistributionOptions, "exchange")
+    host_memory: Annotated[_Positive, BeforeValidator(parse_bytes)] | None = Field(
+        None, description="Memory of a machine for features on the host, such as 500GB. Default: enough.",
+    )  # fmt: skip
     device: str = Field("a100-80gb", description=f"Device of a rank: {', '.join(DEVICES)}.")
     device_memory: Annotated[_Positive, BeforeValidator(parse_bytes)] | None = Field(
         None, description="Memory of a device, such as 80GB or 74.5GiB. Default: that of --device.",
@@ -149,6 +161,11 @@ class PlanRequest(GraphSizes, PlannedTraining, Machine):
     def row_bytes(self) -> int:
         """Bytes of a feature row in a message."""
         return codec_named(self.feature_codec).row_bytes(self.features)
+
+    @property
+    def has_devices(self) -> bool:
+        """True if ranks compute on devices with a memory of their own."""
+        return self.device != "cpu"
 
     def machine(self) -> DeviceProfile:
         """Return the device, with `device_memory` in place of its own."""

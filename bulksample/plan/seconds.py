@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, log2
 
+from ..distributed.matrix.grid import Order
 from .measured import Measured
 from .profiles import DeviceProfile, NetworkProfile
 from .request import PlanRequest
 from .sizes import Sizes
-from .traffic import CandidateGrid, SentPerRank, fetching, sampling
+from .traffic import CandidateGrid, SentPerRank, feature_group, fetching, inside_shares, sampling
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,10 @@ def epoch_seconds(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
     """Predict the seconds of an epoch with bulks of k mini-batches a rank; k is at most the steps of an epoch."""
     device, network = measured.device, request.connection()
     steps = -(-request.minibatches // grid.ranks)
-    sample = sizes.edges / device.sampling.value + transfer(sampling(request, sizes, grid, k), grid, network) / k
+    order: Order = grid.order if request.exchange == "owner" else "rows"
+    sample = sizes.edges / device.sampling.value + transfer(sampling(request, sizes, grid, k), grid, network, order) / k
     gather = measured.gather_seconds if measured.gather_seconds is not None else _gathering(request, sizes, device)
-    fetch = gather + transfer(fetching(request, sizes, grid), grid, network)
+    fetch = gather + fetch_transfer(request, sizes, grid, network)
     compute = measured.compute_seconds if measured.compute_seconds is not None else computing(request, sizes, device)
     reduce = reducing(request, grid, network)
     train = fetch + compute + reduce
@@ -37,11 +39,22 @@ def epoch_seconds(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
     return EpochSeconds(steps * sample, steps * fetch, steps * compute, steps * reduce, epoch)
 
 
-def transfer(exchange: SentPerRank, grid: CandidateGrid, network: NetworkProfile) -> float:
-    """Seconds of an exchange inside process columns (one rank of each process row) and process rows (consecutive ranks)."""
-    per_node = min(network.per_node, grid.ranks)
-    column = _moved(exchange.column, exchange.column_calls, grid.rows, max(1, per_node // grid.replication), network)
-    return column + _moved(exchange.row, exchange.row_calls, grid.replication, min(per_node, grid.replication), network)
+def transfer(exchange: SentPerRank, grid: CandidateGrid, network: NetworkProfile, order: Order = "rows") -> float:
+    """Seconds of an exchange inside process columns and process rows of a grid in the given order."""
+    column, row = inside_shares(grid.ranks, grid.replication, min(network.per_node, grid.ranks), order)
+    moved = _moved(exchange.column, exchange.column_calls, grid.rows, column, network)
+    return moved + _moved(exchange.row, exchange.row_calls, grid.replication, row, network)
+
+
+def fetch_transfer(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, network: NetworkProfile) -> float:
+    """Seconds in which the rows of H of a mini-batch reach a rank, without the time to gather them."""
+    group, fetch = feature_group(request, grid), fetching(request, sizes, grid)
+    if grid.placed == "host" and request.has_devices:
+        return sizes.inputs * request.features * request.feature_bytes / request.machine().host.value
+    if grid.placed == "machine":
+        return _moved(fetch.column, fetch.column_calls, group, 1.0, network)
+    inside = inside_shares(grid.ranks, grid.ranks // group, min(network.per_node, grid.ranks), grid.order)[0]
+    return _moved(fetch.column, fetch.column_calls, group, inside, network)
 
 
 def computing(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> float:
@@ -66,10 +79,9 @@ def _gathering(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> flo
     return sizes.inputs * request.features * request.feature_bytes / device.gather.value
 
 
-def _moved(sent: float, calls: float, size: int, on_node: int, network: NetworkProfile) -> float:
+def _moved(sent: float, calls: float, size: int, inside: float, network: NetworkProfile) -> float:
     """Seconds of sending to the other ranks of a group: a share inside the node, the rest to other nodes."""
     if size == 1:
         return 0.0
-    inside = (min(on_node, size) - 1) / (size - 1)
     bytes_seconds = sent * (inside / network.inside.value + (1 - inside) / network.between.value)
     return bytes_seconds + calls * 2 * (size - 1) * network.latency.value

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import expm1
 
 from ..distributed.costs.published import PublishedWords, published_words
+from ..distributed.matrix.grid import Order
+from .profiles import NetworkProfile
 from .request import PlanRequest
 from .sizes import ExpectedHop, Sizes, union
 
@@ -17,17 +19,43 @@ class CandidateGrid:
     Attributes
     ----------
     graph : {"replicated", "partitioned", "published"}
-        replicated: A and H on every rank (c = p). partitioned: both in block rows. published: A on every rank, H in block rows.
+        replicated: A on every rank (c = p), and H unless `features` says otherwise. partitioned: both in block rows. published: A on
+        every rank, H in block rows.
+    features : {"", "replicated", "partitioned", "machine", "host"}
+        Where H lies; empty: where `graph` says.
+    feature_replication : int
+        c of H in block rows; 0: that of the grid.
+    order : {"rows", "columns"}
+        Of the grid of H; see `distributed.matrix.grid`.
     """
 
     ranks: int
     replication: int
     graph: str
+    features: str = ""
+    feature_replication: int = 0
+    order: Order = "rows"
+
+    @property
+    def topology(self) -> str:
+        """Where A lies: replicated or partitioned."""
+        return "partitioned" if self.partitioned else "replicated"
+
+    @property
+    def placed(self) -> str:
+        """Where H lies: replicated, partitioned, machine or host."""
+        return self.features or ("replicated" if self.graph == "replicated" else "partitioned")
 
     @property
     def rows(self) -> int:
-        """q, the number of block rows of H."""
+        """q, the number of block rows."""
         return self.ranks // self.replication
+
+    def feature_group(self, network: NetworkProfile, has_devices: bool) -> int:
+        """Return the number of ranks among which a rank fetches rows of H: 1 if it or its machine holds all."""
+        if self.placed == "partitioned":
+            return self.ranks // (self.feature_replication or self.replication)
+        return min(network.per_node, self.ranks) if self.placed == "machine" and has_devices else 1
 
     @property
     def partitioned(self) -> bool:
@@ -81,12 +109,13 @@ def epoch_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int)
     bulk, fetch = sampling(request, sizes, grid, k), fetching(request, sizes, grid)
     calls = grid.ranks * -(-steps // k)
     words = 8 * (grid.rows - 1) * bulk.column_calls + 8 * (grid.replication - 1) * bulk.row_calls
-    ids = grid.away * 4 * sizes.inputs
+    group = feature_group(request, grid)
+    ids = (1 - 1 / group) * 4 * sizes.inputs
     return EpochBytes(
         topology=minibatches * ((bulk.column + bulk.row) / k + ids),
         features=minibatches * (fetch.column - ids),
         gradients=steps * 2 * (grid.ranks - 1) * 4 * (request.parameters + 3),
-        control=calls * words + grid.ranks * steps * 8 * (grid.rows - 1) * fetch.column_calls,
+        control=calls * words + grid.ranks * steps * 8 * (group - 1) * fetch.column_calls,
     )
 
 
@@ -105,7 +134,33 @@ def sampling_hops(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
 
 def fetching(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> SentPerRank:
     """Predict what one rank sends to fetch the features of one mini-batch: ids, then rows."""
-    return SentPerRank(column=grid.away * sizes.inputs * (4 + request.row_bytes), column_calls=2)
+    return SentPerRank(column=(1 - 1 / feature_group(request, grid)) * sizes.inputs * (4 + request.row_bytes), column_calls=2)
+
+
+def feature_group(request: PlanRequest, grid: CandidateGrid) -> int:
+    """Return the number of ranks among which a rank of the request's machine fetches rows of H."""
+    return grid.feature_group(request.connection(), request.has_devices)
+
+
+def bytes_between_machines(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> float:
+    """Predict how many of the bytes of an epoch go to other machines, control messages left out."""
+    per_node = min(request.connection().per_node, grid.ranks)
+    steps = -(-request.minibatches // grid.ranks)
+    bulk, fetch = sampling(request, sizes, grid, k), fetching(request, sizes, grid)
+    order: Order = grid.order if request.exchange == "owner" else "rows"
+    column, row = (1 - inside for inside in inside_shares(grid.ranks, grid.replication, per_node, order))
+    group = feature_group(request, grid)
+    away = 0.0 if grid.placed == "machine" else 1 - inside_shares(grid.ranks, grid.ranks // group, per_node, grid.order)[0]
+    gradients = steps * 2 * (grid.ranks - 1) * 4 * (request.parameters + 3)
+    outside = 1 - inside_shares(grid.ranks, 1, per_node, "columns")[0]
+    return request.minibatches * ((bulk.column * column + bulk.row * row) / k + fetch.column * away) + gradients * outside
+
+
+def inside_shares(ranks: int, replication: int, per_node: int, order: Order) -> tuple[float, float]:
+    """Return the shares of what a rank sends to others of its process column, and of its process row, that stay on its machine."""
+    q, c = ranks // replication, replication
+    column, row = (per_node // c, per_node) if order == "rows" else (per_node, per_node // q)
+    return tuple((min(max(1, on), size) - 1) / (size - 1) if size > 1 else 1.0 for on, size in ((column, q), (row, c)))  # type: ignore[return-value]
 
 
 def published(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> PublishedWords:

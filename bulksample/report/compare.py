@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ..data.atomic import write_file
-from ..data.manifest import load_manifest
+from ..data.parts_manifest import graph_manifest
 from ..errors import UsageError, unknown
 from ..version import __version__
 from .launch import Ended, launch
@@ -139,7 +139,7 @@ def compare(
     UsageError
         Before the first run, if a folder holds a finished run with other options and `overwrite` is False.
     """
-    identity = {"version": __version__, "graph": load_manifest(setup.graph).digest, "start": list(setup.start), "ranks": setup.ranks}
+    identity = {"version": __version__, "graph": graph_manifest(setup.graph).digest, "start": list(setup.start), "ranks": setup.ranks}
     planned = [_planned(setup, identity, one, seed, out) for seed in seeds for one in methods]
     if not overwrite:
         for _, _, folder, asked in planned:

@@ -92,7 +92,8 @@ def _predicted(members: list[Series], device: str, network: str) -> dict[int, Po
     measured, sizes, found = measure(request, [members[0].runs[0].path]), expected_sizes(request), {}
     for one in members:
         p = one.first["ranks"]
-        spread = one.first["graph"] == "partitioned" and p > 1
-        row = predict(request, sizes, CandidateGrid(p, one.first["replication"] if spread else p, one.first["graph"]), inf, measured)
+        graph = {"replicated+partitioned": "published"}.get(one.first["graph"], one.first["graph"])
+        spread = graph in ("partitioned", "published") and p > 1
+        row = predict(request, sizes, CandidateGrid(p, one.first["replication"] if spread else p, graph), inf, measured)
         found[p] = Point(row.seconds.epoch, sum(getattr(row.traffic, kind) for kind in SENT))
     return found

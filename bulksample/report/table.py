@@ -67,9 +67,9 @@ def _mean(values: Iterable[float]) -> float:
     return statistics.fmean(values)
 
 
-def spread(values: Iterable[float]) -> dict[str, Any]:
-    """Return the mean, the standard deviation (None for a single value) and the values."""
-    found = list(values)
+def spread(values: Iterable[float | None]) -> dict[str, Any]:
+    """Return the mean, the standard deviation (None for a single value) and the values; those that are None are left out."""
+    found = [value for value in values if value is not None]
     return {"mean": _mean(found), "std": statistics.stdev(found) if len(found) > 1 else None, "values": found}
 
 

@@ -47,10 +47,12 @@ class BatchSource(ABC):
         Steps of an epoch.
     together : int
         Mini-batches whose features are fetched at once.
+    slots : int
+        Batches that an iteration yields for each step; see `training.virtual_ranks`.
     """
 
     epoch = step = 0
-    steps = together = 1
+    steps = together = slots = 1
 
     @abstractmethod
     def __iter__(self) -> Iterator[StepBatch]:
@@ -103,6 +105,7 @@ class MiniBatchSource(BatchSource):
 
     def __init__(self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1) -> None:
         self.loader, self._view, self._ledger, self.together, self.steps = loader, view, ledger, together, loader.steps
+        self.slots = loader.slots
         self._move_to(loader.state_dict())
         self._upcoming: Window | None = None
 
@@ -147,6 +150,7 @@ class MiniBatchSource(BatchSource):
         if taken:
             with self._ledger.phase("fetch"):
                 self._view.stream_sync.before_use(taken)
+                self._view.at(positions[0])
                 fetching = self._view.features.start(_vertices(taken))
                 edges = None if self._view.edges is None else self._view.edges.start(*_edge_ends(taken))
             self._upcoming = Window(taken, positions, fetching, edges)
@@ -160,10 +164,13 @@ class MiniBatchSource(BatchSource):
             raise UsageError(f"the state of training does not fit: ranks was {state['ranks']!r} and is {now!r} now")
         self.continue_from(state)
 
-    def continue_from(self, state: dict[str, Any]) -> None:
-        """Go to a position of the loader, which may come from another number of ranks; discard what was prepared ahead."""
+    def continue_from(self, state: dict[str, Any], onward: bool = False) -> None:
+        """Go to a position of the loader, which may come from another number of ranks; discard what was prepared ahead.
+
+        See `BulkLoader.load_state_dict` for `onward`.
+        """
         self.drop()
-        self.loader.load_state_dict(state)
+        self.loader.load_state_dict(state, onward)
         self._move_to(self.loader.state_dict())
 
     def describe(self) -> dict[str, Any]:

@@ -71,6 +71,11 @@ def _epoch_of(line: str) -> float:
         return float("inf")
 
 
+def _scores(line: dict[str, Any]) -> list[str]:
+    """Return the name and the value of each validation score of an epoch."""
+    return [f"{key} {'undefined' if value is None else f'{value:.4f}'}" for key, value in line.items() if key.startswith("val_")]
+
+
 class EpochLog(Callback):
     """A callback that logs a line an epoch (INFO) and a line a step (DEBUG) to the logger ``bulksample``."""
 
@@ -84,7 +89,7 @@ class EpochLog(Callback):
         self._log.debug("epoch %d, step %d: loss %.4f", epoch, step, loss)
 
     def epoch(self, line: dict[str, Any]) -> None:
-        scores = "".join(f"{key} {value:.4f}, " for key, value in line.items() if key.startswith("val_"))
+        scores = "".join(f"{score}, " for score in _scores(line))
         number, loss, seconds = line["epoch"], line["loss"], line["seconds"]
         self._log.info("epoch %d (%d of %d): loss %.4f, %s%.3g s", number, number + 1, self._epochs, loss, scores, seconds)
 
@@ -113,7 +118,7 @@ class ProgressBar(Callback):
         self._progress.update(self._task, advance=1, epoch=epoch, description=f"loss {loss:.4f} {self._scores}")
 
     def epoch(self, line: dict[str, Any]) -> None:
-        self._scores = " ".join(f"{key} {value:.4f}" for key, value in line.items() if key.startswith("val_"))
+        self._scores = " ".join(_scores(line))
 
     def end(self) -> None:
         self._progress.stop()

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch.autograd.profiler import record_function
 
 from .. import backends
 from ..backends.base import Backend
@@ -14,14 +13,10 @@ from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
 from ..errors import UsageError
 from ..nn.model import Model
+from ..profiling import profiled
 from ..samplers import Sampler
 from ..views.view import View
 from .tensor_comm import HostTensorComm, TensorComm
-
-
-def profiled(name: str) -> AbstractContextManager[Any]:
-    """Return a context that profilers of torch show as ``bulksample: NAME``."""
-    return record_function(f"bulksample: {name}")
 
 
 class ComputeContext:
@@ -33,10 +28,12 @@ class ComputeContext:
         Holds the model, and the features and blocks of a mini-batch.
     ahead : bool
         True if sampling runs beside the threads that compute.
+    has_device : bool
+        True if each rank has a device of its own, among which features can be divided.
     """
 
     where = torch.device("cpu")
-    ahead = False
+    ahead = has_device = False
 
     def __init__(self, precision: str = "fp32") -> None:
         if precision == "tf32":
@@ -47,21 +44,19 @@ class ComputeContext:
         """Return the back end that samples."""
         return sampling_backend(config.backend, threads)
 
-    def move_view(self, view: View, over: TensorComm, sampler: Sampler, ahead: bool) -> View:
+    def move_view(self, view: View, over: TensorComm, sampler: Sampler) -> View:
         """Move this rank's view of the graph to the compute device; collective.
 
         Parameters
         ----------
         over : TensorComm
             The communicator that `tensors` returned.
-        ahead : bool
-            True if a second thread samples while this one trains.
         """
         return view
 
     def move_model(self, model: Model) -> Model:
         """Move a model to the compute device."""
-        return model
+        return model.to(self.where)
 
     def arithmetic(self) -> AbstractContextManager[Any]:
         """Return a context for forward passes in the requested precision; weights, gradients and aggregation stay float32."""

@@ -16,6 +16,7 @@ from ..distributed.comm.base import Comm
 from ..distributed.comm.ledger import Ledger
 from ..distributed.comm.thread_budget import ThreadBudget
 from ..nn.model import Model
+from ..position import own_share
 from ..rng import Stream, Substream, as_u64
 from ..samplers import Sampler
 from ..views.view import View
@@ -77,8 +78,11 @@ class TrainingContext:
         The steps of an epoch; set by the trainer after the view.
     model : Model
     optimizer : Adam
+    virtual_ranks : int
+        W, the mini-batches of a step over all ranks; see `training.virtual_ranks`.
     random_rank : int
-        The number that names this process in the random words of its dropout: its rank. A process outside the job has one of its own.
+        The number that names this process in the random words of its dropout: its first virtual rank. A process outside the job has one
+        of its own.
     best_weights : dict of tensors
         Weights of the best validation score in this stage; empty before the first evaluation.
     progress : Progress
@@ -91,11 +95,12 @@ class TrainingContext:
 
     def __init__(
         self, config: TrainOptions, comm: Comm, compute: ComputeContext, tensor_comm: TensorComm, sampler: Sampler, threads: ThreadBudget,
-        ledger: Ledger, view: View,
+        ledger: Ledger, view: View, virtual_ranks: int,
     ) -> None:  # fmt: skip
         self.config, self.comm, self.compute, self.tensor_comm = config, comm, compute, tensor_comm
         self.sampler, self.threads, self.ledger, self.view = sampler, threads, ledger, view
-        self.progress, self.random_rank = Progress(), comm.rank
+        self.progress, self.virtual_ranks = Progress(), virtual_ranks
+        self.random_rank = own_share(comm.rank, comm.size, virtual_ranks).start
         self._stream = Stream(config.seed)
 
     @property
@@ -108,9 +113,9 @@ class TrainingContext:
         """The number of steps that this epoch has completed."""
         return self.batches.step
 
-    def step_seed(self, epoch: int, step: int) -> int:
-        """Return the seed of the model's generator for one step of this process."""
-        return self._word(0, self.random_rank, epoch, step)
+    def step_seed(self, epoch: int, step: int, virtual: int = 0) -> int:
+        """Return the seed of the model's generator for one step of this process, on its virtual rank number `virtual`."""
+        return self._word(0, self.random_rank + virtual, epoch, step)
 
     def initial_seed(self) -> int:
         """Return the seed of the initial weights, which is the same on every rank."""
@@ -122,7 +127,7 @@ class TrainingContext:
 
     def replace_view(self, view: View) -> None:
         """Train on another view from now on; moves its adjacency and features to the compute device. Collective if the adjacency is."""
-        self.view = self.compute.move_view(view, self.tensor_comm, self.sampler, self.threads.sample > 0)
+        self.view = self.compute.move_view(view, self.tensor_comm, self.sampler)
 
     def set_model(self, model: Model) -> None:
         """Train another model from now on, with rank 0's weights on every rank and a new Adam.

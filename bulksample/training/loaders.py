@@ -16,7 +16,7 @@ _ROUND_SEED = 0xD1B54A32D192ED03  # and so does every trainer of a part, by the 
 
 
 def shared_loader(context: TrainingContext) -> BulkLoader:
-    """Return this rank's loader of the shared sequence of mini-batches: rank r of p takes numbers r, r + p, r + 2 p, ...
+    """Return this rank's loader of the shared sequence of mini-batches: of W virtual ranks, number v takes v, v + W, v + 2 W, ...
 
     With a collective adjacency all ranks use the smallest bulk size of any rank, because every bulk is then a collective call.
     """
@@ -24,7 +24,8 @@ def shared_loader(context: TrainingContext) -> BulkLoader:
     loader = _loader_of(
         config, view, context.sampler,
         batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed, rank=comm.rank, ranks=comm.size,
-        memory_budget=_budget(context), prefetch=context.threads.sample > 0, handed=view.stream_sync.bulk_sampled,
+        virtual_ranks=context.virtual_ranks, memory_budget=_budget(context), prefetch=context.threads.sample > 0,
+        handed=view.stream_sync.bulk_sampled,
     )  # fmt: skip
     if view.sampling is not None:
         loader.bulk_size = min(comm.gather_control(loader.bulk_size))

@@ -3,24 +3,26 @@
     for each round (epoch):
         agree on the number of steps
         for each step:   fetch x;  loss = model(blocks, x);  gradients;  combine over ranks;  Adam
-        evaluate exactly;  keep the best weights by validation score
+        evaluate, if it is due;  keep the best weights by validation score
 
-Step t trains rank r on mini-batch t p + r. A rank without a mini-batch takes part in the collectives with zeros.
-Everything random in a step is seeded by (seed, epoch, step, rank), so a run that is resumed in the middle of an epoch
-continues bit by bit.
+Step t trains rank r on mini-batch t p + r, or on a share of the mini-batches of W virtual ranks (`virtual_ranks`). A rank without a
+mini-batch takes part in the collectives with zeros. Everything random in a step is seeded by (seed, epoch, step, virtual rank), so a
+run that is resumed in the middle of an epoch continues bit by bit.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
-from ..config.metrics import goodness
+from ..config.metrics import is_better
 from ..config.train import TrainOptions
 from ..distributed.comm.agree import agree
 from ..distributed.comm.base import Comm
@@ -30,10 +32,13 @@ from ..distributed.comm.stop_signals import StopSignals
 from ..distributed.comm.thread_budget import divide_threads, fair_threads
 from ..distributed.comm.threads import SerialComm
 from ..errors import UsageError
-from ..evaluation.evaluate import overlap_warnings
+from ..evaluation.evaluate import overlap_warnings, undefined_warnings
 from ..evaluation.metrics import check_two_classes
 from ..graph import Graph
+from ..nn.check_module import ModelFault, passes_of
 from ..nn.model import Model
+from ..nn.own_model import OwnModel
+from ..position import own_share
 from ..version import __version__
 from . import checkpoint
 from .batches import EMPTY_BATCH, StepBatch
@@ -43,9 +48,16 @@ from .compute import ComputeContext
 from .context import TrainingContext
 from .environment import environment
 from .method import Method
-from .setup import ViewRequest, make_sampler
-from .source import Source, fitted, gaps, shared_fingerprint, sizes_of, verify
-from .state import capture, resume
+from .placed import placed
+from .setup import ViewRequest, check_splits, make_sampler, sampled_scoring
+from .source import Source, fitted, gaps, preferred, shared_fingerprint, sizes_of, verify
+from .state import capture, read, restore
+from .virtual_ranks import SlotSums, virtual_ranks
+
+
+def told(scores: dict[str, float]) -> dict[str, float | None]:
+    """Return scores as reports and callbacks give them: None for one that is not defined."""
+    return {name: None if math.isnan(value) else value for name, value in scores.items()}
 
 
 class Trainer:
@@ -93,27 +105,29 @@ class Trainer:
         self.method = method(config)
         if module is not None:
             self.method.train_module(module)
-        if config.graph not in (None, *method.graphs):
-            raise UsageError(f"the method {method.name!r} needs a {' or '.join(method.graphs)} graph; got graph {config.graph}")
-        self.placement = config.graph or method.graphs[0]
+        placement = placed(config, method.name, preferred(graph, method.graphs), method.feature_placements, self.comm)
         compute = compute or make_compute_context(config)
+        self.placement = placement = placement.on_devices(self.comm) if compute.has_device else placement
         self.total_threads = config.threads or fair_threads(self.comm)
-        threads = divide_threads(self.total_threads, config.sampling_threads, waits=self.placement == "partitioned" or compute.ahead)
+        threads = divide_threads(self.total_threads, config.sampling_threads, waits=placement.partitioned or compute.ahead)
         torch.set_num_threads(threads.compute)
         backend, sampler = compute.backend(config, threads.sample or self.total_threads), make_sampler(config)
         self.backend = backend.name
 
         mark = shared_fingerprint(graph, self.comm)
         verify(graph, self.comm, config.check)
-        self._source = graph
-        view = self.method.open(ViewRequest(graph, mark, self.placement, backend, sampler, self.comm, threads.gather))
+        self._source, snapshot = graph, read(config, self.comm)
+        state = None if snapshot is None else snapshot[1]
+        virtual = virtual_ranks(config, self.comm, state, self.method.name, self.method.elastic)
+        view = self.method.open(ViewRequest(graph, mark, placement, backend, sampler, self.comm, threads.gather))
         self._gaps = gaps(graph, config) if self.comm.rank == 0 else []
         for warning in self._gaps:
             print(f"bulksample: warning: {warning}", file=sys.stderr)
         if config.metric == "rocauc" and config.target == "class":
             check_two_classes(view.num_classes)
+        check_splits(config, view)
         ledger, tensor_comm = Ledger(self.comm, view.sampling, compute.phase), self.method.tensor_comm(compute, self.comm)
-        context = self.context = TrainingContext(config, self.comm, compute, tensor_comm, sampler, threads, ledger, view)
+        context = self.context = TrainingContext(config, self.comm, compute, tensor_comm, sampler, threads, ledger, view, virtual)
         self.method.view(context)
         self.data = {**sizes_of(graph), "features": view.num_features, "classes": view.num_classes, "seeds": len(view.seeds)}
         context.batches = self.method.batches(context)
@@ -125,7 +139,10 @@ class Trainer:
         self.epoch_seconds: list[float] = []  # of the epochs of this run, without evaluation
         self.stopped = False
         self.failed_saves = 0
-        self.resumed = resume(context, self.method) if config.resume else False
+        self._fault: ModelFault | None = None  # the failure of the user's module on this rank
+        self.resumed = snapshot is not None
+        if snapshot is not None:
+            restore(context, self.method, *snapshot)
 
     @property
     def model(self) -> Model:
@@ -183,7 +200,7 @@ class Trainer:
         steps = remaining if self.method.equal_steps else max(self.comm.gather_control(remaining))
         batches = iter(context.batches)
         for step in range(done, done + steps):
-            sums = self._step(next(batches, EMPTY_BATCH), epoch, step, signals.received)
+            sums = self._step(batches, epoch, step, signals.received)
             progress.steps += 1
             progress.seeds += float(sums[0])
             progress.loss += float(sums[1])
@@ -202,28 +219,58 @@ class Trainer:
         self.epoch_seconds.append(seconds)
         self._end_epoch(epoch, seconds, last=progress.rounds + 1 >= stages[progress.stage])
 
-    def _step(self, batch: StepBatch, epoch: int, step: int, stop: bool) -> torch.Tensor:
+    def _step(self, batches: Iterator[StepBatch], epoch: int, step: int, stop: bool) -> torch.Tensor:
         """Make one optimizer step; return the seeds, the summed loss and the number of stop requests, over all ranks."""
-        context = self.context
-        context.model.generator.manual_seed(context.step_seed(epoch, step))
+        context, slots = self.context, self.context.batches.slots
         context.optimizer.zero_grad()
-        sums = torch.tensor([0.0, 0.0, float(stop)])
-        with context.ledger.phase("forward"):
-            loss, count = self.method.loss(context, batch)
-        if loss is not None:
-            with context.ledger.phase("backward"):
-                loss.backward()  # type: ignore[no-untyped-call]
-            sums[0], sums[1] = count, loss.detach()
+        own = len(own_share(self.comm.rank, self.comm.size, context.virtual_ranks)) if slots > 1 else 1
+        slot_sums, sums = SlotSums(context.model, slots), torch.zeros(3)
+        for slot in range(slots):
+            batch, place = next(batches, EMPTY_BATCH), slot - (slots - own)
+            if place < 0:  # this rank has a smaller share than others
+                continue
+            slot_sums.begin_slot()
+            context.model.generator.manual_seed(context.step_seed(epoch, step, place))
+            sums = torch.tensor([0.0, 0.0, float(stop)])
+            self._passes(batch, sums)
+            slot_sums.end_slot(sums)
+        sums = slot_sums.finish(sums)
         with context.ledger.phase("reduce"):
             sums = self.method.combine_gradients(context, sums)
         if not torch.isfinite(sums[1]):
-            damaged = "" if isinstance(self._source, Graph) else f"; if the data may be damaged: bulksample data verify {self._source}"
-            raise UsageError(f"the loss is {sums[1].item()} in epoch {epoch}, step {step}; use a lower lr, or feature_norm l2{damaged}")
+            self._explain(float(sums[1]), epoch, step)
         with context.ledger.phase("step"):
             if sums[0] > 0:
                 context.optimizer.step()
         with context.ledger.phase("reduce"):
             return self.method.end_step(context, sums)
+
+    def _passes(self, batch: StepBatch, sums: torch.Tensor) -> None:
+        """Pass forward and backward; write the seeds and the loss into `sums`. NaN tells all ranks that the user's module failed here."""
+        context, model = self.context, self.context.model
+        try:
+            with context.ledger.phase("forward"):
+                loss, count = self.method.loss(context, batch)
+            if loss is not None:
+                named = passes_of(model.name, "its backward pass") if isinstance(model, OwnModel) else nullcontext()
+                with context.ledger.phase("backward"), named:
+                    loss.backward()  # type: ignore[no-untyped-call]
+                sums[0], sums[1] = count, loss.detach()
+        except ModelFault as error:
+            sums[0], sums[1], self._fault = 1.0, float("nan"), error
+
+    def _explain(self, loss: float, epoch: int, step: int) -> NoReturn:
+        """Raise `UsageError` for a loss that is not finite: the failures of the user's module on all ranks, or how to mend the loss."""
+        model, when = self.context.model, f"in epoch {epoch}, step {step}"
+        own = str(self._fault or "")
+        if not own and isinstance(model, OwnModel) and not model.newest.isfinite().all():
+            own = f"model {model.name}: got logits that are not finite from forward(x, blocks) {when}; mend the model, or use a lower lr"
+        faults = self.comm.gather_control(own) if self.method.shared_sums else [own]
+        found = [f"rank {rank}: {fault}" for rank, fault in enumerate(faults) if fault]
+        if found:
+            raise UsageError(own if faults == [own] * len(faults) else "; ".join(found)) from self._fault
+        damaged = "" if isinstance(self._source, Graph) else f"; if the data may be damaged: bulksample data verify {self._source}"
+        raise UsageError(f"the loss is {loss} {when}; use a lower lr, or feature_norm l2{damaged}")
 
     # ---- after a round
 
@@ -235,25 +282,27 @@ class Trainer:
         progress.seeds = progress.loss = 0.0
         progress.rounds += 1
         scores: dict[str, float] = {}
-        if last or progress.rounds % self.config.eval_every == 0:
+        if self.config.evaluation == "none":
+            self._keep_best(epoch, scores)
+        elif last or progress.rounds % self.config.eval_every == 0:
             with context.ledger.phase("evaluate"):  # nothing is sampled meanwhile, so evaluation takes all threads
                 torch.set_num_threads(self.total_threads)
                 scores = self.method.evaluate(context)
                 torch.set_num_threads(context.threads.compute)
             self._keep_best(epoch, scores)
         spent = combine(self.comm.gather_control(context.ledger.take()))
-        line = {"epoch": epoch, "steps": progress.steps, "loss": progress.last_loss, "seconds": seconds, **scores, **spent}
+        line = {"epoch": epoch, "steps": progress.steps, "loss": progress.last_loss, "seconds": seconds, **told(scores), **spent}
         for callback in self.callbacks:
             callback.epoch(line)
         if self.config.checkpoint:
             self.save()
 
     def _keep_best(self, epoch: int, scores: dict[str, float]) -> None:
-        """Keep the weights of the best validation score; without a validation split, the newest."""
+        """Keep the weights of the best validation score; without one, or if none is defined, the newest."""
         context, progress, metric = self.context, self.context.progress, self.method.metric
         key = f"val_{metric}"
         kept = progress.best_scores if progress.best_epoch >= 0 else {}
-        if key in scores and key in kept and goodness(metric, scores[key]) <= goodness(metric, kept[key]):
+        if key in scores and not math.isnan(kept.get(key, math.nan)) and not is_better(metric, scores[key], kept[key]):
             progress.since_best += 1
             progress.finished = 0 < self.config.patience <= progress.since_best
             return
@@ -276,13 +325,25 @@ class Trainer:
                     print(f"bulksample: no checkpoint at step {context.progress.steps}, going on: {error}", file=sys.stderr)
                 self.failed_saves += 1
 
+    def _evaluation(self) -> dict[str, Any]:
+        """Return the kind of the scores, and what was sampled for them."""
+        config = self.config
+        if config.evaluation == "exact":
+            return {"kind": "exact", "streamed": self.context.view.share.streamed}
+        if config.evaluation == "none":
+            return {"kind": "none"}
+        scoring = sampled_scoring(config, self.context.view)
+        return {"kind": "sampled", "fanouts": list(scoring.sampler.fanouts), "seeds": scoring.most or "all"}
+
     def _report(self, epochs: int, seconds: float) -> dict[str, Any]:
         context, config, progress = self.context, self.config, self.context.progress
-        scores = progress.best_scores
-        warnings = [] if config.task == "links" else overlap_warnings(scores, config.seeds)
+        warnings = undefined_warnings(progress.best_scores)
+        scores = told(progress.best_scores)
+        warnings += [] if config.task == "links" else overlap_warnings(scores, config.seeds)
         for warning in warnings if self.comm.rank == 0 else ():
             print(f"bulksample: warning: {warning}", file=sys.stderr)
         ledgers, memory = self.comm.gather_control(context.ledger.total()), self.comm.gather_control(context.view.memory)
+        read = self.comm.gather_control(context.view.read_bytes)
         return {
             "method": self.method.name,
             "model": config.model,
@@ -290,6 +351,7 @@ class Trainer:
             "fanouts": list(config.fanouts),
             "batch_size": config.batch_size,
             "ranks": self.comm.size,
+            "virtual_ranks": context.virtual_ranks,
             "launcher": launched().launcher,
             "epochs": context.epoch,
             "epochs_in_this_run": epochs,
@@ -299,16 +361,16 @@ class Trainer:
             "val_accuracy": scores.get("val_accuracy"),
             "metric": config.metric,
             "target": config.target,
+            "evaluation": self._evaluation(),
             **{key: value for key, value in scores.items() if key not in ("test_accuracy", "val_accuracy")},
             "best_epoch": progress.best_epoch,
             "seconds_per_epoch": sum(self.epoch_seconds) / max(1, len(self.epoch_seconds)),
             "seconds": seconds,
             **combine(ledgers),
             "balance": balance(ledgers),
-            "graph": self.placement,
-            "replication": config.replication,
-            "exchange": config.exchange,
+            **self.placement.describe(self.comm),
             "held_bytes": {part: max(rank[part] for rank in memory) for part in memory[0]},
+            "read_bytes": read,
             "parameters": sum(parameter.numel() for parameter in context.model.parameters()),
             "backend": self.backend,
             **context.compute.describe(),

@@ -26,10 +26,11 @@ from torch import nn
 from ..config import MODELS
 from ..config.metrics import METRICS
 from ..config.train import TrainOptions
-from ..distributed.comm.agree import agree
+from ..distributed.comm.agree import agree, together
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.placement import FEATURES
 from ..errors import UsageError
-from ..evaluation.by_batches import evaluate_by_batches
+from ..evaluation.by_batches import BatchScoring, evaluate_by_batches
 from ..evaluation.evaluate import evaluate
 from ..evaluation.links import evaluate_links
 from ..labels import has_label
@@ -37,6 +38,7 @@ from ..nn.decoders import LinkModel
 from ..nn.losses import summed_loss
 from ..nn.model import Gnn, Model, build
 from ..nn.own_model import OwnModel, make_module
+from ..samplers.full import Full
 from ..views.view import View, as_index
 from .batches import BatchSource, MiniBatchSource, StepBatch
 from .buckets import add_over_ranks
@@ -44,8 +46,9 @@ from .compute import ComputeContext
 from .context import TrainingContext
 from .link_loss import held_out, link_loss
 from .loaders import shared_loader
-from .setup import ViewRequest, open_view
+from .setup import ViewRequest, open_view, sampled_scoring
 from .tensor_comm import TensorComm
+from .weights import combine_buffers
 
 
 class Method:
@@ -55,16 +58,26 @@ class Method:
     ----------
     name : str
     graphs : tuple of {"replicated", "partitioned"}
-        The placements of the graph that the method can train on; the first is the default.
+        The placements of the topology that the method can train on; the first is the default.
+    feature_placements : tuple of str
+        The placements of the features that the method can train on.
     equal_steps : bool
         True if every rank has the same number of steps in a round. Otherwise the ranks agree on the largest number.
+    shared_sums : bool
+        True if `combine_gradients` returns the sums of all ranks, so that all of them see at once that a step has failed.
+    elastic : {"minibatches", "whole", "no"}
+        What another number of ranks continues: the mini-batches of the ranks of the first start, which they share to the bit (see
+        `training.virtual_ranks`), steps over the whole graph, which agree within rounding, or nothing.
     models : {"any", "layers", "own"}
         What the method can train: any module, models made of our layers (between which it exchanges rows), or only its own.
     """
 
     name: ClassVar[str] = "sync"
     graphs: ClassVar[tuple[str, ...]] = ("replicated", "partitioned")
+    feature_placements: ClassVar[tuple[str, ...]] = FEATURES
     equal_steps: ClassVar[bool] = False
+    shared_sums: ClassVar[bool] = True
+    elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "minibatches"
     models: ClassVar[Literal["any", "layers", "own"]] = "any"
 
     def __init__(self, config: TrainOptions) -> None:
@@ -129,13 +142,24 @@ class Method:
         if isinstance(self.module, Gnn):
             return self.module.checked(view.num_features, view.num_classes)
         if config.is_own_model:
-            module = self.module or make_module(config.model, view.num_features, view.num_classes, seed)
-            sizes = [f"{name} {tuple(parameter.shape)}" for name, parameter in module.named_parameters()]
-            agree(context.comm, {f"the parameters of model {config.model}": sizes})
-            return OwnModel(module, config.model, view.num_classes, config.layers)
+            return self._own_model(context)
         if config.task == "links":
             return LinkModel(build(config, view.num_features, config.hidden, seed), config.decoder, config.hidden)
         return build(config, view.num_features, view.num_classes, seed)
+
+    def _own_model(self, context: TrainingContext) -> OwnModel:
+        """Return the user's module as a model, the same on every rank; collective."""
+        config, view, given = self.config, context.view, self.module
+
+        def make() -> OwnModel:
+            module = make_module(config.model, view.num_features, view.num_classes, context.initial_seed()) if given is None else given
+            return OwnModel(module, config.model, view.num_classes, config.layers)
+
+        made = together(context.comm, make)
+        for what, tensors in (("parameters", made.module.named_parameters()), ("buffers", made.module.named_buffers())):
+            sizes = [f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in tensors]
+            agree(context.comm, {f"the {what} of model {config.model}": sizes})
+        return made
 
     def begin_stage(self, context: TrainingContext, stage: int) -> None:
         """Prepare a stage. A run that is resumed within the stage calls this again."""
@@ -175,7 +199,7 @@ class Method:
         Notes
         -----
         Sends ``2 (p - 1) (|theta| + 3)`` words over all ranks (kind "gradients"); gradients take the bytes of the gradient codec.
-        Running statistics of a batch norm are averaged too (kind "model").
+        Buffers are combined too (kind "model"), by the rule of `training.weights`.
         """
         comm, over = context.comm, context.tensor_comm
         parameters = [parameter for parameter in context.model.parameters() if parameter.requires_grad]
@@ -188,11 +212,7 @@ class Method:
         else:
             add_over_ranks(gradients, comm, "gradients", self.config.gradient_codec)
             add_over_ranks([sums], comm, "gradients")
-        statistics = [buffer for buffer in context.model.buffers() if buffer.is_floating_point()]
-        if statistics and comm.size > 1:
-            add_over_ranks(statistics, comm, "model", over=over)
-            for buffer in statistics:
-                buffer.div_(comm.size)
+        combine_buffers(context.model, comm, over, context.virtual_ranks)
         if sums[0] > 0:
             for gradient in gradients:
                 gradient.div_(sums[0])
@@ -205,17 +225,21 @@ class Method:
     # ---- after a round
 
     def evaluate(self, context: TrainingContext) -> dict[str, float]:
-        """Return the scores of every split, on every rank."""
+        """Return the scores of the splits to score, on every rank. Not called for a run without evaluation."""
         return self.scores(context.model, context.view, context.comm)
 
     def scores(self, model: Model, view: View, comm: Comm) -> dict[str, float]:
-        """Return the exact scores of a model on a view that the ranks of a communicator share; collective among them."""
-        if self.config.task == "links":
+        """Return the scores of a model on a view that the ranks of a communicator share; collective among them."""
+        config, splits = self.config, self.config.eval_splits
+        if config.task == "links":
             _, _, k = self.metric.partition("@")
-            return evaluate_links(cast(LinkModel, model), view.share, self.links, comm, sorted({10, int(k or 10)}))
+            return evaluate_links(cast(LinkModel, model), view.share, self.links, comm, sorted({10, int(k or 10)}), splits)
+        if config.evaluation == "sampled":
+            return evaluate_by_batches(model, view, comm, self.metric, sampled_scoring(config, view), splits)
         if isinstance(model, OwnModel):
-            return evaluate_by_batches(model, view, comm, self.metric, self.config.batch_size)
-        return evaluate(cast(Gnn, model), view.name, view.share, comm, self.metric)
+            scoring = BatchScoring(Full((-1,) * model.hops), config.batch_size)
+            return evaluate_by_batches(model, view, comm, self.metric, scoring, splits)
+        return evaluate(cast(Gnn, model), view.name, view.share, comm, self.metric, splits, config.eval_memory)
 
     # ---- checkpoints and the report
 

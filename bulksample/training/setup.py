@@ -8,22 +8,38 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import samplers
+from ..adjacency import Adjacency
 from ..backends.base import Backend
 from ..config.train import TrainOptions
+from ..data import store
+from ..data.files import folder_of
+from ..data.parts_manifest import graph_manifest
+from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.graph_block import load_feature_rows
 from ..distributed.matrix.grid import ProcessGrid
-from ..distributed.matrix.open_graph import OpenBlock, Placement, open_block
+from ..distributed.matrix.layout import Layout
+from ..distributed.matrix.open_graph import OpenBlock, count_references, open_block, open_layout
+from ..distributed.matrix.placement import Placement
 from ..errors import UsageError
+from ..evaluation.by_batches import BatchScoring
 from ..graph import Graph
+from ..labels import has_label
 from ..loader import BulkLoader
-from ..samplers import Labor, LayerWise, Sampler
-from ..views.partitioned import BlockView
+from ..samplers import Labor, LayerWise, Sage, Sampler
+from ..sparse import CSR
+from ..views.feature_blocks import FeatureBlockView
+from ..views.features import Features, StoredFeatures, checked_features
+from ..views.partitioned import BlockView, OtherFeatures, fetched_rows, stored_rows
+from ..views.remote_features import RemoteFeatures
 from ..views.view import View
 from ..views.whole import WholeView
 from .link_loss import without_labels
 from .source import Source, load_graph
 
 _COUNTED = 8  # mini-batches that each rank samples to count accesses of features
+_EVALUATED = 20  # neighbors that sampled scores draw in each hop, as the published runs of 1.5D sampling do
+_SCORING_SEED = 0xA0761D6478BD642F  # added to the seed of the run: scores draw apart from training
 
 
 class ViewRequest(NamedTuple):
@@ -31,7 +47,7 @@ class ViewRequest(NamedTuple):
 
     source: Source
     fingerprint: str
-    placement: str  # "replicated" or "partitioned"
+    placement: Placement
     backend: Backend
     sampler: Sampler
     comm: Comm
@@ -52,75 +68,173 @@ def make_sampler(config: TrainOptions) -> Sampler:
 
 
 def open_view(config: TrainOptions, request: ViewRequest) -> View:
-    """Open the graph as this rank sees it: whole, or in block rows over the ranks; collective.
+    """Open the graph as this rank sees it: topology and features each whole, or in block rows over the ranks; collective.
 
     Raises
     ------
     UsageError
         On every rank, if this graph cannot be trained on in the way that the configuration asks for, or no vertex is a seed.
     """
-    view = _view(config, request)
-    check_seeds(view.name, view.seeds)
+    _check_options(config, request)
+    view = _block_view(config, request) if request.placement.partitioned else _whole_view(config, request)
+    check_seeds(view.name, view.seeds, None if config.task == "links" else view.labels)
     return view
 
 
-def _view(config: TrainOptions, request: ViewRequest) -> View:
-    """Open the graph whole or in block rows."""
-    placement = Placement(request.placement, config.replication, config.exchange, config.partition)
-    if placement.partitioned:
-        if config.feature_storage != "given":
-            raise UsageError(
-                f"feature_storage is for features that every rank holds whole; got {config.feature_storage} and a partitioned graph: "
-                "use graph replicated, or feature_codec"
-            )
-        return _block_view(config, request, placement)
-    if config.feature_codec != "fp32" or config.cache_bytes or config.fetch_together > 1:
+def _check_options(config: TrainOptions, request: ViewRequest) -> None:
+    """Raise `UsageError` for options of features that other ranks hold, or of whole ones, if they are placed otherwise."""
+    placement, features = request.placement, request.placement.features
+    if placement.shards_features and config.feature_storage != "given":
         raise UsageError(
-            "feature_codec, cache_bytes and fetch_together are for features that other ranks hold; got a replicated graph: "
-            "use graph partitioned"
+            f"feature_storage is for features that a rank or its machine holds whole; got {config.feature_storage} and features in block "
+            "rows: use features replicated or host, or feature_codec"
         )
-    graph, comm, mark = load_graph(request.source, config.label, config.target), request.comm, request.fingerprint
+    if not placement.shards_features and (config.feature_codec != "fp32" or config.cache_bytes or config.fetch_together > 1):
+        raise UsageError(
+            f"feature_codec, cache_bytes and fetch_together are for features that other ranks hold; got features {features}: "
+            "use graph partitioned, or features partitioned"
+        )
+    source = request.source
+    if isinstance(source, Graph) and (placement.divided or features in ("host", "machine")):
+        raise UsageError(
+            f"a partitioned graph, and features in the memory of a machine, are read from a store; got graph {source.name!r} in memory: "
+            "use the directory of a store"
+        )
+    if config.task == "links" and placement.divided:
+        raise UsageError(f"link prediction reads edges and features on every rank; got {placement}: use features replicated or host")
+
+
+def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
+    """Open the whole topology on this rank, and its features where the placement says."""
+    comm, placement, mark = request.comm, request.placement, request.fingerprint
+    if placement.shards_features:
+        return _feature_block_view(config, request)
+    graph = load_graph(request.source, config.label, config.target)
+    shared_by = None if placement.features == "replicated" else comm
+    options = (config.feature_norm, request.weighted, config.feature_storage, request.gather_threads, shared_by)
     if config.task == "links":
-        return WholeView(without_labels(graph), comm, request.backend, mark, "all", config.feature_norm, request.weighted)
+        return WholeView(without_labels(graph), comm, request.backend, mark, "all", *options)
     check_labels(graph.name, graph.labels, graph.num_classes)
-    return WholeView(
-        graph, comm, request.backend, mark, config.seeds, config.feature_norm, request.weighted, config.feature_storage,
-        request.gather_threads,
-    )  # fmt: skip
+    return WholeView(graph, comm, request.backend, mark, config.seeds, *options)
 
 
-def _block_view(config: TrainOptions, request: ViewRequest, placement: Placement) -> BlockView:
-    """Open this rank's block row."""
-    source, comm, backend = request.source, request.comm, request.backend
-    if isinstance(source, Graph):
-        raise UsageError(
-            f"a partitioned graph is read from a store, block by block; got graph {source.name!r} in memory: use the directory of a store"
-        )
-    opened = open_block(source, placement, comm.duplicate(), config.seed, label=config.label, target=config.target)
-    access_count = _access_count(config, opened, backend, request.sampler, comm) if config.cache_bytes else None
+def _feature_block_view(config: TrainOptions, request: ViewRequest) -> FeatureBlockView:
+    """Open the whole topology on this rank, and its block row of the features."""
+    comm, backend = request.comm, request.backend
+    graph = load_graph(request.source, config.label, config.target, features=False)
+    check_labels(graph.name, graph.labels, graph.num_classes)
+    view = FeatureBlockView(graph, backend, request.fingerprint, config.seeds)
+    grid, layout = _feature_grid(config, request)
+    access_count = None
+    if config.cache_by == "degree" and config.cache_bytes:
+        access_count = np.bincount(graph.adjacency.indices, minlength=graph.n)[layout.members(grid.row)]
+    elif config.cache_bytes:
+        drawn = _first_vertices(config, view.adjacency, view.seeds, request.sampler, comm)
+        access_count = count_references(grid.column_comm, layout, drawn)
+    view.take_features(grid, _remote_features(config, request, grid, layout, access_count), request.weighted)
+    return view
+
+
+def _block_view(config: TrainOptions, request: ViewRequest) -> BlockView:
+    """Open this rank's block row of the topology, and its features where the placement says."""
+    source, comm, backend, placement = _directory(request.source), request.comm, request.backend, request.placement
+    same = placement.same_rows(comm)
+    opened = open_block(source, placement, comm.duplicate(), config.seed, same, config.label, config.target)
     check_labels(opened.block.name, opened.block.labels, opened.block.num_classes)
+    access_count, other = None, None
+    if same and config.cache_bytes:
+        access_count = _access_count(config, opened, backend, request.sampler, comm)
+    elif not same:
+        other = _other_features(config, request, opened)
     return BlockView(
-        opened, ProcessGrid(comm, config.replication), backend, request.fingerprint, config.seeds, config.feature_norm,
-        request.weighted, config.feature_codec, config.cache_bytes, access_count, degrees=config.model in ("gcn", "gat"),
+        opened, placement.topology_grid(comm), backend, request.fingerprint, config.seeds, config.feature_norm,
+        request.weighted, config.feature_codec, config.cache_bytes, access_count, config.model in ("gcn", "gat"), other,
     )  # fmt: skip
+
+
+def _other_features(config: TrainOptions, request: ViewRequest, opened: OpenBlock) -> OtherFeatures:
+    """Open features that do not lie in the block rows of the topology: whole, in the memory of the machine, or in other block rows."""
+    source, comm = _directory(request.source), request.comm
+    manifest, vertices = graph_manifest(folder_of(source, "a store")), opened.block.vertices
+    if not request.placement.shards_features:
+        x = StoredFeatures(manifest.name, manifest.num_features, together(comm, lambda: store.load_features(source)))
+        shared_by = None if request.placement.features == "replicated" else comm
+        whole = Features(x, config.feature_norm, config.feature_storage, request.gather_threads, shared_by)
+        return OtherFeatures(whole, fetched_rows(whole, vertices))
+    grid, layout = _feature_grid(config, request)
+    access_count = None
+    if config.cache_bytes and config.cache_by == "degree":
+        everywhere = comm.allreduce(np.bincount(opened.block.adjacency.indices, minlength=manifest.vertices), "topology")
+        access_count = everywhere[layout.members(grid.row)]
+    elif config.cache_bytes:
+        adjacency = opened.adjacency(request.backend)
+        drawn = _first_vertices(config, adjacency, opened.seeds(config.seeds), request.sampler, comm)
+        access_count = count_references(grid.column_comm, layout, drawn)
+    remote = _remote_features(config, request, grid, layout, access_count)
+    return OtherFeatures(remote, stored_rows(source, vertices, config.feature_norm))
+
+
+def _feature_grid(config: TrainOptions, request: ViewRequest) -> tuple[ProcessGrid, Layout]:
+    grid = request.placement.feature_grid(request.comm)
+    return grid, open_layout(_directory(request.source), request.placement.partition, grid, config.seed)
+
+
+def _remote_features(
+    config: TrainOptions, request: ViewRequest, grid: ProcessGrid, layout: Layout, access_count: np.ndarray | None
+) -> RemoteFeatures:
+    """Read this rank's block row of the features; collective."""
+    source = _directory(request.source)
+    x: np.ndarray | CSR | None = together(request.comm, lambda: load_feature_rows(source, layout.members(grid.row)))
+    rows = checked_features(x, config.feature_norm, graph_manifest(folder_of(source, "a store")).name)
+    return RemoteFeatures(
+        grid.column_comm, layout, rows, config.feature_norm, config.feature_codec, config.cache_bytes, access_count
+    )  # fmt: skip
+
+
+def _directory(source: Source) -> str:
+    assert not isinstance(source, Graph)  # checked before
+    return str(source)
 
 
 def _access_count(config: TrainOptions, opened: OpenBlock, backend: Backend, sampler: Sampler, comm: Comm) -> np.ndarray:
     """Estimate how often each row of this rank's features is fetched: its degree, or its count in the first mini-batches."""
     if config.cache_by == "degree":
         return opened.column_counts()
+    adjacency = opened.adjacency(backend)
+    return opened.count_references(_first_vertices(config, adjacency, opened.seeds(config.seeds), sampler, comm))
+
+
+def _first_vertices(config: TrainOptions, adjacency: Adjacency, seeds: np.ndarray, sampler: Sampler, comm: Comm) -> np.ndarray:
+    """Return the vertices of this rank's first mini-batches, one after another: int32. Collective if the adjacency is."""
     loader = BulkLoader(
-        opened.adjacency(backend), sampler, opened.seeds(config.seeds), batch_size=config.batch_size, bulk_size=_COUNTED,
+        adjacency, sampler, seeds, batch_size=config.batch_size, bulk_size=_COUNTED,
         seed=config.seed, rank=comm.rank, ranks=comm.size, prefetch=False,
     )  # fmt: skip
     first = [minibatch.vertices for minibatch in islice(loader, _COUNTED) if minibatch is not None]
-    return opened.count_references(np.concatenate([np.empty(0, np.int32), *first]))
+    return np.concatenate([np.empty(0, np.int32), *first])
 
 
-def check_seeds(name: str, seeds: np.ndarray) -> None:
-    """Raise `UsageError` if there is no vertex to train on; a split that the user names may be empty."""
+def sampled_scoring(config: TrainOptions, view: View) -> BatchScoring:
+    """Return the mini-batches of sampled scores: `eval_fanouts` neighbors, by edge weight where exact inference weighs them."""
+    fanouts = config.eval_fanouts or (_EVALUATED,) * config.layers
+    weighted = estimates_weighted_means(make_sampler(config)) and view.all_rows().adjacency.weighted
+    return BatchScoring(Sage(fanouts, weighted=weighted), config.batch_size, (config.seed + _SCORING_SEED) % 2**64, config.eval_seeds)
+
+
+def check_splits(config: TrainOptions, view: View) -> None:
+    """Raise `UsageError` if the graph lacks a split to score; held-out edges are no splits of the graph."""
+    has = view.share.masks
+    for split in config.eval_splits if config.task == "nodes" else ():
+        if split not in has:
+            raise UsageError(f"eval_splits: graph {view.name!r} has no {split} split; it has {', '.join(has) or 'none'}")
+
+
+def check_seeds(name: str, seeds: np.ndarray, labels: np.ndarray | None) -> None:
+    """Raise `UsageError` if there is no vertex to train on, or none of them has a label; a split that the user names may be empty."""
     if not len(seeds):
         raise UsageError(f"the seeds choose no vertex of graph {name!r} to train on; use seeds all, or a split that holds some")
+    if labels is not None and not has_label(labels).any():
+        raise UsageError(f"none of the {len(seeds)} seeds of graph {name!r} has a label to train on; use another label, or other seeds")
 
 
 def check_labels(name: str, labels: np.ndarray | None, num_classes: int) -> None:

@@ -8,7 +8,7 @@ from ..config.metrics import METRICS, check_suits
 from ..config.train import TrainOptions
 from ..data import store
 from ..data.files import folder_of
-from ..data.manifest import load_manifest
+from ..data.parts_manifest import graph_manifest, is_parts
 from ..data.store_files import open_array
 from ..distributed.comm.agree import agree, fingerprint
 from ..distributed.comm.base import Comm
@@ -19,17 +19,23 @@ from ..labels import as_labels, gap_warning, outputs_of, target_of
 Source = Graph | str | os.PathLike[str]
 
 
+def preferred(source: Source, topologies: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the topologies on which a method can train, the preferred one first: block rows of a folder of parts."""
+    divided = not isinstance(source, Graph) and is_parts(source)
+    return tuple(sorted(topologies, key=lambda name: name != "partitioned")) if divided else topologies
+
+
 def sizes_of(source: Source) -> dict[str, str | int]:
     """Return the name of a graph, its vertices and its edges, from memory or from the manifest of a store."""
     if isinstance(source, Graph):
         return {"name": source.name, "vertices": source.n, "edges": source.adjacency.nnz}
-    manifest = load_manifest(folder_of(source, "a store"))
+    manifest = graph_manifest(folder_of(source, "a store"))
     return {"name": manifest.name, "vertices": manifest.vertices, "edges": manifest.edges}
 
 
 def shared_fingerprint(source: Source, comm: Comm) -> str:
     """Return the fingerprint of the graph; collective. Raises `UsageError` on every rank if the ranks were given different graphs."""
-    own = fingerprint(source) if isinstance(source, Graph) else load_manifest(folder_of(source, "a store")).digest[:16]
+    own = fingerprint(source) if isinstance(source, Graph) else graph_manifest(folder_of(source, "a store")).digest[:16]
     agree(comm, {"graph": own})
     return own
 
@@ -40,9 +46,12 @@ def verify(source: Source, comm: Comm, check: str) -> None:
         verify_together(source, comm, check)
 
 
-def load_graph(source: Source, label: str | None, target: str | None = None, check: str = "none") -> Graph:
-    """Return the whole graph. `label` names another column to use as the label, `target` its target. A run calls `verify` first."""
-    graph = source if isinstance(source, Graph) else store.load(source, check=check)
+def load_graph(source: Source, label: str | None, target: str | None = None, check: str = "none", features: bool = True) -> Graph:
+    """Return the whole graph. `label` names another column to use as the label, `target` its target. A run calls `verify` first.
+
+    Without `features` those of a store are not opened.
+    """
+    graph = source if isinstance(source, Graph) else store.load(source, features, check)
     return graph.with_label(label, target)
 
 
@@ -61,15 +70,18 @@ def fitted(config: TrainOptions, source: Source) -> TrainOptions:
 
 
 def gaps(source: Source, config: TrainOptions) -> list[str]:
-    """Return the warning of `gap_warning` for the classes of a run, if there is one; reads the labels of a store."""
-    if config.target != "class":
+    """Return the warning of `gap_warning` for the classes of a run, if there is one; reads the labels of a store.
+
+    A folder of parts gives none, because no rank reads the labels of all; `bulksample partition` gave it.
+    """
+    if config.target != "class" or (not isinstance(source, Graph) and is_parts(source)):
         return []
     if isinstance(source, Graph):
         graph = source.with_label(config.label, config.target)
         labels, classes = graph.labels, graph.num_classes
     else:
         folder = folder_of(source, "a store")
-        manifest, role = load_manifest(folder), f"extra.{config.label}" if config.label else "labels"
+        manifest, role = graph_manifest(folder), f"extra.{config.label}" if config.label else "labels"
         labels = as_labels(open_array(folder, manifest.arrays[role]), "class", role)
         classes = outputs_of(labels) if config.label else manifest.num_classes
     warning = gap_warning(labels, classes)
@@ -81,5 +93,5 @@ def _target(source: Source, label: str | None) -> str | None:
     if isinstance(source, Graph):
         column = source.extra.get(label) if label else source.labels
         return None if column is None else target_of(column.dtype, column.ndim)
-    entry = load_manifest(folder_of(source, "a store")).arrays.get(f"extra.{label}" if label else "labels")
+    entry = graph_manifest(folder_of(source, "a store")).arrays.get(f"extra.{label}" if label else "labels")
     return None if entry is None else target_of(entry.dtype, len(entry.shape))

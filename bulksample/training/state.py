@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
 from ..errors import UsageError
 from ..version import __version__
@@ -29,6 +30,9 @@ def capture(context: TrainingContext, method: Method) -> Snapshot:
         "version": __version__,
         "config": context.config.computed(),
         "graph": context.view.fingerprint,
+        "features": context.view.num_features,
+        "outputs": context.view.num_classes,
+        "virtual_ranks": context.virtual_ranks,
         "loader": context.batches.state_dict(),
         "progress": context.progress.to_json(),
     }
@@ -60,16 +64,16 @@ def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.T
             context.optimizer.state[parameter] = moments_at(parameter, moments)
 
 
-def resume(context: TrainingContext, method: Method) -> bool:
-    """Continue from the checkpoint that the configuration names; return False if ``auto`` finds none.
+def read(config: TrainOptions, comm: Comm) -> Snapshot | None:
+    """Read the checkpoint that the configuration names, on every rank; return None if it names none, or ``auto`` finds none.
 
     Rank 0 reads and sends the tensors to the others (kind "model"), so only rank 0 needs to see the directory.
     """
-    config, comm = context.config, context.comm
+    if not config.resume:
+        return None
     tensors: dict[str, torch.Tensor] = {}
     state: dict[str, Any] | None = None
     if comm.rank == 0:
-        assert config.resume is not None
         if config.resume == "auto":
             found = checkpoint.newest(config.checkpoint or "")
             if found is not None:
@@ -78,10 +82,7 @@ def resume(context: TrainingContext, method: Method) -> bool:
             tensors, state = checkpoint.read(config.resume)[1]
     if comm.size > 1:
         tensors, state = _from_rank_0(comm, tensors, state)
-    if state is None:
-        return False
-    restore(context, method, tensors, state)
-    return True
+    return None if state is None else (tensors, state)
 
 
 def _from_rank_0(

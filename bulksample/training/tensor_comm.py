@@ -42,13 +42,14 @@ class TensorComm(ABC):
         The transport, for the report.
     why : str
         The reason for this transport, for the user.
-    concurrent : bool
-        True if several threads may each use a communicator of this kind at the same time.
+
+    Notes
+    -----
+    The thread that trains and the one that samples ahead may each use a communicator of this kind at the same time.
     """
 
     name: str
     why = ""
-    concurrent = True
 
     @abstractmethod
     def allreduce(self, tensor: torch.Tensor, kind: str) -> None:

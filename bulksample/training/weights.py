@@ -1,19 +1,64 @@
-"""Copies of weights and of Adam's moments: from rank 0 to all ranks, and from a checkpoint to the device of the model."""
+"""Copies of weights, buffers and Adam's moments: from rank 0 to all ranks, and from a checkpoint to the device of the model.
+
+Buffers follow the rule of `DistributedDataParallel`, except for the running statistics of batch norms. Those are averaged after every
+step, because each rank has seen another mini-batch. All other buffers take rank 0's values: before the first step and after every one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from ..distributed.comm.base import Comm
 from ..nn.model import Model
+from .buckets import add_over_ranks
+from .tensor_comm import TensorComm
 
 
 def weights_of_rank_0(model: Model, comm: Comm) -> None:
-    """Copy rank 0's weights to the model of every rank, through host memory: ``(p - 1) |theta|`` words (kind "model")."""
-    for parameter in model.parameters():
-        on_host = parameter.detach().cpu()
+    """Copy rank 0's weights and buffers to the model of every rank, through host memory: ``(p - 1) |theta|`` words (kind "model")."""
+    copies_of_rank_0([*model.parameters(), *model.buffers()], comm)
+
+
+def copies_of_rank_0(tensors: Iterable[torch.Tensor], comm: Comm) -> None:
+    """Copy rank 0's values into tensors that have the same shapes and dtypes on every rank; collective if there are any (kind "model")."""
+    for tensor in tensors if comm.size > 1 else ():
+        on_host = tensor.detach().cpu().contiguous()
         comm.broadcast(on_host.numpy(), "model")
-        parameter.detach().copy_(on_host)
+        tensor.detach().copy_(on_host)
+
+
+def combine_buffers(model: Model, comm: Comm, over: TensorComm, virtual_ranks: int) -> None:
+    """Average the running statistics of batch norms over ranks, and copy all other buffers from rank 0; collective.
+
+    A rank that trained on the mini-batches of several virtual ranks holds the sums of their statistics.
+
+    Sends ``2 (p - 1)`` times the bytes of the statistics and ``p - 1`` times those of the other buffers (kind "model").
+    """
+    if virtual_ranks == 1:
+        return
+    statistics = running_statistics(model)
+    if statistics:
+        add_over_ranks(statistics, comm, "model", over=over)
+        for buffer in statistics:
+            buffer.div_(virtual_ranks)
+    averaged = {id(buffer) for buffer in statistics}
+    copies_of_rank_0((buffer for buffer in model.buffers() if id(buffer) not in averaged), comm)
+
+
+def running_statistics(model: nn.Module) -> list[torch.Tensor]:
+    """Return the running means and variances of all batch norms (and instance norms) of a model."""
+    norms = [module for module in model.modules() if isinstance(module, _NormBase)]
+    return [buffer for norm in norms for buffer in (norm.running_mean, norm.running_var) if buffer is not None]
+
+
+def batch_counts(model: nn.Module) -> list[torch.Tensor]:
+    """Return the numbers of batches that the batch norms of a model have seen: int64, shape ()."""
+    norms = [module for module in model.modules() if isinstance(module, _NormBase)]
+    return [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
 
 
 def moments_at(parameter: torch.Tensor, moments: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

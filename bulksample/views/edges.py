@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..distributed.comm.base import Comm
 from ..distributed.matrix.edge_exchange import EdgeExchange
 from ..distributed.matrix.rank_graph import RankGraph
 from ..graph import Graph
@@ -45,6 +46,11 @@ class EdgeSource:
         self._matrix, self._features, self._exchange = matrix, features, exchange
         self._numbers = numbers and matrix is None
 
+    @property
+    def comm(self) -> Comm | None:
+        """The communicator of the fetches; None if nothing is fetched from other ranks."""
+        return None if self._exchange is None else self._exchange.comm
+
     def start(self, destinations: np.ndarray, sources: np.ndarray) -> Callable[[], EdgeRows]:
         """Start to fetch edges; return a function that waits for them."""
         pending = None if self._exchange is None else self._exchange.start(destinations, sources, self._numbers)
@@ -68,5 +74,5 @@ def open_edges(graph: RankGraph, numbers: bool) -> EdgeSource | None:
     if graph.edges is None:
         return EdgeSource(whole, graph.edge_features)
     own = graph.edges
-    exchange = graph.columns.lend(lambda column: EdgeExchange(column, *own))
+    exchange = graph.edge_grids.lend(lambda grid: EdgeExchange(grid.column_comm, *own))
     return EdgeSource(whole, graph.edge_features, exchange, numbers or graph.edge_features is not None)

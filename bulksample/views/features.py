@@ -11,16 +11,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ..ahead import Ahead
 from ..backends import on_host
+from ..distributed.comm.base import Comm
+from ..distributed.comm.machine_memory import shared_array
 from ..distributed.matrix.codec import CODECS
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
+from ..mapped import forget
 from ..nn.aggregate import SparseRows
 from ..nn.gather import RowPool, gather_rows
 from ..sparse import CSR
@@ -94,6 +98,14 @@ class Features(FeatureSource):
         Storage dtype of dense features. Half precision halves the memory and the bytes that a gather reads.
     threads : int
         0 gathers in `wait`, with as many threads as torch has. Otherwise this many extra threads gather in the background.
+    shared_by : Comm, optional
+        All ranks, if those of a machine are to share one copy of what is converted, norms included. Collective. What is not converted
+        is mapped from the store, and shared anyway.
+
+    Attributes
+    ----------
+    on_host : bool
+        True if the features stay in the memory of the machine, also where a device computes.
 
     Raises
     ------
@@ -103,12 +115,16 @@ class Features(FeatureSource):
         If a feature is too large for the storage dtype.
     """
 
-    def __init__(self, graph: Graph | RankGraph, norm: str = "none", storage: str = "given", threads: int = 0) -> None:
+    def __init__(
+        self, graph: Graph | RankGraph | StoredFeatures, norm: str = "none", storage: str = "given", threads: int = 0,
+        shared_by: Comm | None = None,
+    ) -> None:  # fmt: skip
         x = checked_features(graph.features, norm, graph.name)
-        self._x = CODECS[storage].encode(x) if isinstance(x, np.ndarray) and storage != "given" else x
+        self._x = _stored_as(x, storage, shared_by) if isinstance(x, np.ndarray) and storage != "given" else x
         self.width = graph.num_features
         self.is_sparse = isinstance(self._x, CSR)
-        self._scale = None if norm == "none" else _inverse_norms(x, norm)
+        self._scale = None if norm == "none" else _scales(x, norm, shared_by)
+        self.on_host = shared_by is not None
         self._pool, self._threads = RowPool(), threads
         self._thread = Ahead(1, "gather") if threads else None
 
@@ -138,6 +154,48 @@ class Features(FeatureSource):
         if self._scale is not None:
             values = values * np.repeat(self._scale[vertices], rows.degrees)
         return SparseRows(rows.indptr, rows.indices, values, self.width)
+
+
+class StoredFeatures(NamedTuple):
+    """The features of a store without its other arrays."""
+
+    name: str
+    num_features: int
+    features: np.ndarray | CSR | None
+
+
+def _stored_as(x: np.ndarray, storage: str, shared_by: Comm | None) -> np.ndarray:
+    """Return dense features in another dtype, in the memory of this rank or of its machine."""
+    codec = CODECS[storage]
+    if shared_by is None:
+        return codec.encode(x)
+
+    def fill(a: int, b: int) -> np.ndarray:
+        encoded = codec.encode(x[a:b])
+        forget(x[a:b])
+        return encoded
+
+    made = shared_array(shared_by, (len(x), codec.columns(x.shape[1])), codec.dtype, fill, f"features as {storage}")
+    forget(x)  # the system maps pages around those that are read
+    return made
+
+
+def _scales(x: np.ndarray | CSR, norm: str, shared_by: Comm | None) -> np.ndarray:
+    """Return one over the norm of each row, in the memory of this rank or of its machine."""
+    if shared_by is None:
+        return _inverse_norms(x, norm)
+
+    def fill(a: int, b: int) -> np.ndarray:
+        if isinstance(x, CSR):
+            return _inverse_norms(x.take(np.arange(a, b)), norm)
+        scales = _inverse_norms(x[a:b], norm)
+        forget(x[a:b])
+        return scales
+
+    made = shared_array(shared_by, (x.shape[0],), np.dtype(np.float32), fill, "norms of features")
+    if isinstance(x, np.ndarray):
+        forget(x)
+    return made
 
 
 def feature_bytes(x: np.ndarray | CSR) -> int:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
+from ..distributed.comm.base import Comm
 from ..minibatch import Block
 from ..nn.layers import Input, Layer
+from ..sparse import row_pointers, runs
 
 CHUNK_NUMBERS = 2**24
 
@@ -40,6 +42,16 @@ class InferenceShare(ABC):
     masks : dict of bool arrays of shape (rows,)
     sparse : bool
         True if the features are sparse.
+    holds_features : bool
+        True if every rank has the features of all vertices.
+    comm : Comm
+        The ranks whose shares together are the whole graph.
+    gathered : float
+        The share of all sent rows that `distribute` holds in memory.
+    streamed : bool
+        True if the newest inference streamed its rows.
+    first : int
+        The place of the first row, in an order of all vertices in which every share is a range.
     """
 
     chunk_numbers = CHUNK_NUMBERS
@@ -52,6 +64,43 @@ class InferenceShare(ABC):
     labels: np.ndarray | None
     masks: dict[str, np.ndarray]
     sparse: bool
+    holds_features: bool = False
+    comm: Comm
+    gathered: float
+    _in_order: tuple[Comm, np.ndarray] | None = None
+    streamed: bool = False
+    first: int
+
+    @abstractmethod
+    def entries(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the places of the sources, and the weights, of some entries; `indptr` counts the entries."""
+
+    @property
+    def in_order(self) -> tuple[Comm, np.ndarray]:
+        """The ranks in the order of their places, and the places at which the shares begin and end: int64, shape (p + 1,); collective."""
+        if self._in_order is None:  # no cached_property: its lock would be held during a collective call
+            comm = self.comm.split(0, self.first)
+            counts = comm.allgather(np.array([self.rows]), "control")[:, 0]
+            self._in_order = comm, row_pointers(counts)
+        return self._in_order
+
+    def put(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return rows on the device that computes."""
+        return rows
+
+    def block_of(self, rows: np.ndarray) -> tuple[Block, np.ndarray]:
+        """Return any own rows, ascending, as a block, and the places of its sources: those of the rows first, then the others."""
+        begin, counts = self.indptr[rows], np.diff(self.indptr)[rows]
+        indptr = row_pointers(counts)
+        sources, weights = self.entries(runs(begin, counts))
+        own = self.first + rows
+        ids, local = np.unique(np.concatenate([own, sources]), return_inverse=True)
+        others = np.ones(len(ids), bool)
+        others[local[: len(own)]] = False
+        number = np.empty(len(ids), np.int32)
+        number[local[: len(own)]] = np.arange(len(own))
+        number[others] = np.arange(len(own), len(ids))
+        return Block(indptr, number[local[len(own) :]], weights, len(ids)), np.concatenate([own, ids[others]])
 
     @abstractmethod
     def features(self, first: int, last: int) -> Input:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..backends.base import Backend
+from ..distributed.matrix.block_rows import BlockRowAdjacency
 from ..distributed.matrix.rank_graph import RankGraph
 from .edges import open_edges
 from .features import Features, FeatureSource, NoFeatures
@@ -37,15 +40,41 @@ class LoadingView(View):
         self.adjacency, self.sampling = graph.open_adjacency(backend)
         self.seeds = np.unique(seeds)
         self.labels = graph.labels_of(self.seeds) if graph.has_labels else np.full(len(self.seeds), -1, np.int64)
-        self.features = _features(graph)
+        self.features = open_features(graph)
         self.edges = open_edges(graph, edge_ids)
         self.all_degrees = None
+        self._rank = graph.comm.rank
+        self._fetching = [self.features.comm] if isinstance(self.features, RemoteFeatures) else []
+        if self.edges is not None and self.edges.comm is not None:
+            self._fetching.append(self.edges.comm)
+        sampling = [self.adjacency.grid.column_comm] if isinstance(self.adjacency, BlockRowAdjacency) else []
+        self._meeting = [*self._fetching, *sampling, graph.comm][0]
+
+    def at(self, step: dict[str, Any]) -> None:
+        place = f"step {step['step'] - 1} of epoch {step['epoch']}"
+        for comm in self._fetching:
+            comm.at(f"{place} from {step['first']}", f"rank {self._rank} is at {place}")
+
+    def begin(self, epoch: int, step: int, first: int, told: str) -> None:
+        """Compare the beginning of an iteration with all ranks, also with those that are still in the one before; collective.
+
+        Raises
+        ------
+        UsageError
+            On every rank, if the ranks are at different places.
+        """
+        self._meeting.at(f"begin epoch {epoch} at step {step} from {first}", f"rank {self._rank} begins epoch {epoch} at step {step}{told}")
+        try:
+            self._meeting.exchange_counts([0] * self._meeting.size, "control", "an iteration", 0)
+        finally:
+            self._meeting.at("", "")
 
 
-def _features(graph: RankGraph) -> FeatureSource:
+def open_features(graph: RankGraph) -> FeatureSource:
+    """Return the source of the features of a graph that ranks share; collective, as are its fetches if they are in block rows."""
     if graph.features is None:
         return NoFeatures()
     if graph.layout is None:
         return Features(graph)
     layout, x = graph.layout, graph.features
-    return graph.columns.lend(lambda column: RemoteFeatures(column, layout, x))
+    return graph.feature_grids.lend(lambda grid: RemoteFeatures(grid.column_comm, layout, x))

@@ -37,7 +37,8 @@ class RemoteFeatures(FeatureSource):
         self, column: Comm, layout: Layout, block: np.ndarray | CSR, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0,
         access_count: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        self.width, self.is_sparse, self.layout = int(block.shape[1]), isinstance(block, CSR), layout
+        self.column, self.layout = column, layout
+        self.width, self.is_sparse = int(block.shape[1]), isinstance(block, CSR)
         self.block = normalized(block, norm)
         self.exchange: RowExchange | SparseRowExchange
         if isinstance(self.block, CSR):
@@ -48,6 +49,11 @@ class RemoteFeatures(FeatureSource):
         else:
             names = layout.members(column.rank)
             self.exchange = RowExchange(column, layout.bounds, self.block, codec, cache_bytes, access_count, names=names)
+
+    @property
+    def comm(self) -> Comm:
+        """The communicator of the fetches."""
+        return self.exchange.comm
 
     def start(self, vertices: np.ndarray) -> Fetching:
         exchange = self.exchange.start(self.layout.places(vertices))

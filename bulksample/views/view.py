@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,6 +44,8 @@ class View(ABC):
         The rows that this rank computes in exact inference.
     memory : dict of str to int
         Bytes that this rank holds: of the ``adjacency``, of the ``features``, and ``replicated`` ones.
+    read_bytes : int
+        Bytes that this rank read from the store; 0 of a graph that is mapped or given in memory.
     edges : EdgeSource, optional
         Fetches what a graph says of its edges; None if nothing is fetched.
     stream_sync : StreamSync
@@ -63,6 +66,7 @@ class View(ABC):
     labels: np.ndarray
     features: FeatureSource
     share: InferenceShare
+    read_bytes: int = 0
     memory: dict[str, int]
     sampling: Comm | None = None
     all_degrees: torch.Tensor | None
@@ -70,6 +74,10 @@ class View(ABC):
     stream_sync: StreamSync = StreamSync()
     where = torch.device("cpu")
     block_mover: Callable[[Block], Block] | None = None
+
+    def at(self, step: dict[str, Any]) -> None:
+        """Name the step, by its position, whose rows are fetched next; ranks that fetch together compare it."""
+        return
 
     def all_rows(self) -> View:
         """Return the view of the whole graph; this view itself, unless it is a part of the graph."""

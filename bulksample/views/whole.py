@@ -30,18 +30,18 @@ class WholeView(View):
         The vertices to train on; by default the training split, which must hold some.
     weighted : bool
         Weight every mean by the edge weights.
-    storage, gathering
-        `storage` and `threads` of `Features`.
+    storage, gathering, shared_by
+        `storage`, `threads` and `shared_by` of `Features`.
     """
 
     def __init__(
         self, graph: Graph, comm: Comm, backend: Backend, fingerprint: str, split: str | None = None, norm: str = "none",
-        weighted: bool = False, storage: str = "given", gathering: int = 0,
+        weighted: bool = False, storage: str = "given", gathering: int = 0, shared_by: Comm | None = None,
     ) -> None:  # fmt: skip
         assert graph.labels is not None
         self.graph, self.fingerprint = graph, fingerprint
         self.name, self.num_features, self.num_classes = graph.name, graph.num_features, graph.num_classes
-        self.features = Features(graph, norm, storage, gathering)
+        self.features = Features(graph, norm, storage, gathering, shared_by)
         self.adjacency = LocalAdjacency(graph.adjacency, backend)
         self.seeds = graph.seeds(split) if split else graph.default_seeds(training=True)
         self.labels = graph.labels[self.seeds]
@@ -57,10 +57,12 @@ class WholeView(View):
 class WholeShare(InferenceShare):
     """An even share of the rows of a graph that every rank holds whole. Sent rows are all-gathered: n rows on every rank."""
 
+    holds_features, gathered = True, 1.0
+
     def __init__(self, graph: Graph, features: Features, comm: Comm, weighted: bool = False) -> None:
         self._matrix: CSR = graph.adjacency
         self._features: FeatureSource = features
-        self._comm = comm
+        self.comm = comm
         self.n, self.edges, self.sparse = graph.n, graph.adjacency.nnz, features.is_sparse
         degrees, self._weights = mean_weights(self._matrix.indptr, self._matrix.values, graph.weight_unit, weighted)
         self.all_degrees = torch.from_numpy(degrees)
@@ -77,13 +79,16 @@ class WholeShare(InferenceShare):
         self._features, self.all_degrees = features, all_degrees
         self.degrees = all_degrees[self.first : self.first + self.rows]
 
+    def entries(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        return self._matrix.indices[at], None if self._weights is None else self._weights[at]
+
     def features(self, first: int, last: int) -> Input:
         return self._features.now(np.arange(self.first + first, self.first + last))
 
     def distribute(self, sent: torch.Tensor) -> Neighborhood:
         rows = sent
-        if self._comm.size > 1:
-            rows = torch.from_numpy(self._comm.allgather_rows(sent.contiguous().cpu().numpy(), np.diff(self.bounds), "activations"))
+        if self.comm.size > 1:
+            rows = torch.from_numpy(self.comm.allgather_rows(sent.contiguous().cpu().numpy(), np.diff(self.bounds), "activations"))
         return lambda a, b: (self._block(a, b), rows, slice(self.first + a, self.first + b))
 
     def distribute_features(self, layer: Layer) -> Neighborhood:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bulksample import UsageError
-from bulksample.config.metrics import check_exists, check_suits, goodness
+from bulksample.config.metrics import check_exists, check_suits, goodness, is_better
 from bulksample.evaluation.metrics import (
     accuracy,
     average_precision,
@@ -48,8 +48,9 @@ def test_roc_auc_agrees_with_scikit_learn(sklearn_metrics, ties, share):
 
 def test_empty_and_unknown_inputs():
     nothing = np.empty(0, np.int64)
-    assert accuracy(nothing, nothing) == f1(nothing, nothing) == 0
-    assert roc_auc(np.ones(4, bool), np.arange(4)) == 0.5
+    undefined = [accuracy(nothing, nothing), f1(nothing, nothing), roc_auc(np.ones(4, bool), np.arange(4))]
+    undefined += [score_columns(metric, np.full((3, 2), np.nan), np.ones((3, 2))) for metric in ("f1", "mae", "r2")]
+    assert np.isnan(undefined).all()
     assert score("rocauc", np.array([0, 1]), np.array([0, 0]), np.array([0.1, 0.2])) == 1
     with pytest.raises(UsageError, match="compares two classes"):
         check_two_classes(3)
@@ -69,7 +70,7 @@ def test_average_precision_agrees_with_scikit_learn(sklearn_metrics, ties):
     positive = rng.random(300) < 0.3
     scores = np.floor((rng.random(300) + 0.4 * positive) * ties)
     assert average_precision(positive, scores) == pytest.approx(sklearn_metrics.average_precision_score(positive, scores))
-    assert average_precision(np.zeros(3, bool), np.arange(3)) == 0
+    assert np.isnan(average_precision(np.zeros(3, bool), np.arange(3)))
 
 
 def columns_of_labels():
@@ -88,7 +89,7 @@ def test_ranking_scores_of_several_classes_are_means_over_the_known_ones(sklearn
     known = ~np.isnan(truth)
     expected = [getattr(sklearn_metrics, function)(truth[known[:, c], c], logits[known[:, c], c]) for c in range(columns)]
     assert score_columns(metric, truth, logits) == pytest.approx(np.mean(expected), rel=1e-6)
-    assert score_columns(metric, truth[:, 3:], logits[:, 3:]) == {"rocauc": 0.5, "ap": 0.0}[metric], "no class has a positive"
+    assert np.isnan(score_columns(metric, truth[:, 3:], logits[:, 3:])), "no class has a positive"
 
 
 def test_f1_of_several_classes_agrees_with_scikit_learn(sklearn_metrics):
@@ -127,3 +128,10 @@ def test_a_metric_is_known_and_suits_its_target():
     check_suits("hits@3", "links")
     assert goodness("mae", 1.0) > goodness("mae", 2.0)
     assert goodness("r2", 1.0) < goodness("r2", 2.0)
+
+
+def test_a_score_that_is_not_defined_is_worse_than_any_other():
+    nan = float("nan")
+    assert is_better("r2", -5.0, nan)
+    assert is_better("mae", 1.0, 2.0)
+    assert not any(is_better("rocauc", *pair) for pair in ((nan, 0.0), (nan, nan), (0.4, 0.4)))

@@ -15,7 +15,8 @@ from bulksample import UsageError, backends
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
-from bulksample.distributed.matrix.open_graph import Placement, open_block
+from bulksample.distributed.matrix.open_graph import open_block
+from bulksample.distributed.matrix.placement import Placement
 from bulksample.methods import load
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer

@@ -78,6 +78,7 @@ def test_a_plan_is_a_json_object():
         "parameters",
         "usable_bytes",
         "rows",
+        "placements",
         "explanation",
     }
     assert [row["chosen"] for row in found["rows"]].count(True) == 1

@@ -143,3 +143,13 @@ def test_the_loader_keeps_as_many_copies_as_the_plan_counts():
     asked = request()
     sizes = expected_sizes(asked)
     assert rank_memory(asked, sizes, CandidateGrid(1, 1, "replicated"), 3).bulk == loader.COPIES * 3 * sizes.nbytes
+
+
+def test_evaluation_within_a_memory_is_streamed():
+    """Two shards of 256 numbers a row and the rows sent between them, and a chunk; in files where that is too much."""
+    grid, shards = CandidateGrid(128, 1, "partitioned"), 4 * NODES * 3 * 256 / 128
+    within = held(papers(eval_memory="4GB"), grid, 10).evaluation
+    assert shards < within < shards + 2**26
+    assert held(papers(eval_memory="2GB"), grid, 10).evaluation < 2**26
+    gathered = held(papers(), grid, 10).evaluation
+    assert held(papers(eval_memory=int(gathered)), grid, 10).evaluation == gathered

@@ -2,10 +2,11 @@
 
 import sys
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
-from communities import community_graph
+from communities import community_graph, dense_adjacency
 from launch import run_ranks
 from recorder import Recorder
 from training_runs import weights_of
@@ -17,6 +18,7 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer, options_beside
 from bulksample.nn.model import Gnn
+from bulksample.training import checkpoint
 
 OPTIONS = {"fanouts": (4, 4), "batch_size": 40, "epochs": 3, "lr": 0.01, "threads": 1, "eval_every": 2}
 METHODS = {
@@ -44,9 +46,13 @@ def no_module(features, outputs):
     return "a string"
 def without_widths():
     return Sage(1, 1)
+def failing(features, outputs):
+    return {}["hidden"]
 class NotFinite(Sage):
     def forward(self, x, blocks):
         return super().forward(x, blocks) * (1 if self.training else float("nan"))
+def wider(features, outputs):
+    return Sage(features, outputs, hidden=9)
 def one_column_short(features, outputs):
     return Sage(features, outputs - 1)
 '''
@@ -91,6 +97,7 @@ def folder(tmp_path_factory):
 def factories(tmp_path, monkeypatch):
     """A module of factories in the present folder."""
     (tmp_path / "own_factories.py").write_text(FACTORY)
+    (tmp_path / "broken_factories.py").write_text("def make(:")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield "own_factories"
@@ -140,8 +147,61 @@ def test_it_goes_on_where_it_stopped(folder, factories, tmp_path):
     whole = bs.train(folder / "plain", **{**OPTIONS, "model": f"{factories}:Sage", "epochs": 4})
     bs.train(folder / "plain", **{**options, "epochs": 2})
     assert bs.train(folder / "plain", **{**options, "epochs": 4})["train_loss"] == whole["train_loss"]
-    with pytest.raises(UsageError, match="holds a model of your own, own_factories:Sage; load its weights"):
-        bs.predict(folder / "plain", tmp_path / "kept")
+
+
+@pytest.mark.parametrize(("method", "storage"), [("sync", "given"), ("random-tma", "given"), ("sync", "fp16")])
+def test_its_predictions_are_those_of_its_formula_on_dense_matrices(folder, factories, tmp_path, method, storage):
+    options = {**OPTIONS, "model": f"{factories}:Sage", "method": method, "feature_norm": "l2", "feature_storage": storage}
+    report = bs.train(folder / "plain", **options, checkpoint=str(tmp_path / "kept"))
+    found = bs.predict(folder / "plain", tmp_path / "kept", model=f"{factories}:Sage")
+    graph = bs.load(folder / "plain")
+    tensors, _ = checkpoint.load(found.path)
+    rows = torch.from_numpy(dense_adjacency(graph) != 0).float()
+    h, means = torch.tensor(graph.features), rows / rows.sum(1, keepdim=True).clamp(min=1)
+    h = (h.half().float() if storage == "fp16" else h) / h.norm(dim=1, keepdim=True)
+    for i in range(2):
+        weight, bias = (tensors[f"best.module.layers.{i}.{name}"] for name in ("weight", "bias"))
+        h = torch.cat([h, means @ h], 1) @ weight.T + bias
+        h = h if i else h.relu()
+    torch.testing.assert_close(torch.from_numpy(found.logits), h, rtol=1e-3, atol=1e-4)
+    assert found.embeddings is None
+    for split in ("val", "test"):
+        assert found.scores[f"{split}_accuracy"] == pytest.approx(report[f"{split}_accuracy"], abs=1e-12)
+
+
+def test_a_frozen_module_takes_the_weights_of_a_checkpoint_in_place(folder, tmp_path):
+    trained_module = PlainSage(Gnn("sage", [8, 8, 3], seed=3))
+    bs.train(folder / "plain", **OPTIONS, model=trained_module, checkpoint=str(tmp_path / "kept"))
+    module = PlainSage(Gnn("sage", [8, 8, 3], seed=9)).requires_grad_(False)
+    found = bs.predict(folder / "plain", tmp_path / "kept", model=module)
+    assert all(torch.equal(a, b) for a, b in zip(module.weights, trained_module.weights, strict=True))
+    bare = replace(bs.load(folder / "plain"), labels=None, num_classes=0, masks={}, extra={})
+    again = bs.predict(bare, tmp_path / "kept", model=module)
+    assert again.scores == {}
+    torch.testing.assert_close(torch.from_numpy(again.logits), torch.from_numpy(found.logits))
+
+
+def test_predictions_that_do_not_fit_are_refused(folder, factories, tmp_path):
+    bs.train(folder / "plain", **OPTIONS, model=f"{factories}:Sage", checkpoint=str(tmp_path / "kept"))
+    wide = community_graph(width=5)
+    cases = [
+        (folder / "plain", None, r"holds a model of your own, own_factories:Sage; use --model PACKAGE.MODULE:FACTORY.* runs no code that"),
+        (wide, f"{factories}:Sage", "takes 8 features of a vertex; graph 'communities' has 5: use a graph with 8 features"),
+        (
+            folder / "plain",
+            f"{factories}:wider",
+            r"layers\.0\.bias has shape \(9,\), in the checkpoint .* shape \(8,\); use the factory of the run",
+        ),
+        (folder / "plain", torch.nn.Identity(), r"does not take \(x, blocks\)"),
+        (folder / "plain", PlainSage(Gnn("sage", [8, 8, 3])), r"layers\.0\.bias has none, in the checkpoint .* shape \(8,\)"),
+        (folder / "plain", f"{factories}:NotFinite", "the logits of 300 vertices are not finite; use a checkpoint"),
+    ]
+    for graph, model, said in cases:
+        with pytest.raises(UsageError, match=said):
+            bs.predict(graph, tmp_path / "kept", model=model)
+    bs.train(folder / "plain", **OPTIONS, checkpoint=str(tmp_path / "ours"))
+    with pytest.raises(UsageError, match="holds a model of ours, sage; leave model out"):
+        bs.predict(folder / "plain", tmp_path / "ours", model=f"{factories}:Sage")
 
 
 def test_a_module_is_trained_in_place_and_frozen_weights_stay(folder):
@@ -157,6 +217,11 @@ def test_a_module_is_trained_in_place_and_frozen_weights_stay(folder):
     [
         ({"model": "own_factories:no_module"}, r"returned a str; return a torch\.nn\.Module"),
         ({"model": "own_factories:without_widths"}, r"without_widths\(8, 3\): .*takes 0 positional arguments.*; use a factory that takes"),
+        (
+            {"model": "own_factories:failing"},
+            r"the factory, called with 8 and 3, raised KeyError: 'hidden' \(own_factories\.py, line \d+\)",
+        ),
+        ({"model": "broken_factories:make"}, "got 'broken_factories:make', but its import raised SyntaxError: .*; mend it"),
         ({"model": ".own_factories:Sage"}, "use package.module:factory"),
         ({"model": "own_factories:missing"}, "has no attribute 'missing'; use package.module:factory"),
         ({"model": "no_such_package:make"}, "No module named 'no_such_package'"),
@@ -170,6 +235,17 @@ def test_a_module_is_trained_in_place_and_frozen_weights_stay(folder):
         ({"model": "own_factories:Sage", "task": "links"}, "link prediction scores embeddings of our layers"),
         ({"model": Gnn("sage", [9, 8, 3])}, "the model has widths 9, 8, 3, but the graph 8 features; use widths 8, ..., 3"),
         ({"model": Gnn("sage", [8, 8, 3]), "hidden": 5}, "hidden: got 5, but the model has 8; leave the option out"),
+        ({"model": PlainSage}, r"model: got the class PlainSage; use a torch\.nn\.Module that has been made"),
+        ({"callbacks": 5}, "callbacks: got a int; use a list of bulksample.Callback"),
+        ({"comm": 3}, r"comm: got a int; use what bulksample\.init\(\) returns"),
+        ({"model": 7}, "model: got a int; use a torch.nn.Module that has been made, the name of a model"),
+        ({"model": torch.nn.Identity()}, "model torch.nn.*:Identity: it has no weights, so there is nothing to train"),
+        ({"model": torch.nn.Linear(8, 3).requires_grad_(False)}, "all of its weights are frozen, so there is nothing to train"),
+        ({"model": torch.nn.Linear(8, 3)}, r"forward\(input: .*\) -> .* does not take \(x, blocks\): .*; write forward\(self, x, blocks\)"),
+        ({"model": torch.nn.LazyLinear(3)}, "weight has no shape before a first call; give its layer the input width"),
+        ({"model": torch.nn.Linear(8, 3, device="meta")}, "weight has no values, on device meta; use a dense tensor"),
+        ({"model": torch.nn.Linear(8, 3, dtype=torch.complex64)}, "weights of torch.complex64 do not travel between ranks"),
+        ({"model": torch.nn.DataParallel(torch.nn.Linear(8, 3))}, "got a DataParallel: use the module inside, .module"),
         ({"model": Gnn("sage", [8, 8, 3]), "method": "retexo"}, "method 'retexo' makes its own models"),
     ],
 )
@@ -227,3 +303,107 @@ def test_it_is_scored_without_dropout(folder):
     whole = trained(folder / "plain", None, Gnn("sage", [8, 8, 3], seed=3), lr=1e-12)[2]["train_accuracy"]
     assert {line["train_accuracy"] for line in recorder.lines} == {whole}
     assert module.training
+
+
+class Buffered(PlainSage):
+    """Keeps a batch norm with a cumulative mean, a table that never changes, and the rows of its last mini-batch."""
+
+    def __init__(self, gnn, rank):
+        super().__init__(gnn)
+        self.norm = torch.nn.BatchNorm1d(8, momentum=None)
+        self.norm.num_batches_tracked.fill_(5 * rank)
+        self.register_buffer("table", torch.arange(4) + 2**40 * (rank + 1))
+        self.register_buffer("flags", torch.tensor([rank == 0, True]))
+        self.register_buffer("rows", torch.tensor(float(rank)))
+
+    def forward(self, x, blocks):
+        if self.training:
+            self.rows = torch.tensor(float(len(x)))
+        return super().forward(self.norm(x), blocks)
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "random-tma", "interval": "2"}], ids=["sync", "random-tma"])
+def test_buffers_are_equal_on_all_ranks_after_training(folder, options):
+    """All start from rank 0's buffers; statistics are averaged, and a table of numbers beyond float32 stays exact."""
+
+    def rank(comm):
+        module = Buffered(Gnn("sage", [8, 8, 3], seed=3), comm.rank)
+        steps = trained(folder / "plain", comm, module, eval_every=3, **options)[2]["steps"]
+        return {name: buffer.clone() for name, buffer in module.named_buffers()}, steps
+
+    ranks = on_threads(3, rank)
+    for buffers, _ in ranks:
+        assert buffers["table"].tolist() == [2**40 + i for i in range(4)]
+        assert buffers["flags"].tolist() == [True, True]
+        for name, buffer in buffers.items():
+            assert torch.equal(buffer, ranks[0][0][name]), name
+    assert ranks[0][0]["norm.num_batches_tracked"] == ranks[0][1] or options
+    assert ranks[0][0]["norm.running_var"].ne(1).all()
+
+
+class Odd(PlainSage):
+    """Does what it should not, on one rank or on all."""
+
+    def __init__(self, does, when=True):
+        super().__init__(Gnn("sage", [8, 8, 3], seed=3))
+        self.does, self.when = does, when
+
+    def forward(self, x, blocks):
+        logits = super().forward(x, blocks)
+        return self.does(logits, self) if self.when else logits
+
+
+def detached(logits, module):
+    return logits.detach()
+
+
+def raising(logits, module):
+    raise IndexError("no such thing")
+
+
+def failing_to_differentiate(logits, module):
+    kept = logits.exp()
+    return kept.add_(kept.square().sum()).exp_().mul_(kept)
+
+
+ODD = {
+    "detached": (detached, r"the logits of forward\(x, blocks\) have no gradient; compute them from the weights"),
+    "raising": (raising, r"forward\(x, blocks\) raised IndexError: no such thing \(test_own_model\.py, line \d+\)"),
+    "backward": (failing_to_differentiate, "its backward pass raised RuntimeError: one of the variables needed for gradient computation"),
+    "integers": (lambda logits, _: logits.argmax(1), r"got torch.int64 of shape \(\d+,\) from forward\(x, blocks\); return logits"),
+    "pair": (lambda logits, _: (logits, None), r"got a tuple from forward\(x, blocks\); return logits"),
+    "not finite": (lambda logits, _: logits / 0, r"got logits that are not finite from forward\(x, blocks\) in epoch 0, step 0; mend"),
+    "in evaluation": (
+        lambda logits, module: logits if module.training else logits[1:],
+        r"got torch.float32 of shape \(\d+, 3\) from forward",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_module_that_fails_on_one_rank_is_named_on_all_of_them(folder, name):
+    does, said = ODD[name]
+
+    def rank(comm):
+        with pytest.raises(UsageError, match=f"rank 1: .*{said}") as caught:
+            trained(folder / "plain", comm, Odd(does, when=comm.rank == 1), graph="partitioned")
+        return str(caught.value)
+
+    assert len(set(on_threads(2, rank))) == 1
+
+
+@pytest.mark.parametrize("method", ["sync", "random-tma"])
+def test_a_module_that_fails_alone_is_named_without_a_rank(folder, method):
+    with pytest.raises(UsageError, match=r"^model .*Odd: forward\(x, blocks\) raised IndexError") as caught:
+        bs.train(folder / "plain", **{**OPTIONS, "method": method}, model=Odd(raising))
+    assert isinstance(caught.value.__cause__.__cause__, IndexError)
+
+
+def test_ranks_whose_buffers_differ_are_told_so(folder):
+    def rank(comm):
+        module = PlainSage(Gnn("sage", [8, 8, 3]))
+        module.register_buffer("table", torch.zeros(2 + comm.rank))
+        return trained(folder / "plain", comm, module, graph="replicated")
+
+    with pytest.raises(UsageError, match=r"the ranks do not agree on the buffers of model .*PlainSage: .*\(2,\).*\(3,\)"):
+        on_threads(2, rank)

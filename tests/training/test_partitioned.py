@@ -15,14 +15,15 @@ from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.distributed.costs.feature_fetch import predict_fetch
 from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.grid import ProcessGrid
-from bulksample.distributed.matrix.open_graph import Placement, open_block
+from bulksample.distributed.matrix.open_graph import open_block
+from bulksample.distributed.matrix.placement import Placement
 from bulksample.evaluation.inference import infer
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.nn.model import Gnn
 from bulksample.views.features import Features
 from bulksample.views.inference_share import InferenceShare
-from bulksample.views.partitioned import BlockShare
+from bulksample.views.partitioned import BlockShare, rows_of_block
 from bulksample.views.remote_features import RemoteFeatures
 from bulksample.views.view import mean_weights
 from bulksample.views.whole import WholeShare
@@ -196,7 +197,7 @@ def test_inference_in_block_rows_is_that_of_the_whole(stored, monkeypatch, model
         grid, block = ProcessGrid(comm, 2), opened.block
         degrees, weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
         features = RemoteFeatures(grid.column_comm, opened.layout, block.features)
-        share = BlockShare(opened, grid, features, degrees, weights)
+        share = BlockShare(block, opened.layout, grid, rows_of_block(features), features.is_sparse, degrees, weights)
         before = comm.tally["features"]
         rows = infer(net, share)
         assert comm.tally["features"] == before  # hidden rows count as activations
@@ -214,10 +215,10 @@ def test_inference_in_block_rows_is_that_of_the_whole(stored, monkeypatch, model
         ("plain", {"graph": "replicated", "feature_codec": "fp16"}, "use graph partitioned"),
         ("plain", {"graph": "replicated", "fetch_together": 2}, "use graph partitioned"),
         ("plain", {"method": "full", "fetch_together": 2}, "'full' fetches features of one mini-batch at a time"),
-        ("plain", {"graph": "replicated", "replication": 2}, "got c = 2 and owner with the graph replicated"),
-        ("plain", {"graph": "replicated", "exchange": "rows"}, "got c = 1 and rows with the graph replicated"),
+        ("plain", {"graph": "replicated", "replication": 2}, "got c = 2 with the topology replicated"),
+        ("plain", {"graph": "replicated", "exchange": "rows"}, "got rows with the topology replicated"),
         ("plain", {"replication": 3}, r"c = 3 with p = 4; use c in \{1, 2, 4\}"),
-        ("plain", {"partition": "nowhere.npz"}, "block, random, metis, super or a file"),
+        ("plain", {"partition": "nowhere.npz"}, "block, random, metis, super, stream or a file"),
         ("plain", {"label": "none"}, "no label 'none'; use .*other"),
     ],
 )

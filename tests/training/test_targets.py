@@ -1,5 +1,6 @@
 """Labels of several columns, some of them missing, are learnt by every method; losses and scores are those of plain torch and numpy."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -105,9 +106,10 @@ def test_predictions_are_those_of_the_run(stores, target, tmp_path):
 
 def test_a_column_of_the_graph_is_a_target(tmp_path):
     whole = community_graph(n=120)
-    year = np.where(np.arange(120) % 7 == 0, -1, 2000 + np.arange(120) % 5)
+    year = np.where(np.arange(120) % 7 == 0, np.nan, 2000.0 + np.arange(120) % 5).astype(np.float32)
+    whole_year = np.where(np.isnan(year), -1, np.nan_to_num(year)).astype(np.int64)
     tasks = np.stack([whole.labels == 0, whole.labels == 1], axis=1)
-    source = replace(whole, extra={"year": year, "tasks": tasks, "tasks_as_floats": tasks.astype(np.float32)})
+    source = replace(whole, extra={"year": year, "whole_year": whole_year, "tasks": tasks, "tasks_as_floats": tasks.astype(np.float32)})
     store.save(source, tmp_path / "g")
     options = {**OPTIONS, "epochs": 1, "eval_every": 1, "hidden": 4}
     for graph, placement in ((source, "replicated"), (tmp_path / "g", "partitioned")):
@@ -115,6 +117,8 @@ def test_a_column_of_the_graph_is_a_target(tmp_path):
         assert run_training(graph, label="year", target="regression", **asked)[0]["test_mae"] > 1000
         assert run_training(graph, label="tasks", **asked)[0]["target"] == "multilabel"
         assert run_training(graph, label="tasks_as_floats", target="multilabel", **asked)[0]["metric"] == "rocauc"
+        with pytest.raises(ValueError, match="whole_year: row 0 holds -1; that may be a number or no label: use floats"):
+            run_training(graph, label="whole_year", target="regression", **asked)
     with pytest.raises(ValueError, match=r"tasks: got bool of shape .* a class is one number of a vertex: use target multilabel"):
         train(source, label="tasks", target="class", **options)
 
@@ -144,3 +148,29 @@ def test_gaps_in_class_numbers_warn_on_one_rank_and_in_its_report(tmp_path, caps
         assert report["warnings"][0].startswith("4 of the 7 classes have no vertex")
         assert capsys.readouterr().err.count("4 of the 7 classes have no vertex") == 1
     assert train(graph, **{**OPTIONS, "epochs": 1})["warnings"] == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_seeds_without_any_label_are_refused_before_training(graphs, tmp_path, target):
+    graph = graphs[target]
+    missing = -1 if target == "multilabel" else np.nan
+    bare = replace(graph, labels=np.where(graph.masks["train"][:, None], missing, graph.labels).astype(graph.labels.dtype))
+    store.save(bare, tmp_path / "bare")
+    found = f"none of the {graph.masks['train'].sum()} seeds of graph '{target}' has a label to train on; use another label"
+    for method, p in (("sync", 2), ("random-tma", 2), ("full", 1)):
+        with pytest.raises(UsageError, match=found):
+            on_threads(p, lambda comm, method=method: train(tmp_path / "bare", comm, **OPTIONS, epochs=1, method=method))
+
+
+def test_a_score_that_labels_do_not_define_is_null_and_chooses_nothing(graphs, capsys):
+    """All validation labels are positive, so their ROC AUC is not defined; the newest weights are kept, and a warning says so."""
+    graph = graphs["multilabel"]
+    labels = np.where(graph.masks["val"][:, None], 1, graph.labels).astype(np.int8)
+    report, recorder, _ = run_training(replace(graph, labels=labels), **OPTIONS, epochs=3, patience=1)
+    assert (report["val_rocauc"], report["best_epoch"], report["epochs"]) == (None, 2, 3)
+    assert [line["val_rocauc"] for line in recorder.lines] == [None] * 3
+    assert 0 < report["test_rocauc"] < 1
+    said = "val_rocauc cannot be computed from the labels of the split"
+    assert report["warnings"][0].startswith(said)
+    assert said in capsys.readouterr().err
+    assert "NaN" not in json.dumps([report, recorder.lines])

@@ -8,7 +8,8 @@ from bulksample import UsageError, backends
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
-from bulksample.distributed.matrix.open_graph import Placement, open_block
+from bulksample.distributed.matrix.open_graph import open_block
+from bulksample.distributed.matrix.placement import Placement
 from bulksample.methods.grappa.chunks import fresh_chunks, seen_chunks
 from bulksample.views.local import PendingLocalView, VisibleParts, allgather_degrees
 from bulksample.views.partitioned import BlockView

@@ -20,7 +20,8 @@ barrier         0                                         0                     
 =============== ========================================= =========================== ==================
 
 The all-reduce is a reduce-scatter followed by an all-gather; w_r is rank r's share of the array. A communicator made by `split`
-counts into the tally of its parent, so that a process has one tally.
+counts into the tally of its parent, so that a process has one tally. The bytes that go to ranks of other machines are counted once more,
+apart.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class Comm(Primitives):
 
         Returns
         -------
-        The array itself. Terms are added in rank order, so all ranks hold the same bits. The same inputs on the same number of ranks
-        give the same bits under every launcher and MPI library.
+        The array itself. Terms are added in the order of `tree_sum`, so all ranks hold the same bits. The same inputs on the same
+        number of ranks give the same bits under every launcher and MPI library.
 
         Raises
         ------
@@ -85,12 +86,18 @@ class Comm(Primitives):
             raise UsageError(f"allreduce adds int32, int64, uint64, float32 or float64; got {array.dtype}")
         self._note(f"allreduce {kind} {array.dtype} {array.shape}")
         flat = array.reshape(-1)
-        share = len(range(self.rank, len(flat), self.size)) * array.itemsize
-        self._count(kind, 2 * (self.size - 1), array.nbytes - share + (self.size - 1) * share)
+        self.count_allreduce(kind, len(flat), array.itemsize)
         if self.size > 1:
             for first in range(0, len(flat), self.most_elements):
                 self._allreduce(flat[first : first + self.most_elements], kind)
         return array
+
+    def count_allreduce(self, kind: str, numbers: int, itemsize: int) -> None:
+        """Count what an all-reduce sends: the shares of the other ranks to them, and the sum of this rank's share to each of them."""
+        shares = itemsize * ((numbers + self.size - 1 - np.arange(self.size)) // self.size)
+        own, away = int(shares[self.rank]), self.elsewhere
+        between = int(shares[away].sum()) + int(np.count_nonzero(away)) * own
+        self._count(kind, 2 * (self.size - 1), int(shares.sum()) - own + (self.size - 1) * own, between)
 
     def allgather(self, array: np.ndarray, kind: str) -> np.ndarray:
         """Return the arrays of all ranks, stacked: shape ``(size, *array.shape)``. All ranks pass the same shape and dtype."""
@@ -122,7 +129,7 @@ class Comm(Primitives):
         if counts.shape != (self.size,) or counts.min(initial=0) < 0 or counts[self.rank] != len(rows):
             raise UsageError(f"counts must be {self.size} numbers with {len(rows)} at rank {self.rank}; got {counts.tolist()}")
         self._note(f"allgather {kind} {rows.dtype} {rows.shape[1:]} {counts.tolist()}")
-        self._count(kind, self.size - 1, (self.size - 1) * rows.nbytes)
+        self.count_to_each(kind, self.size - 1, rows.nbytes)
         row_bytes = rows.itemsize * int(np.prod(rows.shape[1:], dtype=np.int64))
         sizes = counts * row_bytes
         shape = (int(counts.sum()), *rows.shape[1:])
@@ -139,7 +146,7 @@ class Comm(Primitives):
             raise UsageError(f"root must be a rank, 0 to {self.size - 1}; got {root}")
         self._note(f"broadcast {kind} {array.dtype} {array.shape} {root}")
         if self.rank == root:
-            self._count(kind, self.size - 1, (self.size - 1) * array.nbytes)
+            self.count_to_each(kind, self.size - 1, array.nbytes)
         if self.size > 1:
             flat = _bytes_of(array)
             for first in range(0, len(flat), self.most_elements):
@@ -204,9 +211,22 @@ class Comm(Primitives):
         self._check_kind(kind)
         self._note(f"alltoall {kind} {made_of}")
         counts = self._agree_on_counts(list(rows), f"{kind} {made_of}")
-        away = [count * row_bytes for r, count in enumerate(rows) if r != self.rank and count * row_bytes]
-        self._count(kind, len(away), sum(away))
+        sent = row_bytes * np.array(rows, np.int64)
+        sent[self.rank] = 0
+        self._count(kind, int(np.count_nonzero(sent)), int(sent.sum()), int(sent[self.elsewhere].sum()))
         return counts
+
+    def at(self, place: str, told: str) -> None:
+        """Name the place in the program that all ranks must have reached at the next all-to-alls, which compare it.
+
+        Parameters
+        ----------
+        place : str
+            Equal on all ranks.
+        told : str
+            How the error of ranks at different places tells of this rank.
+        """
+        self._place, self._told = place, told
 
     def wait_for(self, what: str, done: Callable[[], bool]) -> None:
         """Poll ``done()`` until it is true, with the deadline of a collective; for transfers outside this class (`what`).
@@ -240,14 +260,16 @@ class Comm(Primitives):
             raise UsageError(f"color must be a number from 0 to {2**31 - 1}; got {color}")
         colors, keys = self.allgather(np.array([color, key], np.int64), "control").T
         same = np.flatnonzero(colors == color)
-        made: Comm = self._split(color, same[np.argsort(keys[same], kind="stable")].tolist())
-        made.tally, made.most_elements = self.tally, self.most_elements
+        members = same[np.argsort(keys[same], kind="stable")]
+        made: Comm = self._split(color, members.tolist())
+        made.tally, made.between_machines = self.tally, self.between_machines
+        made.machine_of, made.most_elements = self.machine_of[members], self.most_elements
         return made
 
     def duplicate(self) -> Comm:
         """Return a communicator of the same ranks with a tally of its own, for use by another thread."""
         made = self.split(0, self.rank)
-        made.tally = dict.fromkeys(KINDS, SentCount(0, 0))
+        made.tally, made.between_machines = dict.fromkeys(KINDS, SentCount(0, 0)), dict.fromkeys(KINDS, 0)
         return made
 
     def gather_control(self, thing: Any) -> list[Any]:
@@ -261,10 +283,14 @@ class Comm(Primitives):
             If the ranks have called different collectives before. An MPI library may silently match two different
             collectives and return wrong numbers; this check finds it.
         """
+        return self._gather_json(thing, alike=True)
+
+    def _gather_json(self, thing: Any, alike: bool) -> list[Any]:
+        """Gather a JSON value of each rank; with `alike`, check that the ranks have called the same collectives."""
         text = np.frombuffer(json.dumps(thing).encode(), np.uint8)
         histories, counts = self.allgather(np.array([self._history, len(text)]), "control").T
         differing = np.flatnonzero(histories != histories[self.rank])
-        if len(differing):
+        if alike and len(differing):
             raise PeerLost(f"rank {self.rank} and rank {differing[0]} have not taken part in the same collectives")
         joined = self.allgather_rows(text, counts, "control").tobytes()
         ends = np.cumsum(counts)
@@ -301,21 +327,28 @@ class Comm(Primitives):
         return held
 
     def _agree_on_counts(self, counts: list[int], made_of: str) -> np.ndarray:
-        """Exchange row counts, with a checksum of `made_of` in the same words; return the counts: int64, shape (size,)."""
+        """Exchange row counts, with a checksum of `made_of` and of the place; return the counts: int64, shape (size,)."""
         if max(counts) >= 2**_COUNT_BITS:
             raise UsageError(f"a part of an all-to-all has {max(counts)} rows; use fewer than 2**{_COUNT_BITS}")
-        mark = zlib.crc32(made_of.encode()) >> 9
+        mark = zlib.crc32(self._place.encode(), zlib.crc32(made_of.encode())) >> 9
         words = np.array(counts, np.int64) | (mark << _COUNT_BITS)
-        self._count("control", self.size - 1, 8 * (self.size - 1))
+        self.count_to_each("control", self.size - 1, 8)
         if self.size > 1:
             words = self._alltoall_words(words)
         differing = np.flatnonzero(words >> _COUNT_BITS != mark)
-        if len(differing):
+        if len(differing):  # then every rank sees a difference
+            self._compare_places()
             raise UsageError(
                 f"all ranks of an alltoall must pass one kind, dtype and shape of rows: rank {self.rank} passes {made_of}, "
                 f"rank {differing[0]} does not; call it with the same arguments on all ranks"
             )
         return np.asarray(words & (2**_COUNT_BITS - 1))
+
+    def _compare_places(self) -> None:
+        """Raise `UsageError` if the ranks are at different places of the program; collective."""
+        places, told = zip(*self._gather_json([self._place, self._told], alike=False), strict=True)
+        if len(set(places)) > 1:
+            raise UsageError(f"the ranks have not taken the same steps: {'; '.join(told)}: take all steps on every rank, or equally many")
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from ...errors import UsageError
+
 _LAUNCHERS = (
     # launcher, variable of the number of ranks, variable of the rank, other variables that must be set
     ("torchrun", "WORLD_SIZE", "RANK", ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")),
@@ -22,6 +24,7 @@ _LAUNCHERS = (
     ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", ()),
     ("srun", "SLURM_NTASKS", "SLURM_PROCID", ()),
 )
+_OF_TORCH = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _BY_TORCH = ("torchrun", "environment")  # launchers without MPI
 PREFIXES = ("PMI_", "PMIX_", "OMPI_", "MV2_", "SLURM_", "HYD", "TORCHELASTIC_", "WORLD_SIZE")
 
@@ -38,6 +41,20 @@ class Launch(NamedTuple):
     def by_torch(self) -> bool:
         """True if ranks connect through MASTER_ADDR and MASTER_PORT instead of MPI."""
         return self.launcher in _BY_TORCH
+
+
+def check_launch(launch: Launch) -> None:
+    """Raise `UsageError` if variables of the launcher contradict each other, before a rank waits for others that cannot come."""
+    found = {name: os.environ[name] for name in _OF_TORCH if name in os.environ}
+    if launch.by_torch or (len(found) == len(_OF_TORCH) and not launch.variable):
+        for name, least, most in (("WORLD_SIZE", 1, 2**31 - 1), ("RANK", 0, launch.ranks - 1), ("MASTER_PORT", 1, 2**16 - 1)):
+            if not found[name].isdecimal() or not least <= int(found[name]) <= most:
+                raise UsageError(f"{name}: got {found[name]!r}; use a whole number from {least} to {most}, or unset {', '.join(_OF_TORCH)}")
+        if not found["MASTER_ADDR"].strip():
+            raise UsageError("MASTER_ADDR: got nothing; use the name or the address of the machine of rank 0")
+    elif launch.rank is not None and launch.rank >= launch.ranks > 0:
+        found_rank = f"{launch.variable} says that there are {launch.ranks} ranks, but this is rank {launch.rank}"
+        raise UsageError(f"{found_rank}; start with {launch.launcher}, or unset {launch.variable}")
 
 
 def launched() -> Launch:

@@ -6,16 +6,24 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .base import KINDS, Comm, SentCount
+from .base import KINDS, Comm
 
 PHASES = ("sample", "fetch", "forward", "backward", "reduce", "step", "evaluate", "checkpoint")
 ASIDE = ("evaluate", "checkpoint")  # phases that are not training
 WAITING = ("sample", "fetch")  # phases in which a step waits for its mini-batch
-_MESSAGES, _BYTES, _TRAINING_MESSAGES, _TRAINING_BYTES = range(4)
+_MESSAGES, _BYTES, _BETWEEN, _TRAINING_MESSAGES, _TRAINING_BYTES, _TRAINING_BETWEEN = range(6)
+
+
+class Sent(NamedTuple):
+    """Messages and bytes that a rank has sent, and how many of the bytes went to other machines."""
+
+    messages: int = 0
+    bytes: int = 0
+    between_machines: int = 0
 
 
 class Ledger:
@@ -37,20 +45,20 @@ class Ledger:
         self._comm, self._sampling, self._around = comm, sampling, around
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._phase_bytes = dict.fromkeys(PHASES, 0)
-        self._aside_seconds, self._aside = np.zeros(2), dict.fromkeys(KINDS, SentCount(0, 0))
+        self._aside_seconds, self._aside = np.zeros(2), dict.fromkeys(KINDS, Sent())
         self._began: tuple[float, float] | None = None  # start of the first phase: set-up is not training
         self._taken = self.total()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count the seconds and bytes of a ``with`` block under one of PHASES."""
-        began, before = _now(), dict(self._comm.tally)
+        began, before = _now(), _sent(self._comm)
         self._began = self._began or began
         try:
             with self._around(name):
                 yield
         finally:
-            now, after = _now(), self._comm.tally
+            now, after = _now(), _sent(self._comm)
             self._seconds[name] += now[0] - began[0]
             self._phase_bytes[name] += _bytes(after) - _bytes(before)
             if name in ASIDE:
@@ -60,12 +68,12 @@ class Ledger:
     def total(self) -> dict[str, dict[str, Any]]:
         """Return seconds by phase, bytes by phase, counts by kind, and the seconds of training.
 
-        "sent" holds four numbers for each kind: messages and bytes of the run, then messages and bytes of training. Training is every
-        phase except ASIDE. "training" holds its wall-clock and CPU seconds from the first phase on; a rank that waits for others
+        "sent" holds six numbers for each kind: messages, bytes and bytes between machines of the run, then those of training. Training
+        is every phase except ASIDE. "training" holds its wall-clock and CPU seconds from the first phase on; a rank that waits for others
         spends no CPU seconds. The result is short, because ranks send it to each other after every epoch.
         """
-        beside = self._sampling.tally if self._sampling else {}
-        everything = _add(self._comm.tally, beside, {})
+        beside = _sent(self._sampling) if self._sampling else {}
+        everything = _add(_sent(self._comm), beside, {})
         training = _add(everything, {}, self._aside)
         now = _now()
         clock, processor = (np.subtract(now, self._began or now) - self._aside_seconds).tolist()
@@ -95,7 +103,9 @@ def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
         "phase_bytes": {name: sum(rank["phase_bytes"][name] for rank in ranks) for name in PHASES},
         "bytes_sent": _summed(ranks, _BYTES),
         "messages_sent": _summed(ranks, _MESSAGES),
+        "bytes_between_machines": _summed(ranks, _BETWEEN),
         "training_bytes": _summed(ranks, _TRAINING_BYTES),
+        "training_bytes_between_machines": _summed(ranks, _TRAINING_BETWEEN),
         "training_messages": _summed(ranks, _TRAINING_MESSAGES),
         "busiest_rank": {"messages": _most(ranks, _TRAINING_MESSAGES), "bytes": _most(ranks, _TRAINING_BYTES)},
         "waiting_share": {name: max(_share(rank, name) for rank in ranks) for name in WAITING},
@@ -136,12 +146,16 @@ def _most(ranks: list[dict[str, dict[str, Any]]], column: int) -> int:
     return int(max(sum(sent[column] for sent in rank["sent"].values()) for rank in ranks))
 
 
-def _bytes(tally: dict[str, SentCount]) -> int:
+def _sent(comm: Comm) -> dict[str, Sent]:
+    return {kind: Sent(*comm.tally[kind], comm.between_machines[kind]) for kind in KINDS}
+
+
+def _bytes(tally: dict[str, Sent]) -> int:
     return sum(sent.bytes for sent in tally.values())
 
 
-def _add(one: dict[str, SentCount], other: dict[str, SentCount], minus: dict[str, SentCount]) -> dict[str, SentCount]:
+def _add(one: dict[str, Sent], other: dict[str, Sent], minus: dict[str, Sent]) -> dict[str, Sent]:
     """Return one + other - minus for each kind; a missing kind counts as zero."""
-    nothing = SentCount(0, 0)
+    nothing = Sent()
     parts = {kind: (one[kind], other.get(kind, nothing), minus.get(kind, nothing)) for kind in KINDS}
-    return {kind: SentCount(a.messages + b.messages - c.messages, a.bytes + b.bytes - c.bytes) for kind, (a, b, c) in parts.items()}
+    return {kind: Sent(*(x + y - z for x, y, z in zip(a, b, c, strict=True))) for kind, (a, b, c) in parts.items()}

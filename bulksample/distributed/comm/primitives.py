@@ -62,8 +62,14 @@ class Primitives(ABC):
     Attributes
     ----------
     rank, size : int
+    machine_of : int64, shape (size,)
+        The machine of each rank; all 0 unless `machines.machines_of_ranks` found several.
     tally : dict of kind to SentCount
         Messages and bytes that this rank has sent so far.
+    between_machines : dict of kind to int
+        How many of these bytes went to ranks of other machines.
+    pools : dict
+        Communicators of the same ranks that are used again; see `matrix.comm_pool`.
     """
 
     rank: int
@@ -71,8 +77,12 @@ class Primitives(ABC):
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
+        self.machine_of = np.zeros(size, np.int64)
         self.most_elements = MOST_ELEMENTS
         self.tally = dict.fromkeys(KINDS, SentCount(0, 0))
+        self.pools: dict[str, Any] = {}
+        self.between_machines = dict.fromkeys(KINDS, 0)
+        self._place = self._told = ""  # see `Comm.at`
         self._history = 0  # checksum of all collectives so far; equal on ranks that called the same ones
 
     @abstractmethod
@@ -123,11 +133,21 @@ class Primitives(ABC):
     def _note(self, what: str) -> None:
         self._history = zlib.crc32(what.encode(), self._history)
 
-    def count(self, kind: str, messages: int, sent: int) -> None:
-        """Add messages and bytes that were sent outside the collectives to the tally."""
-        self._count(kind, messages, sent)
+    @property
+    def elsewhere(self) -> np.ndarray:
+        """True for the ranks of other machines: bool, shape (size,)."""
+        return np.asarray(self.machine_of != self.machine_of[self.rank])
 
-    def _count(self, kind: str, messages: int, sent: int) -> None:
+    def count(self, kind: str, messages: int, sent: int, between_machines: int = 0) -> None:
+        """Add messages and bytes that were sent outside the collectives to the tally."""
+        self._count(kind, messages, sent, between_machines)
+
+    def count_to_each(self, kind: str, messages: int, each: int) -> None:
+        """Count `each` bytes sent to each other rank."""
+        self._count(kind, messages, (self.size - 1) * each, int(np.count_nonzero(self.elsewhere)) * each)
+
+    def _count(self, kind: str, messages: int, sent: int, between_machines: int) -> None:
         with _COUNTING:  # communicators of several threads can share a tally
             before = self.tally[kind]
             self.tally[kind] = SentCount(before.messages + messages, before.bytes + int(sent))
+            self.between_machines[kind] += between_machines

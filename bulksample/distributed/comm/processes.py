@@ -21,6 +21,7 @@ import numpy as np
 from ...errors import EXIT_PEER_LOST, PeerLost, UsageError
 from .base import Comm
 from .sentinel import Sentinel
+from .tree_sum import tree_sum
 from .watch import Watch
 
 _GRACE_SECONDS = 5.0  # a collective that a leaving rank has finished may still be running on this rank
@@ -102,14 +103,12 @@ class ProcessComm(Comm):
     # ---- collectives built on these operations
 
     def _allreduce(self, array: np.ndarray, kind: str) -> None:
-        """Sum one share of the array per rank, adding in rank order: the bits do not depend on library and launcher."""
+        """Sum one share of the array per rank, in the order of `tree_sum`: the bits do not depend on library and launcher."""
         what = f"allreduce {kind} {array.dtype} {array.shape}"
         counts = [len(range(r, len(array), self.size)) for r in range(self.size)]
         received = np.empty((self.size, counts[self.rank]), array.dtype)
         self._complete(what, lambda: self._exchange_shares(array, counts, received))
-        total = np.zeros(counts[self.rank], array.dtype)
-        for share in received:
-            total += share
+        total = tree_sum(received)
         self._complete(what, lambda: self._gather_shares(total, counts, array))
 
     # ---- leaving

@@ -6,6 +6,7 @@ call, and an exception keeps its traceback.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,6 +15,8 @@ import numpy as np
 
 from ...errors import PeerLost
 from .base import COMPLETED, Comm, TransferHandle
+from .machines import VARIABLE, simulated
+from .tree_sum import tree_sum
 
 T = TypeVar("T")
 
@@ -65,7 +68,7 @@ class _Board:
 
 
 class ThreadComm(Comm):
-    """One of several ranks that are threads of this process. Sums are added in rank order."""
+    """One of several ranks that are threads of this process. Sums are made in the order of `tree_sum`."""
 
     def __init__(self, rank: int, board: _Board) -> None:
         super().__init__(rank, len(board.slots))
@@ -96,10 +99,7 @@ class ThreadComm(Comm):
             raise PeerLost(f"rank {self.rank} is in {what}, but {', '.join(differing)}")
 
     def _allreduce(self, array: np.ndarray, kind: str) -> None:
-        total = np.zeros_like(array)
-        for part in self._exchange(array.copy(), f"allreduce {kind} {array.dtype} {array.shape}"):
-            total += part
-        array[:] = total
+        array[:] = tree_sum(self._exchange(array.copy(), f"allreduce {kind} {array.dtype} {array.shape}"))
 
     def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
         return np.concatenate(self._exchange(part.copy(), f"allgather {kind} {sizes.tolist()}"))
@@ -134,17 +134,22 @@ class ThreadComm(Comm):
 def on_threads(size: int, function: Callable[[Comm], T], timeout: float = 60.0) -> list[T]:
     """Call ``function(comm)`` on `size` ranks that are threads; return the results in rank order.
 
+    They are on one machine, unless BULKSAMPLE_MACHINES simulates several; see `machines.machines_of_ranks`.
+
     Raises
     ------
     The exception of the lowest rank that raised one. `PeerLost` if a rank waited longer than `timeout` seconds.
     """
     board = _Board(size, timeout)
+    machine_of = simulated(os.environ.get(VARIABLE, str(size)), size)
     results: list[Any] = [None] * size
     errors: list[BaseException | None] = [None] * size
 
     def run(rank: int) -> None:
         try:
-            results[rank] = function(ThreadComm(rank, board))
+            comm = ThreadComm(rank, board)
+            comm.machine_of = machine_of
+            results[rank] = function(comm)
         except BaseException as error:
             errors[rank] = error
             board.abort()

@@ -44,6 +44,8 @@ def meet(timeout: float) -> tuple[Any, int, int]:
     ------
     PeerLost
         If the store cannot be reached in time, or MASTER_ADDR is a name that stays unknown for ten seconds.
+    UsageError
+        If another process has this rank.
     """
     host, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
     opens = os.environ.get("RANK") == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
@@ -54,7 +56,10 @@ def meet(timeout: float) -> tuple[Any, int, int]:
     except (RuntimeError, ValueError, OSError) as error:
         where = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
         raise PeerLost(f"the ranks did not meet at MASTER_ADDR:MASTER_PORT {where} within {timeout:g} s: {error}") from error
-    return PrefixStore(f"bulksample {next(_WORLDS)}", store), rank, size
+    own = PrefixStore(f"bulksample {next(_WORLDS)}", store)
+    if own.add(f"rank {rank}", 1) > 1:
+        raise UsageError(f"RANK: two processes are rank {rank} of {size}; give each its own, from 0 to {size - 1}")
+    return own, rank, size
 
 
 def await_listener(host: str, port: int, timeout: float) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 from ...errors import PeerLost, UsageError
 from .base import KINDS, Comm, SentCount
 from .cuda_aware import CudaAware, ask
-from .launchers import Launch, launched
+from .launchers import Launch, check_launch, launched
+from .machines import machines_of_ranks
 from .mpi import MpiComm
 from .processes import ProcessComm
 from .sentinel import Sentinel, sentinel_of
@@ -26,6 +27,7 @@ from .watch import alarm, set_alarm
 
 __all__ = ["KINDS", "Comm", "MpiComm", "SentCount", "SerialComm", "abort_world", "cuda_aware", "world"]
 
+_LONGEST_SECONDS = 1e6
 OUTSIDE_SECONDS = 30.0  # added to the deadline for starting and exiting: imports are slow on a busy machine
 _TOGETHER_SECONDS = 2.0  # ranks that all raise the same error get this long to leave together
 
@@ -48,19 +50,21 @@ def world(timeout: float = 300.0) -> Comm:
     Raises
     ------
     UsageError
-        If a launcher started several ranks but MPI sees one, or mpi4py is missing.
+        If `timeout` is no positive number, variables such as RANK and WORLD_SIZE contradict each other, or a launcher started several
+        ranks but MPI sees one, or mpi4py is missing.
     PeerLost
         If ranks started by torchrun do not connect in time.
     """
     global _world
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout < _LONGEST_SECONDS:
+        raise UsageError(f"timeout: got {timeout!r}; use a positive number of seconds, below {_LONGEST_SECONDS:g}")
     if isinstance(_world, ProcessComm) and not _world.closed:
         _world.watch.timeout = timeout
         return _world
     if isinstance(_world, SerialComm):
         return _world
-    if timeout <= 0:
-        raise UsageError(f"timeout must be positive; got {timeout} s")
     launch = launched()
+    check_launch(launch)
     _world = _launched(launch, timeout) if launch.variable else SerialComm()
     return _world
 
@@ -81,6 +85,7 @@ def _launched(launch: Launch, timeout: float) -> Comm:
         raise
     _sentinel.report("reported" if made.size == 1 else "working")
     forget_names()
+    made.machine_of = machines_of_ranks(made)
     return made
 
 

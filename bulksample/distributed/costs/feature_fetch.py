@@ -10,6 +10,7 @@ from ..comm.primitives import SentCount
 from ..comm.threads import SerialComm
 from ..matrix.codec import codec_named
 from ..matrix.feature_exchange import bounds_of_ranks
+from ..matrix.grid import Order
 from ..matrix.hot_rows import hottest
 
 Tallies = list[dict[str, SentCount]]  # for each of p ranks, kind to (messages, bytes)
@@ -61,3 +62,19 @@ def predict_column_fetch(
         }
         for r in range(p)
     ]
+
+
+def share_between_machines(ranks: int, per_machine: int, replication: int, order: Order) -> float:
+    """Predict the share of the rows requested in process columns that another machine holds, own rows included in the whole.
+
+    Parameters
+    ----------
+    ranks : p
+    per_machine : g, the ranks of each machine
+    replication : c
+    order : {"rows", "columns"}
+        See `matrix.grid`. Where columns do not end with machines, this is the share of a column that starts with one.
+    """
+    rows = ranks // replication
+    inside = max(per_machine // replication, 1) if order == "rows" else per_machine
+    return max(0.0, 1 - inside / rows)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...sparse import CSR
+from ...sparse import CSR, row_pieces
+
+_PIECE = 2**22
 
 
 def tradeoff(adjacency: CSR, labels: np.ndarray | None, assignment: np.ndarray, parts: int) -> dict[str, float]:
@@ -29,18 +31,35 @@ def tradeoff(adjacency: CSR, labels: np.ndarray | None, assignment: np.ndarray, 
         have in-neighbors in the graph but none in their part. A random partition keeps 1 / parts of the edges in expectation,
         and isolates the mean of (1 - 1 / parts)**degree over vertices of positive degree.
     """
-    row = adjacency.row_of_entry()
-    kept = assignment[row] == assignment[adjacency.indices]
-    alone = (adjacency.degrees > 0) & (np.bincount(row[kept], minlength=len(assignment)) == 0)
+    kept, alone = 0, 0
+    for first, last in row_pieces(adjacency.indptr, _PIECE):
+        degrees = np.diff(adjacency.indptr[first : last + 1])
+        entries = slice(int(adjacency.indptr[first]), int(adjacency.indptr[last]))
+        row = np.repeat(np.arange(last - first), degrees)
+        near = assignment[first:last][row] == assignment[adjacency.indices[entries]]
+        kept += int(near.sum())
+        alone += int(((degrees > 0) & (np.bincount(row[near], minlength=last - first) == 0)).sum())
     counts = _count_labels(labels, assignment, parts)
     some = counts.sum(1) > 0
     shares = counts[some] / counts[some].sum(1, keepdims=True)
     whole = counts.sum(0) / max(1.0, counts.sum())
     return {
-        "edges_kept": float(kept.mean()) if len(kept) else 1.0,
+        "edges_kept": kept / adjacency.nnz if adjacency.nnz else 1.0,
         "label_distance": float(np.abs(shares - whole).sum(1).mean() / 2) if some.any() else 0.0,
-        "isolated": float(alone.mean()) if len(alone) else 0.0,
+        "isolated": alone / len(assignment) if len(assignment) else 0.0,
     }
+
+
+def balances(adjacency: CSR, assignment: np.ndarray, parts: int, train: np.ndarray | None = None) -> dict[str, float]:
+    """Return the largest part over the mean, 1 at best: of vertices, of entries of A, and of training vertices if there are any."""
+    loads = np.zeros((3, parts), np.int64)
+    for first in range(0, len(assignment), _PIECE):
+        own, at = assignment[first : first + _PIECE], slice(first, first + _PIECE)
+        degrees = np.diff(adjacency.indptr[first : first + len(own) + 1])
+        for load, weight in zip(loads, (None, degrees, None if train is None else train[at]), strict=True):
+            load += np.bincount(own, weight, parts).astype(np.int64)
+    names = ("vertices", "entries", "training_vertices")[: 2 if train is None else 3]
+    return {name: float(load.max() / load.mean()) if load.any() else 1.0 for name, load in zip(names, loads, strict=False)}
 
 
 def _count_labels(labels: np.ndarray | None, assignment: np.ndarray, parts: int) -> np.ndarray:

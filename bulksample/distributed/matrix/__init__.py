@@ -4,6 +4,7 @@ partition                which part each vertex belongs to: block, random, METIS
 layout                   the block row and the place of each vertex
 grid                     p ranks as p/c process rows of c members
 graph_block              one rank's rows of a stored graph
+placement                where topology and features lie
 open_graph               opens a stored graph on all ranks, replicated or in block rows
 block_rows               `BlockRowAdjacency`: the adjacency in block rows, for samplers
 owner, spgemm15d         its two policies: owners draw from their rows, or rows travel (the 1.5D product)

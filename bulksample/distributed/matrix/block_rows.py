@@ -50,6 +50,9 @@ class BlockRowAdjacency(Adjacency):
         self._squares: CSR | None = None
         self.local = LocalAdjacency(block, backend)  # for operations on own rows
 
+    def at(self, place: str) -> None:
+        self.grid.column_comm.at(place, f"rank {self.grid.comm.rank} samples {place}")
+
     def with_entries(self, entries: Entries) -> CSR:
         """Return the block with the given entries (see `Adjacency.left_multiply`). The first call with squares is collective."""
         if entries == "ones":

@@ -1,4 +1,7 @@
-"""Communicators that loaders use one after another, since an MPI library has few of them and gives none back by itself."""
+"""Communicators that graphs and loaders use one after another, since an MPI library has few of them and gives none back by itself.
+
+To free one is collective, so no finalizer can do it. Instead the ranks use those of graphs and loaders that are no more.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ..comm.base import Comm
+from .grid import Order, ProcessGrid
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -49,7 +53,37 @@ class CommPool(Generic[T]):
         weakref.finalize(user, self._free.add, number).atexit = False
         return user
 
+    def lease(self) -> Lease[T]:
+        """Return the communicators in an object, which is their user. Collective."""
+        return self.lend(Lease)
+
     def _first_free(self) -> int:
         """Return the number of the first communicators that are free on every rank, or of the next to be made."""
         everyone = self._comm.gather_control(sorted(self._free))
         return min(set(everyone[0]).intersection(*everyone), default=len(self._made))
+
+
+class Lease(Generic[T]):
+    """Keeps communicators from other users for as long as it is there."""
+
+    def __init__(self, lent: T) -> None:
+        self.lent = lent
+
+
+def grids(comm: Comm, replication: int, order: Order, own_tally: bool) -> CommPool[ProcessGrid]:
+    """Return the pool of process grids of a communicator, which all graphs share that its ranks open.
+
+    Parameters
+    ----------
+    replication, order
+        Of the grids; see `ProcessGrid`.
+    own_tally : bool
+        Each grid has a tally of its own, for a thread that samples; otherwise it counts into that of `comm`.
+    """
+    name = f"grids of replication {replication}, {order}, {'own' if own_tally else 'common'} tally"
+
+    def make() -> ProcessGrid:
+        return ProcessGrid(comm.duplicate() if own_tally else comm, replication, order)
+
+    made: CommPool[ProcessGrid] = comm.pools.setdefault(name, CommPool(comm, make))
+    return made

@@ -31,7 +31,7 @@ class EdgeExchange:
     """
 
     def __init__(self, comm: Comm, layout: Layout, block: CSR, first_entries: np.ndarray, features: np.ndarray | None) -> None:
-        self._comm, self._layout, self._block, self._features = comm, layout, block, features
+        self.comm, self._layout, self._block, self._features = comm, layout, block, features
         self._shift = first_entries - block.indptr[:-1]
         self._first = int(layout.bounds[comm.rank])
 
@@ -50,14 +50,14 @@ class EdgeExchange:
         distinct, position = np.unique(keys, return_inverse=True)
         requests = np.stack([distinct // n, distinct % n], axis=1).astype(np.int32)
         parts = np.split(requests, np.searchsorted(requests[:, 0], self._layout.bounds[1:-1]))
-        asked = self._comm.alltoall(parts, "topology")
+        asked = self.comm.alltoall(parts, "topology")
         rows, entries = self._entries(np.concatenate(asked))
         cuts = np.cumsum([len(part) for part in asked])[:-1]
         pending = []
         if numbers:
-            pending.append(self._comm.start_alltoall(np.split(entries + self._shift[rows], cuts), "topology"))
+            pending.append(self.comm.start_alltoall(np.split(entries + self._shift[rows], cuts), "topology"))
         if self._features is not None:
-            pending.append(self._comm.start_alltoall(np.split(self._features[entries], cuts), "features"))
+            pending.append(self.comm.start_alltoall(np.split(self._features[entries], cuts), "features"))
         return EdgeFetch(pending, numbers, position)
 
     def _entries(self, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -66,7 +66,7 @@ class EdgeExchange:
         held = not len(rows) or 0 <= rows.min() <= rows.max() < self._block.shape[0]
         entries = self._block.find(rows, asked[:, 1]) if held else np.array([-1])
         if entries.min(initial=0) < 0:
-            raise PeerLost(f"rank {self._comm.rank} was asked for an edge that it does not hold")
+            raise PeerLost(f"rank {self.comm.rank} was asked for an edge that it does not hold")
         return rows, entries
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ...data.manifest import Manifest, load_manifest
-from ...data.store_files import open_array
+from ...data.manifest import Manifest
+from ...data.parts_manifest import graph_manifest
+from ...data.store import load_column
+from ...data.stored_rows import StoredRows, open_rows
 from ...errors import DataError, UsageError
-from ...graph import SPLITS, fits_label
 from ...labels import as_labels, check_labels, has_label, outputs_of, target_of
-from ...sparse import CSR, frozen, row_pointers, runs
+from ...sparse import CSR, frozen
+from ...vertex_table import SPLITS, fits_label
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,8 @@ class GraphBlock:
     labels : int64 of shape (m,), or int8 or float32 of shape (m, t), optional
         See `bulksample.labels`.
     masks : dict of bool arrays of shape (m,)
+    read_bytes : int
+        Bytes that were read from the store.
     """
 
     vertices: np.ndarray
@@ -41,6 +44,7 @@ class GraphBlock:
     num_classes: int = 0
     masks: dict[str, np.ndarray] = field(default_factory=dict)
     name: str = "graph"
+    read_bytes: int = 0
 
     @property
     def n(self) -> int:
@@ -76,7 +80,7 @@ def load_block(
         labels or features of these rows.
     """
     folder = Path(directory)
-    manifest = load_manifest(folder)
+    manifest = graph_manifest(folder)
     vertices = np.asarray(vertices)
     ascending = vertices.dtype.kind in "iu" and vertices.ndim == 1 and bool((np.diff(vertices) > 0).all())
     if not ascending or (len(vertices) and not 0 <= vertices[0] <= vertices[-1] < manifest.vertices):
@@ -88,7 +92,7 @@ def load_block(
         use = f"use one of {', '.join(fit)}" if fit else "it has no other label"
         raise UsageError(f"graph {manifest.name!r} has no label {label!r}; {use}")
     try:
-        return _block(_StoredRows(folder, manifest, vertices), features, label, target)
+        return _block(open_rows(folder, vertices), features, label, target)
     except DataError as error:
         named = f"rows {vertices[0]} to {vertices[-1]}" if len(vertices) else "no rows"
         raise DataError(f"{folder.name}: {named}: {error}") from error
@@ -98,7 +102,7 @@ def load_feature_rows(directory: str | os.PathLike[str], vertices: np.ndarray) -
     """Read the features of some vertices of a stored graph, ascending; None if it has none. Raises `DataError` if they are damaged."""
     folder = Path(directory)
     try:
-        return _features(_StoredRows(folder, load_manifest(folder), vertices))
+        return _features(open_rows(folder, vertices))
     except DataError as error:
         raise DataError(f"{folder.name}: {error}") from error
 
@@ -121,50 +125,9 @@ def load_edge_rows(
     """
     folder = Path(directory)
     try:
-        return _edges(_StoredRows(folder, load_manifest(folder), vertices), features)
+        return _edges(open_rows(folder, vertices), features)
     except DataError as error:
         raise DataError(f"{folder.name}: {error}") from error
-
-
-class _StoredRows:
-    """The rows of some vertices in the arrays of a store."""
-
-    def __init__(self, folder: Path, manifest: Manifest, vertices: np.ndarray) -> None:
-        self.folder, self.manifest, self.vertices = folder, manifest, vertices
-        first = int(vertices[0]) if len(vertices) else 0
-        consecutive = len(vertices) == 0 or int(vertices[-1]) - first + 1 == len(vertices)
-        self._at: Any = slice(first, first + len(vertices)) if consecutive else vertices
-
-    def rows(self, role: str) -> np.ndarray | None:
-        """Return a copy of the rows of an array; None if the store has no such array."""
-        if role not in self.manifest.arrays:
-            return None
-        return frozen(np.array(self.open(role)[self._at]))
-
-    def matrix(self, prefix: str, values: str, columns: int, what: str) -> CSR:
-        """Return the rows of a sparse matrix, validated."""
-        pointers, indices = self.open(f"{prefix}indptr"), self.open(f"{prefix}indices")
-        starts, counts = self.spans(pointers, len(indices), what)
-        indptr, entries = row_pointers(counts), self.entries(starts, counts)
-        stored = np.array(self.open(values)[entries]) if values in self.manifest.arrays else None
-        return CSR(indptr, np.array(indices[entries]), stored, (len(starts), columns)).validate(what)
-
-    def spans(self, pointers: np.ndarray, nnz: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first entry of each row and their number, checked."""
-        starts, ends = np.array(pointers[:-1][self._at], np.int64), np.array(pointers[1:][self._at], np.int64)
-        low, high = int(starts.min(initial=nnz)), int(ends.max(initial=0))
-        if len(starts) and not (low >= 0 and high <= nnz and (starts <= ends).all()):
-            raise DataError(f"{what}: row pointers run from {low} to {high} and must ascend; there are {nnz} entries")
-        return starts, ends - starts
-
-    def entries(self, starts: np.ndarray, counts: np.ndarray) -> Any:
-        """Return an index of the entries of the rows: a slice if the rows are consecutive."""
-        low, total = int(starts.min(initial=0)) if len(starts) else 0, int(counts.sum())
-        last = int((starts + counts).max(initial=low))
-        return slice(low, last) if last - low == total else runs(starts, counts)
-
-    def open(self, role: str) -> np.ndarray:
-        return open_array(self.folder, self.manifest.arrays[role])
 
 
 def _fits(manifest: Manifest, name: str) -> bool:
@@ -172,7 +135,7 @@ def _fits(manifest: Manifest, name: str) -> bool:
     return entry is not None and fits_label(np.dtype(entry.dtype), len(entry.shape))
 
 
-def _block(stored: _StoredRows, with_features: bool, label: str | None, target: str | None) -> GraphBlock:
+def _block(stored: StoredRows, with_features: bool, label: str | None, target: str | None) -> GraphBlock:
     manifest = stored.manifest
     masks = {split: mask for split in SPLITS if (mask := stored.rows(f"mask.{split}")) is not None}
     labels, classes = _labels(stored, label, target)
@@ -187,10 +150,11 @@ def _block(stored: _StoredRows, with_features: bool, label: str | None, target: 
         num_classes=classes,
         masks=masks,
         name=manifest.name,
+        read_bytes=stored.read_bytes,
     )
 
 
-def _labels(stored: _StoredRows, label: str | None, target: str | None) -> tuple[np.ndarray | None, int]:
+def _labels(stored: StoredRows, label: str | None, target: str | None) -> tuple[np.ndarray | None, int]:
     """Return the labels of the rows as a target, and the outputs of a model, which are those of the whole graph."""
     role, name, classes = f"extra.{label}" if label else "labels", label or "labels", stored.manifest.num_classes
     column = stored.rows(role)
@@ -200,18 +164,18 @@ def _labels(stored: _StoredRows, label: str | None, target: str | None) -> tuple
     if not label and target in (None, own):
         check_labels(column, len(column), classes)
         return column, classes
-    labels = as_labels(column, target or own, name)
-    return labels, outputs_of(labels if labels.ndim > 1 else as_labels(stored.open(role), "class", name), name=name)
+    labels = as_labels(column, target or own, name, not label)
+    return labels, outputs_of(labels if labels.ndim > 1 else as_labels(load_column(stored.folder, role), "class", name), name=name)
 
 
-def _adjacency(stored: _StoredRows) -> CSR:
+def _adjacency(stored: StoredRows) -> CSR:
     adjacency = stored.matrix("", "weights", stored.manifest.vertices, "adjacency")
     if adjacency.values is not None and adjacency.values.min(initial=0) < 0:
         raise DataError("weights must not be negative")
     return adjacency
 
 
-def _features(stored: _StoredRows) -> np.ndarray | CSR | None:
+def _features(stored: StoredRows) -> np.ndarray | CSR | None:
     if "features_values" in stored.manifest.arrays:
         return stored.matrix("features_", "features_values", stored.manifest.num_features, "features")
     features = stored.rows("features")
@@ -220,11 +184,9 @@ def _features(stored: _StoredRows) -> np.ndarray | CSR | None:
     return features
 
 
-def _edges(stored: _StoredRows, with_features: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    starts, counts = stored.spans(stored.open("indptr"), stored.manifest.edges, "adjacency")
-    if not with_features or "edge_features" not in stored.manifest.arrays:
-        return starts, None
-    features = frozen(np.array(stored.open("edge_features")[stored.entries(starts, counts)]))
-    if not np.isfinite(features).all():
+def _edges(stored: StoredRows, with_features: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    starts = stored.first_entries()
+    features = stored.edge_features() if with_features else None
+    if features is not None and not np.isfinite(features).all():
         raise DataError("edge features must be finite")
     return starts, features

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +16,11 @@ from ...adjacency import Adjacency, LocalAdjacency
 from ...backends.base import Backend
 from ...data import store
 from ...data.manifest import load_manifest
+from ...data.parts_manifest import graph_manifest, is_parts, load_parts
+from ...data.store_files import open_array
 from ...errors import BackendUnavailable, DataError, UsageError
-from ...graph import default_split
+from ...vertex_table import default_split
+from ..comm.agree import agree
 from ..comm.base import Comm
 from . import partition as partitions
 from .block_rows import BlockRowAdjacency
@@ -25,58 +29,8 @@ from .grid import ProcessGrid
 from .layout import Layout
 from .owner import OwnerAdjacency
 from .partition import Partition
+from .placement import Placement
 from .spgemm15d import RowsAdjacency
-
-PLACEMENTS = ("replicated", "partitioned")
-EXCHANGES = ("owner", "rows", "rows-oblivious")
-
-
-@dataclass(frozen=True)
-class Placement:
-    """The distribution of the graph over ranks, and the policy of its products.
-
-    Parameters
-    ----------
-    graph : {"replicated", "partitioned"}
-        If partitioned, rank (i, j) of the process grid reads only block row i of p / c.
-    replication : int
-        c, the number of ranks that hold each block row; 1 if the graph is replicated.
-    exchange : {"owner", "rows", "rows-oblivious"}
-    partition : str
-        How vertices are assigned to block rows: ``block``, ``random``, ``metis`` or ``super`` (see `distributed.matrix.partition`), or
-        the file of a `Partition` of p / c parts.
-
-    Raises
-    ------
-    UsageError
-        If a name is unknown, or `replication` or `exchange` is set although the graph is replicated.
-    """
-
-    graph: str = "replicated"
-    replication: int = 1
-    exchange: str = "owner"
-    partition: str = "block"
-
-    def __post_init__(self) -> None:
-        if self.graph not in PLACEMENTS:
-            raise UsageError(f"graph must be one of {', '.join(PLACEMENTS)}; got {self.graph!r}")
-        if self.exchange not in EXCHANGES:
-            raise UsageError(f"exchange must be one of {', '.join(EXCHANGES)}; got {self.exchange!r}")
-        if not self.partitioned and (self.replication, self.exchange) != (1, "owner"):
-            raise UsageError(
-                f"replication and exchange apply to a graph in block rows; got c = {self.replication} and {self.exchange} with the graph "
-                "replicated; use graph partitioned"
-            )
-        if self.partition not in partitions.PARTITIONERS and not Path(self.partition).is_file():
-            raise UsageError(f"partition must be one of {', '.join(partitions.PARTITIONERS)} or a file; got {self.partition!r}")
-
-    @property
-    def partitioned(self) -> bool:
-        return self.graph == "partitioned"
-
-    @property
-    def oblivious(self) -> bool:
-        return self.exchange == "rows-oblivious"
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +88,7 @@ class OpenBlock:
         if split not in (None, "all", *block.masks):
             raise UsageError(f"graph {block.name!r} has no {split!r} split; it has {', '.join([*block.masks, 'all'])}")
         if split is None:
-            split = default_split(block.name, self._masks(), training)
+            split = default_split(f"graph {block.name!r}", self._masks(), training)
         return None if split == "all" else block.masks[split]
 
     def _masks(self) -> dict[str, bool]:
@@ -153,14 +107,22 @@ class OpenBlock:
 
         Collective in the process column: each rank sends 8 n bytes of counts to their owners.
         """
-        counts = np.bincount(self.layout.places(vertices), minlength=self.block.n)
-        return np.asarray(np.sum(self.grid.column_comm.alltoall(np.split(counts, self.layout.bounds[1:-1]), "topology"), axis=0))
+        return count_references(self.grid.column_comm, self.layout, vertices)
 
     def gather(self, own: np.ndarray) -> np.ndarray:
         """Concatenate the arrays of all block rows on every rank; collective in the process column (kind "topology")."""
         column = self.grid.column_comm
         counts = column.allgather(np.array([len(own)]), "topology")[:, 0]
         return column.allgather_rows(np.ascontiguousarray(own), counts, "topology")
+
+
+def count_references(column: Comm, layout: Layout, vertices: np.ndarray) -> np.ndarray:
+    """Count how often each vertex of this rank's block row occurs in `vertices` on all ranks of a process column: int64, shape (m,).
+
+    Collective in the process column: each rank sends 8 n bytes of counts to their owners.
+    """
+    counts = np.bincount(layout.places(vertices), minlength=layout.n)
+    return np.asarray(np.sum(column.alltoall(np.split(counts, layout.bounds[1:-1]), "topology"), axis=0))
 
 
 def open_block(
@@ -185,30 +147,41 @@ def open_block(
     UsageError
         On every rank, if c does not divide p or the partition does not have p / c parts.
     """
-    grid = ProcessGrid(comm, placement.replication)
+    grid = placement.topology_grid(comm)
     layout = open_layout(directory, placement.partition, grid, seed)
     return OpenBlock(grid, layout, load_block(directory, layout.members(grid.row), features, label, target), placement)
 
 
+class OpenForSampling(NamedTuple):
+    """A graph for sampling: its adjacency, the seeds of a split, and the bytes that this rank read; 0 of a graph that is mapped whole."""
+
+    adjacency: Adjacency
+    seeds: np.ndarray
+    read_bytes: int
+
+
 def open_for_sampling(
     directory: str | os.PathLike[str], split: str | None, comm: Comm, backend: Backend, placement: Placement, seed: int = 0
-) -> tuple[Adjacency, np.ndarray]:  # fmt: skip
-    """Return the adjacency of a stored graph and the seeds of a split, without reading features; see `OpenBlock.seeds`.
+) -> OpenForSampling:  # fmt: skip
+    """Open the adjacency of a stored graph and the seeds of a split, without reading features; see `OpenBlock.seeds`.
 
     Call `verify_together` first to compare the files with their hashes.
     """
     if not placement.partitioned:
         graph = store.load(directory, features=False, check="none")
-        return LocalAdjacency(graph.adjacency, backend), graph.seeds(split) if split else graph.default_seeds()
+        return OpenForSampling(LocalAdjacency(graph.adjacency, backend), graph.seeds(split) if split else graph.default_seeds(), 0)
     opened = open_block(directory, placement, comm, seed, features=False)
-    return opened.adjacency(backend), opened.seeds(split)
+    return OpenForSampling(opened.adjacency(backend), opened.seeds(split), opened.block.read_bytes)
 
 
 def open_layout(directory: str | os.PathLike[str], how: str, grid: ProcessGrid, seed: int) -> Layout:
     """Make or read the layout of a partition; collective.
 
-    METIS needs all edges: rank 0 reads them, partitions, and broadcasts the result, 4 n bytes.
+    METIS needs all edges: rank 0 reads them, partitions, and broadcasts the result, 4 n bytes. The layout of a folder of parts is mapped
+    from its tables; no rank sends anything but a digest.
     """
+    if is_parts(directory) or (how not in partitions.PARTITIONERS and is_parts(how)):
+        return _layout_of_parts(Path(directory), how, grid)
     n, parts = load_manifest(Path(directory)).vertices, grid.rows
     if how == "block":
         return Layout.even(n, parts)
@@ -227,10 +200,33 @@ def open_layout(directory: str | os.PathLike[str], how: str, grid: ProcessGrid, 
     return Layout.of(Partition(parts, grid.comm.broadcast(assignment, "topology")))
 
 
+def _layout_of_parts(directory: Path, how: str, grid: ProcessGrid) -> Layout:
+    """Return the layout of a folder of parts: each block row holds one part, or equally many that follow each other."""
+    if is_parts(directory) and how != "block":
+        raise UsageError(f"{directory} is divided into parts already; got partition {how}: leave it out, or use the whole store")
+    folder = directory if is_parts(directory) else Path(how)
+    parts, q = load_parts(folder), grid.rows
+    if parts.graph.digest != graph_manifest(directory).digest:
+        raise UsageError(f"{folder} holds parts of another graph than {directory}; divide this one with `bulksample partition`")
+    if len(parts.parts) % q:
+        fits = [rows for rows in range(1, len(parts.parts) + 1) if len(parts.parts) % rows == 0]
+        raise UsageError(
+            f"{folder} has {len(parts.parts)} parts, which p / c = {q} block rows cannot share evenly; "
+            f"use p / c in {{{', '.join(map(str, fits))}}}, or divide the graph again"
+        )
+    agree(grid.comm, {"parts": parts.digest})
+    new_id, old_id = (open_array(folder, parts.arrays[role]) for role in ("new_id", "old_id"))
+    if len(parts.parts) == q:
+        return Layout(parts.bounds, old_id, new_id)
+    block = np.searchsorted(parts.bounds[1:], new_id, side="right") // (len(parts.parts) // q)
+    return Layout.of(Partition(q, block.astype(np.int32)))
+
+
 def _partition(directory: str | os.PathLike[str], how: str, n: int, parts: int, seed: int) -> Partition:
     """Make a partition that needs all edges, or read one from a file."""
     if how in partitions.PARTITIONERS:
-        return partitions.make(how, store.load(directory, features=False, check="none").adjacency, parts, seed)
+        graph = store.load(directory, features=False, check="none")
+        return partitions.make(how, graph.adjacency, parts, seed, train=graph.masks.get("train"))
     made = Partition.load(how)
     if (made.n, made.parts) != (n, parts):
         raise DataError(f"{how} has {made.parts} parts of {made.n} vertices; use one with p / c = {parts} parts of {n} vertices")

@@ -19,8 +19,9 @@ from ...data.sealed import read_sealed, save_sealed
 from ...errors import BackendUnavailable, DataError, UsageError
 from ...rng import Substream
 from ...sparse import CSR, MAX_VERTICES, frozen, row_pointers
+from .stream import stream
 
-PARTITIONERS = ("block", "random", "metis", "super")
+PARTITIONERS = ("block", "random", "metis", "super", "stream")
 _CLUSTERS_PER_PART = 16
 
 
@@ -98,20 +99,27 @@ class Partition:
             raise DataError(f"{path.name}: {error}") from error
 
 
-def make(kind: str, adjacency: CSR, parts: int, seed: int, clusters: int | None = None, draw: int = 0) -> Partition:
+def make(
+    kind: str, adjacency: CSR, parts: int, seed: int, clusters: int | None = None, draw: int = 0, train: np.ndarray | None = None
+) -> Partition:  # fmt: skip
     """Make a partition by one of PARTITIONERS; ``super`` uses 16 clusters a part by default. Raises `UsageError` for others.
 
-    Random partitions of one seed that differ in `draw` are independent.
+    Random partitions of one seed that differ in `draw` are independent. `train` is the mask of training vertices that ``block``
+    and ``stream`` balance; they use no seed.
     """
     n = adjacency.shape[0]
     if kind == "block":
-        return block_rows(n, parts)
+        bounds = balanced_bounds(adjacency.indptr, parts, train)
+        return Partition(parts, np.repeat(np.arange(parts, dtype=np.int32), np.diff(bounds)))
     if kind == "random":
         return random(n, parts, seed, draw)
     if kind == "metis":
         return metis(adjacency, parts, seed)
     if kind == "super":
         return super_nodes(adjacency, parts, clusters or _CLUSTERS_PER_PART * parts, seed, draw)
+    if kind == "stream":
+        _check_parts(parts)
+        return Partition(parts, stream(adjacency, parts, train))
     raise UsageError(f"a partition must be one of {', '.join(PARTITIONERS)}; got {kind!r}")
 
 
@@ -121,8 +129,46 @@ def block_bounds(n: int, parts: int) -> np.ndarray:
     return np.arange(parts + 1, dtype=np.int64) * n // parts
 
 
+def balanced_bounds(indptr: np.ndarray, parts: int, train: np.ndarray | None = None) -> np.ndarray:
+    """Return the bounds of consecutive ranges of vertices whose loads are as even as ranges can be: int64, shape (parts + 1,).
+
+    The load of a vertex is the sum of its shares of all vertices, of all entries and of all training vertices, in units of 2^-40. Bisection
+    finds the least cap under which `parts` ranges hold all vertices. Takes 16 n bytes.
+
+    Parameters
+    ----------
+    indptr : int64, shape (n + 1,)
+        Row pointers of A.
+    train : bool, shape (n,), optional
+        The training vertices.
+    """
+    _check_parts(parts)
+    n = len(indptr) - 1
+    load = np.arange(n + 1, dtype=np.int64) * (2**40 // max(1, n)) + np.asarray(indptr) * (2**40 // max(1, int(indptr[-1])))
+    if train is not None and train.any():
+        load[1:] += np.cumsum(train, dtype=np.int64) * (2**40 // int(np.count_nonzero(train)))
+
+    def starts(cap: int) -> np.ndarray:
+        """Return the first vertex of each range if ranges take all they may from the end on: above 0 if the cap is too low."""
+        found = np.full(parts + 1, n, np.int64)
+        for i in range(parts, 0, -1):
+            found[i - 1] = np.searchsorted(load, load[found[i]] - cap)
+        return found
+
+    low, high = -(-int(load[-1]) // parts), int(load[-1])
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if starts(middle)[0] == 0 else (middle + 1, high)
+    bounds, least = np.zeros(parts + 1, np.int64), starts(low)
+    for i in range(1, parts + 1):  # as near to even as the cap lets them be, so that no range stays empty without need
+        farthest = int(np.searchsorted(load, load[bounds[i - 1]] + low, side="right")) - 1
+        even = int(np.searchsorted(load, int(load[-1]) * i // parts))
+        bounds[i] = min(max(even, least[i]), farthest)
+    return bounds
+
+
 def block_rows(n: int, parts: int) -> Partition:
-    """Assign consecutive vertices to parts as even as possible; `position` is the identity."""
+    """Assign consecutive vertices to parts with as even numbers of vertices as possible; `position` is the identity."""
     return Partition(parts, np.repeat(np.arange(parts, dtype=np.int32), np.diff(block_bounds(n, parts))))
 
 
@@ -150,7 +196,7 @@ def metis(adjacency: CSR, parts: int, seed: int) -> Partition:
     DataError
         If the matrix is not valid; METIS would crash on it.
     UsageError
-        If the graph is too large for METIS's 32-bit integers.
+        If the graph has more edges than the integers of this build of METIS count.
     BackendUnavailable
         If pymetis is not installed.
 
@@ -167,9 +213,12 @@ def metis(adjacency: CSR, parts: int, seed: int) -> Partition:
         return block_rows(n, 1) if parts == 1 else Partition(parts, np.arange(n, dtype=np.int32))
     pymetis = _import_pymetis()
     pattern = _undirected(adjacency)
-    if pattern.nnz >= 2**31:
-        raise UsageError(f"METIS counts edges in 32 bits; {pattern.nnz} are too many; use random or block")
-    graph = pymetis.CSRAdjacency(pattern.indptr.astype(np.int32), pattern.indices)
+    width = np.dtype(pymetis.zero_copy_dtype()) if hasattr(pymetis, "zero_copy_dtype") else np.dtype(np.int32)
+    if pattern.nnz > np.iinfo(width).max:
+        raise UsageError(
+            f"this build of METIS counts edges in {8 * width.itemsize} bits; {pattern.nnz} are too many: use stream, or a 64-bit pymetis"
+        )
+    graph = pymetis.CSRAdjacency(pattern.indptr.astype(width), pattern.indices.astype(width, copy=False))
     _, assignment = pymetis.part_graph(parts, graph, options=pymetis.Options(seed=seed % 2**31))
     return Partition(parts, np.asarray(assignment, np.int32))
 

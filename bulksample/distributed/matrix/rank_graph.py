@@ -1,7 +1,8 @@
 """A stored graph as one of several ranks holds it: topology and features each whole, or in block rows over the ranks.
 
 The two choices are independent. The published main placement is the topology on every rank and features in block rows: sampling then
-sends nothing, and features are fetched from their owners.
+sends nothing, and features are fetched from their owners. Whole arrays are mapped from the store, so the ranks of a machine share one
+copy: its page cache.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from ...adjacency import Adjacency, LocalAdjacency
 from ...backends.base import Backend
 from ...data import store
 from ...data.files import folder_of
-from ...data.manifest import Manifest, load_manifest
-from ...errors import UsageError, instead_of
+from ...data.manifest import Manifest
+from ...data.parts_manifest import graph_manifest
+from ...errors import UsageError
 from ...graph import Graph
 from ...sparse import CSR
 from ...version import __version__
 from ..comm.agree import agree, together
 from ..comm.base import Comm
-from .comm_pool import CommPool
+from .comm_pool import CommPool, Lease, grids
 from .graph_block import GraphBlock, load_block, load_edge_rows, load_feature_rows
-from .grid import ProcessGrid
+from .grid import Order, ProcessGrid, choose_order
 from .layout import Layout
-from .open_graph import PLACEMENTS, OpenBlock, Placement, open_layout
+from .open_graph import OpenBlock, open_layout
+from .placement import Placement
 from .verify import verify_together
 
 
@@ -55,17 +58,17 @@ class RankGraph:
     features : float32 or float16 of shape (m, f), or a float32 CSR of that shape, optional
         Of all vertices, mapped from the store; or those of this rank's block row.
     layout : Layout, optional
-        The vertices of each block row of the features; None if they are replicated.
-    replication : int
-        c, the number of ranks that hold each block row.
+        The vertices of each block row of the features; None if they are whole.
+    placement : Placement
     edges : BlockEdges, optional
-        What this rank knows of the edges of its block row; None if both topology and features are replicated.
+        What this rank knows of the edges of its block row, of the topology if that is partitioned; None if nothing is in block rows.
     edge_features : float32 or float16, shape (m, d), optional
-        Of all edges, mapped from the store, if features are replicated.
-    grids : CommPool of ProcessGrid
-        For threads that sample; each has a tally of its own.
-    columns : CommPool of Comm
-        Process columns, for fetches of rows.
+        Of all edges, mapped from the store, if features are whole.
+    lease : Lease, optional
+        The grid of `held`.
+    sampling_grids, edge_grids, feature_grids : CommPool of ProcessGrid
+        Grids of the topology for threads that sample, each with a tally of its own; for fetches of edges, and of features. All graphs of
+        `comm` share them.
     """
 
     comm: Comm
@@ -73,16 +76,24 @@ class RankGraph:
     held: Graph | OpenBlock
     features: np.ndarray | CSR | None
     layout: Layout | None
-    replication: int
+    placement: Placement
     edges: BlockEdges | None = None
     edge_features: np.ndarray | None = None
-    grids: CommPool[ProcessGrid] = field(init=False, repr=False)
-    columns: CommPool[Comm] = field(init=False, repr=False)
+    lease: Lease[ProcessGrid] | None = field(default=None, repr=False)
 
-    def __post_init__(self) -> None:
-        comm, c = self.comm, self.replication
-        object.__setattr__(self, "grids", CommPool(comm, lambda: ProcessGrid(comm.duplicate(), c)))
-        object.__setattr__(self, "columns", CommPool(comm, lambda: ProcessGrid(comm, c).column_comm))
+    @property
+    def sampling_grids(self) -> CommPool[ProcessGrid]:
+        return grids(self.comm, *self.placement.topology_shape(self.comm), own_tally=True)
+
+    @property
+    def edge_grids(self) -> CommPool[ProcessGrid]:
+        if not self.placement.partitioned:
+            return self.feature_grids
+        return grids(self.comm, *self.placement.topology_shape(self.comm), own_tally=False)
+
+    @property
+    def feature_grids(self) -> CommPool[ProcessGrid]:
+        return grids(self.comm, *self.placement.feature_shape(self.comm), own_tally=False)
 
     @property
     def name(self) -> str:
@@ -141,8 +152,13 @@ class RankGraph:
         held = self.held
         if isinstance(held, Graph):
             return LocalAdjacency(held.adjacency, backend), None
-        adjacency = self.grids.lend(lambda grid: replace(held, grid=grid).adjacency(backend))
+        adjacency = self.sampling_grids.lend(lambda grid: replace(held, grid=grid).adjacency(backend))
         return adjacency, adjacency.grid.comm
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the block row that this rank read into memory; 0 of a topology that is mapped whole."""
+        return 0 if isinstance(self.held, Graph) else self.held.block.read_bytes
 
     def held_bytes(self) -> dict[str, int]:
         """Return the bytes of the arrays that this rank holds, in memory or mapped from the store."""
@@ -161,22 +177,28 @@ def open_rank_graph(
     topology: str = "partitioned",
     features: str = "partitioned",
     replication: int = 1,
+    feature_replication: int | None = None,
+    grid_order: str = "auto",
     exchange: str = "owner",
     partition: str = "block",
     seed: int = 0,
     label: str | None = None,
+    target: str | None = None,
     check: str = "auto",
 ) -> RankGraph:
     """Read this rank's share of a stored graph; collective.
 
     Parameters
     ----------
-    topology, features : {"replicated", "partitioned"}
-        Replicated arrays are mapped from the store. Of partitioned ones a rank reads its own rows into memory, and no others.
-    replication, exchange, partition, seed
-        Of what is partitioned; see `open_graph.Placement`.
+    topology, features
+        See `placement.Placement`. Whole arrays are mapped from the store. Of partitioned ones a rank reads its own rows into memory, and
+        no others.
+    replication, feature_replication, grid_order, exchange, partition, seed
+        Of what is partitioned; see `placement.Placement`.
     label : str, optional
         Another column of the store to use as the label.
+    target : str, optional
+        The target that the label shall be; see `Graph.with_label`.
     check : {"auto", "full", "none"}
         Hashes to check; see `verify_together`.
 
@@ -187,49 +209,62 @@ def open_rank_graph(
     DataError
         On every rank, if the store is missing or damaged for one of them.
     """
-    asked: dict[str, Any] = {"topology": topology, "features": features, "replication": replication, "exchange": exchange}
-    asked |= {"partition": str(partition), "seed": seed, "label": label}
-    manifest = together(comm, lambda: _checked(directory, **asked))
-    agree(comm, {"version": __version__, "graph": manifest.digest, **asked, "check": check})
+    asked: dict[str, Any] = {
+        "topology": topology, "features": features, "replication": replication, "feature_replication": feature_replication,
+        "grid_order": grid_order, "exchange": exchange, "partition": str(partition),
+    }  # fmt: skip
+    placement, manifest = together(comm, lambda: _checked(comm, directory, asked, seed))
+    agree(comm, {"version": __version__, "graph": manifest.digest, **asked, "seed": seed, "label": label, "target": target, "check": check})
     verify_together(directory, comm, check)
-    if "partitioned" not in (topology, features):
-        graph = together(comm, lambda: _whole(directory, label, True))
-        return RankGraph(comm, manifest, graph, graph.features, None, 1, None, graph.edge_features)
-    grid = ProcessGrid(comm, replication)
-    layout = open_layout(directory, str(partition), grid, seed)
-    members, shared = layout.members(grid.row), features == "replicated"
-    if topology == "replicated":
-        whole = together(comm, lambda: _whole(directory, label, False))
+    if not placement.divided:
+        graph = together(comm, lambda: _whole(directory, label, target, True))
+        return RankGraph(comm, manifest, graph, graph.features, None, placement, None, graph.edge_features)
+    sharded, same = placement.shards_features, placement.same_rows(comm)
+    if not placement.partitioned:
+        _, layout, members = _rows_of(comm, directory, placement, seed, placement.feature_shape(comm))
+        whole = together(comm, lambda: _whole(directory, label, target, False))
         x = together(comm, lambda: load_feature_rows(directory, members))
-        made = RankGraph(comm, manifest, whole, x, layout, replication)
+        made = RankGraph(comm, manifest, whole, x, layout, placement)
         if not manifest.num_edge_features:
             return made
         edges = BlockEdges(layout, whole.adjacency.take(members), *together(comm, lambda: load_edge_rows(directory, members, True)))
         return replace(made, edges=edges)
-    block = together(comm, lambda: load_block(directory, members, not shared, label))
-    edges = BlockEdges(layout, block.adjacency, *together(comm, lambda: load_edge_rows(directory, members, not shared)))
-    opened = OpenBlock(grid, layout, block, Placement("partitioned", replication, exchange, str(partition)))
-    if not shared:
-        return RankGraph(comm, manifest, opened, block.features, layout, replication, edges)
+    lease, layout, members = _rows_of(comm, directory, placement, seed, placement.topology_shape(comm))
+    block = together(comm, lambda: load_block(directory, members, same, label, target))
+    edges = BlockEdges(layout, block.adjacency, *together(comm, lambda: load_edge_rows(directory, members, sharded)))
+    opened = OpenBlock(lease.lent, layout, block, placement)
+    if same:
+        return RankGraph(comm, manifest, opened, block.features, layout, placement, edges, None, lease)
+    if sharded:
+        _, others, held = _rows_of(comm, directory, placement, seed, placement.feature_shape(comm))
+        x = together(comm, lambda: load_feature_rows(directory, held))
+        return RankGraph(comm, manifest, opened, x, others, placement, edges, None, lease)
     x, of_edges = together(comm, lambda: (store.load_features(directory), store.load_edge_features(directory)))
-    return RankGraph(comm, manifest, opened, x, None, replication, edges, of_edges)
+    return RankGraph(comm, manifest, opened, x, None, placement, edges, of_edges, lease)
 
 
-def _checked(
-    directory: Any, topology: str, features: str, replication: int, exchange: str, partition: str, **_: Any
-) -> Manifest:  # fmt: skip
-    """Return the manifest of the store; raise `UsageError` if the arguments do not fit each other."""
-    for argument, name in (("topology", topology), ("features", features)):
-        if name not in PLACEMENTS:
-            raise UsageError(f"{argument}: got {name!r}; {instead_of(str(name), PLACEMENTS)}")
-    if "partitioned" not in (topology, features) and (replication, partition) != (1, "block"):
+def _rows_of(
+    comm: Comm, directory: Any, placement: Placement, seed: int, shape: tuple[int, Order]
+) -> tuple[Lease[ProcessGrid], Layout, np.ndarray]:  # fmt: skip
+    """Return a process grid, the layout of its block rows, and the vertices of this rank's; collective."""
+    lease = grids(comm, *shape, own_tally=False).lease()
+    layout = open_layout(directory, placement.partition, lease.lent, seed)
+    return lease, layout, layout.members(lease.lent.row)
+
+
+def _checked(comm: Comm, directory: Any, asked: dict[str, Any], seed: int) -> tuple[Placement, Manifest]:
+    """Return the placement and the manifest of the store; raise `UsageError` if the arguments do not fit each other or the ranks."""
+    for argument, number, least in (("replication", asked["replication"], 1), ("seed", seed, 0)):
+        if not isinstance(number, int) or isinstance(number, bool) or not least <= number < 2**64:
+            raise UsageError(f"{argument}: got {number!r}; use a whole number, {least} or more")
+    placement = Placement(**asked)
+    if not placement.divided and placement.partition != "block":
         raise UsageError(
-            f"replication and partition describe block rows; got c = {replication} and {partition} with topology and features replicated"
+            f"partition describes block rows; got {placement.partition} with topology replicated and features {placement.features}"
         )
-    Placement("partitioned", replication, exchange, partition)
-    return load_manifest(folder_of(directory, "a store"))
+    choose_order(comm, placement.grid_order)
+    return placement, graph_manifest(folder_of(directory, "a store"))
 
 
-def _whole(directory: str | os.PathLike[str], label: str | None, features: bool) -> Graph:
-    graph = store.load(directory, features, check="none")
-    return graph.with_label(label) if label else graph
+def _whole(directory: str | os.PathLike[str], label: str | None, target: str | None, features: bool) -> Graph:
+    return store.load(directory, features, check="none").with_label(label, target)

@@ -6,11 +6,13 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ...data.manifest import ArrayEntry, load_manifest
+from ...data.manifest import load_manifest
+from ...data.manifest_file import ArrayEntry, SignedManifest
+from ...data.parts_manifest import is_parts, load_part, load_parts
 from ...data.store_files import CHECKS, Sums, file_mark, stale, wanted
 from ...data.verified import Mark, remember
 from ...errors import DataError, UsageError
@@ -40,13 +42,34 @@ def verify_together(directory: str | os.PathLike[str], comm: Comm, check: str = 
     Ranks that see a file with the same size, mtime, ctime and inode see one file, as on a shared file system: it is hashed once, and is not
     hashed if one of them has done so before. Copies on several machines differ in these and are hashed on each. Files go to the ranks
     that see them, the largest first, each to the rank with the fewest bytes so far. Some 100 bytes for each file move to every rank.
+    Of a folder of parts, a rank hashes the tables of ids and an even share of the parts: its own part, if there is one for each.
     """
     if check not in CHECKS:
         raise UsageError(f"check was {check!r}; use {', '.join(CHECKS)}")
     if check == "none":
         return
     folder = Path(directory)
-    entries, seen, fault = _seen(folder, check, features)
+    _verify_files(folder, lambda: _manifest(folder), comm, check, features)
+    counts = comm.gather_control(len(load_parts(folder).parts) if is_parts(folder) else 0)
+    if min(counts) != max(counts):
+        raise UsageError(f"the ranks were given folders of {min(counts)} and of {max(counts)} parts; give all of them one folder")
+    own = range(comm.rank * counts[0] // comm.size, -(-(comm.rank + 1) * counts[0] // comm.size))
+    for turn in range(-(-counts[0] // comm.size) + 1 if counts[0] else 0):
+        _verify_part(folder, own[turn] if turn < len(own) else None, comm, check, features)
+
+
+def _verify_part(folder: Path, part: int | None, comm: Comm, check: str, features: bool) -> None:
+    """Hash one part of a divided graph, another one on each rank; None: this rank hashes no part now."""
+    if part is None:
+        _verify_files(folder, lambda: None, comm, check, features)
+        return
+    parts = load_parts(folder)
+    _verify_files(folder / parts.parts[part].folder, lambda: load_part(folder, parts, part), comm, check, features)
+
+
+def _verify_files(folder: Path, manifest: Callable[[], SignedManifest | None], comm: Comm, check: str, features: bool) -> None:
+    """Hash the files of one folder on each rank; collective."""
+    entries, seen, fault = _seen(folder, manifest, check, features)
     place = [socket.gethostname(), os.path.realpath(folder)]
     gathered = comm.gather_control([fault, seen, place])
     _raise([[fault] for fault, _, _ in gathered if fault])
@@ -64,12 +87,19 @@ def verify_together(directory: str | os.PathLike[str], comm: Comm, check: str = 
     remember(folder, {name: (mark, entries[name].sha256) for name, mark in marks.items() if (name, mark) in intact})
 
 
-def _seen(folder: Path, check: str, features: bool) -> tuple[dict[str, ArrayEntry], dict[str, Any], str]:
-    """Return the files of the store by name, the mark of each and True if it is to be hashed, and what is wrong."""
+def _manifest(folder: Path) -> SignedManifest:
+    return load_parts(folder) if is_parts(folder) else load_manifest(folder)
+
+
+def _seen(
+    folder: Path, manifest: Callable[[], SignedManifest | None], check: str, features: bool
+) -> tuple[dict[str, ArrayEntry], dict[str, Any], str]:  # fmt: skip
+    """Return the files of a folder by name, the mark of each and True if it is to be hashed, and what is wrong."""
     try:
-        entries = {entry.file: entry for entry in wanted(load_manifest(folder), features).values()}
+        made = manifest()
+        entries = {} if made is None else {entry.file: entry for entry in wanted(made, features).values()}
         to_hash = {entry.file for entry in stale(folder, entries.values(), check)}
-    except DataError as error:
+    except (DataError, UsageError) as error:
         return {}, {}, str(error)
     marks = {name: file_mark(folder, entry) or Mark(-1, 0, 0, 0) for name, entry in entries.items()}
     return entries, {name: [list(mark), name in to_hash] for name, mark in marks.items()}, ""

@@ -13,7 +13,7 @@ Left out of the published code: noise and header on different grids, codes that 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ class AdaQP(Full):
     """Full-graph training with quantised messages."""
 
     name: ClassVar[str] = "adaqp"
+    elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "whole"
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -60,7 +60,10 @@ class Averaging(Method):
     """
 
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
+    feature_placements: ClassVar[tuple[str, ...]] = ("partitioned",)  # a trainer reads those of its part
     equal_steps: ClassVar[bool] = True
+    shared_sums: ClassVar[bool] = False
+    elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "no"
     partition_kind: ClassVar[str]
     _part_view: Callable[[np.ndarray], WholeView]
 
@@ -120,7 +123,8 @@ class Averaging(Method):
             assignment = self._make_partition(graph.adjacency, parts).assignment
             quality = tradeoff(graph.adjacency, graph.labels, assignment, parts)
             split = "all" if config.task == "links" else config.seeds or graph.default_split(training=True)
-            check_seeds(graph.name, graph.seeds(split))
+            seeds = graph.seeds(split)
+            check_seeds(graph.name, seeds, None if config.task == "links" or graph.labels is None else graph.labels[seeds])
         except (DataError, UsageError, BackendUnavailable) as error:
             return None, Partitioning(fault=str(error))
         self.tradeoff = quality

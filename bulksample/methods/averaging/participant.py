@@ -19,6 +19,7 @@ import torch
 from ...nn.model import Model
 from ...training.batches import BatchSource
 from ...training.context import TrainingContext
+from ...training.weights import batch_counts
 from .part_table import SplitPart
 
 SCALARS = 4
@@ -126,13 +127,13 @@ class Participant(ABC):
 
 
 def weights_of(model: Model) -> list[torch.Tensor]:
-    """Return the parameters of a model and the statistics of its batch norm."""
-    return [*model.parameters(), *(buffer for buffer in model.buffers() if buffer.is_floating_point())]
+    """Return the parameters of a model, its floating-point buffers, and the batch counts of its batch norms."""
+    return [*model.parameters(), *(buffer for buffer in model.buffers() if buffer.is_floating_point()), *batch_counts(model)]
 
 
 def vector_of(model: Model) -> np.ndarray:
     """Return all weights of a model in one vector: float32, shape (|theta|,)."""
-    return torch.cat([tensor.detach().reshape(-1) for tensor in weights_of(model)]).cpu().numpy()
+    return torch.cat([tensor.detach().reshape(-1).float() for tensor in weights_of(model)]).cpu().numpy()
 
 
 def load_vector(model: Model, vector: np.ndarray) -> None:
@@ -141,8 +142,9 @@ def load_vector(model: Model, vector: np.ndarray) -> None:
 
 
 def fill(tensors: list[torch.Tensor], vector: np.ndarray) -> None:
-    """Copy consecutive numbers of a vector into tensors."""
+    """Copy consecutive numbers of a vector into tensors, rounded for tensors of integers."""
     at, numbers = 0, torch.from_numpy(np.array(vector, np.float32))
     for tensor in tensors:
-        tensor.detach().copy_(numbers[at : at + tensor.numel()].view_as(tensor))
+        part = numbers[at : at + tensor.numel()].view_as(tensor)
+        tensor.detach().copy_(part if tensor.is_floating_point() else part.round())
         at += tensor.numel()

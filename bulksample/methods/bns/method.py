@@ -17,7 +17,7 @@ boundary node sampling", MLSys 2022, arXiv 2203.10983.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class BNS(Full):
     """Full-graph training on a sample of the halo."""
 
     name: ClassVar[str] = "bns"
+    elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "no"
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

@@ -27,7 +27,7 @@ The cut by degree: Xie, Yan, Li, Zhang, "Distributed power-law graph computing: 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -54,6 +54,7 @@ class CoFree(Method):
     name: ClassVar[str] = "cofree"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
     equal_steps: ClassVar[bool] = True
+    elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "no"
 
     config: TrainConfig
 

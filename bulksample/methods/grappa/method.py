@@ -29,7 +29,7 @@ arXiv 2602.01872.
 from __future__ import annotations
 
 import zlib
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -58,6 +58,7 @@ class Grappa(Method):
     name: ClassVar[str] = "grappa"
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
     equal_steps: ClassVar[bool] = True
+    elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "no"
 
     config: TrainConfig
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -44,7 +44,9 @@ class FederatedRETEXO(RETEXO):
     """An MLP and L stages on logits; features stay with their clients."""
 
     name: ClassVar[str] = "retexo-federated"
+    elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "no"
     shares_features: ClassVar[bool] = False
+    feature_placements: ClassVar[tuple[str, ...]] = ("partitioned",)  # clients keep theirs
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
@@ -100,7 +102,7 @@ class FederatedRETEXO(RETEXO):
     def _best_stage(self) -> int:
         def rank(stage: int) -> tuple[float, int]:
             found = self._finished[stage].get(f"val_{self.metric}")
-            return (-math.inf if found is None else goodness(self.metric, found), stage)
+            return (-math.inf if found is None or math.isnan(found) else goodness(self.metric, found), stage)
 
         return max(range(len(self._finished)), key=rank, default=-1)
 

@@ -30,15 +30,15 @@ from torch import nn
 
 from ...distributed.matrix.codec import codec_named
 from ...distributed.matrix.halo import PlainFormat
+from ...distributed.matrix.placement import Placement
 from ...errors import UsageError
-from ...evaluation.evaluate import accuracies, score_logits
+from ...evaluation.evaluate import accuracies, score_logits, scored_masks
 from ...nn.aggregate import SparseRows
 from ...nn.layers import Layer
 from ...nn.model import Gnn, Model
 from ...training.context import TrainingContext
 from ...training.weights import weights_of_rank_0
 from ...views.full_graph import FrozenInput
-from ...views.own_rows import OwnRows
 from ...views.view import View
 from ..config import TrainConfig
 from ..full import Full
@@ -63,7 +63,7 @@ class RETEXO(Full):
     def view(self, context: TrainingContext) -> None:
         super().view(context)
         self.input, self._ranks = self.graph.input, context.comm.size
-        counts = context.comm.gather_control([len(self.rows.halo.vertices), _halo_feature_bytes(self.rows, self.config.feature_codec)])
+        counts = context.comm.gather_control([len(self.rows.halo.vertices), self._halo_feature_bytes()])
         self._halo_rows, self._feature_bytes = (sum(column) for column in zip(*counts, strict=True))
 
     # ---- stages
@@ -144,9 +144,10 @@ class RETEXO(Full):
             logits = self.logits(context)
         context.model.train()
         own, metric = self.rows, self.metric
+        masks = scored_masks(own.masks, self.config.eval_splits)
         if metric == "accuracy":
-            return accuracies(logits, own.labels, own.masks, context.comm)
-        return score_logits(logits, own.labels, own.masks, context.view.name, context.comm, metric)
+            return accuracies(logits, own.labels, masks, context.comm)
+        return score_logits(logits, own.labels, masks, context.view.name, context.comm, metric)
 
     # ---- state and report
 
@@ -181,14 +182,15 @@ class RETEXO(Full):
             "model": 4 * 2 * (p - 1) * sum(sizes),
         }
 
+    def _halo_feature_bytes(self) -> int:
+        """Return the bytes of fetching the features of halo rows: 4 for each sparse row and 8 for each entry, or those of the codec."""
+        if not Placement.of(self.config, self.graphs[0]).shards_features:
+            return 0
+        x, first, last = self.rows.x, self.rows.rows, self.rows.x.shape[0]
+        if isinstance(x, SparseRows):
+            return 4 * (last - first) + 8 * int(x.indptr[last] - x.indptr[first])
+        return (last - first) * codec_named(self.config.feature_codec).row_bytes(x.shape[1])
+
     def _widths_sent(self) -> list[int]:
         """Return the widths of the rows that are exported after each stage."""
         return [layer.width_out for layer in cast(list[Layer], list(self.network.layers))]
-
-
-def _halo_feature_bytes(own: OwnRows, codec: str) -> int:
-    """Return the bytes of fetching the features of halo rows: 4 for each sparse row and 8 for each entry, or those of the codec."""
-    first, last = own.rows, own.x.shape[0]
-    if isinstance(own.x, SparseRows):
-        return 4 * (last - first) + 8 * int(own.x.indptr[last] - own.x.indptr[first])
-    return (last - first) * codec_named(codec).row_bytes(own.x.shape[1])

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from bulksample.distributed.comm.launchers import PREFIXES, Launch, launched
+from bulksample import UsageError
+from bulksample.distributed.comm.launchers import PREFIXES, Launch, check_launch, launched
 
 TORCH = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "node001", "MASTER_PORT": "29500"}
 TORCHRUN = {**TORCH, "TORCHELASTIC_RUN_ID": "7"}
@@ -57,3 +58,29 @@ def test_ranks_connect_through_torch_only_if_torch_started_them():
     assert Launch("torchrun", 2, "WORLD_SIZE", 0).by_torch
     assert Launch("environment", 2, "WORLD_SIZE", 0).by_torch
     assert not Launch("srun", 2, "SLURM_NTASKS", 0).by_torch
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (TORCH | {"RANK": "8"}, "RANK: got '8'; use a whole number from 0 to 7, or unset RANK, WORLD_SIZE"),
+        (TORCH | {"RANK": "abc"}, "RANK: got 'abc'"),
+        (TORCH | {"RANK": "-1"}, "RANK: got '-1'"),
+        (TORCH | {"WORLD_SIZE": "0"}, "WORLD_SIZE: got '0'; use a whole number from 1"),
+        (TORCH | {"WORLD_SIZE": "-2"}, "WORLD_SIZE: got '-2'"),
+        (TORCHRUN | {"MASTER_PORT": "abc"}, "MASTER_PORT: got 'abc'; use a whole number from 1 to 65535"),
+        (TORCH | {"MASTER_PORT": "99999"}, "MASTER_PORT: got '99999'"),
+        (TORCH | {"MASTER_ADDR": " "}, "MASTER_ADDR: got nothing; use the name or the address of the machine of rank 0"),
+        (PMI | {"PMI_RANK": "7"}, "PMI_SIZE says that there are 4 ranks, but this is rank 7; start with mpirun"),
+    ],
+)
+def test_variables_that_contradict_each_other_are_refused_before_anyone_waits(environment, values, message):
+    environment(values)
+    with pytest.raises(UsageError, match=message):
+        check_launch(launched())
+
+
+@pytest.mark.parametrize("values", [{}, TORCH, TORCHRUN, JOB, STEP, PMI, OMPI, {"WORLD_SIZE": "4"}, {"PMI_SIZE": "0", "PMI_RANK": "0"}])
+def test_variables_of_launchers_and_leftovers_pass(environment, values):
+    environment(values)
+    check_launch(launched())

@@ -1,5 +1,6 @@
 """A rank whose MASTER_ADDR leads nowhere gives up at its deadline, and at once where the name is unknown."""
 
+import itertools
 import os
 import socket
 import subprocess
@@ -7,10 +8,11 @@ import sys
 import threading
 
 import pytest
+import torch
 from communities import community_graph
 from launch import ROOT
 
-from bulksample import PeerLost
+from bulksample import PeerLost, UsageError
 from bulksample.distributed.comm import torch_distributed
 
 
@@ -66,3 +68,14 @@ def test_a_first_rank_that_comes_late_is_awaited(free_port):
     threading.Timer(0.3, listen).start()
     torch_distributed.await_listener("127.0.0.1", free_port, 60)
     assert came.wait(60)
+
+
+def test_two_processes_of_one_rank_are_told_so(monkeypatch, free_port):
+    store = torch.distributed.HashStore()
+    for name, value in {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(torch_distributed, "rendezvous", lambda *_, **__: iter([(store, 0, 2)]))
+    monkeypatch.setattr(torch_distributed, "_WORLDS", itertools.repeat(0))
+    torch_distributed.meet(1.0)
+    with pytest.raises(UsageError, match="RANK: two processes are rank 0 of 2; give each its own, from 0 to 1"):
+        torch_distributed.meet(1.0)

@@ -26,7 +26,8 @@ from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.feature_exchange import RowExchange
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import Layout
-from bulksample.distributed.matrix.open_graph import Placement, open_for_sampling
+from bulksample.distributed.matrix.open_graph import open_for_sampling
+from bulksample.distributed.matrix.placement import Placement
 
 GRIDS = [(1, 1), (2, 1), (3, 3), (4, 2), (6, 3), (8, 2)]
 NOTHING = dict.fromkeys(KINDS, SentCount(0, 0))

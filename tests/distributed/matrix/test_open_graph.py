@@ -9,7 +9,8 @@ from communities import community_graph
 from bulksample import UsageError, backends
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.matrix.open_graph import Placement, open_block, open_for_sampling
+from bulksample.distributed.matrix.open_graph import open_block, open_for_sampling
+from bulksample.distributed.matrix.placement import Placement
 
 
 @pytest.fixture(scope="module", params=[{}, {"sparse": True}, {"weighted": True}])
@@ -82,8 +83,8 @@ def test_without_training_vertices_other_masks_forbid_to_take_all(tmp_path, plac
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"graph": "torn"}, "replicated, partitioned"), ({"exchange": "pigeon"}, "owner, rows, rows-oblivious"),
-    ({"partition": "luck"}, "block, random, metis, super or a file"),
+    ({"topology": "torn"}, "replicated, partitioned"), ({"exchange": "pigeon"}, "owner, rows, rows-oblivious"),
+    ({"partition": "luck"}, "block, random, metis, super, stream or a file"),
 ])  # fmt: skip
 def test_unknown_names_are_refused(options, message):
     with pytest.raises(UsageError, match=message):

@@ -1,6 +1,8 @@
 """All partitioners return valid partitions, and a rank reads only its own block of a store."""
 
 import sys
+import types
+from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from bulksample.data.sealed import sealed
 from bulksample.data.store import save
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.graph_block import load_block
-from bulksample.distributed.matrix.partition import Partition, block_bounds, block_rows, metis, random, super_nodes
+from bulksample.distributed.matrix.partition import Partition, balanced_bounds, block_bounds, block_rows, make, metis, random, super_nodes
+from bulksample.sparse import row_pointers
 
 SIZES = (1, 2, 3, 4, 8)
 
@@ -56,6 +59,39 @@ def test_block_rows_are_the_identity():
     partition = block_rows(10, 4)
     assert partition.bounds.tolist() == block_bounds(10, 4).tolist() == [0, 2, 5, 7, 10]
     assert partition.position.tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_balanced_bounds_have_the_least_largest_load_of_all_bounds(seed):
+    """Against every choice of three bounds; loads are shares of vertices, entries and training vertices, added up."""
+    rng = np.random.default_rng(seed)
+    n, parts = int(rng.integers(1, 12)), 4
+    degrees, train = rng.integers(0, 9, n) ** 2, rng.random(n) < 0.4
+    shares = [weight / weight.sum() for weight in (np.ones(n), degrees, train) if weight.sum()]
+
+    def largest(bounds):
+        return max(sum(share[a:b].sum() for share in shares) for a, b in pairwise(bounds))
+
+    bounds = balanced_bounds(row_pointers(degrees), parts, train)
+    best = min(largest([0, *inner, n]) for inner in combinations_with_replacement(range(n + 1), parts - 1))
+    assert (bounds[0], bounds[-1], len(bounds)) == (0, n, parts + 1)
+    assert (np.diff(bounds) >= 0).all()
+    assert largest(bounds) == pytest.approx(best, abs=1e-9)
+
+
+def test_balanced_bounds_of_even_loads_are_even():
+    assert balanced_bounds(np.arange(13) * 5, 4).tolist() == [0, 3, 6, 9, 12]
+    assert (np.diff(balanced_bounds(np.arange(11), 4)) > 0).all()
+    assert balanced_bounds(np.zeros(1, np.int64), 3).tolist() == [0, 0, 0, 0]
+
+
+def test_block_parts_of_a_skewed_graph_are_balanced_in_entries():
+    degrees = np.sort(np.random.default_rng(0).pareto(1.5, 4000).astype(np.int64) + 1)[::-1]
+    matrix = CSR(row_pointers(degrees), np.concatenate([np.arange(d, dtype=np.int32) for d in degrees]), None, (4000, 4000))
+    heaviest = {}
+    for name, made in (("balanced", make("block", matrix, 4, 0)), ("even", block_rows(4000, 4))):
+        heaviest[name] = (np.bincount(made.assignment) / 4000 + np.bincount(made.assignment, degrees) / matrix.nnz).max()
+    assert heaviest["balanced"] < 1.02 * 2 / 4 < 1.2 * 2 / 4 < heaviest["even"]
 
 
 def test_block_bounds_do_not_overflow():
@@ -107,6 +143,22 @@ def test_metis_never_sees_a_bad_matrix():
         metis(bad, 2, 0)
     with pytest.raises(DataError, match="square"):
         metis(CSR.from_edges([0], [2], (2, 3)), 2, 0)
+
+
+@pytest.mark.parametrize("width", ["int32", "int64"])
+def test_metis_gets_the_integers_of_its_build(width, monkeypatch):
+    seen = []
+    fake = types.SimpleNamespace(
+        zero_copy_dtype=lambda: width, CSRAdjacency=lambda *arrays: seen.extend(a.dtype for a in arrays), Options=lambda seed: None,
+        part_graph=lambda parts, graph, options: (0, np.zeros(3, np.int32)),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pymetis", fake)
+    metis(CSR.from_edges([0, 1, 2], [1, 2, 0], (3, 3)), 2, 0)
+    assert seen == [np.dtype(width)] * 2
+    fake.zero_copy_dtype = lambda: "int8"
+    big = CSR.from_edges(*np.nonzero(np.ones((12, 12))), (12, 12))  # 132 entries without the diagonal
+    with pytest.raises(UsageError, match="counts edges in 8 bits; 132 are too many: use stream"):
+        metis(big, 2, 0)
 
 
 def test_without_pymetis_the_error_says_what_would_fit(monkeypatch):

@@ -16,7 +16,8 @@ from bulksample.data import npz, store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.halo import PlainFormat
-from bulksample.distributed.matrix.open_graph import Placement, open_block
+from bulksample.distributed.matrix.open_graph import open_block
+from bulksample.distributed.matrix.placement import Placement
 from bulksample.methods.adaqp.assignment import coefficients
 from bulksample.methods.adaqp.rounded_messages import RoundedMessages, RowNames
 from bulksample.methods.adaqp.widths import LinkSpeeds, Problem

@@ -141,8 +141,8 @@ def test_a_trainer_that_joins_later_draws_words_of_its_own(tmp_path, monkeypatch
     """Words of dropout, and seeds of loaders: none of a trainer of the first two rounds comes again in later ones."""
     words, seeds, word, loader = [], [], TrainingContext.step_seed, remote_trainer.part_loader
 
-    def step_seed(self, epoch, step):
-        drawn = word(self, epoch, step)
+    def step_seed(self, *place):
+        drawn = word(self, *place)
         if self.random_rank:
             words[-1].add(drawn)
         return drawn

@@ -1,0 +1,120 @@
+"""Measure a graph from its making to training on 8 ranks by way of parts: seconds, peak memory, bytes read, and papers100M by formula.
+
+    python bench/bench_parts.py FOLDER [--vertices 700000] [--degree 29] [--parts 8] [--json FILE]
+
+The graph resembles papers100M: a degree-corrected block model with 128 features, stored in FOLDER together with its parts. Each step is
+a process of its own, so its peak is its own: `data make`, `partition --by stream` and one epoch of GraphSAGE without evaluation, a rank
+for each part. Ranks run one after the other's work on few cores, so their seconds are not reported. "Anonymous" memory is what a rank
+allocates; pages of mapped files are left out, which the ranks of a machine share and the system takes back. The peak of an undivided
+process counts them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from harness import machine, report
+
+from bulksample.data.manifest import load_manifest
+from bulksample.data.parts_manifest import load_parts
+
+PAPERS = {"vertices": 111_059_956, "entries": 3_231_371_744, "features": 128}
+QUALITY = ("crossing_share", "max_over_mean", "memory_per_edge_bytes", "seconds", "seconds_writing")
+PIECES = 300e6  # bytes beside the assignment while parts are written
+
+
+def run(command: list[str]) -> dict[str, float]:
+    """Run a command; return its seconds and its peak memory in bytes. Its failure ends the benchmark."""
+    began = time.perf_counter()
+    child = subprocess.Popen(command)
+    _, status, used = os.wait4(child.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
+    return {"seconds": time.perf_counter() - began, "processor_seconds": used.ru_utime + used.ru_stime, "peak_bytes": used.ru_maxrss * 1024}
+
+
+def rank(parts: str, out: str) -> None:
+    """Train as one rank; rank 0 writes what all ranks read and held."""
+    from bulksample.distributed.comm.world import world
+    from bulksample.methods.run import train
+
+    comm = world(1800.0)
+    before = _memory()
+    result = train(
+        parts, comm=comm, fanouts=(10, 5), hidden=64, batch_size=1024, epochs=1, evaluate="none", timeout=1800.0, threads=1, quiet=True
+    )
+    everyone = comm.gather_control([before, _memory()])
+    if comm.rank == 0:
+        kept = {name: result[name] for name in ("read_bytes", "bytes_sent", "held_bytes", "steps", "train_loss")}
+        Path(out).write_text(json.dumps({**kept, "memory_before": [b for b, _ in everyone], "memory_after": [a for _, a in everyone]}))
+
+
+def _memory() -> dict[str, int]:
+    """Return the peak of the resident memory and the anonymous memory now, in bytes."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {"peak": 1024 * int(status["VmHWM"].split()[0]), "anonymous": 1024 * int(status["RssAnon"].split()[0])}
+
+
+def measure(folder: Path, vertices: int, degree: float, parts: int) -> dict[str, Any]:
+    """Make, divide and train on a graph."""
+    command, store, divided = [sys.executable, "-m", "bulksample"], folder / "graph", folder / "parts"
+    made = None
+    if not store.exists():
+        sizes = ["--vertices", str(vertices), "--degree", str(degree), "--features", "128"]
+        made = run([*command, "data", "make", "dcsbm", *sizes, "-o", str(store)])
+    partitioned = run([
+        *command, "partition", str(store), "--parts", str(parts), "--by", "stream", "-o", f"{divided}/", "--overwrite",
+        "--json", str(folder / "partition.json"),
+    ])  # fmt: skip
+    quality = json.loads((folder / "partition.json").read_text())
+    trained = folder / "train.json"
+    run(["mpirun", "-n", str(parts), sys.executable, __file__, str(divided), "--rank", str(trained)])
+    ranks, manifest = json.loads(trained.read_text()), load_manifest(store)
+    own = [part.bytes for part in load_parts(divided).parts]
+    tables = 8 * manifest.vertices
+    return {
+        "graph": {"vertices": manifest.vertices, "entries": manifest.edges, "bytes": sum(e.bytes for e in manifest.arrays.values())},
+        "make": made,
+        "partition": {**partitioned, "anonymous_formula_bytes": 4 * manifest.vertices + PIECES},
+        "quality": {key: quality[key] for key in QUALITY},
+        "ranks": {
+            **ranks, "part_bytes": own, "read_over_part": [read / part for read, part in zip(ranks["read_bytes"], own, strict=True)],
+            "read_with_tables_over_part": [(read + tables) / part for read, part in zip(ranks["read_bytes"], own, strict=True)],
+        },
+        "papers100M": papers(128),
+    }  # fmt: skip
+
+
+def papers(ranks: int) -> dict[str, float]:
+    """Return bytes by formula for papers100M: of partitioning, and of a rank that holds one part of it."""
+    n, m, f = PAPERS["vertices"], PAPERS["entries"], PAPERS["features"]
+    part = (n * (4 * f + 4 + 8 + 8 + 8 + 3) + 4 * m) / ranks
+    return {"ranks": ranks, "partition_anonymous_bytes": 4 * n + PIECES, "part_bytes": part, "tables_mapped_bytes": 8 * n}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--vertices", type=int, default=700_000)
+    parser.add_argument("--degree", type=float, default=29)
+    parser.add_argument("--parts", type=int, default=8)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rank", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rank:
+        rank(str(given.folder), given.rank)
+        return
+    given.folder.mkdir(parents=True, exist_ok=True)
+    figures = measure(given.folder, given.vertices, given.degree, given.parts)
+    report({**figures, "machine": machine()}, given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""The manifests of a divided graph: one of the folder of parts, and one of each part.
+
+    PARTS/manifest.json               the manifest of the graph, the sizes and the digest of each part
+    PARTS/new_id.npy, old_id.npy      the place of each vertex, and the vertex at each place: int32, shape (n,)
+    PARTS/part-00017/manifest.json    its graph, its partition and its arrays
+    PARTS/part-00017/*.npy            the arrays of a store for the vertices of this part, with `old_id` and `first_entry`
+
+A place numbers part after part; within a part vertices ascend. Columns keep the ids of the graph, so mini-batches are those of the whole
+store. `first_entry` is the position of each row's first entry in the whole adjacency. A rank needs the three files at the top and its
+own parts alone. The digests of the parts stand in the manifest above them, so parts of different partitions are never mixed.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..errors import DataError
+from ..sparse import row_pointers
+from .manifest import FORMAT, Manifest, check_roles, load_manifest
+from .manifest_file import FILE, ArrayEntry, Count, SignedManifest, check_entry, read_manifest
+
+PARTS, PART = "bulksample parts", "bulksample part"
+OWN_ROLES = ("old_id", "first_entry")  # of a part, beside those of the graph
+_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class PartSummary(BaseModel):
+    """The sizes of a part, and the digest of its manifest."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    folder: Annotated[str, Field(pattern=r"^part-\d{5,}$")]
+    vertices: Count
+    entries: Count
+    training_vertices: Count
+    bytes: Count
+    digest: _Digest
+
+
+class PartsManifest(SignedManifest):
+    """All parts of a graph."""
+
+    format: Literal["bulksample parts"] = "bulksample parts"
+    version: Literal[1] = 1
+    by: str
+    seed: Count
+    graph: Manifest
+    parts: tuple[PartSummary, ...]
+    arrays: dict[str, ArrayEntry]
+    digest: str = ""
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """Bounds of the places of each part: int64, shape (parts + 1,)."""
+        return row_pointers([part.vertices for part in self.parts])
+
+
+class PartManifest(SignedManifest):
+    """One part of a graph."""
+
+    format: Literal["bulksample part"] = "bulksample part"
+    version: Literal[1] = 1
+    part: Count
+    graph: _Digest
+    partition: _Digest
+    vertices: Count
+    entries: Count
+    arrays: dict[str, ArrayEntry]
+    digest: str = ""
+
+
+def is_parts(directory: Any) -> bool:
+    """Return True if a folder holds a divided graph; raises nothing."""
+    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return bool(json.loads((Path(directory) / FILE).read_bytes()).get("format") == PARTS)
+    return False
+
+
+def graph_manifest(directory: Path) -> Manifest:
+    """Read the manifest of a graph, whole or divided. The arrays of a divided one lie in its parts."""
+    return load_parts(directory).graph if is_parts(directory) else load_manifest(directory)
+
+
+def load_parts(directory: Path) -> PartsManifest:
+    """Read the manifest of a folder of parts and check every field; raises `DataError`."""
+    made = cast(PartsManifest, read_manifest(directory, {FORMAT: Manifest, PARTS: PartsManifest}))
+    what = f"{directory.name}/{FILE}"
+    if not isinstance(made, PartsManifest):
+        raise DataError(f"{what}: is a whole store; use a folder of parts that `bulksample partition` wrote")
+    graph, totals = made.graph, [sum(getattr(part, name) for part in made.parts) for name in ("vertices", "entries")]
+    check_roles(graph, f"{what}: graph")
+    if graph.digest != graph.content_digest() or totals != [graph.vertices, graph.edges]:
+        raise DataError(
+            f"{what}: the parts have {totals[0]} vertices and {totals[1]} entries; the graph {graph.vertices} and {graph.edges}"
+        )
+    for role in ("new_id", "old_id"):
+        if role not in made.arrays:
+            raise DataError(f"{what}: arrays.{role}: is missing")
+        check_entry(f"{what}: arrays.{role}", made.arrays[role], (("<i4",), (graph.vertices,)))
+    return made
+
+
+def load_part(directory: Path, parts: PartsManifest, number: int) -> PartManifest:
+    """Read the manifest of one part and check every field; raises `DataError` if it is of another partition or graph."""
+    folder = directory / parts.parts[number].folder
+    made, what = cast(PartManifest, read_manifest(folder, {PART: PartManifest})), f"{folder.name}/{FILE}"
+    fits = {"graph": parts.graph.digest, "partition": parts.arrays["new_id"].sha256, "part": number, "digest": parts.parts[number].digest}
+    for name, fit in fits.items():
+        if (found := getattr(made, name)) != fit:
+            raise DataError(
+                f"{what}: does not belong to {directory.name}: its {name} is {found}, not {fit}; copy all parts of one partition"
+            )
+    columns = {role: entry for role, entry in made.arrays.items() if role not in OWN_ROLES}
+    check_roles(parts.graph.model_copy(update={"vertices": made.vertices, "edges": made.entries, "arrays": columns}), what)
+    for role, dtype in zip(OWN_ROLES, ("<i4", "<i8"), strict=True):
+        if role not in made.arrays:
+            raise DataError(f"{what}: arrays.{role}: is missing")
+        check_entry(f"{what}: arrays.{role}", made.arrays[role], ((dtype,), (made.vertices,)))
+    if columns.keys() != parts.graph.arrays.keys():
+        raise DataError(f"{what}: its arrays are {', '.join(columns)}; the graph has {', '.join(parts.graph.arrays)}")
+    return made

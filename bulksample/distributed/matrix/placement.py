@@ -1,0 +1,176 @@
+"""Where the topology and the features of a graph lie: two independent choices, and the process grid of each.
+
+The published main placement is the topology on every rank and the features in block rows. No placement changes a mini-batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...data.parts_manifest import is_parts
+from ...errors import UsageError, instead_of
+from ..comm.base import Comm
+from ..comm.machines import uneven
+from . import partition as partitions
+from .grid import ORDERS, Order, ProcessGrid, choose_order
+
+TOPOLOGIES = ("replicated", "partitioned")
+FEATURES = ("replicated", "partitioned", "machine", "host")
+EXCHANGES = ("owner", "rows", "rows-oblivious")
+
+
+class PlacementOptions(Protocol):
+    """The options of a run that name a placement; `graph` stands for topology and features."""
+
+    graph: Any
+    topology: Any
+    features: Any
+    replication: int
+    feature_replication: int | None
+    grid_order: Any
+    exchange: Any
+    partition: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The distribution of the topology and of the features over ranks, and the policy of products with the adjacency.
+
+    Parameters
+    ----------
+    topology : {"replicated", "partitioned"}
+        If partitioned, rank (i, j) of the process grid reads only block row i of p / c.
+    replication : int
+        c, the number of ranks that hold each block row of the topology; 1 if it is replicated and no features are partitioned.
+    exchange : {"owner", "rows", "rows-oblivious"}
+        The policy of a partitioned topology.
+    partition : str
+        How vertices are assigned to block rows: one of `partition.PARTITIONERS`, or the file of a `Partition` of p / c parts, or a
+        folder of parts. A graph that is opened from a folder of parts keeps these; ``block`` then stands for them.
+    features : {"replicated", "partitioned", "machine", "host"}, optional
+        By default where the topology lies. ``host``: one copy in the memory of each machine, shared by its ranks. ``machine``: divided
+        among the devices of a machine, a copy on each machine; without devices the same as ``host``.
+    feature_replication : int, optional
+        c of the features, if they are partitioned; by default that of the topology.
+    grid_order : {"auto", "rows", "columns"}
+        See `grid.choose_order`.
+
+    Raises
+    ------
+    UsageError
+        If a name is unknown, or an argument describes block rows and there are none.
+    """
+
+    topology: str = "replicated"
+    replication: int = 1
+    exchange: str = "owner"
+    partition: str = "block"
+    features: str | None = None
+    feature_replication: int | None = None
+    grid_order: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.features is None:
+            object.__setattr__(self, "features", self.topology)
+        known = {"topology": TOPOLOGIES, "features": FEATURES, "exchange": EXCHANGES, "grid_order": ORDERS}
+        for argument, names in known.items():
+            if (name := getattr(self, argument)) not in names:
+                raise UsageError(f"{argument}: got {name!r}; {instead_of(str(name), names)}")
+        if not self.partitioned and self.exchange != "owner":
+            raise UsageError(f"exchange is for a topology in block rows; got {self.exchange} with the topology replicated: use owner")
+        if self.features != "partitioned" and self.feature_replication is not None:
+            raise UsageError(
+                f"feature_replication is for features in block rows; got c = {self.feature_replication} with features {self.features}: "
+                "use features partitioned"
+            )
+        if not self.partitioned and self.features != "partitioned" and self.replication != 1:
+            raise UsageError(
+                f"replication is for block rows; got c = {self.replication} with the topology replicated and features {self.features}: "
+                "use graph partitioned, or features partitioned"
+            )
+        if self.partition not in partitions.PARTITIONERS and not Path(self.partition).is_file() and not is_parts(self.partition):
+            raise UsageError(
+                f"partition must be one of {', '.join(partitions.PARTITIONERS)} or a file or a folder of parts; got {self.partition!r}"
+            )
+
+    @staticmethod
+    def of(options: PlacementOptions, prefers: str = "replicated") -> Placement:
+        """Return the placement that the options of a run name; a topology that they do not name is where the method prefers it."""
+        topology = options.topology or options.graph or prefers
+        return Placement(
+            topology, options.replication, options.exchange, options.partition, options.features or topology, options.feature_replication,
+            options.grid_order,
+        )  # fmt: skip
+
+    @property
+    def partitioned(self) -> bool:
+        """True if the topology is in block rows."""
+        return self.topology == "partitioned"
+
+    @property
+    def shards_features(self) -> bool:
+        """True if features are in block rows."""
+        return self.features == "partitioned"
+
+    @property
+    def divided(self) -> bool:
+        """True if anything is in block rows."""
+        return self.partitioned or self.shards_features
+
+    @property
+    def oblivious(self) -> bool:
+        return self.exchange == "rows-oblivious"
+
+    def on_devices(self, comm: Comm) -> Placement:
+        """Return the placement for ranks with a device each: features of ``machine`` are in block rows over the ranks of a machine.
+
+        Raises
+        ------
+        UsageError
+            On every rank, if machines do not have equally many ranks.
+        """
+        if self.features != "machine":
+            return self
+        if different := uneven(comm):
+            raise UsageError(f"features machine needs machines of equally many ranks; they have {different}: use features host")
+        return replace(self, features="partitioned", feature_replication=int(comm.machine_of.max()) + 1, grid_order="columns")
+
+    def topology_shape(self, comm: Comm) -> tuple[int, Order]:
+        """Return c and the order of the process grid of the topology."""
+        return self.replication, choose_order(comm, self.grid_order, self.exchange != "owner")
+
+    def feature_shape(self, comm: Comm) -> tuple[int, Order]:
+        """Return c and the order of the process grid of the features."""
+        return self.feature_replication or self.replication, choose_order(comm, self.grid_order)
+
+    def topology_grid(self, comm: Comm) -> ProcessGrid:
+        """Make the process grid of the topology; collective."""
+        return ProcessGrid(comm, *self.topology_shape(comm))
+
+    def feature_grid(self, comm: Comm) -> ProcessGrid:
+        """Make the process grid of the features; collective."""
+        return ProcessGrid(comm, *self.feature_shape(comm))
+
+    def describe(self, comm: Comm) -> dict[str, Any]:
+        """Return the entries of a report; "graph" names the placement of both, or that of the topology and that of the features."""
+        alike, shape = self.topology == self.features, self.feature_shape(comm)
+        return {
+            "graph": self.topology if alike else f"{self.topology}+{self.features}",
+            "topology": self.topology,
+            "features": self.features,
+            "replication": self.replication,
+            "feature_replication": shape[0] if self.shards_features else None,
+            "exchange": self.exchange,
+            "topology_order": self.topology_shape(comm)[1] if self.partitioned else None,
+            "feature_order": shape[1] if self.shards_features else None,
+            "ranks_of_machines": np.bincount(comm.machine_of).tolist(),
+        }
+
+    def same_rows(self, comm: Comm) -> bool:
+        """True if a rank holds the same block row of the topology and of the features; needs no communication."""
+        (c, one), (d, other) = self.topology_shape(comm), self.feature_shape(comm)
+        return self.partitioned and self.shards_features and c == d and (one == other or c in (1, comm.size))
