@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, UsageError
-from ..graph import SPLITS, Graph
+from ..graph import Graph
 from ..labels import as_labels, outputs_of
 from ..selection import vertex_ids
+from ..vertex_table import SPLITS
 from .npy import Archive, open_npy
 
 Array = NDArray[Any]
@@ -100,12 +101,23 @@ def with_columns(
     DataError
         If an array has the wrong dtype or length, or the result is not a valid `Graph`.
     """
-    features = graph.features if x is None else dense_features("x", as_array("x", x))
-    labels = graph.labels if y is None else as_labels(as_array("y", y), target)
+    fields = column_fields(graph.n, x, y, masks, num_classes, target)
+    if x is None:
+        fields["features"] = graph.features
+    if y is None and graph.labels is not None:
+        fields |= {"labels": graph.labels, "num_classes": outputs_of(graph.labels, num_classes)}
+    return replace(graph, **{**fields, "masks": {**graph.masks, **fields["masks"]}}).validate()
+
+
+def column_fields(
+    n: int, x: Any = None, y: Any = None, masks: Mapping[str, Any] | None = None, num_classes: int | None = None, target: str | None = None
+) -> dict[str, Any]:
+    """Return `features`, `labels`, `num_classes` and `masks` of n vertices, by the names of `VertexTable`; see `with_columns`."""
+    features = None if x is None else dense_features("x", as_array("x", x))
+    labels = None if y is None else as_labels(as_array("y", y), target)
     split = {name: typed(f"{name} mask", as_array(f"{name} mask", mask), "b", 1, np.bool_) for name, mask in (masks or {}).items()}
-    kept = {name: mask for name, mask in split.items() if mask.any() or mask.shape != (graph.n,)}
-    outputs = 0 if labels is None else outputs_of(labels, num_classes)
-    return replace(graph, features=features, labels=labels, num_classes=outputs, masks={**graph.masks, **kept}).validate()
+    kept = {name: mask for name, mask in split.items() if mask.any() or mask.shape != (n,)}
+    return {"features": features, "labels": labels, "num_classes": 0 if labels is None else outputs_of(labels, num_classes), "masks": kept}
 
 
 def read_columns(

@@ -2,11 +2,64 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
 import numpy as np
 
 from ..errors import DataError
+from ..mapped import forget, pieces
 from ..sparse import CSR
 from .columns import Array, dense_features
+from .npy import open_npy
+
+PIECE_ROWS = 2**18  # edges at a time, which bounds temporary arrays
+
+
+class EntryRows:
+    """The features of the entries of an adjacency, filled from a list of edges one piece at a time.
+
+    Parameters
+    ----------
+    matrix : CSR, shape (n, n)
+        The adjacency that `edges.adjacency` made of this list; row v holds u for an edge u -> v.
+    undirected : bool
+        The entry v -> u takes the row of u -> v too.
+    duplicates : {"sum", "max", "error"}
+        The row of an edge that is listed more than once is the sum or the maximum of its rows.
+    """
+
+    def __init__(self, matrix: CSR, undirected: bool = False, duplicates: str = "sum") -> None:
+        self._matrix, self._undirected = matrix, undirected
+        self._merge = np.maximum if duplicates == "max" else np.add
+        self._made = np.zeros((matrix.nnz, 0), np.float32)
+        self._taken = np.zeros(matrix.nnz, bool)
+
+    def add(self, sources: np.ndarray, targets: np.ndarray, rows: Array) -> None:
+        """Take the rows of some edges, shape (some, d); edges that are no entries, such as dropped self loops, are left out."""
+        if not self._made.shape[1]:
+            self._made = np.zeros((self._matrix.nnz, rows.shape[1]), rows.dtype)
+        self._add(sources, targets, rows)
+        if self._undirected:
+            there = sources != targets  # a self loop has one direction
+            self._add(targets[there], sources[there], rows[there])
+
+    def _add(self, sources: np.ndarray, targets: np.ndarray, rows: Array) -> None:
+        entries = self._matrix.find(targets, sources)
+        listed = np.flatnonzero(entries >= 0)
+        entries = entries[listed]
+        first = np.zeros(len(entries), bool)
+        first[np.unique(entries, return_index=True)[1]] = True
+        first &= ~self._taken[entries]
+        self._made[entries[first]], self._taken[entries] = rows[listed[first]], True
+        if not first.all():
+            self._merge.at(self._made, entries[~first], rows[listed[~first]])
+
+    @property
+    def rows(self) -> Array:
+        """The features: float32 or float16, shape (nnz, d). Entries of no listed edge are zeros."""
+        return self._made
 
 
 def edge_rows(
@@ -16,14 +69,10 @@ def edge_rows(
 
     Parameters
     ----------
-    matrix : CSR, shape (n, n)
-        The adjacency that `edges.adjacency` made of this list; row v holds u for an edge u -> v.
     sources, targets : integers, shape (e,)
     rows : numbers, shape (e, d) or (e,)
-    undirected : bool
-        The entry v -> u takes the row of u -> v too.
-    duplicates : {"sum", "max", "error"}
-        The row of an edge that is listed more than once is the sum or the maximum of its rows.
+    matrix, undirected, duplicates
+        See `EntryRows`.
 
     Returns
     -------
@@ -38,16 +87,71 @@ def edge_rows(
     if rows.ndim != 2 or len(rows) != len(sources):
         raise DataError(f"edge_attr: got shape {rows.shape}; use one row for each of the {len(sources)} edges")
     rows = dense_features("edge_attr", rows)
-    made, taken = np.zeros((matrix.nnz, rows.shape[1]), rows.dtype), np.zeros(matrix.nnz, bool)
-    for u, v in ((sources, targets), (targets, sources)) if undirected else ((sources, targets),):
-        entries = matrix.find(v, u)
-        listed = np.flatnonzero((entries >= 0) & ((u != v) | (u is sources)))  # a self loop has one direction
-        entries = entries[listed]
-        first = np.zeros(len(entries), bool)
-        first[np.unique(entries, return_index=True)[1]] = True
-        first &= ~taken[entries]
-        made[entries[first]], taken[entries] = rows[listed[first]], True
-        if not first.all():
-            merge = np.maximum if duplicates == "max" else np.add
-            merge.at(made, entries[~first], rows[listed[~first]])
-    return made
+    made = EntryRows(matrix, undirected, duplicates)
+    made.add(sources[:0], targets[:0], rows[:0])  # sets the width, also where there is no edge
+    for start, piece in pieces(rows, PIECE_ROWS):
+        made.add(sources[start : start + len(piece)], targets[start : start + len(piece)], piece)
+    return made.rows
+
+
+def read_edge_rows(
+    path: str | os.PathLike[str], matrix: CSR, sources: np.ndarray, targets: np.ndarray, undirected: bool, duplicates: str
+) -> Array:
+    """Return `edge_rows` of the features in a `.npy` file, whose row i belongs to the i-th edge. Nothing is unpickled.
+
+    Raises `DataError`, naming the file, if it is damaged or has not one finite row of numbers for each edge.
+    """
+    name = Path(path).name
+    rows = open_npy(Path(path), name)
+    if rows.ndim not in (1, 2) or rows.dtype.kind not in "fiu":
+        raise DataError(f"{name}: got {rows.dtype} of shape {rows.shape}; use numbers of shape ({len(sources)}, d)")
+    if len(rows) != len(sources):
+        raise DataError(f"{name}: has {len(rows)} rows; the file lists {len(sources)} edges: use one row for each")
+    for start, piece in pieces(rows, PIECE_ROWS):
+        check_finite(name, start, piece)
+    return edge_rows(matrix, sources, targets, rows, undirected=undirected, duplicates=duplicates)
+
+
+def listed_rows(
+    features: Iterable[Array], sources: np.ndarray, targets: np.ndarray, name: str
+) -> Iterator[tuple[np.ndarray, np.ndarray, Array]]:
+    """Yield the sources, targets and features of consecutive edges.
+
+    Parameters
+    ----------
+    features : iterable of arrays, shape (some, d)
+        The features of consecutive edges, in the order of `sources` and `targets`.
+    name : str
+        Begins a message.
+
+    Raises
+    ------
+    DataError
+        If there is not one finite row of equal width for each edge.
+
+    Notes
+    -----
+    Pages of ends that are mapped from a file are released after use.
+    """
+    first, width = 0, None
+    for piece in features:
+        check_finite(name, first, piece)
+        if first + len(piece) > len(sources):
+            raise DataError(f"{name}: has more rows than the {len(sources)} edges")
+        width = piece.shape[1] if width is None else width
+        if piece.shape[1] != width:
+            raise DataError(f"{name}: row {first} has {piece.shape[1]} numbers; the rows before have {width}")
+        u, v = (ends[first : first + len(piece)] for ends in (sources, targets))
+        yield u, v, dense_features(name, piece)
+        forget(u)
+        forget(v)
+        first += len(piece)
+    if first != len(sources):
+        raise DataError(f"{name}: has {first} rows; there are {len(sources)} edges")
+
+
+def check_finite(name: str, first: int, rows: Array) -> None:
+    """Raise `DataError` if a row, or a number, is not finite; `first` is the number of the first row."""
+    bad = np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))
+    if len(bad):
+        raise DataError(f"{name}: row {first + bad[0]} is not finite")

@@ -130,7 +130,8 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
     drawn = {}
     for first, split in zip((0, counts[0]), HELD_OUT, strict=True):
         drawn[split] = _negatives(a, pairs[split][:, 0], negatives, words, first * negatives)
-    return replace(graph, adjacency=a.keep(~gone)), HeldOutEdges(graph.n, pairs, drawn)
+    kept = None if graph.edge_features is None else graph.edge_features[~gone]
+    return replace(graph, adjacency=a.keep(~gone), edge_features=kept), HeldOutEdges(graph.n, pairs, drawn)
 
 
 def joined(a: CSR, sources: np.ndarray, destinations: np.ndarray, entries: bool = False) -> np.ndarray:

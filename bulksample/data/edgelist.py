@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import DataError, UsageError
 from ..graph import Graph
 from ..sparse import MAX_VERTICES
+from .edge_rows import read_edge_rows
 from .edges import EdgeTally, adjacency
 from .text import integers, strings, tables, weights
 
@@ -26,6 +27,7 @@ def read(
     duplicates: str = "sum",
     skip: int = 0,
     tally: EdgeTally | None = None,
+    edge_features: str | os.PathLike[str] | None = None,
 ) -> Graph:
     """Read the graph of an edge list.
 
@@ -49,6 +51,9 @@ def read(
         Lines at the top to ignore, such as a row of titles.
     tally : EdgeTally, optional
         Receives the number of edges, self loops and repetitions.
+    edge_features : path of a `.npy` file, optional
+        Features of the edges, shape (e, d): row i belongs to the i-th edge of the list. Rows of repeated edges are merged like weights;
+        an edge v -> u that `undirected` adds has the row of u -> v.
 
     Raises
     ------
@@ -86,8 +91,12 @@ def read(
         )  # fmt: skip
     except DataError as error:
         raise DataError(f"{path.name}: {error}") from error
+    of_edges = None
+    if edge_features is not None:
+        of_edges = read_edge_rows(edge_features, matrix, sources, targets, undirected, duplicates)
     changed = names.dtype.kind == "U" or (len(names) and names[-1] != len(names) - 1)
-    return Graph(matrix, weight_unit=unit, extra={"original_ids": names} if changed else {}, name=_stem(path)).validate()
+    extra = {"original_ids": names} if changed else {}
+    return Graph(matrix, weight_unit=unit, extra=extra, name=_stem(path), edge_features=of_edges).validate()
 
 
 def _relabelled(sources: np.ndarray, targets: np.ndarray, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,81 +1,52 @@
-"""The manifest of a store: a list of its arrays that is checked before an array is read.
+"""The manifest of a store of one vertex type: a list of its arrays that is checked before an array is read.
 
-A manifest names each array by its role, and gives its file, dtype, shape, size and sha256. It also holds a sha256 of
-itself, so an edited or damaged manifest is detected. Two stores with the same digest hold the same graph.
+See `data.manifest_file` for what manifests of all stores have.
 """
 
 from __future__ import annotations
 
-import difflib
-import hashlib
-import json
-import math
-import re
-from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from ..errors import DataError
-from ..graph import SPLITS
 from ..labels import target_of
 from ..sparse import MAX_VERTICES
-from .atomic import RESTORED_AFTER, replaced, sweep
-from .npy import regular_size
+from ..vertex_table import SPLITS
+from .manifest_file import (
+    FILE,
+    ArrayEntry,
+    Count,
+    Fits,
+    SignedManifest,
+    check_entry,
+    check_files,
+    check_sparse,
+    is_column_name,
+    read_manifest,
+)
 
-FILE = "manifest.json"
 FORMAT = "bulksample store"
-VERSION = 1
-
-_MAX_BYTES = 2**24
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_Count = Annotated[int, Field(ge=0, lt=2**63)]
-_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class ArrayEntry(BaseModel):
-    """One array: a plain `.npy` file in the folder of the store."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    file: str
-    dtype: str
-    shape: tuple[_Count, ...]
-    bytes: _Count
-    sha256: _Sha256
-
-
-class Manifest(BaseModel):
+class Manifest(SignedManifest):
     """All arrays of a store by role.
 
     `indptr`, `indices`, `weights`, `features`, `edge_features`, `labels`, ``mask.<split>``, ``extra.<name>``.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
     format: Literal["bulksample store"] = "bulksample store"
     version: Literal[1] = 1
     name: str
     vertices: Annotated[int, Field(ge=0, le=MAX_VERTICES)]
-    edges: _Count
+    edges: Count
     weight_unit: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     num_features: Annotated[int, Field(ge=0, le=MAX_VERTICES)]
-    num_classes: _Count
+    num_classes: Count
     arrays: dict[str, ArrayEntry]
     digest: str = ""
-
-    def with_digest(self) -> Manifest:
-        return self.model_copy(update={"digest": self.content_digest()})
-
-    def content_digest(self) -> str:
-        """Return the sha256 of all fields except the digest, as JSON with sorted keys."""
-        body = json.dumps(self.model_dump(mode="json", exclude={"digest"}), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(body.encode()).hexdigest()
-
-    def dumps(self) -> bytes:
-        return (self.model_dump_json(indent=2) + "\n").encode()
 
     @property
     def num_edge_features(self) -> int:
@@ -86,128 +57,52 @@ class Manifest(BaseModel):
         return [role.removeprefix("extra.") for role in self.arrays if role.startswith("extra.")]
 
 
-def _old_of(directory: Path) -> str:
-    """Return where the old store is, if the writer of a new one has not finished; empty if there is none."""
-    if (old := replaced(directory)) is None:
-        return ""
-    return (
-        f"; a writer on another host is replacing it or was killed, and the old store is at {old}: "
-        f"run the command again {RESTORED_AFTER / 60:.0f} minutes after that, which puts it back"
-    )
-
-
-def _nearest(directory: Path) -> str:
-    """Return "; did you mean …?" with the store of the most similar name; empty if there is none."""
-    with suppress(OSError):
-        stores = [path.name for path in directory.parent.iterdir() if (path / FILE).is_file()]
-        if near := difflib.get_close_matches(directory.name, stores, 1):
-            return f"; did you mean {str(directory.with_name(near[0]))!r}?"
-    return ""
-
-
 def load_manifest(directory: Path) -> Manifest:
-    """Read the manifest of a store and check every field; raises `DataError` naming the field.
-
-    Leftovers of killed writers beside the store are swept first; see `data.atomic`.
-    """
-    sweep(directory.parent)
-    if directory.is_file():
-        raise DataError(f"{directory}: is a file, not the folder of a store; use the folder that has a {FILE}")
-    if not directory.is_dir():
-        raise DataError(f"{directory}: there is no such folder{_old_of(directory) or _nearest(directory)}")
-    path = directory / FILE
-    what = f"{directory.name}/{FILE}"
-    if not path.exists():
-        raise DataError(f"{directory}: is not a store: it has no {FILE}")
-    if regular_size(path, what) > _MAX_BYTES:
-        raise DataError(f"{what}: is larger than {_MAX_BYTES} bytes")
-    try:
-        text = path.read_bytes()
-        body = json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{what}: is not JSON: {error}") from error
-    if not isinstance(body, dict) or body.get("format") != FORMAT:
-        raise DataError(f"{what}: is not the manifest of a store: format must be {FORMAT!r}")
-    version = body.get("version")
-    if type(version) is not int or version != VERSION:
-        raise DataError(
-            f"{what}: got version {version!r}; this release reads {VERSION}: write the store again, or use the release that wrote it"
-        )
-    try:
-        manifest = Manifest.model_validate_json(text)
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False)[0]
-        raise DataError(f"{what}: {'.'.join(map(str, fault['loc'])) or 'manifest'}: {fault['msg']}") from error
-    if manifest.digest != manifest.content_digest():
-        raise DataError(
-            f"{what}: was changed after it was written: its digest is {manifest.digest!r}, its content gives {manifest.content_digest()}"
-        )
-    _check_roles(manifest, what)
+    """Read the manifest of a store of one vertex type and check every field; see `data.manifest_file.read_manifest`."""
+    manifest = cast(Manifest, read_manifest(directory, {FORMAT: Manifest}))
+    check_roles(manifest, f"{directory.name}/{FILE}")
     return manifest
 
 
-def _check_roles(manifest: Manifest, what: str) -> None:
-    """Raise `DataError` unless every array has a known role, and the dtype and shape of that role."""
-    files: dict[str, str] = {}
+def check_roles(manifest: Manifest, what: str) -> None:
+    """Raise `DataError`, which begins with `what`, unless every array has a known role, and the dtype and shape of that role."""
+    n, f, classes = manifest.vertices, manifest.num_features, manifest.num_classes
     for role, entry in manifest.arrays.items():
-        where = f"{what}: arrays.{role}"
-        fits = _fitting(manifest, role, len(entry.shape))
-        if fits is None:
-            raise DataError(f"{where}: is not a role of an array")
-        dtypes, shape = fits
-        if dtypes and entry.dtype not in dtypes:
-            raise DataError(f"{where}: dtype is {entry.dtype!r}; use {' or '.join(dtypes)}")
-        if not dtypes and not re.fullmatch(r"[<|](b1|[iu][1248]|f[248]|U\d{1,6})", entry.dtype):
-            raise DataError(f"{where}: dtype is {entry.dtype!r}; use numbers, booleans or text")
-        if len(shape) != len(entry.shape) or any(fit is not None and side != fit for side, fit in zip(entry.shape, shape, strict=True)):
-            raise DataError(f"{where}: shape is {entry.shape}; use {tuple('any' if s is None else s for s in shape)}")
-        if math.prod(entry.shape) * np.dtype(entry.dtype).itemsize > entry.bytes:
-            raise DataError(f"{where}: {entry.bytes} bytes do not hold {entry.dtype} of shape {entry.shape}")
-        if not (_NAME.fullmatch(entry.file) and entry.file.endswith(".npy")):
-            raise DataError(f"{where}: file {entry.file!r} is not the name of a .npy file in the folder")
-        if entry.file in files:
-            raise DataError(f"{where}: file {entry.file!r} is also the file of {files[entry.file]}")
-        files[entry.file] = role
+        fits = column_fits(role, len(entry.shape), n, f, classes) or edge_fits(role, n, manifest.edges)
+        check_entry(f"{what}: arrays.{role}", entry, fits)
+    check_files(what, manifest.arrays)
     for role in ("indptr", "indices"):
         if role not in manifest.arrays:
             raise DataError(f"{what}: arrays.{role}: is missing; every store has one")
     if "weights" not in manifest.arrays and manifest.weight_unit != 1:
         raise DataError(f"{what}: weight_unit is {manifest.weight_unit}, but there is no array of weights; use 1")
-    sparse = [role in manifest.arrays for role in ("features_indptr", "features_indices", "features_values")]
-    if any(sparse) and (not all(sparse) or "features" in manifest.arrays):
-        raise DataError(f"{what}: arrays.features: must be one array, or the three of a sparse matrix")
-    if all(sparse) and manifest.arrays["features_indices"].shape != manifest.arrays["features_values"].shape:
-        raise DataError(f"{what}: arrays.features_values: must be as long as features_indices")
-    if manifest.num_features and not any(sparse) and "features" not in manifest.arrays:
-        raise DataError(f"{what}: num_features is {manifest.num_features}, but there is no array of features")
+    check_sparse(what, manifest.arrays, f)
 
 
-def _fitting(manifest: Manifest, role: str, ndim: int) -> tuple[tuple[str, ...], tuple[int | None, ...]] | None:
-    """Return the dtypes (empty: any) and the shape (None: any length) that a role allows; None for an unknown role."""
-    n, m, f = manifest.vertices, manifest.edges, manifest.num_features
-    known: dict[str, tuple[tuple[str, ...], tuple[int | None, ...]]] = {
-        "indptr": (("<i8",), (n + 1,)),
+def edge_fits(role: str, rows: int, m: int) -> Fits | None:
+    """Return the dtypes and the shape of an array of the edges; None for another role."""
+    known: dict[str, Fits] = {
+        "indptr": (("<i8",), (rows + 1,)),
         "indices": (("<i4",), (m,)),
         "weights": (("<i8",), (m,)),
-        "features": (("<f4", "<f2"), (n, f)),
         "edge_features": (("<f4", "<f2"), (m, None)),
-        "features_indptr": (("<i8",), (n + 1,)),
-        "features_indices": (("<i4",), (None,)),
-        "features_values": (("<f4",), (None,)),
-        "labels": (("<i8",), (n,)) if ndim == 1 else (("|i1", "<f4"), (n, manifest.num_classes)),
-        **{f"mask.{split}": (("|b1",), (n,)) for split in SPLITS},
     }
-    if role.startswith("extra.") and _NAME.fullmatch(role.removeprefix("extra.")):
-        return (), (n, *[None] * (max(ndim, 1) - 1))
     return known.get(role)
 
 
-def file_of(role: str) -> str:
-    """Return the file name of a role; raises `DataError` for an extra column whose name cannot be a file name."""
-    name = role.split(".", 1)[-1]
-    if not _NAME.fullmatch(name):
-        raise DataError(f"column {name!r} cannot be a file name; use letters, digits, '_', '-' and '.', at most 100")
-    return role.replace(".", "_", 1) + ".npy"
+def column_fits(role: str, ndim: int, n: int, f: int, classes: int) -> Fits | None:
+    """Return the dtypes and the shape of a column of n vertices; None for another role."""
+    known: dict[str, Fits] = {
+        "features": (("<f4", "<f2"), (n, f)),
+        "features_indptr": (("<i8",), (n + 1,)),
+        "features_indices": (("<i4",), (None,)),
+        "features_values": (("<f4",), (None,)),
+        "labels": (("<i8",), (n,)) if ndim == 1 else (("|i1", "<f4"), (n, classes)),
+        **{f"mask.{split}": (("|b1",), (n,)) for split in SPLITS},
+    }
+    if role.startswith("extra.") and is_column_name(role.removeprefix("extra.")):
+        return (), (n, *[None] * (max(ndim, 1) - 1))
+    return known.get(role)
 
 
 def summary(manifest: Manifest) -> dict[str, Any]:

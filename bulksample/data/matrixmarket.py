@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import DataError
 from ..graph import Graph
 from ..sparse import MAX_VERTICES
+from .edge_rows import read_edge_rows
 from .edges import EdgeTally, adjacency
 from .npy import regular_size
 from .text import integers, tables, weights
@@ -45,6 +46,7 @@ def read(
     self_loops: str = "keep",
     duplicates: str = "sum",
     tally: EdgeTally | None = None,
+    edge_features: str | os.PathLike[str] | None = None,
 ) -> Graph:
     """Read the graph of a square sparse matrix in a `.mtx` file, plain or gzip.
 
@@ -57,7 +59,7 @@ def read(
         Add entry (j, i) for every entry (i, j) of a general matrix.
     transpose : bool
         Entry (i, j) is the edge i -> j instead, so vertex j - 1 aggregates from i - 1.
-    self_loops, duplicates, tally
+    self_loops, duplicates, tally, edge_features
         See `bulksample.data.edgelist.read`.
 
     Raises
@@ -90,7 +92,11 @@ def read(
         )  # fmt: skip
     except DataError as error:
         raise DataError(f"{path.name}: {error}") from error
-    return Graph(a, weight_unit=unit, name=path.name.removesuffix(".gz").removesuffix(".mtx")).validate()
+    of_edges = None
+    if edge_features is not None:
+        of_edges = read_edge_rows(edge_features, a, columns, rows, undirected or header.symmetric, duplicates)
+    name = path.name.removesuffix(".gz").removesuffix(".mtx")
+    return Graph(a, weight_unit=unit, name=name, edge_features=of_edges).validate()
 
 
 def _header(path: Path) -> _Header:

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError
-from ..graph import SPLITS, Graph
+from ..graph import Graph
 from ..labels import as_labels, outputs_of
 from ..sparse import CSR, MAX_VERTICES, fixed_point
+from ..vertex_table import SPLITS
 from .columns import Array, dense_features, typed
 from .npy import Archive
 

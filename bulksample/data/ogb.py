@@ -15,19 +15,17 @@ import numpy as np
 from ..errors import DataError, UsageError
 from ..graph import Graph
 from ..labels import as_labels, outputs_of
-from .edge_means import edge_means
+from ..sparse import CSR
+from .edge_means import EdgeMeans
+from .edge_rows import EntryRows, listed_rows
 from .edges import EdgeTally, adjacency
-from .ogb_raw import RawFiles, integer_table, read_binary, read_csv
+from .ogb_raw import RawFiles, read_binary, read_csv
 from .ogb_sets import SETS
+from .ogb_splits import read_masks, split_folder
 
 # True if `ogb` adds the reverse of each edge on loading, because the files list each undirected edge once.
 _ADDS_INVERSE = {name.removeprefix("ogbn-"): one.adds_inverse for name, one in SETS.items()} | {"proteinfunc": True}
-_HETEROGENEOUS_FILES = (
-    "triplet-type-list.csv.gz",
-    "num-node-dict.csv.gz",
-    "edge_index_dict.npz",
-)  # files that only heterogeneous graphs have
-_SPLITS = {"train": "train", "val": "valid", "test": "test"}
+_HETEROGENEOUS_FILES = ("triplet-type-list.csv.gz", "num-node-dict.csv.gz", "edge_index_dict.npz")
 
 
 def read(
@@ -36,6 +34,8 @@ def read(
     undirected: bool | None = None,
     scheme: str | None = None,
     features: bool = True,
+    edge_features: bool = True,
+    vertex_means: bool = True,
     self_loops: str = "keep",
     tally: EdgeTally | None = None,
     scratch: str | os.PathLike[str] | None = None,
@@ -52,12 +52,16 @@ def read(
     scheme : str, optional
         The folder in ``split``; required only if there are several.
     features : bool
-        Read the features; False saves their memory. A set that has features of edges alone, such as ogbn-proteins, gets their mean
-        over the edges into each vertex, see `edge_means`.
+        Read the features of vertices and of edges; False saves their memory.
+    edge_features : bool
+        Keep the features of edges, by entry of the adjacency. A mirrored edge has those of its edge; those of repeated edges add up.
+    vertex_means : bool
+        Of a set that has features of edges alone, such as ogbn-proteins, take their mean over the edges into each vertex as
+        features of the vertices, see `EdgeMeans`.
     self_loops : {"keep", "drop", "error"}
         Repeated edges are always kept once.
     tally : EdgeTally, optional
-        Receives counts of edges, the names of the arrays of edges, which are not kept, and the features that were made of one.
+        Receives counts of edges, the names of arrays of edges that are not kept, and the features that were made of others.
     scratch : path, optional
         Map the arrays of the binary layout from their file, or, if they are compressed, from unnamed files in this folder. Use it
         for a graph that is only saved.
@@ -84,12 +88,15 @@ def read(
     raw_folder = root / "raw"
     if not raw_folder.is_dir():
         raise DataError(f"{root}: has no folder raw; use the root of an OGB data set, with raw and split")
-    if kinds := [name for name in _HETEROGENEOUS_FILES if (raw_folder / name).exists()]:
-        raise DataError(f"{root}: is heterogeneous, as raw/{kinds[0]} says; use a homogeneous graph")
+    if is_heterogeneous(root):
+        raise DataError(f"{root}: holds several vertex types; use data.relational.ogb_hetero.read, or `data import ogb`")
     binary = (raw_folder / "data.npz").exists()
     if undirected is None:
         undirected = _adds_inverse(root, binary)
-    raw = read_binary(raw_folder, features, Path(scratch) if scratch else None) if binary else read_csv(raw_folder, features)
+    if binary:
+        raw = read_binary(raw_folder, features, edge_features, Path(scratch) if scratch else None)
+    else:
+        raw = read_csv(raw_folder, features, edge_features)
     if tally is not None:
         tally.ignored = ", ".join(raw.ignored)
     try:
@@ -100,10 +107,13 @@ def read(
     if raw.labels is not None:
         single = raw.labels.ndim == 1 or raw.labels.shape[1] == 1
         labels = as_labels(raw.labels, target or ("class" if single else None), f"{root.name}: node-label")
+    split = split_folder(root, scheme)
+    masks = {} if split is None else read_masks(split, raw.n)
+    x, of_edges = _features(raw, a, undirected, edge_features, vertex_means, tally)
     graph = Graph(
-        a, features=_features(raw, features, undirected, tally), labels=labels,
+        a, features=x, labels=labels, edge_features=of_edges,
         num_classes=0 if labels is None else outputs_of(labels, name=f"{root.name}: node-label"),
-        masks=_masks(root, scheme, raw.n), extra=dict(raw.columns), name=root.name.replace("_", "-"),
+        masks=masks, extra=dict(raw.columns), name=root.name.replace("_", "-"),
     )  # fmt: skip
     try:
         return graph.validate()
@@ -111,15 +121,21 @@ def read(
         raise DataError(f"{root.name}: {error}") from error
 
 
-def peak_bytes(n: int, edges: int, undirected: bool) -> int:
+def is_heterogeneous(root: Path) -> bool:
+    """Return True if a data set has several vertex types: it has a file that no other set has."""
+    return any((root / "raw" / name).exists() for name in _HETEROGENEOUS_FILES)
+
+
+def peak_bytes(n: int, edges: int, undirected: bool, edge_width: int = 0) -> int:
     """Return the peak memory of `read` with `scratch` and `store.save` for a set in the binary layout, without the interpreter.
 
-        12 k + 8 (n + 1) + 56 n + 0.3 GB        k = edges, or twice as many if `undirected`
+        max(12, 5 + 4 d) k + 8 (n + 1) + 56 n + 0.3 GB        k = edges, or twice as many if `undirected`; d = width of edge features
 
-    An entry takes a key of 8 bytes and a column of 4; a vertex takes a row pointer, labels, masks and temporaries. Features and
-    the listed edges are read in pieces.
+    An entry takes a key of 8 bytes and a column of 4; later the column, a mark and its features. A vertex takes a row pointer,
+    labels, masks and temporaries. Features of vertices and the listed edges are read in pieces.
     """
-    return 12 * edges * (2 if undirected else 1) + 8 * (n + 1) + 56 * n + 3 * 10**8
+    entry = max(12, 5 + 4 * edge_width)
+    return entry * edges * (2 if undirected else 1) + 8 * (n + 1) + 56 * n + 3 * 10**8
 
 
 def _adds_inverse(root: Path, binary: bool) -> bool:
@@ -132,35 +148,17 @@ def _adds_inverse(root: Path, binary: bool) -> bool:
     return not binary and _ADDS_INVERSE[key]
 
 
-def _features(raw: RawFiles, wanted: bool, undirected: bool, tally: EdgeTally | None) -> np.ndarray | None:
-    """Return the features of the vertices, or the means of those of their edges."""
-    if raw.features is not None or raw.edge_rows is None or not wanted:
-        return raw.features
-    if tally is not None:
+def _features(
+    raw: RawFiles, a: CSR, undirected: bool, edge_features: bool, vertex_means: bool, tally: EdgeTally | None
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the features of the vertices, or the means of those of their edges; and the features of the entries. Either may be None."""
+    entries = EntryRows(a, undirected) if edge_features and raw.edge_rows is not None else None
+    means = EdgeMeans(raw.n, undirected) if vertex_means and raw.edge_rows is not None and raw.features is None else None
+    parts = [part for part in (entries, means) if part is not None]
+    if raw.edge_rows is not None and parts:
+        for u, v, rows in listed_rows(raw.edge_rows(), raw.edges[0], raw.edges[1], "edge-feat"):
+            for part in parts:
+                part.add(u, v, rows)
+    if means is not None and tally is not None:
         tally.derived = "features: the mean of the edge features over the edges into each vertex"
-    return edge_means(raw.edge_rows(), raw.edges[0], raw.edges[1], raw.n, undirected, "edge-feat")
-
-
-def _masks(root: Path, scheme: str | None, n: int) -> dict[str, np.ndarray]:
-    """Read the splits as masks; there are none if the set has no folder of splits."""
-    folder = root / "split"
-    schemes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
-    if scheme is None and not schemes:
-        return {}
-    if scheme is None and len(schemes) > 1:
-        raise UsageError(f"{root.name} has several split schemes; use --scheme with one of {', '.join(schemes)}")
-    chosen = folder / (scheme or schemes[0])
-    if chosen.name not in schemes:
-        raise UsageError(f"{root.name} has no split scheme {scheme!r}; use {', '.join(schemes) or 'none'}")
-    masks = {}
-    for split, name in _SPLITS.items():
-        path = chosen / f"{name}.csv.gz"
-        if not path.exists() and (chosen / "split_dict.pt").exists():
-            raise DataError(f"{chosen.name}/split_dict.pt: is a pickle, which is never read; use {name}.csv.gz")
-        members = integer_table(path, 1)[0]
-        bad = np.flatnonzero(members >= n)
-        if len(bad):
-            raise DataError(f"{chosen.name}/{path.name}: entry {bad[0]} is {members[bad[0]]}; vertices run from 0 to {n - 1}")
-        masks[split] = np.zeros(n, bool)
-        masks[split][members] = True
-    return masks
+    return raw.features if means is None else means.means, None if entries is None else entries.rows

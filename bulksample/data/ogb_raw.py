@@ -19,10 +19,9 @@ import numpy as np
 from ..errors import DataError
 from ..mapped import pieces
 from ..sparse import MAX_VERTICES
+from .edge_rows import PIECE_ROWS
 from .npy import Archive, regular_size
 from .text import integers, tables
-
-_PIECE_ROWS = 2**20  # edges whose features are read at once
 
 
 class RawFiles(NamedTuple):
@@ -33,13 +32,16 @@ class RawFiles(NamedTuple):
     features: np.ndarray | None
     labels: np.ndarray | None  # shape (n,) or (n, tasks); floats may hold NaN
     columns: dict[str, np.ndarray]  # shape (n, ...)
-    ignored: tuple[str, ...]  # names of arrays of edges, which a `Graph` does not hold
-    edge_rows: Callable[[], Iterator[np.ndarray]] | None = None  # pieces of the edge features, of a set without features of vertices
+    ignored: tuple[str, ...]  # names of other arrays of edges, which a `Graph` does not hold
+    edge_rows: Callable[[], Iterator[np.ndarray]] | None = None  # pieces of the edge features, if they are wanted
 
 
-def read_csv(folder: Path, features: bool) -> RawFiles:
-    """Read the ``raw/`` folder of a data set in csv.gz files, such as ogbn-arxiv; raises `DataError` naming the file."""
-    n, e = (_single(folder / f"num-{what}-list.csv.gz") for what in ("node", "edge"))
+def read_csv(folder: Path, features: bool, edge_features: bool) -> RawFiles:
+    """Read the ``raw/`` folder of a data set in csv.gz files, such as ogbn-arxiv; raises `DataError` naming the file.
+
+    Features of edges are read for themselves (`edge_features`), or for the vertices of a set that has no others.
+    """
+    n, e = (single_number(folder / f"num-{what}-list.csv.gz") for what in ("node", "edge"))
     if n > MAX_VERTICES:
         raise DataError(f"num-node-list.csv.gz: {n} vertices do not fit int32; use at most {MAX_VERTICES}")
     edges = integer_table(folder / "edge.csv.gz", 2)
@@ -47,22 +49,24 @@ def read_csv(folder: Path, features: bool) -> RawFiles:
         raise DataError(f"edge.csv.gz: has {edges.shape[1]} edges; num-edge-list.csv.gz says {e}")
     tables_of_nodes = [path for path in sorted(folder.glob("node_*.csv.gz")) if path.is_file()]
     labels = folder / "node-label.csv.gz"
-    feat = folder / "node-feat.csv.gz"
+    feat, of_edges = folder / "node-feat.csv.gz", folder / "edge-feat.csv.gz"
+    keeps_edges = features and edge_features
+    wanted = features and of_edges.exists() and (edge_features or not feat.exists())
     return RawFiles(
         n,
         edges,
-        _floats(feat, np.float32, n) if features and feat.exists() else None,
-        _floats(labels, np.float64, n) if labels.exists() else None,
-        {path.name.removesuffix(".csv.gz"): _column(path, n) for path in tables_of_nodes},
-        tuple(path.name for path in sorted(folder.glob("edge[-_]*.csv.gz"))),
-        partial(_float_pieces, of_edges, e) if not feat.exists() and (of_edges := folder / "edge-feat.csv.gz").exists() else None,
+        float_table(feat, np.float32, n) if features and feat.exists() else None,
+        float_table(labels, np.float64, n) if labels.exists() else None,
+        {path.name.removesuffix(".csv.gz"): column_table(path, n) for path in tables_of_nodes},
+        tuple(path.name for path in sorted(folder.glob("edge[-_]*.csv.gz")) if not (keeps_edges and path == of_edges)),
+        partial(_float_pieces, of_edges, e) if wanted else None,
     )
 
 
-def read_binary(folder: Path, features: bool, scratch: Path | None) -> RawFiles:
+def read_binary(folder: Path, features: bool, edge_features: bool, scratch: Path | None) -> RawFiles:
     """Read the ``raw/`` folder of a data set in npz files, such as ogbn-papers100M; raises `DataError` naming the array.
 
-    With a folder for `scratch` the arrays of edges and vertices are mapped from files instead of held in memory.
+    See `read_csv`. With a folder for `scratch` the arrays of edges and vertices are mapped from files instead of held in memory.
     """
     with Archive(folder / "data.npz") as archive:
         sizes = []
@@ -81,8 +85,10 @@ def read_binary(folder: Path, features: bool, scratch: Path | None) -> RawFiles:
                 columns[name] = archive.read(name, scratch)
                 if not columns[name].ndim or len(columns[name]) != n:
                     raise DataError(f"data.npz: {name}: must have {n} rows; its shape is {columns[name].shape}")
-        ignored = tuple(name for name in archive.names if name.startswith("edge_") and name != "edge_index")
-        of_edges = archive.read("edge_feat", scratch) if features and "edge_feat" in ignored and "node_feat" not in columns else None
+        wanted = features and "edge_feat" in archive.names and (edge_features or "node_feat" not in archive.names)
+        of_edges = archive.read("edge_feat", scratch) if wanted else None
+        kept = ("edge_index", "edge_feat") if features and edge_features else ("edge_index",)
+        ignored = tuple(name for name in archive.names if name.startswith("edge_") and name not in kept)
         if of_edges is not None and (of_edges.ndim != 2 or of_edges.dtype.kind not in "fiu"):
             raise DataError(f"data.npz: edge_feat: is {of_edges.dtype} of shape {of_edges.shape}; use numbers of shape ({e}, f)")
     found = columns.pop("node_feat", None)
@@ -97,11 +103,11 @@ def read_binary(folder: Path, features: bool, scratch: Path | None) -> RawFiles:
             labels = archive.read("node_label")
         if labels.dtype.kind not in "fiu" or labels.ndim not in (1, 2) or len(labels) != n:
             raise DataError(f"node-label.npz: node_label: is {labels.dtype} of shape {labels.shape}; use numbers of shape ({n}, 1)")
-    edge_rows = None if of_edges is None else lambda: (part for _, part in pieces(of_edges, _PIECE_ROWS))
+    edge_rows = None if of_edges is None else lambda: (part for _, part in pieces(of_edges, PIECE_ROWS))
     return RawFiles(n, edges, found, labels, {key: _squeezed(column) for key, column in columns.items()}, ignored, edge_rows)
 
 
-def _single(path: Path) -> int:
+def single_number(path: Path) -> int:
     """Return the only number of a list with one entry per graph."""
     numbers = integer_table(path, 1)
     if numbers.shape[1] != 1:
@@ -121,7 +127,7 @@ def integer_table(path: Path, columns: int) -> np.ndarray:
     return np.concatenate(parts).T
 
 
-def _floats(path: Path, dtype: type[np.floating], n: int) -> np.ndarray:
+def float_table(path: Path, dtype: type[np.floating], n: int) -> np.ndarray:
     """Read a table of n rows of real numbers, shape (n, columns); an empty field, which pandas writes for NaN, is NaN."""
     regular_size(path, path.name)
     try:
@@ -141,9 +147,9 @@ def _float_pieces(path: Path, rows: int) -> Iterator[np.ndarray]:
     regular_size(path, path.name)
     try:
         with gzip.open(path, "rt", encoding="ascii") as stream:
-            for first in range(0, rows, _PIECE_ROWS):
+            for first in range(0, rows, PIECE_ROWS):
                 with np.errstate(over="ignore"), warnings.catch_warnings(action="ignore", category=UserWarning):  # of no rows
-                    piece = np.loadtxt(stream, np.float32, delimiter=",", ndmin=2, comments=None, max_rows=min(_PIECE_ROWS, rows - first))
+                    piece = np.loadtxt(stream, np.float32, delimiter=",", ndmin=2, comments=None, max_rows=min(PIECE_ROWS, rows - first))
                 yield piece
             if stream.readline().strip():
                 raise DataError(f"{path.name}: has more rows than num-edge-list.csv.gz says, {rows}")
@@ -153,9 +159,9 @@ def _float_pieces(path: Path, rows: int) -> Iterator[np.ndarray]:
         raise DataError(f"{path.name}: {error}") from error
 
 
-def _column(path: Path, n: int) -> np.ndarray:
+def column_table(path: Path, n: int) -> np.ndarray:
     """Read another table of the vertices, as integers if all entries are whole, like `ogb`."""
-    table = _floats(path, np.float64, n)
+    table = float_table(path, np.float64, n)
     whole = np.isfinite(table).all() and (np.abs(table) < 2**53).all() and (table == np.rint(table)).all()
     return _squeezed(table.astype(np.int64) if whole else table.astype(np.float32))
 

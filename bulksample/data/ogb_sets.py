@@ -44,13 +44,13 @@ SETS = {
     "ogbn-products": OgbSet("products", True),
     "ogbn-proteins": OgbSet("proteins", True),
     "ogbn-papers100M": OgbSet("papers100M-bin", False),
+    "ogbn-mag": OgbSet("mag", False),
 }
-HETEROGENEOUS = ("ogbn-mag",)
 
 
 def known(name: str) -> bool:
     """Return True if this is the name of a data set."""
-    return name in SETS or name in HETEROGENEOUS
+    return name in SETS
 
 
 def locate(name: str, root: str | os.PathLike[str], download: bool = True, base: str = _BASE) -> Path:
@@ -68,12 +68,10 @@ def locate(name: str, root: str | os.PathLike[str], download: bool = True, base:
     Raises
     ------
     UsageError
-        If the set is heterogeneous, or is not there and cannot be downloaded.
+        If the set is not there and cannot be downloaded.
     DataError
         If the download is damaged.
     """
-    if name in HETEROGENEOUS:
-        raise UsageError(f"{name} is heterogeneous, which is not supported; use {', '.join(SETS)}")
     archive, place = SETS[name].archive, Path(root)
     folders = [place / folder for folder in (name.replace("-", "_"), name, archive)]
     for folder in folders:

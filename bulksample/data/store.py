@@ -7,19 +7,26 @@ and either is read without the other. `data.atomic` writes a store completely or
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..errors import DataError, UsageError
-from ..graph import SPLITS, Graph
+from ..graph import Graph
 from ..sparse import CSR
+from ..vertex_table import SPLITS, VertexTable
 from .atomic import check_writable, new_folder
 from .files import folder_of, write_npy, write_synced
-from .manifest import FILE, ArrayEntry, Manifest, file_of, load_manifest, summary
+from .manifest import Manifest, load_manifest, summary
+from .manifest_file import FILE, AnyManifest, ArrayEntry, file_of, signed
+from .parts import check_parts, gathered, parts_info
+from .parts_manifest import graph_manifest, is_parts
 from .store_files import check_size, check_sums, open_array, wanted
+
+AnyTable = TypeVar("AnyTable", bound=VertexTable)
 
 
 def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = False) -> Manifest:
@@ -46,22 +53,38 @@ def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = Fals
     -----
     The digest of the manifest is a digest of the graph: the same graph always gives the same files.
     """
+    target = free_target(directory, overwrite)
+    graph.validate()
+
+    def describe(entries: dict[str, ArrayEntry]) -> Manifest:
+        return Manifest(
+            name=graph.name,
+            vertices=graph.n,
+            edges=graph.adjacency.nnz,
+            weight_unit=float(graph.weight_unit) if graph.adjacency.values is not None else 1.0,
+            num_features=graph.num_features,
+            num_classes=int(graph.num_classes),
+            arrays=entries,
+        )
+
+    return write_store(target, {**edge_arrays(graph.adjacency, graph.edge_features), **column_arrays(graph)}, describe)
+
+
+def free_target(directory: str | os.PathLike[str], overwrite: bool) -> Path:
+    """Return the absolute path of a new store; raises `UsageError` unless it may be written there."""
     target = Path(os.path.abspath(folder_of(directory, "a store")))
     check_target(target, overwrite)
-    graph.validate()
-    arrays = _arrays(graph)
+    return target
+
+
+def write_store(target: Path, arrays: dict[str, np.ndarray], describe: Callable[[dict[str, ArrayEntry]], AnyManifest]) -> AnyManifest:
+    """Write arrays by role and the manifest that `describe` makes of their entries, completely or not at all; return it with its digest.
+
+    Raises `UsageError` if the folder cannot be written.
+    """
     try:
         with new_folder(target) as made:
-            entries = {role: _entry(made / file_of(role), array) for role, array in arrays.items()}
-            manifest = Manifest(
-                name=graph.name,
-                vertices=graph.n,
-                edges=graph.adjacency.nnz,
-                weight_unit=float(graph.weight_unit) if graph.adjacency.values is not None else 1.0,
-                num_features=graph.num_features,
-                num_classes=int(graph.num_classes),
-                arrays=entries,
-            ).with_digest()
+            manifest = signed(describe({role: _entry(made / file_of(role), array) for role, array in arrays.items()}))
             write_synced(made / FILE, manifest.dumps())
     except OSError as error:
         kept = f"; the old store is unchanged at {target}" if (target / FILE).is_file() else ""
@@ -100,7 +123,7 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
     Returns
     -------
     Graph
-        Its arrays are read-only memmaps.
+        Its arrays are read-only memmaps; those of a folder of parts are read into memory, in the order of the whole store.
 
     Raises
     ------
@@ -108,10 +131,14 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
         If the store is damaged; the message names the file, and the row if there is one.
     """
     folder = folder_of(directory, "a store")
-    manifest = load_manifest(folder)
+    manifest = graph_manifest(folder)
     entries = wanted(manifest, features)
-    check_sums(folder, entries.values(), check)
-    arrays = {role: open_array(folder, entry) for role, entry in entries.items()}
+    if is_parts(folder):
+        check_parts(folder, features, check)
+        arrays = gathered(folder, entries)
+    else:
+        check_sums(folder, entries.values(), check)
+        arrays = {role: open_array(folder, entry) for role, entry in entries.items()}
     try:
         return _graph(manifest, arrays, check == "full")
     except DataError as error:
@@ -119,18 +146,31 @@ def load(directory: str | os.PathLike[str], features: bool = True, check: str = 
 
 
 def load_features(directory: str | os.PathLike[str]) -> np.ndarray | CSR | None:
-    """Open the features of a store as read-only memmaps, without its other arrays; None if it has none. No hashes are checked."""
+    """Open the features of a store as read-only memmaps, without its other arrays; None if it has none. No hashes are checked.
+
+    Those of a folder of parts are read into memory.
+    """
     folder = folder_of(directory, "a store")
-    manifest = load_manifest(folder)
-    roles = [role for role in manifest.arrays if role.startswith("features")]
-    return _features(manifest, {role: open_array(folder, manifest.arrays[role]) for role in roles})
+    manifest = graph_manifest(folder)
+    arrays = _opened(folder, {role: entry for role, entry in manifest.arrays.items() if role.startswith("features")})
+    return _features(arrays, manifest.vertices, manifest.num_features)
 
 
 def load_edge_features(directory: str | os.PathLike[str]) -> np.ndarray | None:
-    """Open the edge features of a store as a read-only memmap; None if it has none. No hashes are checked."""
+    """Open the edge features of a store as a read-only memmap, or of parts in memory; None if it has none. No hashes are checked."""
     folder = folder_of(directory, "a store")
-    entry = load_manifest(folder).arrays.get("edge_features")
-    return None if entry is None else open_array(folder, entry)
+    entry = graph_manifest(folder).arrays.get("edge_features")
+    return None if entry is None else _opened(folder, {"edge_features": entry})["edge_features"]
+
+
+def load_column(directory: str | os.PathLike[str], role: str) -> np.ndarray:
+    """Open one array of all vertices as a read-only memmap, or of parts in memory. No hashes are checked."""
+    folder = folder_of(directory, "a store")
+    return _opened(folder, {role: graph_manifest(folder).arrays[role]})[role]
+
+
+def _opened(folder: Path, entries: dict[str, ArrayEntry]) -> dict[str, np.ndarray]:
+    return gathered(folder, entries) if is_parts(folder) else {role: open_array(folder, entry) for role, entry in entries.items()}
 
 
 def verify(directory: str | os.PathLike[str]) -> Manifest:
@@ -143,30 +183,35 @@ def verify(directory: str | os.PathLike[str]) -> Manifest:
         but hold an invalid graph: the message names the first invalid value.
     """
     load(directory, check="full")
-    return load_manifest(Path(directory))
+    return graph_manifest(Path(directory))
 
 
 def info(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """Describe a store from its manifest and the sizes of its files, without reading its arrays."""
     folder = Path(directory)
+    if is_parts(folder):
+        return parts_info(folder)
     manifest = load_manifest(folder)
     for entry in manifest.arrays.values():
         check_size(folder, entry)
     return summary(manifest)
 
 
-def _arrays(graph: Graph) -> dict[str, np.ndarray]:
-    """Return the arrays of a graph by role."""
-    arrays: dict[str, np.ndarray | None] = {"indptr": graph.adjacency.indptr, "indices": graph.adjacency.indices}
-    arrays["weights"] = graph.adjacency.values
-    if isinstance(graph.features, CSR):
-        arrays |= {f"features_{part}": getattr(graph.features, part) for part in ("indptr", "indices", "values")}
+def edge_arrays(adjacency: CSR, features: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Return the arrays of edges by role."""
+    arrays = {"indptr": adjacency.indptr, "indices": adjacency.indices, "weights": adjacency.values, "edge_features": features}
+    return {role: array for role, array in arrays.items() if array is not None}
+
+
+def column_arrays(table: VertexTable) -> dict[str, np.ndarray]:
+    """Return the columns of vertices by role; raises `DataError` for one that cannot be stored."""
+    arrays: dict[str, np.ndarray | None] = {"features": None, "labels": table.labels}
+    if isinstance(table.features, CSR):
+        arrays |= {f"features_{part}": getattr(table.features, part) for part in ("indptr", "indices", "values")}
     else:
-        arrays["features"] = graph.features
-    arrays["edge_features"] = graph.edge_features
-    arrays["labels"] = graph.labels
-    arrays |= {f"mask.{name}": mask for name, mask in graph.masks.items()}
-    for name, column in graph.extra.items():
+        arrays["features"] = table.features
+    arrays |= {f"mask.{name}": mask for name, mask in table.masks.items()}
+    for name, column in table.extra.items():
         if column.dtype.kind not in "biufU":
             raise DataError(f"column {name!r} holds {column.dtype}; use numbers, booleans or text")
         arrays[f"extra.{name}"] = column
@@ -182,25 +227,36 @@ def _entry(path: Path, array: np.ndarray) -> ArrayEntry:
 def _graph(manifest: Manifest, arrays: dict[str, np.ndarray], whole: bool) -> Graph:
     """Return the graph of the arrays, validated; dense features are checked only if `whole`."""
     n = manifest.vertices
-    features = _features(manifest, arrays)
-    dense = isinstance(features, np.ndarray)
     graph = Graph(
         CSR(arrays["indptr"], arrays["indices"], arrays.get("weights"), (n, n)),
         weight_unit=manifest.weight_unit,
-        features=None if dense and not whole else features,
-        labels=arrays.get("labels"),
         num_classes=manifest.num_classes,
-        masks={split: arrays[f"mask.{split}"] for split in SPLITS if f"mask.{split}" in arrays},
-        extra={name: arrays[f"extra.{name}"] for name in manifest.extras()},
         name=manifest.name,
-        edge_features=arrays.get("edge_features") if whole else None,
-    ).validate()
-    return replace(graph, features=features, edge_features=arrays.get("edge_features"))
+        edge_features=arrays.get("edge_features"),
+        **columns_from(arrays, n, manifest.num_features),
+    )
+    (graph if whole else replace(without_dense(graph), edge_features=None)).validate()
+    return graph
 
 
-def _features(manifest: Manifest, arrays: dict[str, np.ndarray]) -> np.ndarray | CSR | None:
-    """Return the features of a store, dense or sparse, from its arrays by role."""
+def columns_from(arrays: dict[str, np.ndarray], n: int, f: int) -> dict[str, Any]:
+    """Return the columns of vertices, by the names of `VertexTable`, from their arrays by role."""
+    return {
+        "features": _features(arrays, n, f),
+        "labels": arrays.get("labels"),
+        "masks": {split: arrays[f"mask.{split}"] for split in SPLITS if f"mask.{split}" in arrays},
+        "extra": {role.removeprefix("extra."): array for role, array in arrays.items() if role.startswith("extra.")},
+    }
+
+
+def without_dense(table: AnyTable) -> AnyTable:
+    """Return the columns of vertices without dense features, whose values need not be read to draw mini-batches."""
+    return replace(table, features=None) if isinstance(table.features, np.ndarray) else table
+
+
+def _features(arrays: dict[str, np.ndarray], n: int, f: int) -> np.ndarray | CSR | None:
+    """Return the features of n vertices, dense or sparse, from their arrays by role."""
     if "features_values" not in arrays:
         return arrays.get("features")
     indptr, indices, values = (arrays[f"features_{part}"] for part in ("indptr", "indices", "values"))
-    return CSR(indptr, indices, values, (manifest.vertices, manifest.num_features))
+    return CSR(indptr, indices, values, (n, f))

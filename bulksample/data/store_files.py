@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import numpy as np
 
 from ..errors import DataError, UsageError
 from .files import pieces_of
-from .manifest import ArrayEntry, Manifest
+from .manifest_file import ArrayEntry, SignedManifest
 from .npy import open_npy, regular_size
 from .verified import Mark, known_sums, mark_of, remember
 
 CHECKS = ("auto", "full", "none")
+_FEATURES = re.compile(r"((types|relations)\.\d+\.)?(edge_)?features")
 
 
 def check_sums(folder: Path, entries: Iterable[ArrayEntry], check: str) -> None:
@@ -91,9 +93,9 @@ def file_mark(folder: Path, entry: ArrayEntry) -> Mark | None:
         return None
 
 
-def wanted(manifest: Manifest, features: bool) -> dict[str, ArrayEntry]:
-    """Return the arrays of a store by role, with or without its features."""
-    return {role: entry for role, entry in manifest.arrays.items() if features or not role.startswith(("features", "edge_features"))}
+def wanted(manifest: SignedManifest, features: bool) -> dict[str, ArrayEntry]:
+    """Return the arrays of a store by role, with or without the features of its vertices and edges."""
+    return {role: entry for role, entry in manifest.arrays.items() if features or not _FEATURES.match(role)}
 
 
 def check_size(folder: Path, entry: ArrayEntry) -> Path:

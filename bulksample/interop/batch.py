@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,7 +16,9 @@ from ..graph import Graph
 from ..labels import as_numbers, without_label
 from ..minibatch import Block, MiniBatch
 from ..nn.gather import RowPool, gather_rows
+from ..profiling import Profile, profiled
 from ..sparse import CSR
+from ..vertex_table import VertexTable
 from ..views.edges import EdgeRows, EdgeSource
 
 if TYPE_CHECKING:
@@ -41,45 +44,73 @@ class BatchRows(Protocol):
     def has_labels(self) -> bool: ...
 
 
-class GraphRows:
-    """The rows of a graph in this process. Gathered features lie in memory that is reused once no batch refers to it.
+class VerticesAndSeeds(Protocol):
+    """A mini-batch, or the part of one that lies in a vertex type."""
+
+    @property
+    def vertices(self) -> np.ndarray: ...
+
+    @property
+    def seeds(self) -> np.ndarray: ...
+
+
+class TableRows:
+    """The columns of a graph, or of one vertex type, in this process.
+
+    Gathered features lie in memory that is reused once no batch refers to it.
 
     Parameters
     ----------
-    graph : Graph
+    table : Graph or VertexType
     threads : int
         Threads that gather dense features.
     seeds : integers, shape (m,)
         The seeds of the loader. A vertex that a sampler adds to the seeds of a mini-batch, as GraphSAINT does, has no label.
+    profile : callable, optional
+        See `bulksample.Loader`.
     """
 
-    def __init__(self, graph: Graph, threads: int, seeds: np.ndarray) -> None:
-        self._graph, self._pool, self._engine = graph, RowPool(), on_host(threads)
-        self._is_seed = np.zeros(graph.n, bool)
+    def __init__(self, table: VertexTable, threads: int, seeds: np.ndarray, profile: Profile | None = None) -> None:
+        self._table, self._pool, self._engine = table, RowPool(), on_host(threads)
+        self._is_seed = np.zeros(table.n, bool)
         self._is_seed[seeds] = True
+        self._profile = profile
 
-    def x(self, minibatch: MiniBatch) -> NDArray[np.float32]:
-        features = self._graph.features
+    def x(self, minibatch: VerticesAndSeeds) -> NDArray[np.float32]:
+        features = self._table.features
         if features is None:
-            raise no_features(self._graph.name)
-        if isinstance(features, CSR):
-            dense: NDArray[np.float32] = features.take(minibatch.vertices).to_scipy().toarray()
-            return dense
-        return gather_rows(features, minibatch.vertices, pool=self._pool, backend=self._engine)
+            raise no_features(self._table.name)
+        with self.phase("fetch"):
+            if isinstance(features, CSR):
+                dense: NDArray[np.float32] = features.take(minibatch.vertices).to_scipy().toarray()
+                return dense
+            return gather_rows(features, minibatch.vertices, pool=self._pool, backend=self._engine)
 
-    def y(self, minibatch: MiniBatch) -> NDArray[np.int64] | NDArray[np.float32]:
-        if self._graph.labels is None:
-            raise no_labels(self._graph.name)
-        labels = np.asarray(self._graph.labels)[minibatch.seeds]
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Return a context that names a phase for profilers."""
+        return profiled(name, self._profile)
+
+    def y(self, minibatch: VerticesAndSeeds) -> NDArray[np.int64] | NDArray[np.float32]:
+        if self._table.labels is None:
+            raise no_labels(self._table.name)
+        labels = np.asarray(self._table.labels)[minibatch.seeds]
         return as_numbers(without_label(labels, ~self._is_seed[minibatch.seeds]))
 
     @property
     def has_features(self) -> bool:
-        return self._graph.features is not None
+        return self._table.features is not None
 
     @property
     def has_labels(self) -> bool:
-        return self._graph.labels is not None
+        return self._table.labels is not None
+
+
+class GraphRows(TableRows):
+    """The columns and edges of a graph in this process."""
+
+    def __init__(self, graph: Graph, threads: int, seeds: np.ndarray, profile: Profile | None = None) -> None:
+        super().__init__(graph, threads, seeds, profile)
+        self._graph = graph
 
     def edges(self, minibatch: MiniBatch) -> EdgeRows:
         return EdgeSource(self._graph.adjacency, self._graph.edge_features).start(*minibatch.edge_ends())()
@@ -176,7 +207,7 @@ class Batch:
     def edge_attr(self) -> tuple[NDArray[np.float32], ...]:
         """Features of the sampled edges, one matrix a block: shape (E, d). Raises `UsageError` if the graph has none."""
         if self.edge_rows.features is None:
-            raise UsageError("the graph has no edge features; give edge_attr to from_edges")
+            raise UsageError("the graph has no edge features; give edge_attr to from_edges, or --edge-features to data import")
         return self._by_block(self.edge_rows.features)
 
     @cached_property

@@ -6,21 +6,22 @@ from typing import Any
 
 from ..data.from_edges import from_edges
 from ..errors import UsageError
-from ..graph import SPLITS, Graph
+from ..vertex_table import SPLITS
+from .convert_hetero import hetero_from_dgl, hetero_from_pyg
+from .edge_columns import DGL_WEIGHTS, PYG_WEIGHTS, one_each
 
-_PYG_WEIGHTS = ("edge_weight", "edge_attr")
-_DGL_WEIGHTS = ("weight", "edge_weight", "w")
 
-
-def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph", target: str | None = None) -> Graph:
-    """Convert a homogeneous `torch_geometric.data.Data`.
+def from_pyg(
+    data: Any, weight_attr: str | None = "auto", name: str = "graph", target: str | None = None, time_attr: str | None = "time"
+) -> Any:
+    """Convert a `torch_geometric.data.Data` to a `Graph`, or a `HeteroData` to a `HeteroGraph`.
 
     Row v of the adjacency lists the sources of the edges into v, the vertices that a `MessagePassing` layer aggregates.
-    Parallel edges become one edge; their weights add up.
+    Parallel edges of a `Data` become one edge, and their weights add up; those of a `HeteroData` stay apart.
 
     Parameters
     ----------
-    data : torch_geometric.data.Data
+    data : torch_geometric.data.Data or HeteroData
         ``x``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask`` are taken where they are there, and the edges from
         ``edge_index`` or ``adj_t``. An ``edge_attr`` that is not the weight becomes `Graph.edge_features`.
     weight_attr : str or None
@@ -29,20 +30,25 @@ def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph", t
     name : str
     target : {"class", "multilabel", "regression"}, optional
         Take y as labels of this target; see `from_edges`.
+    time_attr : str, optional
+        The attribute of vertices, edges or both of a `HeteroData` that holds their times: integers. Types and relations without it have
+        no times.
 
     Raises
     ------
     UsageError
-        If the data is heterogeneous, or has no such attribute.
+        If the data has no such weights.
     DataError
         If an attribute has the wrong dtype or length, such as a mask of several splits.
     """
     from .pyg.edge_lists import check_input, edge_ends, edge_values
 
+    if hasattr(data, "edge_types"):
+        return hetero_from_pyg(data, weight_attr, time_attr, name, target)
     check_input(data)
     source, destination = edge_ends(data)
-    given = [key for key in _PYG_WEIGHTS if key in data and data[key] is not None]
-    found = [key for key in given if key == "edge_weight" or _one_each(data[key], len(source))]  # other edge_attr are no weights
+    given = [key for key in PYG_WEIGHTS if key in data and data[key] is not None]
+    found = [key for key in given if key == "edge_weight" or one_each(data[key], len(source))]  # other edge_attr are no weights
     weights = _weights(data, weight_attr, found, list(data.keys()))
     if weights is None and weight_attr == "auto":
         weights = edge_values(data)
@@ -56,11 +62,12 @@ def from_pyg(data: Any, weight_attr: str | None = "auto", name: str = "graph", t
 
 def from_dgl(
     graph: Any, x: str = "feat", y: str = "label", weight_attr: str | None = "auto", name: str = "graph", target: str | None = None,
-    edge_attr: str = "feat",
-) -> Graph:  # fmt: skip
-    """Convert a homogeneous `DGLGraph`.
+    edge_attr: str = "feat", time_attr: str | None = "time",
+) -> Any:  # fmt: skip
+    """Convert a `DGLGraph`: to a `Graph`, or if it has several types of vertices or edges to a `HeteroGraph`.
 
-    Row v of the adjacency lists the sources of the edges into v. Parallel edges become one edge; their weights add up.
+    Row v of the adjacency lists the sources of the edges into v. Parallel edges of a graph of one type become one edge, and their weights
+    add up; those of other graphs stay apart.
 
     Parameters
     ----------
@@ -76,18 +83,22 @@ def from_dgl(
         Take y as labels of this target; see `from_edges`.
     edge_attr : str
         The edge data with edge features, taken where they are there.
+    time_attr : str, optional
+        The data of vertices and edges of a heterogeneous graph with their times: integers.
 
     Raises
     ------
     UsageError
-        If the graph is heterogeneous, or has no such edge data.
+        If this is no graph, or it has no such weights.
     DataError
         If a column has the wrong dtype or length.
     """
-    if not getattr(graph, "is_homogeneous", False):
-        raise UsageError(f"got a heterogeneous graph, or none: {type(graph).__name__}; use a homogeneous DGLGraph")
+    if not hasattr(graph, "is_homogeneous"):
+        raise UsageError(f"got a {type(graph).__name__}; use a DGLGraph")
+    if not graph.is_homogeneous:
+        return hetero_from_dgl(graph, x, y, weight_attr, time_attr, name, target, edge_attr)
     source, destination = graph.edges(order="eid")
-    found = [key for key in _DGL_WEIGHTS if key in graph.edata and _one_each(graph.edata[key], len(source))]
+    found = [key for key in DGL_WEIGHTS if key in graph.edata and one_each(graph.edata[key], len(source))]
     weights = _weights(graph.edata, weight_attr, found, list(graph.edata))
     vertices = graph.ndata
     masks = {f"{split}_mask": vertices[f"{split}_mask"] for split in SPLITS if f"{split}_mask" in vertices}
@@ -95,10 +106,6 @@ def from_dgl(
     if edge_attr in graph.edata and edge_attr != weight_attr:
         columns["edge_attr"] = graph.edata[edge_attr]
     return from_edges(source, destination, int(graph.num_nodes()), weights, **columns, **masks, name=name, target=target)
-
-
-def _one_each(values: Any, edges: int) -> bool:
-    return values is not None and tuple(values.shape) in ((edges,), (edges, 1))
 
 
 def _weights(columns: Any, wanted: str | None, found: list[str], names: list[str]) -> Any:

@@ -16,6 +16,9 @@ from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
 from ..loader import BulkLoader
+from ..minibatch import MiniBatch
+from ..profiling import Profile
+from ..relations.graph import HeteroGraph
 from ..samplers import Sampler
 from .batch import Batch, GraphRows, TensorBatch, device_of
 from .seeds import seed_vertices
@@ -71,6 +74,9 @@ class Loader:
         With a `RankGraph`: mini-batches whose rows are fetched at once, each row once.
     edge_ids : bool
         With a `RankGraph` of partitioned topology: fetch the numbers of sampled edges, `Batch.e_id`, too.
+    profile : callable, optional
+        Returns a context manager for a name, as ``trainer.profiler.profile`` of Lightning does. The loader enters it for
+        "bulksample: sample" and "bulksample: fetch", while you wait for samples and rows. Profilers of torch see both without it.
     **options
         Of the sampler: ``weighted=True``, ``replace=True``, ``frontier="new"``, ``debias=False``, …
 
@@ -103,10 +109,13 @@ class Loader:
         prefetch: bool = True,
         fetch_together: int = 1,
         edge_ids: bool = False,
+        profile: Profile | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(fetch_together, int) or fetch_together < 1:
             raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
+        if isinstance(graph, HeteroGraph):
+            raise UsageError(f"graph {graph.name!r} has {len(graph.types)} vertex types; use bulksample.HeteroLoader")
         self.graph = graph if isinstance(graph, Graph | RankGraph) else _load(graph)
         bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
@@ -116,7 +125,7 @@ class Loader:
 
             self._shared = SharedBatches(
                 self.graph, lambda: _of_world(rank, ranks, sampler, fanouts, options), seeds, backend, threads, fetch_together, edge_ids,
-                **bulk,
+                profile, **bulk,
             )  # fmt: skip
             self.bulks, ranks = self._shared.source.loader, self.graph.comm.size
         else:
@@ -124,7 +133,7 @@ class Loader:
             adjacency = LocalAdjacency(self.graph.adjacency, backends.make(backend, threads))
             law, vertices = _sampler(sampler, fanouts, options), seed_vertices(self.graph, seeds)
             self.bulks = BulkLoader(adjacency, law, vertices, rank=rank, ranks=ranks, even=True, **bulk)
-            self._rows = GraphRows(self.graph, threads or len(processor_ids()), vertices)
+            self._rows = GraphRows(self.graph, threads or len(processor_ids()), vertices, profile)
         if not self.bulks.steps:
             found = f"{self.bulks.examples} seeds fill {self.bulks.examples // batch_size} of {batch_size}, for {ranks} ranks"
             raise UsageError(f"drop_last leaves no mini-batch: {found}; use drop_last=False, a lower batch_size or fewer ranks")
@@ -139,10 +148,19 @@ class Loader:
             yield from self._shared
             return
         began: dict[str, Any] = {}
-        for i, minibatch in enumerate(self.bulks):
-            assert minibatch is not None  # every step of an even loader has a mini-batch
+        for i, minibatch in enumerate(self._sampled()):
             began = began or self.bulks.state_dict()  # the position of the first mini-batch; a newer iteration has its own
             yield Batch(minibatch, self._rows, self.bulks.repeats(began, i))
+
+    def _sampled(self) -> Iterator[MiniBatch]:
+        """Yield the mini-batches of the whole graph; the wait for each is a phase for profilers."""
+        remaining = iter(self.bulks)
+        while True:
+            with self._rows.phase("sample"):
+                minibatch = next(remaining, None)  # every step of an even loader has a mini-batch
+            if minibatch is None:
+                return
+            yield minibatch
 
     def to(self, device: Any = "cpu") -> TensorLoader:
         """Return a view of this loader whose batches are torch tensors on a device; see `Batch.to`."""
@@ -166,7 +184,7 @@ class Loader:
         """Continue from a position that `state_dict` returned; the mini-batches that follow are those of an uninterrupted run.
 
         `bulk_size`, `threads`, `backend` and `ranks` may differ. On another number of ranks, the remaining mini-batches of the epoch
-        are dealt to these ranks in turn.
+        are dealt to these ranks in turn. After the last mini-batch of an epoch, the next epoch begins.
 
         Raises
         ------
@@ -174,7 +192,10 @@ class Loader:
             If the state comes from a loader with another graph, other seeds, sampler, `batch_size`, `seed` or `shuffle`. States of
             earlier versions name no graph and are accepted.
         """
-        (self.bulks if self._shared is None else self._shared).load_state_dict(state)
+        if self._shared is None:
+            self.bulks.load_state_dict(state, onward=True)
+        else:
+            self._shared.load_state_dict(state)
 
 
 class TensorLoader:
@@ -188,6 +209,19 @@ class TensorLoader:
 
     def __iter__(self) -> Iterator[TensorBatch]:
         return (batch.to(self.device) for batch in self.loader)
+
+    @property
+    def epoch(self) -> int:
+        """`Loader.epoch`."""
+        return self.loader.epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return `Loader.state_dict`."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a position; see `Loader.load_state_dict`."""
+        self.loader.load_state_dict(state)
 
 
 def _sampler(sampler: str | Sampler, fanouts: Sequence[int] | None, options: dict[str, Any]) -> Sampler:

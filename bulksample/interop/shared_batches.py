@@ -17,9 +17,9 @@ from ..errors import UsageError
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
 from ..nn.aggregate import SparseRows
+from ..profiling import Profile, profiled
 from ..samplers import Sampler
 from ..training.batches import MiniBatchSource, StepBatch
-from ..training.compute import profiled
 from ..views.edges import EdgeRows, EdgeSource
 from ..views.loading import LoadingView
 from .batch import Batch, no_features, no_labels
@@ -43,6 +43,7 @@ class SharedBatches:
         Mini-batches whose rows are fetched at once, each row once.
     edge_ids : bool
         Fetch the numbers of sampled edges from the ranks that have their rows.
+    profile : callable, optional
     **options
         Of `BulkLoader`.
 
@@ -58,7 +59,7 @@ class SharedBatches:
 
     def __init__(
         self, graph: RankGraph, sampler: Callable[[], Sampler], seeds: Any, backend: str, threads: int | None, fetch_together: int,
-        edge_ids: bool, **options: Any,
+        edge_ids: bool, profile: Profile | None, **options: Any,
     ) -> None:  # fmt: skip
         comm = graph.comm
         by_name = seeds is None or isinstance(seeds, str)
@@ -77,22 +78,29 @@ class SharedBatches:
         loader = BulkLoader(self.view.adjacency, law, vertices, rank=comm.rank, ranks=comm.size, even=True, **options)
         if self.view.sampling is not None:  # every bulk is a collective call
             loader.bulk_size = min(comm.gather_control(loader.bulk_size))
-        self.graph, self.ledger = graph, Ledger(comm, self.view.sampling, profiled)
+        self.graph, self.ledger = graph, Ledger(comm, self.view.sampling, lambda phase: profiled(phase, profile))
         self.source = MiniBatchSource(loader, self.view, self.ledger, fetch_together)
         self._steps: Generator[StepBatch, None, None] | None = None  # of the present iteration
+        self._told = ""  # what this rank did since the last iteration, unless it took all steps
 
     def __iter__(self) -> Iterator[Batch]:
         if self._steps is not None:
             self._steps.close()  # waits for its sampling thread: two threads must not use one communicator
         self.source.drop()  # of an iteration that was left early
+        self.view.begin(*self.source.loader.coming, self._told)
+        self._told = ""
         self._steps = steps = cast(Generator[StepBatch, None, None], iter(self.source))
+        ended = False
         try:
             for step in steps:
                 assert step.minibatch is not None  # every step of an even loader has a mini-batch
                 yield Batch(step.minibatch, FetchedRows(self, step), self.source.loader.repeats(self.source.state_dict()))
                 if self._steps is not steps:
                     raise UsageError("a newer iteration of this loader has begun and ended this one; make a second loader to iterate twice")
+            ended = True
         finally:
+            if not ended:
+                self._told = f", having left epoch {self.source.epoch} after {self.source.step} of {self.source.steps} steps"
             if self._steps is steps:
                 self._steps = None
 
@@ -101,12 +109,15 @@ class SharedBatches:
         return {**self.source.state_dict(), "store": self.graph.fingerprint}
 
     def load_state_dict(self, state: Any) -> None:
-        """Continue from a position, the same on every rank; raises `UsageError` on all of them if it differs or does not fit."""
-        agree(self.graph.comm, {"the loader's state": plain(state)})
+        """Continue from a position, the same on every rank; raises `UsageError` if it does not fit.
+
+        The next iteration raises it on all ranks if they have not all loaded the same position. Nothing is sent before.
+        """
         own = self.graph.fingerprint
         if isinstance(state, dict) and state.get("store", own) != own:
             raise UsageError(f"the state does not fit this loader: store was {state['store']!r} and is {own!r} now")
-        self.source.continue_from(state)
+        self.source.continue_from(state, onward=True)
+        self._told = ", where a state was loaded"
 
 
 class FetchedRows:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any, overload
 
 from ..distributed.comm.base import Comm
 from ..distributed.comm.world import world as connect
 from ..distributed.matrix.rank_graph import RankGraph, open_rank_graph
-from ..errors import UsageError
+from ..errors import UsageError, instead_of
 from ..graph import Graph
+from ..relations.graph import HeteroGraph
+
+_BACKENDS = ("gloo", "nccl")
+_OPTIONS = [*list(inspect.signature(open_rank_graph).parameters)[2:], "world"]
 
 
 def init(timeout: float = 300.0, process_group: str | None = None) -> Comm:
@@ -37,6 +42,8 @@ def init(timeout: float = 300.0, process_group: str | None = None) -> Comm:
     PeerLost
         If the ranks do not meet in time.
     """
+    if process_group is not None and process_group not in _BACKENDS:
+        raise UsageError(f"process_group: got {process_group!r}; {instead_of(str(process_group), _BACKENDS)}")
     comm = connect(timeout)
     if process_group is not None:
         from ..training.process_group import begin
@@ -46,17 +53,22 @@ def init(timeout: float = 300.0, process_group: str | None = None) -> Comm:
 
 
 @overload
-def load(path: str | os.PathLike[str], *, features: bool = True, check: str = "auto") -> Graph: ...
+def load(
+    path: str | os.PathLike[str], *, features: bool = True, label: str | None = None, target: str | None = None, check: str = "auto"
+) -> Graph: ...
 
 
 @overload
 def load(
     path: str | os.PathLike[str], *, world: Comm, topology: str = "partitioned", features: str = "partitioned", replication: int = 1,
-    exchange: str = "owner", partition: str = "block", seed: int = 0, label: str | None = None, check: str = "auto",
+    feature_replication: int | None = None, grid_order: str = "auto", exchange: str = "owner", partition: str = "block", seed: int = 0,
+    label: str | None = None, target: str | None = None, check: str = "auto",
 ) -> RankGraph: ...  # fmt: skip
 
 
-def load(path: str | os.PathLike[str], *, world: Comm | None = None, check: str = "auto", **options: Any) -> Graph | RankGraph:
+def load(
+    path: str | os.PathLike[str], *, world: Comm | None = None, check: str = "auto", **options: Any
+) -> Graph | HeteroGraph | RankGraph:
     """Open a store: the whole graph, or with a `world` the share of it that this rank holds.
 
     Parameters
@@ -67,24 +79,34 @@ def load(path: str | os.PathLike[str], *, world: Comm | None = None, check: str 
         The ranks that share the graph, from `bulksample.init`; all of them make this call, with equal arguments.
     topology, features : {"partitioned", "replicated"}
         Where the adjacency and the features lie. Of a partitioned one, each rank reads its block row into memory and no more; a
-        replicated one is mapped from the store on every rank. Without a `world`, ``features=False`` leaves the features out.
+        replicated one is mapped from the store on every rank, so the ranks of a machine share its page cache. Features may also be
+        ``"host"`` or ``"machine"``, as in training; a loader's features lie on the host, so these are mapped too. Without a `world`,
+        ``features=False`` leaves the features out.
     replication : int
         c, the number of ranks that hold each block row; it divides the number of ranks.
+    feature_replication : int, optional
+        c of the features, if it is another.
+    grid_order : {"auto", "rows", "columns"}
+        The ranks of a process row or column are neighbors on a machine; "auto" chooses where more bytes travel.
     exchange : {"owner", "rows", "rows-oblivious"}
         How ranks sample from block rows: the owner of a row draws from it, or rows travel (the published 1.5D algorithm).
     partition : str
-        How vertices are assigned to block rows: block, random, metis, super, or a file from `bulksample partition`.
+        How vertices are assigned to block rows: block, random, metis, super, stream, or a file or folder of `bulksample partition`.
     seed : int
         Of a random partition.
     label : str, optional
-        Another column of the store to use as the label.
+        Another column of the store to use as the label. Splits keep only labelled vertices.
+    target : {"class", "multilabel", "regression"}, optional
+        What the label is, by default what its dtype says; see `bulksample.labels`.
     check : {"auto", "full", "none"}
         Hashes to check: of files that changed since the last time, of all files, or none.
 
     Returns
     -------
     Graph, or RankGraph if there is a `world`
-        `bulksample.Loader` takes either. Its mini-batches do not depend on the number of ranks or on where arrays lie.
+        A `HeteroGraph` of a store of several vertex types, which type checkers take for a Graph: use `typing.cast`.
+        `bulksample.Loader` takes a graph or a rank's share of one. Its mini-batches do not depend on the number of ranks or on where
+        arrays lie.
 
     Raises
     ------
@@ -93,12 +115,27 @@ def load(path: str | os.PathLike[str], *, world: Comm | None = None, check: str 
     DataError
         If the store is missing or damaged; on every rank, if it is for one of them.
     """
+    for option in options:
+        if option not in _OPTIONS:
+            raise UsageError(f"load has no argument {option!r}; {instead_of(option, _OPTIONS)}")
     if world is None:
-        if others := sorted(options.keys() - {"features"}) or [name for name in options if isinstance(options[name], str)]:
-            raise UsageError(f"{', '.join(others)}: got no world whose ranks share the graph; use world=bulksample.init()")
-        from ..data.store import load as load_whole
-
-        return load_whole(path, check=check, **options)
+        return _load_whole(path, check, **options)
     if not isinstance(world, Comm):
         raise UsageError(f"world: got a {type(world).__name__}; use what bulksample.init() returns")
     return open_rank_graph(path, world, check=check, **options)
+
+
+def _load_whole(
+    path: str | os.PathLike[str], check: str, features: Any = True, label: str | None = None, target: str | None = None, **shared: Any
+) -> Graph | HeteroGraph:
+    """Open a whole store; raise `UsageError` for an argument that describes how ranks share a graph."""
+    from ..data.open_store import load as load_any
+
+    if others := sorted(shared) or ([] if isinstance(features, bool) else ["features"]):
+        raise UsageError(f"{', '.join(others)}: got no world whose ranks share the graph; use world=bulksample.init()")
+    graph = load_any(path, features, check)
+    if label is None and target is None:
+        return graph
+    if isinstance(graph, HeteroGraph):
+        raise UsageError(f"label and target are for a graph of one vertex type; {path} holds several: use its types[...].with_label")
+    return graph.with_label(label, target)

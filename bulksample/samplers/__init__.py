@@ -36,8 +36,12 @@ def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
     for option in options:
         if option not in known:
             raise UsageError(f"sampler {name!r} has no option {option!r}; {instead_of(option, sorted(known))}")
+    return SAMPLERS[name](whole_fanouts(fanouts), **options)
+
+
+def whole_fanouts(given: Any) -> tuple[int, ...]:
+    """Return fanouts as a tuple of int; raises `UsageError` unless they are a list of whole numbers."""
     try:
-        hops = tuple(operator.index(fanout) for fanout in fanouts)
+        return tuple(operator.index(fanout) for fanout in given)
     except TypeError:
-        raise UsageError(f"fanouts must be a list of whole numbers, one for each hop; got {fanouts!r}") from None
-    return SAMPLERS[name](hops, **options)
+        raise UsageError(f"fanouts must be a list of whole numbers, one for each hop; got {given!r}") from None

@@ -53,10 +53,10 @@ class SharedRow:
     def draw(self, backend: Backend, fanout: int, minibatches: np.ndarray, draw: Draw) -> LayerPicks:
         """Draw s columns for each mini-batch, with their inclusion probabilities, with the distribution of `Backend.smallest_keys`."""
         if fanout != -1 and self._by_arrivals(fanout):
-            drawn = [self._first(backend, fanout, int(minibatch), draw) for minibatch in minibatches]
-            pointers = np.arange(len(minibatches) + 1, dtype=np.int64) * fanout
-            at = np.concatenate([np.empty(0, np.int64), *[picks for picks, _ in drawn]])
-            tau = np.repeat(np.array([last for _, last in drawn]), fanout)
+            positions, times = backend.first_arrivals(self.ends, fanout, minibatches, draw) or self._each(
+                backend, fanout, minibatches, draw
+            )
+            pointers, at, tau = np.arange(len(minibatches) + 1, dtype=np.int64) * fanout, positions.reshape(-1), np.repeat(times, fanout)
             return LayerPicks(pointers, self.columns[at], inclusion_probability(self.weights[at].astype(np.float64), tau))
         one = np.array([0, len(self.columns)], np.int64)
         return backend.smallest_keys(one, self.columns, self.given, fanout, minibatches, draw)
@@ -67,6 +67,12 @@ class SharedRow:
             return False
         heaviest = np.partition(self.weights, len(self.weights) - s - 1)[len(self.weights) - s - 1 :]
         return _SHARE * int(heaviest.sum()) <= (_SHARE - 1) * int(self.ends[-1])
+
+    def _each(self, backend: Backend, s: int, minibatches: np.ndarray, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
+        """Compute what `Backend.first_arrivals` returns from the back end's random words."""
+        drawn = [self._first(backend, s, int(minibatch), draw) for minibatch in minibatches]
+        positions = np.concatenate([np.empty(0, np.int64), *[picks for picks, _ in drawn]])
+        return positions.reshape(len(minibatches), s), np.array([last for _, last in drawn])
 
     def _first(self, backend: Backend, s: int, minibatch: int, draw: Draw) -> tuple[np.ndarray, float]:
         """Find the positions of the s columns that arrive first, ascending, and the time of the next, divided by W."""

@@ -6,6 +6,8 @@ import torch
 from torch_geometric.data import Data
 
 import bulksample as bs
+from bulksample.data import edgelist, matrixmarket
+from bulksample.data.edge_split import split_edges
 from bulksample.sparse import CSR
 
 RNG = np.random.default_rng(7)
@@ -69,6 +71,54 @@ def test_a_store_and_an_npz_keep_them(tmp_path):
     a = graph.adjacency
     np.savez(tmp_path / "g.npz", indptr=a.indptr, indices=a.indices, edge_attr=graph.edge_features)
     np.testing.assert_array_equal(npz.read(tmp_path / "g.npz").edge_features, graph.edge_features)
+
+
+LISTED = [(30, 7), (7, 20), (20, 20), (7, 30), (30, 7)]  # a repeated edge, its reverse, a self loop
+
+
+@pytest.mark.parametrize("kind", ["edgelist", "mtx"])
+@pytest.mark.parametrize("undirected", [False, True])
+@pytest.mark.parametrize("piece", [2, 2**18])
+def test_rows_of_a_file_follow_the_edges_of_a_text(tmp_path, monkeypatch, kind, undirected, piece):
+    monkeypatch.setattr("bulksample.data.edge_rows.PIECE_ROWS", piece)
+    rows = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
+    np.save(tmp_path / "rows.npy", rows)
+    lines = "".join(f"{u} {v}\n" for u, v in LISTED)
+    head = f"%%MatrixMarket matrix coordinate pattern general\n30 30 {len(LISTED)}\n" if kind == "mtx" else ""
+    (tmp_path / "edges").write_text(head + lines)
+    read = {"edgelist": edgelist.read, "mtx": matrixmarket.read}[kind]
+    options = {"transpose": True} if kind == "mtx" else {}
+    graph = read(tmp_path / "edges", undirected=undirected, edge_features=tmp_path / "rows.npy", **options)
+    names = graph.extra["original_ids"] if kind == "edgelist" else np.arange(1, 31)
+    expected = {}
+    for (u, v), row in zip(LISTED, rows, strict=True):
+        for edge in {(u, v), (v, u)} if undirected else {(u, v)}:
+            expected[edge] = expected.get(edge, 0) + row
+    found = {(names[u], names[v]): row for (u, v), row in by_edge(graph).items()}
+    assert found == {edge: row.tolist() for edge, row in expected.items()}
+    dropped = read(tmp_path / "edges", undirected=undirected, self_loops="drop", edge_features=tmp_path / "rows.npy", **options)
+    assert dropped.edge_features.sum() == sum(row.sum() for (u, v), row in expected.items() if u != v)
+
+
+@pytest.mark.parametrize(("rows", "message"), [
+    (np.ones((4, 2)), r"rows\.npy: has 4 rows; the file lists 5 edges: use one row for each"),
+    (np.ones((5, 2, 1)), r"rows\.npy: got float64 of shape \(5, 2, 1\); use numbers of shape \(5, d\)"),
+    (np.array(["a"] * 5), r"rows\.npy: got <U1 of shape \(5,\); use numbers of shape \(5, d\)"),
+    (np.array([1, 2, 3, np.inf, 5]), r"rows\.npy: row 3 is not finite"),
+])  # fmt: skip
+def test_a_file_of_other_rows_is_refused_by_its_name(tmp_path, rows, message):
+    np.save(tmp_path / "rows.npy", rows)
+    (tmp_path / "edges").write_text("".join(f"{u} {v}\n" for u, v in LISTED))
+    with pytest.raises(bs.DataError, match=message):
+        edgelist.read(tmp_path / "edges", edge_features=tmp_path / "rows.npy")
+
+
+def test_edges_that_are_held_out_take_their_rows_along():
+    u, v, rows = listed()
+    graph = bs.from_edges(u, v, N, edge_attr=rows)
+    kept, held = split_edges(graph, 0.1, 0.2, 3, seed=1)
+    out = {tuple(pair) for pairs in held.pairs.values() for pair in pairs.tolist()}
+    assert by_edge(kept.validate()) == {edge: row for edge, row in by_edge(graph).items() if edge not in out}
 
 
 def test_a_wrong_number_of_rows_is_refused():

@@ -1,5 +1,7 @@
 """Graphs from arrays: every column arrives, and every bad input is refused by name."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -174,6 +176,12 @@ def bare():
 def test_columns_are_read_from_files(tmp_path, split):
     files = saved(tmp_path, features=np.eye(4), labels=np.array([[0], [1], [2], [-1]], np.int16), split=split)
     assert_same(read_columns(bare(), **files), from_edges(weights=None))
+
+
+def test_labels_that_are_there_stay_as_they_are(tmp_path):
+    numbers = replace(bare(), labels=np.array([[0], [1], [2], [np.nan]], np.float32), num_classes=1)
+    graph = read_columns(numbers, **saved(tmp_path, features=np.eye(4)))
+    np.testing.assert_array_equal(graph.labels, numbers.labels)  # whole floats, which the file of a user could not hold
 
 
 def test_features_of_a_file_stay_there(tmp_path):

@@ -18,10 +18,12 @@ import test_malformed_files as foreign
 import test_malformed_stores as native
 from samples import UNPICKLED, Bomb, as_arrays, edit_manifest, put, replace_array, small_graph
 from sweeps import SWEEP
+from test_hetero_files import ARRAYS as HETERO
 from test_ogb import gz, write_csv
 
 from bulksample import DataError
 from bulksample.data import edgelist, matrixmarket, npz, store
+from bulksample.data.relational import hetero_npz
 
 DENSE, THIN = as_arrays(small_graph(weighted=False)), as_arrays(small_graph(weighted=False, sparse=True))
 
@@ -60,7 +62,15 @@ def sources(tmp_path):
     (tmp_path / "e.txt").write_text("# head\n1\t2\t0.5\n2\t3\t1e2\n\n10\t1\t3\n")
     (tmp_path / "z.txt.gz").write_bytes(gzip.compress(b"1 2\n2 3\n17 4\n" * 5))
     (tmp_path / "m.mtx").write_text(f"{foreign.BANNER} real symmetric\n% made by a test\n4 4 3\n2 1 0.5\n3 1 2\n4 4 1e-3\n")
-    names = {"g.npz": npz.read, "c.npz": npz.read, "e.txt": edgelist.read, "z.txt.gz": edgelist.read, "m.mtx": matrixmarket.read}
+    np.savez(tmp_path / "h.npz", **HETERO)
+    names = {
+        "g.npz": npz.read,
+        "c.npz": npz.read,
+        "h.npz": hetero_npz.read,
+        "e.txt": edgelist.read,
+        "z.txt.gz": edgelist.read,
+        "m.mtx": matrixmarket.read,
+    }
     return [(read, tmp_path / name) for name, read in names.items()]
 
 

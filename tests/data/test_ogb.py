@@ -4,6 +4,7 @@ import gzip
 
 import numpy as np
 import pytest
+from ogb_layouts import gz
 
 from bulksample import DataError, UsageError
 from bulksample.data import ogb
@@ -14,12 +15,6 @@ EDGES = np.array([[0, 1, 2, 4, 4], [1, 2, 0, 3, 3]])  # one edge twice, vertex 5
 FEATURES = np.array([[0.5, -1.25, 3e-7]] * N, np.float32) * np.arange(1, N + 1, dtype=np.float32)[:, None]
 LABELS = np.array([2, 0, 1, 2, 0, 1])
 SPLIT = {"train": [0, 3], "valid": [1], "test": [2, 4]}
-
-
-def gz(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(",".join(str(cell) for cell in np.atleast_1d(row)) + "\n" for row in rows)
-    path.write_bytes(gzip.compress(text.encode()))
 
 
 def write_csv(root, scheme="sales_ranking"):
@@ -138,11 +133,42 @@ def test_many_tasks_are_labels_and_edges_give_vertices_their_features(tmp_path):
     graph = ogb.read(write_proteins(tmp_path / "ogbn_proteins"), tally=tally)
     assert (graph.target, graph.labels.dtype, graph.num_classes) == ("multilabel", np.int8, 4)
     np.testing.assert_array_equal(graph.labels, TASKS)
-    assert (tally.ignored, tally.derived) == ("edge-feat.csv.gz", "features: the mean of the edge features over the edges into each vertex")
+    assert (tally.ignored, tally.derived) == ("", "features: the mean of the edge features over the edges into each vertex")
     into = [[e for e in range(5) for way in (0, 1) if EDGES[way, e] == v] for v in range(N)]  # both ways, as ogb adds the inverse edges
     expected = [OF_EDGES[edges].mean(0) if edges else np.zeros(8) for edges in into]
     np.testing.assert_allclose(graph.features, expected, rtol=1e-6)
-    assert ogb.read(tmp_path / "ogbn_proteins", features=False).features is None
+    without = ogb.read(tmp_path / "ogbn_proteins", features=False)
+    assert (without.features, without.edge_features) == (None, None)
+
+
+def of_entries(graph):
+    """The edge features by (source, destination)."""
+    a = graph.adjacency
+    return {(u, v): row for u, v, row in zip(a.indices.tolist(), a.row_of_entry().tolist(), graph.edge_features.tolist(), strict=True)}
+
+
+def expected_of_entries(both_ways):
+    """The same from the listed edges; those of a repeated edge add up."""
+    expected = {}
+    for (u, v), row in zip(EDGES.T.tolist(), OF_EDGES, strict=True):
+        for edge in {(u, v), (v, u)} if both_ways else {(u, v)}:
+            expected[edge] = expected.get(edge, 0) + row
+    return {edge: row.tolist() for edge, row in expected.items()}
+
+
+def test_features_of_edges_are_kept_by_entry(tmp_path, monkeypatch):
+    monkeypatch.setattr("bulksample.data.ogb_raw.PIECE_ROWS", 2)
+    root, tally = write_proteins(tmp_path / "ogbn_proteins"), EdgeTally()
+    assert of_entries(ogb.read(root)) == expected_of_entries(True)
+    assert of_entries(ogb.read(root, undirected=False)) == expected_of_entries(False)
+    alone = ogb.read(root, vertex_means=False, tally=tally)
+    assert (alone.features, alone.num_edge_features, tally.derived) == (None, 8, "")
+    means = ogb.read(root, edge_features=False, tally=tally)
+    assert (means.num_features, means.edge_features, tally.ignored) == (8, None, "edge-feat.csv.gz")
+    gz(root / "raw" / "node-feat.csv.gz", FEATURES)
+    both = ogb.read(root)
+    np.testing.assert_array_equal(both.features, FEATURES)
+    assert of_entries(both) == expected_of_entries(True)
 
 
 def test_missing_tasks_stay_missing(tmp_path):
@@ -162,12 +188,14 @@ def test_features_of_edges_fit_the_edges(tmp_path, rows, message):
 
 
 def test_features_of_edges_in_the_binary_layout(tmp_path, monkeypatch):
-    monkeypatch.setattr("bulksample.data.ogb_raw._PIECE_ROWS", 2)
+    monkeypatch.setattr("bulksample.data.ogb_raw.PIECE_ROWS", 2)
     root = write_binary(tmp_path / "mine", edge_feat=OF_EDGES)
     with np.load(root / "raw" / "data.npz") as arrays:
         np.savez(root / "raw" / "data.npz", **{name: arrays[name] for name in arrays.files if name != "node_feat"})
     expected = [OF_EDGES[EDGES[1] == v].mean(0) if (EDGES[1] == v).any() else np.zeros(8) for v in range(N)]
-    np.testing.assert_allclose(ogb.read(root).features, expected, rtol=1e-6)
+    graph, mapped = ogb.read(root), ogb.read(root, scratch=tmp_path)
+    np.testing.assert_allclose(graph.features, expected, rtol=1e-6)
+    assert of_entries(graph) == of_entries(mapped) == expected_of_entries(False)
 
 
 def test_one_of_several_schemes(tmp_path):

@@ -82,15 +82,6 @@ def test_a_set_is_found_under_its_names(tmp_path, folder):
     assert locate("ogbn-arxiv", tmp_path, download=False) == tmp_path / folder
 
 
-def test_a_set_of_several_kinds_is_refused_by_name_and_by_folder(tmp_path):
-    with pytest.raises(UsageError, match=r"ogbn-mag is heterogeneous.*use ogbn-arxiv"):
-        locate("ogbn-mag", tmp_path)
-    write_csv(tmp_path / "ogbn_mag")
-    (tmp_path / "ogbn_mag" / "raw" / "triplet-type-list.csv.gz").write_bytes(b"")
-    with pytest.raises(DataError, match="is heterogeneous, as raw/triplet-type-list"):
-        ogb.read(tmp_path / "ogbn_mag", undirected=False)
-
-
 @pytest.mark.parametrize("name", WRITERS)
 def test_what_is_not_there_is_downloaded_and_unpacked(server, tmp_path, name):
     archive = SETS[name].archive

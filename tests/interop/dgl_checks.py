@@ -10,7 +10,7 @@ import dgl
 import numpy as np
 import torch
 
-from bulksample import UsageError
+from bulksample import UsageError, from_dgl
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.interop.dgl import DataLoader, FastGCNSampler, LaborSampler, LadiesSampler, MultiLayerFullNeighborSampler, NeighborSampler
 
@@ -198,11 +198,34 @@ def what_has_no_meaning_is_refused():
         assert says in message_of(call), says
 
 
+def a_heterograph_becomes_a_graph_with_times_and_parallel_edges():
+    writes, cites = ("author", "writes", "paper"), ("paper", "cites", "paper")
+    ends = {writes: (torch.tensor([2, 0, 0, 0, 1]), torch.tensor([0, 3, 3, 1, 3])), cites: (torch.tensor([0, 1]), torch.tensor([1, 0]))}
+    graph = dgl.heterograph(ends)
+    graph.nodes["paper"].data["feat"] = torch.arange(8.0).view(4, 2)
+    graph.nodes["paper"].data["time"] = torch.tensor([5, 6, 7, 8])
+    graph.edges["writes"].data["time"] = torch.tensor([50, 40, 30, 20, 10])
+    graph.edges["cites"].data["w"] = torch.tensor([1.0, 3.0])
+    found = from_dgl(graph)
+    assert [(kind.name, kind.count) for kind in found.types] == [(kind, graph.num_nodes(kind)) for kind in graph.ntypes]
+    np.testing.assert_array_equal(found.type("paper").features, graph.nodes["paper"].data["feat"])
+    np.testing.assert_array_equal(found.type("paper").times, [5, 6, 7, 8])
+    for key, (sources, destinations) in ends.items():
+        relation = found.relation(key)
+        ids = relation.ids_of(np.arange(relation.edges))
+        np.testing.assert_array_equal(relation.adjacency.indices, sources[ids])
+        np.testing.assert_array_equal(relation.adjacency.row_of_entry(), destinations[ids])
+    np.testing.assert_array_equal(found.relation(writes).times, np.array([50, 40, 30, 20, 10])[found.relation(writes).edge_ids])
+    cited = found.relation(cites)
+    np.testing.assert_allclose(cited.adjacency.values * cited.weight_unit, np.array([1.0, 3.0])[cited.edge_ids])
+
+
 CHECKS = [
     blocks_are_exact, prefetched_features_are_of_their_own_batch, degrees_keep_to_the_fanouts,
     full_neighbourhoods_give_what_the_whole_graph_gives, weights_of_a_layer_add_up_to_one,
     neither_bulk_nor_back_end_changes_a_minibatch, ranks_deal_minibatches_in_turn, a_state_continues_in_the_middle_of_an_epoch,
     masks_and_lengths, narrow_ids_stay_narrow, what_has_no_meaning_is_refused,
+    a_heterograph_becomes_a_graph_with_times_and_parallel_edges,
 ]  # fmt: skip
 
 

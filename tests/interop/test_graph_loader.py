@@ -1,6 +1,7 @@
 """`bulksample.Loader`: the mini-batches of `BulkLoader`, with their features and labels."""
 
 import json
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from communities import community_graph
 from torch.utils.data import DistributedSampler
 
 import bulksample as bs
+from bulksample.distributed.comm.threads import SerialComm
 from bulksample.loader import BulkLoader
 
 GRAPH = community_graph(n=300, weighted=True)
@@ -83,7 +85,7 @@ def test_a_rank_continues_its_own_share():
     assert digests(other)[0] == alone[4]
 
 
-@pytest.mark.parametrize("stop", [0, 1, 4, 9])
+@pytest.mark.parametrize("stop", [0, 1, 4, 8])
 def test_a_state_continues_in_the_middle_of_an_epoch(stop):
     whole, first = loader(), loader()
     expected = digests(whole) + digests(whole)
@@ -94,6 +96,48 @@ def test_a_state_continues_in_the_middle_of_an_epoch(stop):
     other = bulk_loader()
     other.load_state_dict(first.state_dict())
     assert digests(other) == expected[stop : len(whole)]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_profilers_see_the_phases_of_a_loader(shared, tmp_path):
+    GRAPH.save(tmp_path / "g")
+    entered, left = [], []
+
+    @contextmanager
+    def profile(name):
+        entered.append(name)
+        yield
+        left.append(name)
+
+    graph = bs.load(tmp_path / "g", world=SerialComm()) if shared else GRAPH
+    with torch.profiler.profile() as seen:
+        steps = len([batch.x for batch in bs.Loader(graph, fanouts=[3], batch_size=16, seeds="train", threads=1, profile=profile)])
+    counts = {phase: entered.count(f"bulksample: {phase}") for phase in ("sample", "fetch")}
+    assert entered == left
+    assert min(counts.values()) >= steps
+    assert counts == {phase: sum(event.name == f"bulksample: {phase}" for event in seen.events()) for phase in counts}
+
+
+def test_a_view_of_tensors_has_the_state_of_its_loader():
+    whole, first, again = loader(), loader().to("cpu"), loader().to("cpu")
+    expected = digests(whole)
+    for _ in zip(range(3), first, strict=False):
+        pass
+    again.load_state_dict(first.state_dict())
+    assert digests(again) == expected[3:]
+    assert (again.epoch, first.epoch) == (1, 0)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_state_after_the_last_batch_begins_the_next_epoch(ranks):
+    whole, first, again = loader(), loader(), loader(ranks=ranks)
+    following = [digests(whole), digests(whole)][1]
+    for _ in zip(range(len(first)), first, strict=False):
+        pass
+    assert first.epoch == 0
+    again.load_state_dict(first.state_dict())
+    assert again.epoch == 1
+    assert digests(again) == following[::ranks]
 
 
 def test_a_state_of_another_loader_is_refused():

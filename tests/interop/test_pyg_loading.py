@@ -215,8 +215,9 @@ def test_a_grid_does_not_change_a_batch(loader):
 
 
 REFUSED = [
-    ({"time_attr": "y"}, "temporal"),
-    ({"time_attr": "y", "input_time": torch.arange(300)}, "time_attr"),
+    ({"time_attr": "none"}, "no vertices and no edges have it"),
+    ({"input_time": torch.arange(300)}, "time_attr"),
+    ({"time_attr": "y", "input_time": torch.arange(9)}, "9 input times"),
     ({"num_neighbors": {("a", "to", "b"): [3]}}, "by edge type"),
     ({"weight_attr": "none"}, "has no weight 'none'"),
     ({"weight_attr": "y"}, "one number for each of the"),
@@ -237,13 +238,19 @@ def test_refused_in_one_line(options, says):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("loader", LOADERS)
-def test_other_kinds_of_graphs_are_refused(loader):
+@pytest.mark.parametrize("loader", [LaborLoader, LadiesLoader, FastGCNLoader])
+def test_types_and_times_need_the_loaders_that_draw_edges(loader):
     for graph in (HeteroData(), (make_data(), None)):
         with pytest.raises(UsageError, match="heterogeneous and temporal graphs are not supported"):
             loader(graph, [3], batch_size=2)
     with pytest.raises(UsageError, match="time_attr"):
         loader(make_data(), [3], time_attr="y")
+
+
+@pytest.mark.parametrize("loader", [NeighborLoader, LinkNeighborLoader])
+def test_a_thing_that_is_no_graph_is_refused(loader):
+    with pytest.raises(UsageError, match=r"use a torch_geometric\.data\.Data"):
+        loader((make_data(), None), [3], batch_size=2)
 
 
 def test_samplers_whose_batches_are_no_trees_are_refused():

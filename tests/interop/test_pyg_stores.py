@@ -51,8 +51,8 @@ def test_the_number_of_vertices_comes_from_the_edges_or_the_features():
     assert next(iter(NeighborLoader(pair(size=None), [2], batch_size=300))).batch_size == 300
 
 
-def test_stores_of_several_types_and_weights_are_refused():
-    with pytest.raises(UsageError, match=r"needs one set of edges, of edge_type None; it has \('a', 'to', 'b'\)"):
+def test_stores_with_weights_or_without_edges_are_refused():
+    with pytest.raises(UsageError, match="name their type"):
         NeighborLoader(pair(edge_type=("a", "to", "b")), [2])
     with pytest.raises(UsageError, match="it has none"):
         NeighborLoader((MyFeatureStore(), MyGraphStore()), [2])

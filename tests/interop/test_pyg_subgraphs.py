@@ -266,6 +266,10 @@ REFUSED = [
     (lambda data: GraphSAINTNodeSampler(data, 3).node_norm, "sample_coverage is 0"),
     (lambda data: ClusterData(Data(num_nodes=4), 2), "needs a Data with an edge_index"),
     (lambda data: ClusterData(data, 2, sparse_format="coo"), "must be 'csr' or 'csc'; got 'coo'"),
+    (
+        lambda data: ClusterLoader(data, batch_size=2),
+        r"takes a graph in parts; got a Data: use ClusterLoader\(ClusterData",
+    ),
     (lambda data: ClusterLoader(ClusterData(data, 2), generator=torch.Generator()), "`seed`"),
     (lambda data: ShaDowKHopSampler(HeteroData(), 1, 3), "heterogeneous"),
 ]

@@ -135,7 +135,7 @@ def test_loaders_use_the_communicators_of_loaders_that_are_no_more(stored):
 
     def rank(comm):
         graph, kept = opened(folder / "plain", comm), []
-        pools.append((graph.grids, graph.columns))
+        pools.append((graph.sampling_grids, graph.feature_grids))
         found = []
         for i in range(6):
             batches = loader(graph)
@@ -146,17 +146,37 @@ def test_loaders_use_the_communicators_of_loaders_that_are_no_more(stored):
 
     expected = [share[0] for share in shares(graphs["plain"], p)]
     assert on_threads(p, rank) == [[one[:2] if i % 2 else one[:1] for i in range(6)] for one in expected]
-    assert [len(pool._made) for both in pools for pool in both] == [2] * 2 * p
+    assert [len(pool._made) for both in pools for pool in both] == [2, 3] * p  # two loaders at a time, and the graph itself
+
+
+@pytest.mark.parametrize(("topology", "features"), PLACES)
+def test_graphs_use_the_communicators_of_graphs_that_are_no_more(stored, topology, features):
+    folder, graphs = stored
+
+    def rank(comm):
+        found, kept = [], []
+        for _ in range(4):
+            graph = opened(folder / "plain", comm, topology=topology, features=features)
+            batches = loader(graph)
+            found.append(next(iter(batches)).digest())
+            kept = [graph, batches] if comm.rank else kept  # rank 1 forgets each graph later than rank 0
+            del graph, batches
+        return found, [len(pool._made) for pool in comm.pools.values()]
+
+    expected = [share[0][0] for share in shares(graphs["plain"], 2)]
+    for own, (found, made) in zip(expected, on_threads(2, rank), strict=True):
+        assert found == [own] * 4
+        assert max(made, default=0) <= 4  # of two graphs and two loaders; sixteen were asked for
 
 
 @pytest.mark.long
-def test_a_job_may_make_hundreds_of_loaders(stored):
+def test_a_job_may_open_hundreds_of_graphs_and_loaders(stored):
     """MPI libraries have some two thousand communicators."""
     folder, _ = stored
     program = f"""
 import bulksample as bs
-graph = bs.load({str(folder / "plain")!r}, world=bs.init(timeout=60), check="none")
 for i in range(500):
+    graph = bs.load({str(folder / "plain")!r}, world=bs.init(timeout=60), check="none")
     next(iter(bs.Loader(graph, fanouts=[2], batch_size=64, threads=1, prefetch=i % 2 == 0)))
 """
     ended = run_ranks(2, program, timeout=120)
@@ -234,6 +254,21 @@ def test_a_state_is_the_position_of_the_batch_in_use(stored, together):
         return [taken + digests(again), digests(again)]
 
     assert on_threads(2, rank) == shares(graphs["plain"], 2, epochs=2)
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_a_state_after_the_last_batch_begins_the_next_epoch(stored, together):
+    folder, graphs = stored
+
+    def rank(comm):
+        graph = opened(folder / "plain", comm)
+        first, again = (loader(graph, fetch_together=together) for _ in range(2))
+        for _ in zip(range(len(first)), first, strict=False):
+            pass
+        again.load_state_dict(first.state_dict())
+        return [again.epoch, digests(again)]
+
+    assert on_threads(2, rank) == [[1, share[1]] for share in shares(graphs["plain"], 2, epochs=2)]
 
 
 def test_a_state_continues_on_another_number_of_ranks(stored):
@@ -331,6 +366,30 @@ def test_edge_features_are_fetched_like_rows(with_edges, p, c, partition, topolo
     assert on_threads(p, rank) == shares(graph, p, **alone)
 
 
+@pytest.mark.parametrize("options", [
+    {"replication": 2, "feature_replication": 1}, {"topology": "replicated", "features": "host"}, {"replication": 2, "exchange": "rows"},
+    *(pytest.param(one, marks=pytest.mark.long) for one in (
+        {"feature_replication": 4}, {"features": "machine"}, {"replication": 2, "grid_order": "columns", "partition": "random"},
+        {"topology": "replicated", "replication": 2, "grid_order": "rows"}, {"replication": 2, "features": "host"},
+    )),
+], ids=str)  # fmt: skip
+def test_topology_and_features_have_grids_of_their_own(with_edges, monkeypatch, options):
+    """Four ranks on two machines: rows and edges are those of the store, mini-batches those of one process."""
+    monkeypatch.setenv("BULKSAMPLE_MACHINES", "2,2")
+    path, graph = with_edges
+    x = dense_features(graph)
+
+    def rank(comm):
+        found = []
+        for batch in loader(opened(path, comm, **options), edge_ids=True):
+            assert_edges(batch, graph.adjacency.nnz)
+            np.testing.assert_array_equal(batch.x, x[batch.vertices])
+            found.append(batch.digest())
+        return [found]
+
+    assert on_threads(4, rank) == shares(graph, 4)
+
+
 def test_a_whole_graph_gives_the_edges_of_its_batches_too(with_edges):
     _, graph = with_edges
     for batch in loader(graph):
@@ -376,8 +435,8 @@ def assert_refused(p, act, message):
     ({"topology": "partitoned"}, "topology: got 'partitoned'; did you mean 'partitioned'?"),
     ({"features": False}, "features: got False; use replicated, partitioned"),
     ({"replication": 3}, "replication must divide the number of ranks: got c = 3 with p = 2; use c in {1, 2}"),
-    ({"replication": 2, "topology": "replicated", "features": "replicated"}, "replication and partition describe block rows; got c = 2"),
-    ({"exchange": "owners"}, "exchange must be one of owner, rows, rows-oblivious; got 'owners'"),
+    ({"replication": 2, "topology": "replicated", "features": "replicated"}, "replication is for block rows; got c = 2"),
+    ({"exchange": "owners"}, "exchange: got 'owners'; did you mean 'owner'?"),
     ({"partition": "no-such-file"}, "partition must be one of"),
     ({"label": "no-such"}, "has no label 'no-such'; use one of other"),
     ({"check": "some"}, "check was 'some'; use auto, full, none"),
@@ -468,12 +527,110 @@ def test_a_world_that_is_not_there_is_asked_for(stored):
     assert bs.load(folder / "plain", features=False).features is None
 
 
-def test_ranks_that_resume_at_different_places_are_refused_on_every_rank(stored):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topologyy": "partitioned"}, "load has no argument 'topologyy'; did you mean 'topology'"),
+        ({"wrld": 1}, "load has no argument 'wrld'; did you mean 'world'"),
+        ({"label": "missing"}, "has no label 'missing'; use"),
+        ({"target": "several"}, "there is no target 'several'; use class, multilabel"),
+        ({"replication": "2"}, "replication: got '2'; use a whole number, 1 or more"),
+        ({"seed": -1}, "seed: got -1; use a whole number, 0 or more"),
+        ({"features": False}, "features: got False; use replicated, partitioned"),
+    ],
+)
+def test_arguments_of_load_that_do_not_exist_or_fit_are_refused_on_every_rank(stored, options, message):
+    folder, _ = stored
+    assert_refused(2, lambda comm: opened(folder / "plain", comm, **options), message)
+
+
+@pytest.mark.parametrize("options", [{"label": "other"}, {"label": "other", "target": "multilabel"}, {"target": "regression"}])
+def test_a_label_and_a_target_are_those_of_the_whole_graph_on_every_placement(stored, options):
+    folder, graphs = stored
+    wanted = graphs["plain"].with_label(**{"name": options.get("label"), "target": options.get("target")})
+    alone = bs.load(folder / "plain", **options)
+    assert (alone.target, alone.num_classes) == (wanted.target, wanted.num_classes)
+    np.testing.assert_array_equal(alone.labels, wanted.labels)
+
+    def rank(comm, topology, features):
+        graph = opened(folder / "plain", comm, topology=topology, features=features, **options)
+        return [batch.y for batch in loader(graph)], graph.num_classes
+
+    expected = [[batch.y for batch in loader(wanted, rank=r, ranks=2)] for r in range(2)]
+    for topology, features in PLACES:
+        for own, (found, classes) in zip(expected, on_threads(2, lambda comm: rank(comm, topology, features)), strict=True):  # noqa: B023
+            assert classes == wanted.num_classes
+            for one, other in zip(own, found, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("timeout", ["x", 0, -1.0, float("nan"), float("inf"), True, None])
+def test_a_timeout_that_is_no_number_of_seconds_is_refused(timeout):
+    with pytest.raises(bs.UsageError, match=f"timeout: got {timeout!r}; use a positive number of seconds"):
+        bs.init(timeout=timeout)
+
+
+@pytest.mark.parametrize(("topology", "features"), PLACES)
+def test_ranks_that_resume_at_different_places_are_refused_on_every_rank(stored, topology, features):
     folder, _ = stored
 
     def act(comm):
-        batches = loader(opened(folder / "plain", comm))
+        batches = loader(opened(folder / "plain", comm, topology=topology, features=features))
         state = batches.state_dict()
-        batches.load_state_dict({**state, "step": comm.rank})
+        digests(batches)
+        if comm.rank:
+            batches.load_state_dict({**state, "step": 2})
+        next(iter(batches))
 
-    assert_refused(2, act, "do not agree on the loader's state")
+    assert_refused(2, act, "rank 0 begins epoch 1 at step 0; rank 1 begins epoch 0 at step 2, where a state was loaded")
+
+
+@pytest.mark.parametrize("options", [{}, {"prefetch": False, "bulk_size": 4}, {"fetch_together": 2}], ids=str)
+def test_a_rank_that_leaves_a_loop_early_is_named_when_it_begins_the_next(stored, options):
+    folder, _ = stored
+
+    def act(comm):
+        batches = loader(opened(folder / "plain", comm), **options)
+        for _ in range(2):
+            for step, _ in enumerate(batches):
+                if step == 1 and comm.rank == 0:
+                    break
+
+    assert_refused(2, act, "rank 0 begins epoch 1 at step 0, having left epoch 0 after 2 of 5 steps; rank 1 is at step ")
+
+
+def test_ranks_that_leave_a_loop_after_the_same_step_go_on(stored):
+    folder, graphs = stored
+
+    def rank(comm):
+        batches = loader(opened(folder / "plain", comm))
+        first = [batch.digest() for _, batch in zip(range(2), batches, strict=False)]
+        return first, digests(batches)
+
+    expected = shares(graphs["plain"], 2, epochs=2)
+    assert [(one[:2], two) for one, two in expected] == on_threads(2, rank)
+
+
+def test_ranks_never_draw_for_different_epochs_at_once(stored):
+    """The owner of a row draws with its own epoch, so the answer to a rank in another epoch would be wrong."""
+    folder, _ = stored
+
+    def act(comm):
+        batches = loader(opened(folder / "plain", comm, features="replicated"), prefetch=False)
+        batches.bulks.epoch = comm.rank
+        next(iter(batches.bulks))
+
+    assert_refused(2, act, "rank 0 samples from step 0 of epoch 0; rank 1 samples from step 0 of epoch 1")
+
+
+@pytest.mark.parametrize("group", ["glooo", 3])
+def test_a_process_group_of_an_unknown_back_end_is_refused(group):
+    with pytest.raises(bs.UsageError, match=f"process_group: got {group!r}; "):
+        bs.init(process_group=group)
+
+
+def test_training_refuses_shares_that_are_open_already(stored):
+    folder, _ = stored
+    share = opened(folder / "plain", SerialComm())
+    with pytest.raises(bs.UsageError, match="train opens the shares of ranks itself; got those of 'communities': use the path"):
+        bs.train(share)

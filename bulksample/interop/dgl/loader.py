@@ -117,8 +117,8 @@ class DataLoader:
         return self._loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a position that `state_dict` returned, also on another number of ranks; see `BulkLoader.load_state_dict`."""
-        self._loader.load_state_dict(state)
+        """Continue from a position that `state_dict` returned, also on another number of ranks; see `bulksample.Loader`."""
+        self._loader.load_state_dict(state, onward=True)
 
     def __iter__(self) -> Iterator[tuple[Any, Any, list[Any]]]:
         for found in self._loader:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
 from torch_geometric.data import Data
-from torch_geometric.sampler import SamplerOutput
+from torch_geometric.sampler import HeteroSamplerOutput
 
 from ..feature_gather import FeatureGather, can_gather
+from .bulk_sampler import Sampled, SamplerOfBulks
 from .epochs import EpochLoading
-from .sampler import BulkSampler
 
 
 class BulkLoading(EpochLoading):
@@ -26,38 +26,39 @@ class BulkLoading(EpochLoading):
     transform: Callable[[Data], Any] | None
     transform_sampler_output: Callable[[Any], Any] | None
 
-    def set_up(self, sampler: BulkSampler, bulk_size: int | Literal["auto"], memory_budget: int | None, options: dict[str, Any]) -> None:
+    def set_up(self, sampler: SamplerOfBulks, bulk_size: int | Literal["auto"], memory_budget: int | None, options: dict[str, Any]) -> None:
         """Keep the options that `DataLoader` does not have; see `EpochLoading.set_up_epochs`."""
         self._gather, self._sampler = FeatureGather(), sampler
         self.set_up_epochs(sampler.stream, bulk_size, memory_budget, options, sampler.comm, sampler.grid is not None)
 
     @abstractmethod
-    def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
+    def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> Sequence[Sampled]:
         """Sample the mini-batches with these ids from their examples."""
 
     @property
     def _finishes_ahead(self) -> bool:
         return bool(self.filter_per_worker and self.num_workers)
 
-    def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
-        return self._sample([self.input_data[torch.as_tensor(index)] for index in indices], ids, epoch)
+    def _bulk(self, indices: list[Any], ids: list[int], epoch: int) -> list[Any]:
+        return list(self._sample([self.input_data[torch.as_tensor(index)] for index in indices], ids, epoch))
 
-    def _finished(self, sampled: SamplerOutput) -> Any:
+    def _finished(self, sampled: Sampled) -> Any:
         return self.filter_fn(sampled)
 
-    def _nbytes(self, sampled: SamplerOutput) -> int:
-        parts = (sampled.node, sampled.row, sampled.col, sampled.edge, sampled.batch)
+    def _nbytes(self, sampled: Sampled) -> int:
+        found = (sampled.node, sampled.row, sampled.col, sampled.edge, sampled.batch)
+        parts = [part for own in found for part in (own.values() if isinstance(own, dict) else [own])]
         return sum(part.nbytes for part in parts if part is not None)
 
     def _describe(self) -> dict[str, Any]:
         return {"inputs": hashed(vars(self.input_data)), **self._sampler.describe()}
 
-    def filter_fn(self, out: SamplerOutput) -> Any:
+    def filter_fn(self, out: Sampled) -> Any:
         """Build a batch: torch_geometric slices the attributes, this class adds the rest, then the user's transform runs.
 
         torch_geometric sees features that `FeatureGather` gathers as matrices without columns.
         """
-        ours = {} if self.transform_sampler_output else dict(self._gathered())
+        ours = {} if self.transform_sampler_output or isinstance(out, HeteroSamplerOutput) else dict(self._gathered())
         plain = copy.copy(self)
         plain.transform, plain.data = None, copy.copy(self.data)
         for key, x in ours.items():
@@ -73,7 +74,7 @@ class BulkLoading(EpochLoading):
         if isinstance(self.data, Data):
             yield from ((key, x) for key, x in self.data if can_gather(x) and self.data.is_node_attr(key))
 
-    def _completed(self, batch: Data, out: SamplerOutput) -> Data:
+    def _completed(self, batch: Any, out: Sampled) -> Any:
         """Add attributes that torch_geometric does not add; subclasses override this."""
         return batch
 

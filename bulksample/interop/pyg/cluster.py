@@ -99,7 +99,7 @@ class ClusterLoader(EpochLoading, TheirLoader):
     Raises
     ------
     UsageError
-        If an option has no meaning here.
+        If the graph is not in parts, or an option has no meaning here.
     """
 
     def __init__(
@@ -112,6 +112,9 @@ class ClusterLoader(EpochLoading, TheirLoader):
         seed: int = 0,
         **options: Any,
     ) -> None:
+        if not isinstance(cluster_data, TheirData):
+            found = f"got a {type(cluster_data).__name__}"
+            raise UsageError(f"ClusterLoader takes a graph in parts; {found}: use ClusterLoader(ClusterData(data, num_parts=...))")
         options = {name: value for name, value in options.items() if name not in ("dataset", "collate_fn")}
         self.set_up_epochs(Stream(seed), bulk_size, memory_budget, options, comm)
         super().__init__(cluster_data, **options)

@@ -97,10 +97,14 @@ def _pairs(name: str, given: Any) -> torch.Tensor:
     return edges.long()
 
 
-def vertex_pairs(name: str, pairs: Any, n: int) -> torch.Tensor:
-    """Return pairs of vertices as int64 of shape (2, m); raises `DataError` for another shape or dtype, `UsageError` for ids beyond n."""
-    for end, ids in zip(("source", "destination"), checked := _pairs(name, pairs), strict=True):
-        vertex_ids(ids, n, f"{name}: {end}")
+def vertex_pairs(name: str, pairs: Any, n: int | tuple[int, int]) -> torch.Tensor:
+    """Return pairs of vertices as int64 of shape (2, m).
+
+    Raises `DataError` for another shape or dtype, `UsageError` for ids beyond n, or beyond the numbers of sources and of destinations.
+    """
+    counts = n if isinstance(n, tuple) else (n, n)
+    for end, ids, count in zip(("source", "destination"), checked := _pairs(name, pairs), counts, strict=True):
+        vertex_ids(ids, count, f"{name}: {end}")
     return checked
 
 

@@ -156,14 +156,15 @@ class EpochLoading(ABC):
         """Continue from a position that `state_dict` returned; the batches that follow are those of an uninterrupted run.
 
         `num_workers`, `bulk_size`, `backend` and the number of ranks may differ. An order that your own `sampler` or `batch_sampler`
-        gives is run through again; the next iteration raises `UsageError` if it has changed.
+        gives is run through again; the next iteration raises `UsageError` if it has changed. After the last mini-batch of an epoch, the
+        next epoch begins.
 
         Raises
         ------
         UsageError
             If the state belongs to other data, input nodes, options or another seed, or is damaged.
         """
-        self._position.load(state, self._identity)
+        self._position.load(state, self._identity, onward=True)
         self._order = str(state.get("order", ""))
 
     @cached_property

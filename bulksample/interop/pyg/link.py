@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from typing import Any, Literal
 
 import torch
-from torch_geometric.data import Data, FeatureStore, GraphStore
+from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 from torch_geometric.loader import LinkLoader
-from torch_geometric.sampler import NegativeSampling, SamplerOutput
-from torch_geometric.sampler.base import SubgraphType
+from torch_geometric.sampler import NegativeSampling
+from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from .bulk_loading import BulkLoading, hashed
-from .edge_lists import check_input, compressed, vertex_pairs
-from .sampler import BulkSampler, sampler_for
+from .bulk_sampler import Sampled, SamplerOfBulks
+from .choose_sampler import sampler_for, seeds_of_batch
+from .edge_lists import compressed, vertex_pairs
+from .relation_sampler import TypedSampler
 from .stores import is_pair, stored_edges
+from .typed_graph import has_types
 
 
 class LinkNeighborLoader(BulkLoading, LinkLoader):
@@ -29,30 +33,31 @@ transform_sampler_output, filter_per_worker
         See torch_geometric.
     neg_sampling, neg_sampling_ratio
         The distributions of torch_geometric, false negatives included; draws depend on (seed, epoch, mini-batch, position) alone.
-    edge_label_time, time_attr
-        Not supported: `UsageError`.
+    edge_label_time, time_attr, temporal_strategy
+        See torch_geometric: both or none of the first two. With times of vertices, a negative is drawn uniformly, or by its weight, among
+        the vertices that exist at the time of the link.
     bulk_size, memory_budget, comm, seed, grid, backend
         See `NeighborLoader`.
 
     Raises
     ------
     UsageError
-        If the graph is heterogeneous or temporal, or options contradict each other.
+        If options contradict each other, or the graph.
     """
 
-    link_sampler: BulkSampler
+    link_sampler: SamplerOfBulks
 
     def __init__(
         self,
-        data: Data | tuple[FeatureStore, GraphStore],
-        num_neighbors: Sequence[int],
+        data: Data | HeteroData | tuple[FeatureStore, GraphStore],
+        num_neighbors: Sequence[int] | Mapping[Any, Sequence[int]] | NumNeighbors,
         edge_label_index: Any = None,
         edge_label: torch.Tensor | None = None,
         edge_label_time: torch.Tensor | None = None,
         replace: bool = False,
         subgraph_type: SubgraphType | str = "directional",
         disjoint: bool = False,
-        temporal_strategy: str = "uniform",
+        temporal_strategy: Literal["uniform", "last"] = "uniform",
         neg_sampling: NegativeSampling | str | None = None,
         neg_sampling_ratio: float | None = None,
         time_attr: str | None = None,
@@ -61,7 +66,7 @@ transform_sampler_output, filter_per_worker
         transform_sampler_output: Callable[[Any], Any] | None = None,
         is_sorted: bool = False,
         filter_per_worker: bool | None = None,
-        neighbor_sampler: BulkSampler | None = None,
+        neighbor_sampler: SamplerOfBulks | None = None,
         directed: bool = True,
         *,
         bulk_size: int | Literal["auto"] = "auto",
@@ -72,30 +77,57 @@ transform_sampler_output, filter_per_worker
         backend: str = "auto",
         **options: Any,
     ) -> None:
-        check_input(data, weight_attr, edge_label_time=edge_label_time, time_attr=time_attr)
+        for given, other, absent in (("time_attr", "edge_label_time", edge_label_time), ("edge_label_time", "time_attr", time_attr)):
+            if absent is None and (edge_label_time is not None or time_attr is not None):
+                raise UsageError(f"'{other}' is not set, but '{given}' is; give both, or none")
         if compressed(data) is not None:
             raise UsageError("links of an adj_t in torch's compressed rows are not supported; use an edge_index")
+        law = None if neg_sampling is None else NegativeSampling.cast(neg_sampling)
+        links = seeds_of_batch(options)
+        amount = ceil((neg_sampling_ratio or 0.0) if law is None else law.amount)
         neighbor_sampler = sampler_for(
-            neighbor_sampler, data, num_neighbors, subgraph_type, directed,
-            replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend, comm=comm, grid=grid,
+            neighbor_sampler, data, num_neighbors, subgraph_type, directed, seeds=None if links is None else 2 * links * (1 + amount),
+            time_attr=time_attr, temporal_strategy=temporal_strategy, replace=replace, weight_attr=weight_attr, disjoint=disjoint,
+            seed=seed, backend=backend, comm=comm, grid=grid,
         )  # fmt: skip
-        if is_pair(data):  # torch_geometric names the type of the edges of a store, which is None here
-            given = edge_label_index[1] if isinstance(edge_label_index, tuple) else edge_label_index
-            pairs = (
-                torch.stack(stored_edges(data)) if given is None else vertex_pairs("edge_label_index", given, neighbor_sampler.num_nodes)
-            )
-            edge_label_index = (None, pairs)
-        elif edge_label_index is not None:
-            edge_label_index = vertex_pairs("edge_label_index", edge_label_index, neighbor_sampler.num_nodes)
+        edge_label_index = _links(data, neighbor_sampler, edge_label_index)
         self.set_up(neighbor_sampler, bulk_size, memory_budget, options)
         super().__init__(
-            data, neighbor_sampler, edge_label_index, edge_label, neg_sampling=neg_sampling, neg_sampling_ratio=neg_sampling_ratio,
-            transform=transform, transform_sampler_output=transform_sampler_output, filter_per_worker=filter_per_worker, **options,
+            data, neighbor_sampler, edge_label_index, edge_label, edge_label_time, neg_sampling=neg_sampling,
+            neg_sampling_ratio=neg_sampling_ratio, transform=transform, transform_sampler_output=transform_sampler_output,
+            filter_per_worker=filter_per_worker, **options,
         )  # fmt: skip
+        if edge_label_time is not None and len(edge_label_time) != len(self.input_data.row):
+            raise UsageError(f"edge_label_time: got {len(edge_label_time)} times for {len(self.input_data.row)} links; use one for each")
 
     def _describe(self) -> dict[str, Any]:
         law = self.neg_sampling
         return super()._describe() | {"negatives": "" if law is None else hashed({**vars(law), "mode": law.mode.value})}
 
-    def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
+    def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> Sequence[Sampled]:
         return self.link_sampler.sample_edges(inputs, self.neg_sampling, ids, epoch)
+
+
+def _links(data: Any, sampler: SamplerOfBulks, given: Any) -> Any:
+    """Return the links as torch_geometric takes them, their ends checked; the edge type stands before the pairs of types and of stores."""
+    if not has_types(data):
+        n = int(sampler.num_nodes)
+        if not is_pair(data):
+            return None if given is None else vertex_pairs("edge_label_index", given, n)
+        pairs = given[1] if isinstance(given, tuple) else given  # torch_geometric names the type of the edges of a store, None here
+        return None, torch.stack(stored_edges(data)) if pairs is None else vertex_pairs("edge_label_index", pairs, n)
+    assert isinstance(sampler, TypedSampler)
+    keys = [relation.key for relation in sampler.graph.relations]
+    named = isinstance(given, tuple | list) and len(given) in (2, 3)
+    key, pairs = (given, None) if named and isinstance(given[0], str) else given if named and len(given) == 2 else (None, None)
+    if isinstance(data, HeteroData) and isinstance(key, tuple | list):
+        key = data._to_canonical(*key)
+    names = {kind.name for kind in sampler.graph.types}
+    known = isinstance(key, tuple) and len(key) == 3 and {key[0], key[2]} <= names  # links may be of a type without edges
+    if not isinstance(key, tuple) or not known or (pairs is None and key not in keys):
+        what = key if isinstance(key, tuple | str) else type(given).__name__
+        raise UsageError(f"edge_label_index: got {what!r}; name the edge type, or (edge type, pairs); use {', '.join(map(str, keys))}")
+    if pairs is None:
+        return key
+    counts = sampler.graph.type(key[0]).count, sampler.graph.type(key[2]).count
+    return key, vertex_pairs("edge_label_index", pairs, counts)

@@ -6,21 +6,25 @@ LADIES, FastGCN:   num_neighbors counts vertices of a layer; batches have an `ed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from torch_geometric.data import Data, FeatureStore, GraphStore
+from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 from torch_geometric.loader import NodeLoader
-from torch_geometric.sampler import SamplerOutput
-from torch_geometric.sampler.base import SubgraphType
+from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from ...distributed.comm.base import Comm
+from ...errors import UsageError
 from .bulk_loading import BulkLoading
+from .bulk_sampler import Sampled, SamplerOfBulks
+from .choose_sampler import sampler_for, seeds_of_batch
 from .edge_lists import check_input, compressed, ids_or_mask
 from .filtering import with_compressed_rows, with_edge_index
-from .sampler import BulkSampler, sampler_for
+from .relation_sampler import TypedSampler
+from .sampler import BulkSampler
 from .stores import is_pair
+from .typed_graph import has_types
 
 
 class BulkNodeLoader(BulkLoading, NodeLoader):
@@ -28,9 +32,11 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
 
     Parameters
     ----------
-    data : torch_geometric.data.Data, or a (FeatureStore, GraphStore) pair
-    node_sampler : BulkSampler
-    input_nodes : bool mask, indices, or None for all vertices
+    data : Data or HeteroData of torch_geometric, or a (FeatureStore, GraphStore) pair
+    node_sampler : BulkSampler or TypedSampler
+    input_nodes : bool mask, indices, or None for all vertices; of a graph with types a type, or a type and one of these
+    input_time : int64, shape (m,), optional
+        The time at which each of the input nodes is asked about.
     transform, transform_sampler_output, filter_per_worker
         See torch_geometric; with `num_workers`, transforms run on threads.
     bulk_size, memory_budget, comm
@@ -39,13 +45,14 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         Options of `torch.utils.data.DataLoader`.
     """
 
-    node_sampler: BulkSampler
+    node_sampler: SamplerOfBulks
 
     def __init__(
         self,
-        data: Data | tuple[FeatureStore, GraphStore],
-        node_sampler: BulkSampler,
+        data: Data | HeteroData | tuple[FeatureStore, GraphStore],
+        node_sampler: SamplerOfBulks,
         input_nodes: Any = None,
+        input_time: torch.Tensor | None = None,
         transform: Callable[[Any], Any] | None = None,
         transform_sampler_output: Callable[[Any], Any] | None = None,
         filter_per_worker: bool | None = None,
@@ -56,22 +63,36 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         self.set_up(node_sampler, bulk_size, memory_budget, options)
         adj_t = compressed(data)
         self._values = None if adj_t is None else adj_t.values()
-        if input_nodes is not None:
-            input_nodes = ids_or_mask(input_nodes, node_sampler.num_nodes)
-        elif is_pair(data):
-            input_nodes = torch.arange(node_sampler.num_nodes)
+        if input_time is not None and not (isinstance(node_sampler, TypedSampler) and node_sampler.sampler.time is not None):
+            raise UsageError("input_time was given without times of the graph; give time_attr too")
         super().__init__(
-            with_edge_index(data), node_sampler, input_nodes, transform=transform, transform_sampler_output=transform_sampler_output,
-            filter_per_worker=filter_per_worker, **options,
+            with_edge_index(data), node_sampler, _inputs(data, node_sampler, input_nodes), input_time=input_time, transform=transform,
+            transform_sampler_output=transform_sampler_output, filter_per_worker=filter_per_worker, **options,
         )  # fmt: skip
+        if input_time is not None and len(input_time) != len(self.input_data.node):
+            raise UsageError(f"got {len(input_time)} input times for {len(self.input_data.node)} input nodes; use one for each")
 
-    def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> list[SamplerOutput]:
+    def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> Sequence[Sampled]:
         return self.node_sampler.sample_nodes(inputs, ids, epoch)
 
-    def _completed(self, batch: Data, out: SamplerOutput) -> Data:
+    def _completed(self, batch: Any, out: Sampled) -> Any:
         if (weights := out.metadata[2]) is not None:
             batch.edge_weight = weights.to(batch.edge_index.device)
         return batch if self._values is None else with_compressed_rows(batch, self._values)
+
+
+def _inputs(data: Any, sampler: SamplerOfBulks, given: Any) -> Any:
+    """Return the input nodes as torch_geometric takes them, checked: ids or a mask, with their type if the graph has types."""
+    if isinstance(sampler, BulkSampler) or not has_types(data):
+        n = int(sampler.num_nodes)
+        return ids_or_mask(given, n) if given is not None else torch.arange(n) if is_pair(data) else None
+    assert isinstance(sampler, TypedSampler)
+    name, chosen = (given, None) if isinstance(given, str) else given if isinstance(given, tuple | list) and len(given) == 2 else ("", None)
+    if not isinstance(name, str) or not name:
+        names = ", ".join(kind.name for kind in sampler.graph.types)
+        raise UsageError(f"input_nodes: got {given!r}; name their type, such as 'type' or ('type', mask); the types are {names}")
+    count = sampler.graph.type(name).count
+    return name, torch.arange(count) if chosen is None else ids_or_mask(chosen, count)
 
 
 class NeighborLoader(BulkNodeLoader):
@@ -79,11 +100,10 @@ class NeighborLoader(BulkNodeLoader):
 
     Parameters
     ----------
-    data, num_neighbors, input_nodes, replace, subgraph_type, disjoint, weight_attr, transform, transform_sampler_output, filter_per_worker
-        See torch_geometric.
-    input_time, time_attr
-        Not supported: `UsageError`.
-    is_sorted, temporal_strategy
+    data, num_neighbors, input_nodes, input_time, replace, subgraph_type, disjoint, temporal_strategy, time_attr, weight_attr, transform, \
+transform_sampler_output, filter_per_worker
+        See torch_geometric. Subgraphs in time are not induced.
+    is_sorted
         Ignored.
     bulk_size, memory_budget, comm
         See `BulkLoading`.
@@ -96,26 +116,26 @@ class NeighborLoader(BulkNodeLoader):
     Raises
     ------
     UsageError
-        If the graph is heterogeneous or temporal, or options contradict each other.
+        If options contradict each other, or the graph.
     """
 
     def __init__(
         self,
-        data: Data | tuple[FeatureStore, GraphStore],
-        num_neighbors: Sequence[int],
+        data: Data | HeteroData | tuple[FeatureStore, GraphStore],
+        num_neighbors: Sequence[int] | Mapping[Any, Sequence[int]] | NumNeighbors,
         input_nodes: Any = None,
         input_time: torch.Tensor | None = None,
         replace: bool = False,
         subgraph_type: SubgraphType | str = "directional",
         disjoint: bool = False,
-        temporal_strategy: str = "uniform",
+        temporal_strategy: Literal["uniform", "last"] = "uniform",
         time_attr: str | None = None,
         weight_attr: str | None = None,
         transform: Callable[[Any], Any] | None = None,
         transform_sampler_output: Callable[[Any], Any] | None = None,
         is_sorted: bool = False,
         filter_per_worker: bool | None = None,
-        neighbor_sampler: BulkSampler | None = None,
+        neighbor_sampler: SamplerOfBulks | None = None,
         directed: bool = True,
         *,
         bulk_size: int | Literal["auto"] = "auto",
@@ -126,14 +146,15 @@ class NeighborLoader(BulkNodeLoader):
         backend: str = "auto",
         **options: Any,
     ) -> None:
-        check_input(data, weight_attr, input_time=input_time, time_attr=time_attr)
         neighbor_sampler = sampler_for(
-            neighbor_sampler, data, num_neighbors, subgraph_type, directed,
-            replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend, comm=comm, grid=grid,
+            neighbor_sampler, data, num_neighbors, subgraph_type, directed, seeds=seeds_of_batch(options), time_attr=time_attr,
+            temporal_strategy=temporal_strategy, replace=replace, weight_attr=weight_attr, disjoint=disjoint, seed=seed, backend=backend,
+            comm=comm, grid=grid,
         )  # fmt: skip
         super().__init__(
-            data, neighbor_sampler, input_nodes, transform, transform_sampler_output, filter_per_worker, bulk_size, memory_budget, **options
-        )
+            data, neighbor_sampler, input_nodes, input_time, transform, transform_sampler_output, filter_per_worker, bulk_size,
+            memory_budget, **options,
+        )  # fmt: skip
 
 
 class _LawLoader(BulkNodeLoader):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch_geometric.data import Data, FeatureStore, GraphStore
-from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, NegativeSampling, NodeSamplerInput, SamplerOutput
+from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling, NodeSamplerInput, SamplerOutput
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 
@@ -23,20 +23,21 @@ from ...adjacency import Adjacency, LocalAdjacency
 from ...backends.hops import Expansion
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
-from ...rng import MAX_EPOCHS, MAX_MINIBATCHES, Stream
+from ...rng import MAX_MINIBATCHES, Stream
 from ...samplers import LayerWise
 from ...selection import Selection
 from ...sparse import row_pointers, runs
 from ..distribute_rows import distribute_rows
 from ..parallel_edges import expand_edges
 from .arrange import TreeBatch, arrange
+from .bulk_sampler import Sampled, SamplerOfBulks
 from .edge_lists import check_input, check_times, graph_of, num_nodes_of
 from .negatives import SeededNegatives
 
 LAWS = ("sage", "labor", "ladies", "fastgcn", "full")
 
 
-class BulkSampler(BaseSampler):
+class BulkSampler(SamplerOfBulks):
     """A sampler of mini-batches of a homogeneous graph.
 
     Parameters
@@ -104,7 +105,7 @@ class BulkSampler(BaseSampler):
             raise UsageError("got a grid without ranks; use comm=bulksample.distributed.comm.world.world()")
         if self._by_edge and grid is not None:
             raise UsageError("got a grid of ranks and a graph with parallel edges; use a coalesced graph")
-        self.comm, self.grid, self._calls = comm, grid, 0
+        self.comm, self.grid = comm, grid
         self._adjacencies: dict[int | None, Adjacency] = {}  # by number of threads
         self.sampler.check(self.adjacency)
 
@@ -129,20 +130,7 @@ class BulkSampler(BaseSampler):
         form = "disjoint " * self.disjoint + str(self.subgraph_type.value)
         return {"sampler": f"{self.sampler.identity} {form}", "graph": self.graph.matrix.fingerprint}
 
-    def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput:
-        """Sample one mini-batch. Its id is the number of the call; in a worker process it also depends on the worker's seed."""
-        return self.sample_nodes([index], *self._next_name())[0]
-
-    def sample_from_edges(self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None) -> SamplerOutput:
-        """Sample one mini-batch of edges; see `sample_from_nodes`."""
-        return self.sample_edges([index], neg_sampling, *self._next_name())[0]
-
-    @property
-    def edge_permutation(self) -> None:
-        """None, because `SamplerOutput.edge` holds positions in the user's `edge_index`."""
-        return None
-
-    def sample_nodes(self, inputs: list[NodeSamplerInput], ids: Sequence[int], epoch: int) -> list[SamplerOutput]:
+    def sample_nodes(self, inputs: list[NodeSamplerInput], ids: Sequence[int], epoch: int) -> list[Sampled]:
         """Sample a bulk of mini-batches; `metadata` ends with the weights of the edges, or None for the mean."""
         outputs = self.sample_trees([index.node.numpy() for index in inputs], ids, epoch)
         for index, out in zip(inputs, outputs, strict=True):
@@ -152,7 +140,7 @@ class BulkSampler(BaseSampler):
 
     def sample_edges(
         self, inputs: list[EdgeSamplerInput], negatives: NegativeSampling | None, ids: Sequence[int], epoch: int
-    ) -> list[SamplerOutput]:
+    ) -> list[Sampled]:
         """Sample a bulk of mini-batches of edges; negatives depend on (epoch, id, position) alone."""
         if isinstance(self.sampler, LayerWise):
             raise UsageError(f"links with sampler {self.sampler.name!r} would lose its weights; use a node-wise sampler")
@@ -176,7 +164,7 @@ class BulkSampler(BaseSampler):
 
         return edge_sample(index, nothing_yet, self.num_nodes, self.disjoint, None, negatives).metadata
 
-    def sample_trees(self, lists: list[np.ndarray], ids: Sequence[int], epoch: int) -> list[SamplerOutput]:
+    def sample_trees(self, lists: list[np.ndarray], ids: Sequence[int], epoch: int) -> list[Sampled]:
         """Sample mini-batches from lists of seed vertices; `metadata` of each holds the weights of its edges."""
         disjoint = self.disjoint and all(len(seeds) for seeds in lists)
         trees = [np.atleast_1d(seed) for seeds in lists for seed in seeds] if disjoint else lists
@@ -238,11 +226,6 @@ class BulkSampler(BaseSampler):
         pointers = row_pointers(sizes[back])
         return self._all_copies(found._replace(pointers=pointers, columns=local[entry], carried=None), kept.entries[entry])
 
-    def _next_name(self) -> tuple[list[int], int]:
-        worker = torch.utils.data.get_worker_info()
-        self._calls += 1
-        return [self._calls - 1], MAX_EPOCHS - 1 - (0 if worker is None else worker.seed % (MAX_EPOCHS // 2))
-
 
 def _name_of_tree(minibatch: int, tree: int) -> int:
     """Return the mini-batch id of a disjoint tree; distinct for up to 2**20 mini-batches of 2**12 seeds, beyond that ids may repeat."""
@@ -254,14 +237,3 @@ def _fanouts(num_neighbors: Sequence[int] | NumNeighbors) -> Sequence[int]:
     if isinstance(values, dict):
         raise UsageError("num_neighbors was given by edge type; use a list with a number for each hop")
     return values
-
-
-def sampler_for(
-    given: BulkSampler | None, data: Data, num_neighbors: Sequence[int], subgraph_type: SubgraphType | str, directed: bool, **options: Any
-) -> BulkSampler:
-    """Return the user's `neighbor_sampler`, or make one from the other options; raises `UsageError` for a sampler of another library."""
-    if given is None:
-        return BulkSampler(data, num_neighbors, subgraph_type=subgraph_type if directed else "induced", **options)
-    if not isinstance(given, BulkSampler):
-        raise UsageError(f"neighbor_sampler must be a BulkSampler; got {type(given).__name__}")
-    return given

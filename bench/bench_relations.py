@@ -1,0 +1,99 @@
+"""Measure sampled edges per second on relations, with and without time, beside the homogeneous pass on the union of all relations.
+
+    python bench/bench_relations.py [--share 0.1] [--fanouts 15,10] [--threads 1] [--rounds 7] [--json FILE]
+
+The graph is like IGBH: four types (paper 1 M, author 600 k, institute 20 k, field 100 k) and seven relations of 29 M edges, times
+`--share`; sources bend towards 0, destinations are uniform. All contestants draw for the same seeds, 1024 papers a mini-batch, in bulks:
+
+    relations      HeteroGraph, the fanouts of each relation
+    union          the same edges as one relation of one type, with as many draws per row as all relations together
+    trees          relations, each seed a tree of its own
+    uniform, window, last    trees in time, with times of vertices; the cutoff is beyond 75 % of the times
+
+A figure is millions of edges per second of processor time on one thread, else per second of the wall clock. Compare ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from harness import alternate, machine, report, summary
+
+from bulksample import Graph, HeteroGraph, Stream, TimeRule, VertexType, backends, relation_from_edges, samplers
+from bulksample.relations.adjacency import RelationAdjacency, union_of
+from bulksample.relations.sampler import RelationSampler
+from bulksample.relations.seeds import SeedList
+
+TYPES = {"paper": 1_000_000, "author": 600_000, "institute": 20_000, "field": 100_000}
+ENDS = [
+    ("paper", "cites", "paper", 12_000_000), ("author", "writes", "paper", 3_000_000), ("paper", "written_by", "author", 3_000_000),
+    ("institute", "employs", "author", 600_000), ("author", "affiliated_to", "institute", 600_000),
+    ("field", "topic_of", "paper", 5_000_000), ("paper", "topic", "field", 5_000_000),
+]  # fmt: skip
+SPAN = 1_000_000  # units of time
+
+
+def igbh(share: float) -> HeteroGraph:
+    """Make the graph at a share of its size."""
+    rng = np.random.default_rng(0)
+    counts = {name: max(1, int(count * share)) for name, count in TYPES.items()}
+    types = {name: VertexType(name, count, times=rng.integers(0, SPAN, count)) for name, count in counts.items()}
+    relations = []
+    for source, name, destination, edges in ENDS:
+        m = int(edges * share)
+        u = (counts[source] * rng.random(m) ** 2).astype(np.int64)
+        relations.append(relation_from_edges(types[source], name, types[destination], u, rng.integers(0, counts[destination], m)))
+    return HeteroGraph(tuple(types.values()), tuple(relations), "igbh").validate()
+
+
+def contestant(graph: HeteroGraph, sampler: RelationSampler, threads: int, k: int, b: int) -> Callable[[], float]:
+    """Return a function that samples a bulk of k mini-batches of b seeds and returns millions of edges per second."""
+    adjacency = RelationAdjacency(graph, backends.make("native", threads))
+    name, rng = graph.types[0].name, np.random.default_rng(1)
+    count = min(graph.types[0].count, TYPES["paper"])
+    seeds = rng.integers(0, count, k * b)
+    listed = SeedList.of(graph, {name: seeds}, np.full(k * b, 3 * SPAN // 4))
+    chosen, clock = listed.select(np.split(np.arange(k * b), k)), time.process_time if threads == 1 else time.perf_counter
+
+    def run() -> float:
+        began = clock()
+        drawn = sampler.sample_bulk(adjacency, chosen, Stream(1))
+        return sum(m.num_edges for m in drawn) / (clock() - began) / 1e6
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--share", type=float, default=0.1)
+    parser.add_argument("--fanouts", default="15,10")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--minibatches", type=int, default=4)
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    fanouts = tuple(int(part) for part in args.fanouts.split(","))
+    graph = igbh(args.share)
+    union = HeteroGraph.from_homogeneous(Graph(union_of(graph).with_values(None)))
+    sage, k, b = samplers.make("sage", fanouts), args.minibatches, args.batch_size
+    rules = {"uniform": TimeRule(), "window": TimeRule(window=SPAN // 4), "last": TimeRule(strategy="last")}
+    law = {"relations": RelationSampler(sage), "trees": RelationSampler(sage, disjoint=True, stride=b)}
+    law |= {name: RelationSampler(sage, time=rule, stride=b) for name, rule in rules.items()}
+    runs = {name: contestant(graph, sampler, args.threads, k, b) for name, sampler in law.items()}
+    wide = samplers.make("sage", tuple(3 * s for s in fanouts))  # a paper ends three relations
+    runs["union"] = contestant(union, RelationSampler(wide), args.threads, k, b)
+    figures = alternate(runs, args.rounds)
+    medians = {name: summary(values) for name, values in figures.items()}
+    ratios = {name: round(medians[name]["median"] / medians["relations"]["median"], 3) for name in runs}
+    in_trees = {name: round(medians[name]["median"] / medians["trees"]["median"], 3) for name in rules}
+    sizes = {"vertices": graph.n, "edges": sum(relation.edges for relation in graph.relations), "fanouts": fanouts, "threads": args.threads}
+    report({"machine": machine(), **sizes, "million_edges_per_second": medians, "to_relations": ratios, "to_trees": in_trees}, args.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""A synthetic heterogeneous graph: types and relations of any size, a power law of the sources, and times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ...errors import UsageError, instead_of
+from ...relations.from_edges import relation_from_edges
+from ...relations.graph import HeteroGraph, Relation, VertexType
+from ...rng import Substream, as_unit
+from ...sparse import MAX_VERTICES
+from ..columns import Array
+from ..random_words import Words
+
+if TYPE_CHECKING:
+    from ...backends.base import Backend
+
+_MOST_POWER = 16
+
+
+class RelationSize(NamedTuple):
+    """One relation: its ends, its name and the number of its edges."""
+
+    source: str
+    name: str
+    destination: str
+    edges: int
+
+
+PAPERS_TYPES = {"paper": 1_000_000, "author": 600_000, "institute": 20_000, "fos": 100_000}
+PAPERS_RELATIONS = (
+    RelationSize("paper", "cites", "paper", 12_000_000),
+    RelationSize("author", "writes", "paper", 3_000_000),
+    RelationSize("paper", "written_by", "author", 3_000_000),
+    RelationSize("institute", "employs", "author", 600_000),
+    RelationSize("author", "affiliated_to", "institute", 600_000),
+    RelationSize("fos", "topic_of", "paper", 5_000_000),
+    RelationSize("paper", "topic", "fos", 5_000_000),
+)
+
+
+def papers(scale: float) -> tuple[dict[str, int], tuple[RelationSize, ...]]:
+    """Return the types and relations of a graph of papers, in the proportions of IGBH, with `scale` million papers."""
+    if not 0 < scale <= 100:
+        raise UsageError(f"scale: got {scale}; use a number of million papers above 0, at most 100")
+    types = {name: max(1, round(count * scale)) for name, count in PAPERS_TYPES.items()}
+    return types, tuple(one._replace(edges=round(one.edges * scale)) for one in PAPERS_RELATIONS)
+
+
+def parse_types(words: Sequence[str]) -> dict[str, int]:
+    """Read types as ``NAME:COUNT``; raises `UsageError`."""
+    found: dict[str, int] = {}
+    for word in words:
+        name, _, count = word.rpartition(":")
+        if not name or not count.isdecimal() or name in found:
+            raise UsageError(f"type {word!r}: use NAME:COUNT, each name once")
+        found[name] = int(count)
+    return found
+
+
+def parse_relations(words: Sequence[str]) -> list[RelationSize]:
+    """Read relations as ``SOURCE:NAME:DESTINATION:EDGES``; raises `UsageError`."""
+    found = []
+    for word in words:
+        parts = word.split(":")
+        if len(parts) != 4 or not all(parts) or not parts[3].isdecimal():
+            raise UsageError(f"relation {word!r}: use SOURCE:NAME:DESTINATION:EDGES")
+        found.append(RelationSize(parts[0], parts[1], parts[2], int(parts[3])))
+    return found
+
+
+def hetero(
+    types: Mapping[str, int],
+    relations: Sequence[RelationSize | tuple[str, str, str, int]],
+    *,
+    power: int = 2,
+    features: int = 0,
+    classes: int = 0,
+    times: int = 0,
+    edge_times: int = 0,
+    seed: int = 0,
+    backend: Backend | None = None,
+    name: str = "hetero",
+) -> HeteroGraph:
+    """Draw a heterogeneous graph. Destinations of edges are uniform; a source is floor(n u^power) of a uniform u, so few have most edges.
+
+    Parameters
+    ----------
+    types : dict of names to numbers of vertices
+    relations : sequence of (source, name, destination, edges)
+        Edges may repeat.
+    power : int
+        1 makes sources uniform.
+    features : int
+        Width of the features of each type: uniform numbers below 1. In the first type a vertex of class k has 1 more in column k modulo the
+        width.
+    classes : int
+        Uniform classes of the first type; 60, 20 and 20 percent of it are for training, validation and test.
+    times, edge_times : int
+        If not 0, each vertex or edge gets a uniform time 0 .. times - 1.
+    seed : int
+    backend : Backend, optional
+        Generates the random words; every back end generates the same.
+
+    Returns
+    -------
+    HeteroGraph
+        A function of the arguments alone, the same on every machine. A type or a relation that is appended leaves the others as they are.
+
+    Raises
+    ------
+    UsageError
+        If an argument is out of range, or a relation names an unknown type.
+    """
+    sizes = [RelationSize(*one) for one in relations]
+    _check(types, sizes, {"features": features, "classes": classes, "times": times, "edge_times": edge_times}, power)
+    words = Words(seed, backend)
+    made = {}
+    for place, (kind, count) in enumerate(types.items()):
+        made[kind] = _type(words, place, kind, count, features, classes if place == 0 else 0, times)
+    joined = tuple(_relation(words, place, one, made, power, edge_times) for place, one in enumerate(sizes))
+    return HeteroGraph(tuple(made.values()), joined, name).validate()
+
+
+def _check(types: Mapping[str, int], relations: Sequence[RelationSize], numbers: Mapping[str, int], power: int) -> None:
+    if not types or not all(0 < count <= MAX_VERTICES for count in types.values()):
+        raise UsageError(f"types: got {dict(types)}; use one or more names, each with 1 to {MAX_VERTICES} vertices")
+    for one in relations:
+        for end in (one.source, one.destination):
+            if end not in types:
+                raise UsageError(f"relation {one.source}:{one.name}:{one.destination}: there is no type {end!r}; {instead_of(end, types)}")
+        if not 0 <= one.edges < 2**40:
+            raise UsageError(f"relation {one.source}:{one.name}:{one.destination}: got {one.edges} edges; use 0 or more")
+    for label, number in numbers.items():
+        if not 0 <= number < 2**31:
+            raise UsageError(f"{label}: got {number}; use 0 to {2**31 - 1}")
+    if not 1 <= power <= _MOST_POWER:
+        raise UsageError(f"power: got {power}; use 1 to {_MOST_POWER}")
+
+
+def _type(words: Words, place: int, name: str, count: int, width: int, classes: int, times: int) -> VertexType:
+    stamps = _uniform(words.of(Substream.HETERO_TIME, 0, count, place)[:, :2], times) if times else None
+    x = _features(words, place, count, width) if width else None
+    if not classes:
+        return VertexType(name, count, x, times=stamps)
+    second = words.of(Substream.HETERO_LABEL, 0, count, place)
+    labels, share = _uniform(second[:, :2], classes), as_unit(second[:, 2:])
+    if x is not None:
+        x[np.arange(count), labels % width] += 1
+    masks = {"train": share < 0.6, "val": (share >= 0.6) & (share < 0.8), "test": share >= 0.8}
+    return VertexType(name, count, x, labels, classes, {split: mask for split, mask in masks.items() if mask.any()}, stamps)
+
+
+def _features(words: Words, place: int, count: int, width: int) -> Array:
+    """Return uniform multiples of 2^-24: float32, shape (count, width); item v * width + j is the number in column j of vertex v."""
+    drawn = words.of(Substream.HETERO_FEATURE, 0, -(-count * width // 4), place)
+    return (drawn.reshape(-1)[: count * width] >> np.uint32(8)).astype(np.float32).reshape(count, width) * np.float32(2.0**-24)
+
+
+def _relation(words: Words, place: int, size: RelationSize, types: Mapping[str, VertexType], power: int, times: int) -> Relation:
+    drawn = words.of(Substream.HETERO_EDGE, 0, size.edges, place)
+    source, destination = types[size.source], types[size.destination]
+    stamps = _uniform(words.of(Substream.HETERO_EDGE_TIME, 0, size.edges, place)[:, :2], times) if times else None
+    sources, destinations = _uniform(drawn[:, :2], source.count, power), _uniform(drawn[:, 2:], destination.count)
+    return relation_from_edges(source, size.name, destination, sources, destinations, times=stamps)
+
+
+def _uniform(words: Array, bound: int, power: int = 1) -> Array:
+    """Return floor(bound * u^power): int64, of a u of 53 bits; products, which all machines round alike."""
+    unit = as_unit(words)
+    product = unit
+    for _ in range(power - 1):
+        product = product * unit
+    return np.minimum((product * bound).astype(np.int64), bound - 1)

@@ -1,0 +1,213 @@
+"""Columns of tables, read alike from pandas, from pyarrow, from Parquet files and from dicts of arrays."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...errors import DataError, UsageError
+from ..columns import Array
+from ..npy import regular_size
+
+_INSTALL = "pip install 'bulksample[tables]'"
+_INDEX = re.compile(r"__index_level_\d+__")  # how pandas stores an index without a name
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column of a table.
+
+    Parameters
+    ----------
+    where : str
+        Names table and column; it begins messages.
+    values : array, shape (n,)
+        Booleans, integers, floats, datetime64, text (U, or objects that are str) or other objects. Anything where a value is missing.
+    missing : bool, shape (n,)
+    categories : list, optional
+        If there is one, the values are codes: positions in it.
+    """
+
+    where: str
+    values: Array
+    missing: Array
+    categories: list[Any] | None = None
+
+    @cached_property
+    def kind(self) -> str:
+        """``number``, ``date``, ``category``, ``text`` or ``other``."""
+        if self.categories is not None:
+            return "category"
+        of_dtype = {"b": "number", "i": "number", "u": "number", "f": "number", "M": "date", "U": "text"}.get(self.values.dtype.kind)
+        if of_dtype is None and all(isinstance(value, str) for value in self.values[~self.missing].tolist()):
+            return "text"
+        return of_dtype or "other"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def refuse(self, row: Any, fits: str, holds: str = "") -> NoReturn:
+        """Raise `DataError` naming table, column and row, the value, and what fits."""
+        value = self.values[row] if self.categories is None else self.categories[self.values[row]]
+        shown = str(value) if self.kind == "date" else repr(value.item() if isinstance(value, np.generic) else value)
+        raise DataError(f"{self.where}: row {row} holds {holds or ('nothing' if self.missing[row] else shown)}; {fits}")
+
+
+def columns_of(name: str, table: Any) -> dict[str, Column]:
+    """Return the columns of a table by name, all of one length.
+
+    Parameters
+    ----------
+    name : str
+        The name of the table, for messages.
+    table : pandas.DataFrame, pyarrow.Table, path of a Parquet file, or dict of arrays or lists
+
+    Raises
+    ------
+    UsageError
+        If it is none of these, or a package for it is missing.
+    DataError
+        If columns differ in length, have more than one dimension or share a name, or the file is damaged.
+    """
+    if isinstance(table, str | os.PathLike):
+        table = read_parquet(Path(table))
+    if hasattr(table, "column_names") and hasattr(table, "column"):
+        found = _all(name, [key for key in table.column_names if not _INDEX.fullmatch(key)], table.column, _of_arrow)
+    elif hasattr(table, "iloc") and hasattr(table, "columns"):
+        places = range(len(table.columns))
+        found = _all(name, table.columns, lambda at: table.iloc[:, at], _of_pandas, places)
+    elif isinstance(table, Mapping):
+        found = _all(name, table, table.__getitem__, _of_array)
+    else:
+        raise UsageError(
+            f"table {name!r}: got a {type(table).__name__}; use a pandas.DataFrame, a dict of arrays or the path of a Parquet file"
+        )
+    lengths = {key: len(column) for key, column in found.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"table {name!r}: its columns must have one length; got {lengths}")
+    return found
+
+
+def _all(
+    name: str, names: Iterable[Any], read: Callable[[Any], Any], convert: Callable[[str, Any], Column], places: Iterable[Any] | None = None
+) -> dict[str, Column]:
+    found: dict[str, Column] = {}
+    keys = list(names)
+    for key, place in zip(keys, keys if places is None else places, strict=True):
+        if str(key) in found:
+            raise DataError(f"table {name!r}: two columns are named {str(key)!r}; use one")
+        found[str(key)] = convert(f"table {name!r}: column {str(key)!r}", read(place))
+    return found
+
+
+def read_parquet(path: Path) -> Any:
+    """Read a Parquet file as a `pyarrow.Table`; raises `UsageError` without pyarrow, `DataError` for a damaged file."""
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise UsageError(f"{path.name}: reading Parquet needs pyarrow; {_INSTALL}") from error
+    regular_size(path, path.name)
+    try:
+        return parquet.ParquetFile(path).read()
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{path.name}: is no Parquet file that can be read: {error}") from error
+
+
+def _of_array(where: str, values: Any) -> Column:
+    """Return the column of a list, a numpy array or a tensor; NaN, NaT, None and masked entries are missing."""
+    hidden = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
+    try:
+        array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{where}: cannot be read as an array: {error}") from error
+    if array.ndim != 1:
+        raise DataError(f"{where}: has shape {array.shape}; use one value for each row")
+    if array.dtype.kind not in "biufMUO":
+        raise DataError(f"{where}: holds {array.dtype}; use numbers, booleans, dates or text")
+    column = _of_objects(where, array, _gaps(array)) if array.dtype.kind == "O" else Column(where, array, _gaps(array))
+    return column if hidden is None else Column(where, column.values, column.missing | hidden)
+
+
+def _gaps(array: Array) -> Array:
+    """Return True where a value is None, NaN or NaT."""
+    if array.dtype.kind == "f":
+        return np.isnan(array)
+    if array.dtype.kind == "M":
+        return np.isnat(array)
+    if array.dtype.kind == "O":
+        return np.array([one is None or (isinstance(one, float | np.datetime64) and one != one) for one in array], bool)
+    return np.zeros(len(array), bool)
+
+
+def _of_objects(where: str, array: Array, missing: Array) -> Column:
+    """Return a column of Python objects as numbers or dates if all that are there are that; other objects stay."""
+    known = array[~missing].tolist()
+    if not known or any(isinstance(value, str) for value in known):
+        return Column(where, array, missing)
+    if all(isinstance(value, datetime.date) and getattr(value, "tzinfo", None) is None for value in known):
+        found = np.array(known, "datetime64[us]")
+    elif all(isinstance(value, bool | int | float | np.number | np.bool_) for value in known):
+        found = np.array(known)
+    else:
+        return Column(where, array, missing)
+    whole = np.zeros(len(array), found.dtype)
+    whole[~missing] = found
+    return Column(where, whole, missing)
+
+
+def _of_pandas(where: str, series: Any) -> Column:
+    """Return the column of a pandas Series of any dtype; times with a zone become UTC."""
+    missing = np.asarray(series.isna(), bool)
+    if hasattr(series.dtype, "pyarrow_dtype"):
+        import pyarrow as pa
+
+        held = pa.array(series)
+        return _of_arrow(where, held if isinstance(held, pa.ChunkedArray) else pa.chunked_array([held]))
+    if hasattr(series, "cat"):
+        return Column(where, np.asarray(series.cat.codes).astype(np.int64), missing, series.cat.categories.tolist())
+    kind = getattr(series.dtype, "kind", "O")
+    if kind == "M":
+        plain = series.dt.tz_convert("UTC").dt.tz_localize(None) if getattr(series.dtype, "tz", None) is not None else series
+        return Column(where, np.asarray(plain.to_numpy()).astype(f"datetime64[{_unit_of(plain.dtype)}]"), missing)
+    if isinstance(series.dtype, np.dtype) and kind in "biuf":
+        return Column(where, np.asarray(series.to_numpy()), missing)
+    if kind in "biuf":  # extension types, which have missing values
+        plain = {"b": np.bool_, "i": np.int64, "u": np.uint64, "f": np.float64}[kind]
+        values = series.to_numpy(dtype=plain, na_value=np.zeros(1, plain)[0])
+        return Column(where, values, missing | _gaps(values))
+    return _of_objects(where, np.asarray(series.to_numpy(), object), missing)
+
+
+def _unit_of(dtype: Any) -> str:
+    """Return the unit of a pandas dtype of times: s, ms, us or ns."""
+    return np.datetime_data(dtype)[0] if isinstance(dtype, np.dtype) else str(dtype.unit)
+
+
+def _of_arrow(where: str, chunks: Any) -> Column:
+    """Return the column of a `pyarrow.ChunkedArray`; times with a zone are UTC already."""
+    import pyarrow as pa
+
+    types, kind = pa.types, chunks.type
+    missing = chunks.is_null().to_numpy()
+    if types.is_dictionary(kind):
+        whole = chunks.unify_dictionaries().combine_chunks()
+        whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+        codes = whole.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return Column(where, codes, missing, whole.dictionary.to_pylist())
+    if types.is_date(kind) or types.is_timestamp(kind):
+        unit = kind.unit if types.is_timestamp(kind) else "s" if types.is_date32(kind) else "ms"
+        ticks = chunks.cast(pa.timestamp(unit)).cast(pa.int64()).fill_null(0).to_numpy()
+        return Column(where, ticks.view(f"datetime64[{unit}]"), missing)
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+        values = chunks.fill_null(False if types.is_boolean(kind) else 0).to_numpy()
+        return Column(where, values, missing | _gaps(values))
+    return _of_objects(where, np.array([*chunks.to_pylist(), None], object)[:-1], missing)

@@ -1,0 +1,186 @@
+"""A heterogeneous graph from tables with primary and foreign keys: `bulksample.from_tables`.
+
+Each row is a vertex, and each foreign key a relation and its reverse::
+
+    (table, f2p_COLUMN, other)        from a row to the row of the other table that it names
+    (other, rev_f2p_COLUMN, table)    back
+
+These are the names of RelBench's `make_pkey_fkey_graph`. A vertex aggregates from the sources of the edges into it, so a driver aggregates
+from his results by ``(results, f2p_driverId, drivers)``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import UsageError, instead_of
+from ...labels import outputs_of
+from ...relations.from_edges import relation_from_edges
+from ...relations.graph import HeteroGraph, Relation, VertexType
+from ..columns import Array
+from .table_columns import Column, columns_of
+from .table_encoding import Encoded, encode, labels_of, masks_of
+from .table_keys import PrimaryKeys
+from .table_schema import TableSchema, as_schemas
+from .table_times import as_time, check_unit, times_of
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One table: its columns and schema, the time of each row, and which rows are in the graph."""
+
+    name: str
+    schema: TableSchema
+    columns: dict[str, Column]
+    count: int
+    times: Array | None
+    kept: Array  # bool, shape (count,)
+
+    @property
+    def places(self) -> Array:
+        """The vertex of each row, -1 of a row that is not in the graph: int64."""
+        return np.where(self.kept, np.cumsum(self.kept) - 1, -1)
+
+
+def from_tables(
+    tables: Any,
+    schema: Mapping[str, Any] | None = None,
+    *,
+    reverse: bool = True,
+    time_unit: str = "s",
+    until: Any = None,
+    fit_until: Any = None,
+    name: str = "graph",
+) -> HeteroGraph:
+    """Build a heterogeneous graph from tables: rows are vertices, foreign keys are edges.
+
+    Parameters
+    ----------
+    tables : dict of names to pandas.DataFrame, pyarrow.Table, dict of arrays, or path of a Parquet file
+        Or a RelBench ``Database``, whose tables carry their keys. Rows keep their order: vertex v of a type is row v of its table, less the
+        rows after `until`.
+    schema : dict of names to dicts, optional
+        ``{"results": {"primary_key": "resultId", "foreign_keys": {"raceId": "races"}, "time": "date"}, …}``; see
+        `bulksample.data.relational.table_schema.TableSchema`.
+    reverse : bool
+        Add the reverse of every relation.
+    time_unit : {"D", "h", "m", "s", "ms", "us", "ns"}
+        The unit in which dates become times, counted from 1970. Whole numbers stay as they are.
+    until : date or int, optional
+        Leave out rows with a later time, and the edges of their keys.
+    fit_until : date or int, optional
+        Scale features by the rows up to this time alone, so that they tell nothing of later ones. By default, by all rows.
+    name : str
+
+    Returns
+    -------
+    HeteroGraph
+        Features as `bulksample.data.relational.table_encoding` makes them. A table without a column of numbers has none.
+
+    Raises
+    ------
+    DataError
+        If a primary key repeats or is missing, a foreign key names no row, a row has no time, or a value does not suit its column. The
+        message names table, column and row.
+    UsageError
+        If the schema names a table or a column that is not there.
+    """
+    graph, report = read_tables(tables, schema, reverse=reverse, time_unit=time_unit, until=until, fit_until=fit_until, name=name)
+    left_out = [f"{table}.{column}" for table, own in report.items() for column in own["left_out"]]
+    if left_out:
+        warnings.warn(f"{', '.join(left_out)}: text is left out; name it in the schema: category, keep or drop", stacklevel=2)
+    return graph
+
+
+def read_tables(
+    tables: Any, schema: Mapping[str, Any] | None = None, *, reverse: bool, time_unit: str, until: Any, fit_until: Any, name: str,
+) -> tuple[HeteroGraph, dict[str, dict[str, Any]]]:  # fmt: skip
+    """Build the graph of tables, with a report of each: its rows, features, categories and left out columns; see `from_tables`."""
+    check_unit(time_unit)
+    given, own = _of_relbench(tables)
+    schemas = as_schemas(schema or own, given)
+    last = None if until is None else as_time("until", until, time_unit)
+    fit = None if fit_until is None else as_time("fit_until", fit_until, time_unit)
+    read = {key: _table(key, table, schemas[key], time_unit, last) for key, table in given.items()}
+    encoded = {key: encode(table.columns, table.schema, table.kept, _seen(table, fit)) for key, table in read.items()}
+    types = {key: _vertices(table, encoded[key]) for key, table in read.items()}
+    relations = _relations(read, types, reverse)
+    graph = HeteroGraph(tuple(types.values()), tuple(relations), name).validate()
+    return graph, {key: _report(table, encoded[key]) for key, table in read.items()}
+
+
+def _of_relbench(tables: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return tables by name, and the schemas that RelBench's tables carry."""
+    tables = getattr(tables, "table_dict", tables)
+    if not isinstance(tables, Mapping) or not all(isinstance(key, str) and key for key in tables):
+        raise UsageError(f"tables: got a {type(tables).__name__}; use a dict of names to tables")
+    own = {}
+    for key, table in tables.items():
+        if hasattr(table, "fkey_col_to_pkey_table"):
+            keys = {"primary_key": table.pkey_col, "foreign_keys": dict(table.fkey_col_to_pkey_table), "time": table.time_col}
+            own[key] = {field: value for field, value in keys.items() if value is not None}
+    return {key: getattr(table, "df", table) for key, table in tables.items()}, own
+
+
+def _table(name: str, given: Any, schema: TableSchema, unit: str, until: int | None) -> Table:
+    """Read the columns of one table and check that those of its schema are there."""
+    columns = columns_of(name, given)
+    for column, use in {**schema.own_columns, **{column: "columns" for column in schema.columns}}.items():
+        if column not in columns:
+            fits = instead_of(column, columns) if columns else "the table has no columns"
+            raise UsageError(f"schema of table {name!r}: {use}: there is no column {column!r}; {fits}")
+    count = len(next(iter(columns.values()))) if columns else 0
+    times = None if schema.time is None else times_of(columns[schema.time], unit)
+    kept = np.ones(count, bool) if times is None or until is None else times <= until
+    return Table(name, schema, columns, count, times, kept)
+
+
+def _seen(table: Table, fit: int | None) -> Array:
+    """Return the rows of the graph whose values scale the features: bool, shape (count,)."""
+    return table.kept if table.times is None or fit is None else table.kept & (table.times <= fit)
+
+
+def _vertices(table: Table, encoded: Encoded) -> VertexType:
+    """Return the vertex type of a table."""
+    schema, kept = table.schema, table.kept
+    labels = None if schema.label is None else labels_of(table.columns[schema.label], schema.target)[0][kept]
+    masks = {} if schema.split is None else {split: mask[kept] for split, mask in masks_of(table.columns[schema.split]).items()}
+    outputs = 0 if labels is None else outputs_of(labels, name=f"table {table.name!r}: column {schema.label!r}")
+    times = None if table.times is None else table.times[kept]
+    return VertexType(table.name, int(kept.sum()), encoded.matrix(), labels, outputs, masks, times, encoded.extra)
+
+
+def _relations(tables: dict[str, Table], types: dict[str, VertexType], reverse: bool) -> list[Relation]:
+    """Return the relations of all foreign keys, each followed by its reverse."""
+    wanted = {other for table in tables.values() for other in table.schema.foreign_keys.values()}
+    keys = {other: PrimaryKeys(tables[other].columns[str(tables[other].schema.primary_key)]) for other in wanted}
+    for name, table in tables.items():  # a primary key that nothing names is checked too
+        if name not in wanted and table.schema.primary_key is not None:
+            PrimaryKeys(table.columns[table.schema.primary_key])
+    made = []
+    for name, table in tables.items():
+        for column, other in table.schema.foreign_keys.items():
+            rows = keys[other].rows_of(table.columns[column])
+            ends = np.where(rows >= 0, tables[other].places[rows], -1) if tables[other].count else rows
+            here = np.flatnonzero(table.kept & (ends >= 0))
+            one, two = table.places[here], ends[here]
+            made.append(relation_from_edges(types[name], f"f2p_{column}", types[other], one, two))
+            if reverse:
+                made.append(relation_from_edges(types[other], f"rev_f2p_{column}", types[name], two, one))
+    return made
+
+
+def _report(table: Table, encoded: Encoded) -> dict[str, Any]:
+    return {
+        "rows": int(table.kept.sum()),
+        "rows_after_until": int((~table.kept).sum()),
+        "features": [name for name, _ in encoded.features],
+        "categories": {name: len(found) for name, found in encoded.categories.items()},
+        "left_out": encoded.left_out,
+        "missing_keys": {column: int((table.columns[column].missing & table.kept).sum()) for column in table.schema.foreign_keys},
+    }

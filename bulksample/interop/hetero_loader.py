@@ -1,0 +1,242 @@
+"""A loader of heterogeneous mini-batches with their features and labels, for any training loop: `bulksample.HeteroLoader`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from .. import backends, samplers
+from ..backends.native import processor_ids
+from ..config import DEFAULT_FANOUTS
+from ..errors import UsageError
+from ..relations.adjacency import RelationAdjacency
+from ..relations.graph import HeteroGraph, Key
+from ..relations.hgt import HGSampler
+from ..relations.layers import UnionSampler
+from ..relations.loader import RelationLoader
+from ..relations.minibatch import HeteroMiniBatch
+from ..relations.rule import TimeRule
+from ..relations.sampler import RelationSampler, draws_by_row
+from ..relations.seeds import SeedList
+from ..samplers import LayerWise, NodeWise, Sampler
+from .batch import TableRows
+
+Fanouts = Sequence[int] | Mapping[Any, Sequence[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class HeteroBatch:
+    """A sampled mini-batch of a heterogeneous graph as numpy arrays, by type and relation.
+
+    Parameters
+    ----------
+    minibatch : HeteroMiniBatch
+        Vertices, seeds and blocks.
+    graph : HeteroGraph
+    type_rows : dict of TableRows
+        Gathers the features and labels of each type when they are first read.
+    repeated : bool
+        The mini-batch is one of the first of the epoch once more, so that all ranks make equally many steps: leave it out of counts.
+    """
+
+    minibatch: HeteroMiniBatch
+    graph: HeteroGraph
+    type_rows: dict[str, TableRows]
+    repeated: bool = False
+
+    @cached_property
+    def x_dict(self) -> dict[str, np.ndarray]:
+        """Features of the vertices of each type that has features: float32, shape (N, f)."""
+        return {name: self.type_rows[name].x(part) for name, part in self.minibatch.rows.items() if self.type_rows[name].has_features}
+
+    @cached_property
+    def y_dict(self) -> dict[str, np.ndarray]:
+        """Labels of the seeds of each type that has seeds and labels; see `Batch.y`."""
+        rows = {name: part for name, part in self.minibatch.rows.items() if len(part.seeds) and self.type_rows[name].has_labels}
+        return {name: self.type_rows[name].y(part) for name, part in rows.items()}
+
+    @cached_property
+    def edge_index_dict(self) -> dict[Key, np.ndarray]:
+        """The edges of the input layer by relation: int64, shape (2, E), sources above destinations."""
+        return {relation.key: self.minibatch.edge_index(relation.key) for relation in self.graph.relations}
+
+    @cached_property
+    def e_id_dict(self) -> dict[Key, np.ndarray]:
+        """The position of each edge of `edge_index_dict` in the user's list of edges: int64, shape (E,)."""
+        entries = self._entries
+        return {relation.key: relation.ids_of(entries[relation.key]) for relation in self.graph.relations}
+
+    @cached_property
+    def edge_attr_dict(self) -> dict[Key, np.ndarray]:
+        """Features of the edges of each relation that has some: shape (E, d)."""
+        entries = self._entries
+        return {r.key: np.asarray(r.features[entries[r.key]]) for r in self.graph.relations if r.features is not None}
+
+    @property
+    def _entries(self) -> dict[Key, np.ndarray]:
+        assert self.minibatch.entries is not None  # the loader asks for them
+        return self.minibatch.entries[0]
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the mini-batch; see `HeteroMiniBatch.digest`."""
+        return self.minibatch.digest()
+
+
+class HeteroLoader:
+    """A loader that samples heterogeneous mini-batches in bulks and gives them out with their features and labels.
+
+    Mini-batches depend on the graph, the sampler, the seeds and their times, `batch_size`, `shuffle` and `seed` alone: not on `bulk_size`,
+    `backend`, `threads` or `ranks`. `bulksample.Loader` describes the arguments that are not listed here.
+
+    Parameters
+    ----------
+    graph : HeteroGraph, or the path of a store
+    sampler : str, NodeWise, LayerWise, RelationSampler, UnionSampler or HGSampler
+        sage, labor or full draw from each relation; ladies and fastgcn from the union of all. A `RelationSampler` brings its own fanouts,
+        time and trees; an `HGSampler` its own counts.
+    fanouts : sequence of int, or a dict of such by (source, name, destination), optional
+        How many neighbors a vertex draws from each relation in each hop; -1 takes all, 0 none. A dict names every relation, or has a
+        ``default``. (15, 10, 5) unless given.
+    seeds : str, (str, list) or dict, optional
+        A type, a type and a list, or several types and their lists; see `SeedList.of`.
+    times, starts : integers or datetime64 of shape (m,), or a dict of such by type, optional
+        The time at which each seed is asked about, and the beginning of its window. Nothing later than its time is drawn for a seed.
+    time_unit : {"D", "h", "m", "s", "ms", "us", "ns"}, optional
+        The unit of the times of the graph; needed for dates. See `SeedList.of`.
+    time : TimeRule, optional
+        ``TimeRule()`` if times are given; that of a `RelationSampler` is its own.
+    disjoint : bool, optional
+        Give each seed a tree of its own; by default so with times.
+    **options
+        Of the sampler: ``weighted=True``, ``replace=True``, ``frontier="new"``, …
+
+    Raises
+    ------
+    UsageError
+        If an argument is unknown or out of range, or does not suit the graph.
+    DataError
+        If times are missing or floats, or a store is damaged.
+    """
+
+    def __init__(
+        self,
+        graph: HeteroGraph | str | os.PathLike[str],
+        sampler: str | Sampler | RelationSampler | UnionSampler | HGSampler = "sage",
+        fanouts: Fanouts | None = None,
+        *,
+        batch_size: int = 1024,
+        seeds: Any = None,
+        times: Any = None,
+        starts: Any = None,
+        time_unit: str | None = None,
+        time: TimeRule | None = None,
+        disjoint: bool | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        rank: int = 0,
+        ranks: int = 1,
+        backend: str = "auto",
+        threads: int | None = None,
+        bulk_size: int | Literal["auto"] = "auto",
+        memory_budget: int | None = None,
+        prefetch: bool = True,
+        **options: Any,
+    ) -> None:
+        self.graph = graph if isinstance(graph, HeteroGraph) else _load(graph)
+        listed = SeedList.of(self.graph, seeds, times, starts, time_unit)
+        made = isinstance(sampler, RelationSampler | UnionSampler)
+        rule = TimeRule() if time is None and times is not None and not made else time
+        law = relation_sampler(self.graph, sampler, fanouts, rule, disjoint, options)
+        if times is not None and getattr(law, "time", None) is None:
+            raise UsageError(f"got times, but no time counts in this {type(law).__name__}; use RelationSampler(…, time=TimeRule())")
+        adjacency = RelationAdjacency(self.graph, backends.make(backend, threads))
+        self.bulks = RelationLoader(
+            adjacency, law, listed, batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle, drop_last=drop_last, rank=rank,
+            ranks=ranks, even=True, memory_budget=memory_budget, prefetch=prefetch,
+        )  # fmt: skip
+        if not self.bulks.steps:
+            raise UsageError(
+                f"drop_last leaves no mini-batch of {len(listed)} seeds; use drop_last=False, a lower batch_size or fewer ranks"
+            )
+        kinds, vertices = adjacency.split(listed.vertices)
+        cores = threads or len(processor_ids())
+        self._rows = {kind.name: TableRows(kind, cores, vertices[kinds == t]) for t, kind in enumerate(self.graph.types)}
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches that this rank yields in an epoch."""
+        return self.bulks.steps
+
+    def __iter__(self) -> Iterator[HeteroBatch]:
+        """Yield the mini-batches of an epoch; of the epoch of a state that was just loaded, the remaining ones."""
+        began: dict[str, Any] = {}
+        for i, minibatch in enumerate(self.bulks):
+            assert minibatch is not None  # every step of an even loader has a mini-batch
+            began = began or self.bulks.state_dict()
+            yield HeteroBatch(minibatch, self.graph, self._rows, self.bulks.repeats(began, i))
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, from 0."""
+        return self.bulks.epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
+        return self.bulks.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a position that `state_dict` returned, on any number of ranks; see `Loader.load_state_dict`."""
+        self.bulks.load_state_dict(state, onward=True)
+
+
+def relation_sampler(
+    graph: HeteroGraph, sampler: str | Sampler | RelationSampler | UnionSampler | HGSampler, fanouts: Fanouts | None, time: TimeRule | None,
+    disjoint: bool | None, options: dict[str, Any],
+) -> RelationSampler | UnionSampler | HGSampler:  # fmt: skip
+    """Make the sampler of that name on a graph; a sampler on relations is returned as it is."""
+    if isinstance(sampler, RelationSampler | UnionSampler | HGSampler):
+        if fanouts is not None or options or time is not None or disjoint is not None:
+            raise UsageError(f"got a {type(sampler).__name__}, and fanouts, time, disjoint or options besides; give them to the sampler")
+        return sampler
+    if isinstance(sampler, Sampler):
+        if fanouts is not None or options:
+            raise UsageError(f"got a sampler object, and fanouts or options besides; use the name {sampler.name!r} to give them here")
+        return _on_relations(sampler, None, time, disjoint)
+    if not isinstance(fanouts, Mapping):
+        made = samplers.make(sampler, DEFAULT_FANOUTS if fanouts is None else fanouts, **options)
+        return _on_relations(made, None, time, disjoint)
+    of_relations = {graph.relation(key).key: samplers.whole_fanouts(given) for key, given in fanouts.items() if key != "default"}
+    missing = [relation.key for relation in graph.relations if relation.key not in of_relations]
+    if missing and "default" not in fanouts:
+        raise UsageError(f"fanouts name no relation {missing[0]}; name every relation, or give a 'default'")
+    default = fanouts["default"] if "default" in fanouts else next(iter(of_relations.values()))
+    return _on_relations(samplers.make(sampler, default, **options), of_relations, time, disjoint)
+
+
+def _on_relations(
+    sampler: Sampler, fanouts: Mapping[Key, tuple[int, ...]] | None, time: TimeRule | None, disjoint: bool | None
+) -> RelationSampler | UnionSampler:
+    if draws_by_row(sampler):
+        assert isinstance(sampler, NodeWise)
+        return RelationSampler(sampler, fanouts, time, disjoint)
+    if not isinstance(sampler, LayerWise):
+        raise UsageError(
+            f"sampler {sampler.name!r} works on one relation; on a heterogeneous graph use sage, labor, full, ladies or fastgcn"
+        )
+    if fanouts is not None or time is not None or disjoint:
+        raise UsageError(f"sampler {sampler.name!r} draws from all relations together; leave out fanouts by relation, times and disjoint")
+    return UnionSampler(sampler)
+
+
+def _load(path: str | os.PathLike[str]) -> HeteroGraph:
+    from ..data.open_store import load
+
+    graph = load(path)
+    if not isinstance(graph, HeteroGraph):
+        raise UsageError(f"{os.fspath(path)} holds a graph of one type; use bulksample.Loader")
+    return graph

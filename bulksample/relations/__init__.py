@@ -1,0 +1,1 @@
+"""Heterogeneous and temporal graphs: vertex types, relations between them, and their mini-batches."""

@@ -1,0 +1,155 @@
+"""SAMPLE(NORM(Q A_r)) of one relation, by the primitives of any back end: the definition of draws on relations and in windows of time.
+
+    P = Q_D A_r        the rows of the frontier
+    P = NORM(P)        positions [lo, hi) of the rows in the order of time; all of them without times
+    Q' = SAMPLE(P, s)  the law of the sampler on what is left, or the last s
+
+UNIFORM and REPLACEMENT draw positions in 0 .. hi - lo - 1 of the order of time. Laws that weigh neighbors see them in the order of the
+adjacency. RACE names a neighbor by its column or, in a relation with parallel edges, by its position in the row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ..backends.base import Backend
+from ..backends.reference import located
+from ..backends.relational import RelationLaw, RelationRows
+from ..rng import Law
+from ..selection import Selection
+from ..sparse import CSR, row_pointers, runs
+from .timed_rows import TimedRows
+
+
+class RowPicks(NamedTuple):
+    """The edges drawn from each row, in the order of the adjacency."""
+
+    pointers: np.ndarray  # int64, shape (R + 1,)
+    columns: np.ndarray  # int32, shape (E,): sources
+    entries: np.ndarray  # int64, shape (E,): positions in the adjacency
+
+
+class Frontier(NamedTuple):
+    """The rows of one type from which a hop draws."""
+
+    vertices: np.ndarray  # int32, shape (R,)
+    names: np.ndarray  # int32, shape (R,): of the rows in the counter, as a rule the vertices
+    minibatches: np.ndarray  # int64, shape (R,): word 2 of the counter
+    starts: np.ndarray | None  # int64, shape (R,): the windows; None: since ever
+    ends: np.ndarray | None  # None: without times
+
+
+@dataclass(frozen=True, eq=False)
+class RelationMatrix:
+    """The adjacency of a relation with what drawing needs.
+
+    Parameters
+    ----------
+    source, destination : int
+        The places of its types.
+    matrix : CSR, shape (destinations, sources)
+    times : int64, shape (m,), optional
+        The time of each entry; None if the relation has no times, or time does not count.
+    """
+
+    source: int
+    destination: int
+    matrix: CSR
+    times: np.ndarray | None = None
+
+    @cached_property
+    def timed(self) -> TimedRows | None:
+        """The entries in the order of time; None without times."""
+        return None if self.times is None else TimedRows.of(self.matrix, self.times)
+
+    @cached_property
+    def repeats(self) -> bool:
+        """True if there are parallel edges."""
+        columns, starts = self.matrix.indices, np.zeros(self.matrix.nnz + 1, bool)
+        starts[self.matrix.indptr] = True
+        return bool(((columns[1:] == columns[:-1]) & ~starts[1:-1]).any())
+
+    @cached_property
+    def positions(self) -> CSR:
+        """The adjacency with the position of each entry in its row in the place of its column."""
+        matrix = self.matrix
+        places = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], matrix.degrees)
+        return CSR(matrix.indptr, places.astype(np.int32), matrix.values, (matrix.shape[0], int(matrix.degrees.max(initial=0))))
+
+    @property
+    def rows(self) -> RelationRows:
+        """The adjacency, as back ends take it."""
+        timed = self.timed
+        times, order = (None, None) if timed is None else (timed.times, timed.order)
+        return RelationRows(self.source, self.destination, self.matrix, times, order, self.repeats)
+
+    def names_columns(self, law: Law) -> bool:
+        """True if the law names neighbors by their columns."""
+        return law is Law.LABOR or (law is Law.RACE and not self.repeats)
+
+
+def draw_rows(backend: Backend, relation: RelationMatrix, frontier: Frontier, law: RelationLaw) -> RowPicks:
+    """Draw from the rows of a frontier."""
+    columns, rows = relation.matrix.indices, frontier.vertices.astype(np.int64)
+    if relation.timed is None or frontier.ends is None:
+        pointers, entries = _of_whole_rows(backend, relation, frontier, law)
+    else:
+        pointers, positions = _of_windows(backend, relation, relation.timed, frontier, law)
+        entries = np.repeat(relation.matrix.indptr[rows], np.diff(pointers)) + positions
+    return RowPicks(pointers, columns[entries], entries)
+
+
+def _of_whole_rows(backend: Backend, relation: RelationMatrix, frontier: Frontier, law: RelationLaw) -> tuple[np.ndarray, np.ndarray]:
+    """Return row pointers and entries drawn from whole rows."""
+    by_column = law.fanout >= 0 and relation.names_columns(law.draw.law)
+    matrix = relation.matrix if by_column else relation.positions
+    picks = backend.sample_rows(matrix, _one_each(frontier, frontier.vertices, matrix.shape[0]), law.fanout, law.draw)
+    if by_column:
+        return picks.pointers, backend.locate(matrix, frontier.vertices, picks.pointers, picks.columns)
+    return picks.pointers, np.repeat(matrix.indptr[frontier.vertices.astype(np.int64)], np.diff(picks.pointers)) + picks.columns
+
+
+def _of_windows(
+    backend: Backend, relation: RelationMatrix, timed: TimedRows, frontier: Frontier, law: RelationLaw
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return row pointers and positions in the rows, drawn from windows of them."""
+    assert frontier.ends is not None
+    matrix, rows = relation.matrix, frontier.vertices.astype(np.int64)
+    low, high = timed.windows(matrix, rows, frontier.starts, frontier.ends, law.strict)
+    if law.last and law.fanout >= 0:
+        low = np.maximum(low, high - law.fanout)
+    counts = high - low
+    pointers, positions = row_pointers(counts), timed.order[runs(matrix.indptr[rows] + low, counts)]
+    if law.last or law.fanout < 0:
+        return pointers, _ascending(pointers, positions)
+    by_position = law.draw.law in (Law.UNIFORM, Law.REPLACEMENT)
+    if not by_position:
+        positions = _ascending(pointers, positions)
+    by_column = relation.names_columns(law.draw.law)
+    entries = np.repeat(matrix.indptr[rows], counts) + positions
+    windows = CSR(
+        pointers,
+        matrix.indices[entries] if by_column else positions,
+        None if by_position or matrix.values is None else matrix.values[entries],
+        (len(rows), matrix.shape[1] if by_column else int(matrix.degrees.max(initial=0))),
+    )
+    places = np.arange(len(rows), dtype=np.int32)
+    picks = backend.sample_rows(windows, _one_each(frontier, places, len(rows)), law.fanout, law.draw)
+    if by_column:
+        return picks.pointers, positions[located(windows, places, picks.pointers, picks.columns)]
+    return picks.pointers, _ascending(picks.pointers, picks.columns)
+
+
+def _one_each(frontier: Frontier, rows: np.ndarray, n: int) -> Selection:
+    """Select rows of a matrix, each as a mini-batch of its own: every row has its own word 2 of the counter."""
+    return Selection(frontier.minibatches, np.arange(len(rows) + 1), rows, n, frontier.names)
+
+
+def _ascending(pointers: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Sort the positions of each row."""
+    row = np.repeat(np.arange(len(pointers) - 1), np.diff(pointers))
+    return positions[np.lexsort((positions, row))]

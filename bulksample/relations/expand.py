@@ -1,0 +1,158 @@
+"""Take mini-batches through their hops on relations: the loop over hops and relations, written once, by the primitives of any back end.
+
+    hop h:  for each relation r = (S, name, D) in order:  the frontier's rows of type D draw; what is new joins the vertices of type S
+    the frontier of the next hop is the union over relations, by type
+
+A mini-batch consists of trees. One tree holds all its seeds; or, if trees are disjoint, each seed is a tree of its own, and a vertex that
+two trees meet is two vertices of the mini-batch. The draws of a tree depend on its name alone, so it is the same alone and in any
+mini-batch.
+
+Per type the seeds come first, then what each hop found: by relation, row and position, which is torch_geometric's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..backends.base import Backend
+from ..backends.hops import Hop, joined, part_of
+from ..backends.relational import HeteroExpansion, RelationLaw, Trees
+from ..sparse import row_pointers
+from .draw import Frontier, RelationMatrix, draw_rows
+
+
+@dataclass(eq=False)
+class _Held:
+    """The vertices of one type that the mini-batches hold, mini-batch by mini-batch."""
+
+    pointers: np.ndarray  # int64, shape (k + 1,)
+    vertices: np.ndarray  # int32, shape (N,)
+    trees: np.ndarray  # int64, shape (N,): of the bulk
+    ends: np.ndarray | None  # int64, shape (N,): the window of each row if it moves
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.diff(self.pointers)
+
+    def found(
+        self, vertices: np.ndarray, trees: np.ndarray, ends: np.ndarray | None, minibatch_of_tree: np.ndarray
+    ) -> tuple[_Held, np.ndarray]:
+        """Add the vertices that trees found, unless they hold them; return what is held then, and the place of each in its mini-batch."""
+        every = [np.concatenate(pair) for pair in ((self.vertices, vertices), (self.trees, trees))]
+        times = None if self.ends is None or ends is None else np.concatenate([self.ends, ends])
+        keys = np.stack([*every, *([] if times is None else [times])]).astype(np.int64)
+        order = np.lexsort(keys)  # stable: equal ones in the order in which they were found
+        new = np.ones(len(order), bool)
+        new[1:] = (keys[:, order[1:]] != keys[:, order[:-1]]).any(axis=0)
+        first = order[new]
+        minibatch = minibatch_of_tree[every[1][first]]
+        rank = np.lexsort((first, minibatch))
+        pointers = row_pointers(np.bincount(minibatch, minlength=len(self.pointers) - 1))
+        place = np.empty(len(rank), np.int64)
+        place[rank] = np.arange(len(rank)) - pointers[minibatch[rank]]
+        local = np.empty(len(order), np.int64)
+        local[order] = place[np.cumsum(new) - 1]
+        kept = first[rank]
+        held = _Held(pointers, every[0][kept], every[1][kept], None if times is None else times[kept])
+        return held, local[len(self.vertices) :].astype(np.int32)
+
+    def added_since(self, sizes: np.ndarray) -> np.ndarray:
+        """Return the rows beyond the first `sizes` of each mini-batch: positions, int64."""
+        place = np.arange(len(self.vertices)) - np.repeat(self.pointers[:-1], self.sizes)
+        return np.flatnonzero(place >= np.repeat(sizes, self.sizes))
+
+
+def expand_relations(
+    backend: Backend, relations: Sequence[RelationMatrix], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool,
+) -> list[HeteroExpansion]:  # fmt: skip
+    """Expand k mini-batches hop by hop; this defines `Backend.expand_relations`.
+
+    Parameters
+    ----------
+    backend : Backend
+    relations : sequence of RelationMatrix
+    trees : Trees
+    laws : [hop][relation] of RelationLaw
+    only_new : bool
+        Expand only the vertices that the previous hop found; otherwise all vertices found so far.
+
+    Returns
+    -------
+    list of k HeteroExpansion
+        Hops name the entries of the adjacencies.
+    """
+    k, minibatch_of_tree = len(trees.pointers) - 1, np.repeat(np.arange(len(trees.pointers) - 1), np.diff(trees.pointers))
+    held, seed_rows = [], []
+    for vertices, owner in zip(trees.seeds, trees.tree_of_seed, strict=True):
+        ends = trees.ends[owner] if trees.moving and trees.ends is not None else None
+        none = _Held(np.zeros(k + 1, np.int64), vertices[:0], owner[:0], None if ends is None else ends[:0])
+        kind, rows = none.found(vertices, owner, ends, minibatch_of_tree)
+        held.append(kind)
+        seed_rows.append(rows)
+    sizes, drawn = [np.stack([kind.sizes for kind in held])], []
+    for h, of_hop in enumerate(laws):
+        since = [(sizes[h - 1][t] if only_new and h else np.zeros(k, np.int64)) for t in range(len(held))]
+        frontiers = [(kind, kind.added_since(beyond)) for kind, beyond in zip(held, since, strict=True)]
+        hops = []
+        for relation, law in zip(relations, of_hop, strict=True):
+            rows_held, rows = frontiers[relation.destination]
+            picks = draw_rows(backend, relation, _frontier(rows_held, rows, trees, minibatch_of_tree), law)
+            owner = np.repeat(rows_held.trees[rows], np.diff(picks.pointers))
+            ends = (
+                None
+                if rows_held.ends is None
+                else _arrivals(relation, np.repeat(rows_held.ends[rows], np.diff(picks.pointers)), picks.entries)
+            )
+            held[relation.source], columns = held[relation.source].found(picks.columns, owner, ends, minibatch_of_tree)
+            frontier = row_pointers(np.bincount(minibatch_of_tree[rows_held.trees[rows]], minlength=k))
+            hops.append((frontier, Hop(picks.pointers, columns, None, picks.entries)))
+        drawn.append(hops)
+        sizes.append(np.stack([kind.sizes for kind in held]))
+    return [_cut(j, trees, held, seed_rows, np.stack(sizes), drawn, only_new) for j in range(k)]
+
+
+def _frontier(held: _Held, rows: np.ndarray, trees: Trees, minibatch_of_tree: np.ndarray) -> Frontier:
+    owner = held.trees[rows]
+    starts = None if trees.starts is None else trees.starts[owner]
+    ends = None if trees.ends is None else trees.ends[owner] if held.ends is None else held.ends[rows]
+    return Frontier(held.vertices[rows], _names(held, trees)[rows], trees.names[owner], starts, ends)
+
+
+def _names(held: _Held, trees: Trees) -> np.ndarray:
+    """Return the name of each row: its vertex; where its tree met the vertex before, at another time, 2**31 + its place in the tree."""
+    if held.ends is None:
+        return held.vertices
+    by_tree = np.argsort(held.trees, kind="stable")
+    counts = np.bincount(held.trees, minlength=len(trees.names))
+    place = np.empty(len(by_tree), np.int64)
+    place[by_tree] = np.arange(len(by_tree)) - np.repeat(row_pointers(counts)[:-1], counts)
+    order = np.lexsort((place, held.vertices, held.trees))
+    again = np.zeros(len(order), bool)
+    again[order[1:]] = (held.vertices[order[1:]] == held.vertices[order[:-1]]) & (held.trees[order[1:]] == held.trees[order[:-1]])
+    return np.where(again, place + 2**31, held.vertices).astype(np.uint32).view(np.int32)
+
+
+def _arrivals(relation: RelationMatrix, ends: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    """Return the time of each edge taken, where the window of its source ends; without times it stays where it was."""
+    return ends if relation.times is None else relation.times[entries]
+
+
+def _cut(
+    j: int, trees: Trees, held: list[_Held], seed_rows: list[np.ndarray], sizes: np.ndarray,
+    drawn: list[list[tuple[np.ndarray, Hop]]], only_new: bool,
+) -> HeteroExpansion:  # fmt: skip
+    """Cut mini-batch j out of a bulk."""
+    first_tree, last_tree = trees.pointers[j], trees.pointers[j + 1]
+    rows = []
+    for of_seed, numbers in zip(trees.tree_of_seed, seed_rows, strict=True):
+        rows.append(numbers[np.searchsorted(of_seed, first_tree) : np.searchsorted(of_seed, last_tree)])
+    spans = [slice(kind.pointers[j], kind.pointers[j + 1]) for kind in held]
+    vertices = [kind.vertices[span] for kind, span in zip(held, spans, strict=True)]
+    owners = [(kind.trees[span] - first_tree).astype(np.int32) for kind, span in zip(held, spans, strict=True)]
+    hops = [[part_of(hop, frontier[j], frontier[j + 1]) for frontier, hop in of_hop] for of_hop in drawn]
+    if only_new:
+        hops = [[joined([of_hop[r] for of_hop in hops]) for r in range(len(hops[0]))]]
+    return HeteroExpansion(rows, vertices, owners, sizes[:, :, j], hops)

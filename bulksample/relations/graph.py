@@ -1,0 +1,244 @@
+"""Heterogeneous graphs: vertices of several types, and relations between types, each with an adjacency of its own.
+
+    A_r, |D| x |S|, for a relation r = (S, name, D);    row v of A_r lists the vertices of S that v of D aggregates from
+
+The graph is the block matrix of its relations. A time of a vertex or an edge is an int64 of any unit, the same in the whole graph. Vertices
+of all types also share one numbering: type T holds ``offsets[T] .. offsets[T + 1] - 1``. Mini-batches name vertices within their type.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import DataError, UsageError
+from ..graph import Graph, write
+from ..sparse import CSR, MAX_VERTICES, row_pointers
+from ..vertex_table import VertexTable, check_edge_features, check_weights
+from .times import as_times
+
+Key = tuple[str, str, str]  # source, name and destination of a relation
+
+
+@dataclass(frozen=True, eq=False)
+class VertexType(VertexTable):
+    """The vertices of one type, 0 .. count - 1, with their columns.
+
+    Parameters
+    ----------
+    name : str
+    count : int
+        Number of vertices.
+    features : float32 or float16 of shape (n, f), or a float32 CSR of that shape, optional
+    labels : int64 of shape (n,), or int8 or float32 of shape (n, t), optional
+        See `bulksample.labels`.
+    num_classes : int
+        Outputs of a model.
+    masks : dict of bool arrays of shape (n,)
+        Any of ``train``, ``val``, ``test``; disjoint.
+    times : int64, shape (n,), optional
+        When each vertex came to be; without them the vertices have always been there.
+    extra : dict of arrays of shape (n, ...)
+    """
+
+    kind: ClassVar[str] = "type"
+    name: str
+    count: int
+    features: np.ndarray | CSR | None = None
+    labels: np.ndarray | None = None
+    num_classes: int = 0
+    masks: dict[str, np.ndarray] = field(default_factory=dict)
+    times: np.ndarray | None = None
+    extra: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def n(self) -> int:
+        return self.count
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """The edges of one relation, from vertices of type `source` to vertices of type `destination`.
+
+    Parameters
+    ----------
+    source, name, destination : str
+    adjacency : CSR, shape (destinations, sources)
+        Columns ascend within a row and may repeat: parallel edges are entries of their own. Ones, or int64 fixed-point weights.
+    weight_unit : float
+        The real weight that the integer 1 stands for.
+    edge_ids : int64, shape (m,), optional
+        The position of each entry in the user's list of edges; None stands for 0 .. m - 1. Ids of parallel edges ascend.
+    times : int64, shape (m,), optional
+        The time of each entry of the adjacency.
+    features : float32 or float16, shape (m, d), optional
+        Row i belongs to entry i of the adjacency.
+    """
+
+    source: str
+    name: str
+    destination: str
+    adjacency: CSR
+    weight_unit: float = 1.0
+    edge_ids: np.ndarray | None = None
+    times: np.ndarray | None = None
+    features: np.ndarray | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.source, self.name, self.destination
+
+    @property
+    def edges(self) -> int:
+        """Number of edges."""
+        return self.adjacency.nnz
+
+    def ids_of(self, entries: np.ndarray) -> np.ndarray:
+        """Return the positions of some entries in the user's list of edges: int64."""
+        return entries if self.edge_ids is None else self.edge_ids[entries]
+
+    def __str__(self) -> str:
+        return f"relation ({self.source}, {self.name}, {self.destination})"
+
+
+@dataclass(frozen=True, eq=False)
+class HeteroGraph:
+    """A graph of vertex types and relations.
+
+    The place of a relation among `relations` names its random numbers, and the place of a type those of LABOR. So a type or a relation
+    that is appended changes no draw of the others.
+
+    Parameters
+    ----------
+    types : tuple of VertexType
+    relations : tuple of Relation
+    name : str
+    """
+
+    types: tuple[VertexType, ...]
+    relations: tuple[Relation, ...] = ()
+    name: str = "graph"
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """The first vertex of each type in the numbering of all vertices, and n: int64, shape (types + 1,)."""
+        return row_pointers([kind.count for kind in self.types])
+
+    @property
+    def n(self) -> int:
+        """Number of vertices of all types."""
+        return int(self.offsets[-1])
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {kind.name: place for place, kind in enumerate(self.types)}
+
+    def place(self, type_name: str) -> int:
+        """Return the place of a type among `types`; raises `UsageError` for an unknown name."""
+        if type_name not in self._places:
+            raise UsageError(f"graph {self.name!r} has no type {type_name!r}; use {', '.join(self._places)}")
+        return self._places[type_name]
+
+    def type(self, name: str) -> VertexType:
+        """Return the type of that name; raises `UsageError` for an unknown name."""
+        return self.types[self.place(name)]
+
+    def ordinal(self, key: Key | str) -> int:
+        """Return the place of a relation among `relations`.
+
+        Parameters
+        ----------
+        key : (source, name, destination), or a name that one relation alone has
+
+        Raises
+        ------
+        UsageError
+            If there is no such relation, or a name stands for several.
+        """
+        wanted = tuple(key) if isinstance(key, list) else key
+        found = [i for i, relation in enumerate(self.relations) if wanted == (relation.name if isinstance(key, str) else relation.key)]
+        if len(found) != 1:
+            known = ", ".join(str(relation.key) for relation in self.relations)
+            raise UsageError(f"graph {self.name!r} has {len(found) or 'no'} relation(s) {key!r}; use one of {known or 'none'}")
+        return found[0]
+
+    def relation(self, key: Key | str) -> Relation:
+        """Return a relation; see `ordinal`."""
+        return self.relations[self.ordinal(key)]
+
+    def validate(self) -> HeteroGraph:
+        """Check everything the classes promise and return self; raises `DataError` naming the type or relation, the array and the row."""
+        for noun, names in (("type", [t.name for t in self.types]), ("relation", [r.key for r in self.relations])):
+            twice = [name for name, times in Counter(names).items() if times > 1]
+            if twice:
+                raise DataError(f"graph {self.name!r} has two {noun}s {twice[0]!r}; give each a name of its own")
+        total = sum(kind.count for kind in self.types)
+        if total > MAX_VERTICES:
+            raise DataError(f"{total} vertices of {len(self.types)} types do not fit int32; use at most {MAX_VERTICES}")
+        for kind in self.types:
+            _check(f"type {kind.name!r}", _check_type, kind)
+        for relation in self.relations:
+            _check(str(relation), self._check_relation, relation)
+        return self
+
+    def _check_relation(self, relation: Relation) -> None:
+        counts = []
+        for end in (relation.destination, relation.source):
+            if end not in self._places:
+                raise DataError(f"there is no type {end!r}; use {', '.join(self._places)}")
+            counts.append(self.type(end).count)
+        matrix = relation.adjacency
+        if matrix.shape != tuple(counts):
+            raise DataError(f"the adjacency must have shape {tuple(counts)}, destinations x sources; it has {matrix.shape}")
+        matrix.validate("adjacency", repeats=True)
+        check_weights(matrix, relation.weight_unit)
+        if relation.features is not None:
+            check_edge_features(matrix, relation.features)
+        for name, column in (("times", relation.times), ("edge_ids", relation.edge_ids)):
+            if column is not None:
+                _check_integers(name, column, matrix.nnz)
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the graph as a store, a folder that `bulksample.load` opens; see `bulksample.data.store.save`."""
+        write(self, path, overwrite)
+
+    @staticmethod
+    def from_homogeneous(graph: Graph, times: Any = None, type_name: str = "node", relation_name: str = "to") -> HeteroGraph:
+        """Return the graph of one type and one relation; it draws what the homogeneous graph draws.
+
+        Parameters
+        ----------
+        graph : Graph
+        times : integers or datetime64, shape (n,), optional
+            Times of the vertices; a column of `graph.extra`, as a rule.
+        """
+        stamps = None if times is None else as_times(f"times of type {type_name!r}", times, graph.n)
+        kind = VertexType(type_name, graph.n, graph.features, graph.labels, graph.num_classes, graph.masks, stamps, graph.extra)
+        edges = Relation(type_name, relation_name, type_name, graph.adjacency, graph.weight_unit, features=graph.edge_features)
+        return HeteroGraph((kind,), (edges,), graph.name)
+
+
+def _check(what: str, check: Any, part: Any) -> None:
+    """Call a check; its `DataError` begins with what it is about."""
+    try:
+        check(part)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from None
+
+
+def _check_type(kind: VertexType) -> None:
+    if not 0 <= kind.count <= MAX_VERTICES:
+        raise DataError(f"count is {kind.count}; use 0 to {MAX_VERTICES} vertices")
+    kind.check_columns()
+    if kind.times is not None:
+        _check_integers("times", kind.times, kind.count)
+
+
+def _check_integers(name: str, column: np.ndarray, count: int) -> None:
+    if column.dtype != np.int64 or column.shape != (count,):
+        raise DataError(f"{name} must be int64 of shape ({count},); got {column.dtype} of shape {column.shape}")

@@ -1,0 +1,199 @@
+"""HGSampling: each hop draws vertices of every type by a budget, and the mini-batch keeps all edges among its vertices.
+
+    per type T:   B = sum over relations r = (T, name, D) of  Q_D D_r^-1 A_r,   Q_D the rows of type D drawn so far
+                  SAMPLE: s_T of each row of B without replacement, by B^2;   at the end   EXTRACT: Q_D A_r Q_T  for each relation
+
+D_r holds the degrees of the rows of A_r, so a vertex that was drawn gives each relation one unit, divided evenly among its edges.
+
+Hu, Dong, Wang, Sun, "Heterogeneous graph transformer", WWW 2020, algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..adjacency import race_weights
+from ..backends.base import Restriction, check_fanout
+from ..errors import UsageError
+from ..minibatch import Block
+from ..rng import MAX_LAYERS, Stream
+from ..selection import Selection
+from ..sparse import CSR, row_pointers, runs
+from .adjacency import RelationAdjacency
+from .minibatch import HeteroMiniBatch, TypeRows
+
+
+@dataclass(frozen=True)
+class HGSampler:
+    """HGSampling on a heterogeneous graph: about as many vertices of every type, densely connected.
+
+    Parameters
+    ----------
+    num_samples : sequence of int, or a dict of such by type
+        How many vertices of each type a hop draws; -1 takes every neighbor, 0 none. A dict names every type.
+
+    Notes
+    -----
+    Weights of edges do not count; parallel edges count each. Budgets are integers, 1 / degree in fixed point, so their sums are exact.
+    The race for a vertex names its place among all vertices, so types draw independently.
+    """
+
+    time: ClassVar[None] = None  # time does not count
+    num_samples: Sequence[int] | Mapping[str, Sequence[int]]
+
+    def __post_init__(self) -> None:
+        given = self.num_samples
+        if isinstance(given, Mapping):
+            object.__setattr__(self, "num_samples", {name: tuple(counts) for name, counts in given.items()})
+        else:
+            object.__setattr__(self, "num_samples", tuple(given))
+        lists = self._lists()
+        lengths = {len(counts) for counts in lists}
+        if len(lengths) != 1 or not 1 <= min(lengths) < MAX_LAYERS:
+            raise UsageError(f"num_samples must name 1 to {MAX_LAYERS - 1} hops, as many for each type; got {given!r}")
+        for counts in lists:
+            for count in counts:
+                check_fanout(count)
+
+    def _lists(self) -> list[Sequence[int]]:
+        given = self.num_samples
+        return list(given.values()) if isinstance(given, Mapping) else [given]
+
+    @property
+    def hops(self) -> int:
+        """L."""
+        return len(self._lists()[0])
+
+    @property
+    def identity(self) -> str:
+        """The sampler and its options in one line: samplers with equal ones draw the same mini-batches."""
+        given = self.num_samples
+        return f"{type(self).__name__} {sorted(given.items()) if isinstance(given, Mapping) else given}"
+
+    def check(self, adjacency: RelationAdjacency) -> None:
+        """Raise `UsageError` if `num_samples` does not name the types of this graph."""
+        names = [kind.name for kind in adjacency.graph.types]
+        if isinstance(self.num_samples, Mapping) and set(self.num_samples) != set(names):
+            raise UsageError(f"num_samples names {', '.join(map(str, self.num_samples))}; name every type: {', '.join(names)}")
+
+    def table_bytes(self, adjacency: RelationAdjacency, k: int, like: HeteroMiniBatch) -> int:
+        """Predict the bytes that sampling k mini-batches takes beside them; 0: unknown."""
+        return 0
+
+    def sample_bulk(self, adjacency: RelationAdjacency, seeds: Selection, stream: Stream, epoch: int = 0) -> list[HeteroMiniBatch]:
+        """Sample k mini-batches in one call; see `RelationSampler.sample_bulk`.
+
+        All blocks of a mini-batch are one square block per relation, on which a model runs all its layers. The vertices of a hop ascend.
+        """
+        self.check(adjacency)
+        graph, relabel = adjacency.graph, adjacency.backend.relabel
+        kinds, vertices = adjacency.split(seeds.vertices)
+        owner = seeds.minibatch_of_row()
+        held, seed_rows = [], []
+        for t, kind in enumerate(graph.types):
+            mine = kinds == t
+            own = Selection(seeds.minibatches, row_pointers(np.bincount(owner[mine], minlength=len(seeds))), vertices[mine], kind.count)
+            first, rows = relabel(own.none_of(), own.pointers, own.vertices)
+            held.append(first)
+            seed_rows.append(rows)
+        frontier, sizes = held, [[part.sizes for part in held]]
+        budgets = [_nothing(len(seeds), kind.count) for kind in graph.types]
+        for hop in range(self.hops):
+            budgets = _grown(adjacency, budgets, frontier, held)
+            frontier = self._drawn(adjacency, budgets, seeds, stream, hop, epoch)
+            held = [relabel(part, new.pointers, new.vertices)[0] for part, new in zip(held, frontier, strict=True)]
+            sizes.append([part.sizes for part in held])
+        kept = _kept(adjacency, held)
+        found = _Found(adjacency, seeds, kinds, vertices, held, seed_rows, np.array(sizes, np.int64), kept)
+        return [found.minibatch(j, epoch) for j in range(len(seeds))]
+
+    def _drawn(
+        self, adjacency: RelationAdjacency, budgets: list[CSR], seeds: Selection, stream: Stream, hop: int, epoch: int
+    ) -> list[Selection]:
+        """Draw the vertices of each type by their budgets."""
+        draw, out = stream.layer_draw(layer=hop, epoch=epoch), []
+        for kind, offset, budget in zip(adjacency.graph.types, adjacency.graph.offsets, budgets, strict=False):
+            counts = self.num_samples[kind.name] if isinstance(self.num_samples, Mapping) else self.num_samples
+            names = (budget.indices + offset).astype(np.int32)
+            weights = race_weights(budget.entries(), 2)
+            picks = adjacency.backend.smallest_keys(budget.indptr, names, weights, counts[hop], seeds.minibatches, draw)
+            out.append(Selection(seeds.minibatches, picks.pointers, picks.columns - offset, kind.count))
+        return out
+
+
+def _grown(adjacency: RelationAdjacency, budgets: list[CSR], frontier: list[Selection], held: list[Selection]) -> list[CSR]:
+    """Add to the budgets of each type what a frontier gives by every relation; vertices that are held have none."""
+    graph = adjacency.graph
+    terms = [[budget] for budget in budgets]
+    for relation, (matrix, share) in zip(graph.relations, adjacency.shares_of_rows, strict=True):
+        rows = frontier[graph.place(relation.destination)]
+        product = adjacency.backend.spgemm(rows.per_minibatch(share[rows.vertices]), matrix)
+        terms[graph.place(relation.source)].append(product)
+    out = []
+    for parts, own in zip(terms, held, strict=True):
+        owners, columns, sums = (np.concatenate(arrays) for arrays in zip(*[_triples(part) for part in parts], strict=True))
+        total = CSR.from_edges(owners, columns, parts[0].shape, sums)
+        out.append(total.keep(own.per_minibatch().find(total.row_of_entry(), total.indices) < 0))
+    return out
+
+
+def _kept(adjacency: RelationAdjacency, held: list[Selection]) -> list[Restriction]:
+    """Return the edges of each relation among the vertices that mini-batches hold; parallel edges are entries of their own."""
+    out = []
+    for relation, (matrix, _) in zip(adjacency.graph.relations, adjacency.shares_of_rows, strict=True):
+        into, outof = (held[adjacency.graph.place(end)] for end in (relation.destination, relation.source))
+        kept = adjacency.backend.restrict(matrix.with_values(None), into, outof)
+        if matrix.values is not None:
+            counts = matrix.values[kept.entries]
+            first = relation.adjacency.find(np.repeat(into.vertices, np.diff(kept.pointers)), matrix.indices[kept.entries])
+            kept = Restriction(row_pointers(counts)[kept.pointers], np.repeat(kept.columns, counts), runs(first, counts))
+        out.append(kept)
+    return out
+
+
+def _triples(matrix: CSR) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return matrix.row_of_entry(), matrix.indices, matrix.entries()
+
+
+def _nothing(k: int, n: int) -> CSR:
+    return CSR(np.zeros(k + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), (k, n))
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A bulk after its last hop: what each type holds and each relation keeps."""
+
+    adjacency: RelationAdjacency
+    seeds: Selection
+    kinds: np.ndarray  # int64: the place of the type of each seed
+    ids: np.ndarray  # int32: the seeds within their types
+    held: list[Selection]  # of each type
+    seed_rows: list[np.ndarray]  # of each type
+    sizes: np.ndarray  # int64, shape (L + 1, types, k)
+    kept: list[Restriction]  # of each relation
+
+    def minibatch(self, j: int, epoch: int) -> HeteroMiniBatch:
+        """Return mini-batch j of the bulk."""
+        graph, span = self.adjacency.graph, slice(self.seeds.pointers[j], self.seeds.pointers[j + 1])
+        places = getattr(self.seeds, "places", None)
+        rows = {}
+        for t, kind in enumerate(graph.types):
+            here = np.flatnonzero(self.kinds[span] == t)
+            before = int((self.kinds[: span.start] == t).sum())
+            own = None if places is None else places[span][here]
+            local = self.seed_rows[t][before : before + len(here)]
+            listed = self.held[t].part(j), self.sizes[:, t, j]
+            rows[kind.name] = TypeRows(*listed, self.ids[span][here], local, here.astype(np.int32), None, own)
+        blocks, entries = {}, {}
+        for relation, kept in zip(graph.relations, self.kept, strict=True):
+            into, outof = (self.held[graph.place(end)] for end in (relation.destination, relation.source))
+            pointers = kept.pointers[into.pointers[j] : into.pointers[j + 1] + 1]
+            edges = slice(pointers[0], pointers[-1])
+            blocks[relation.key] = Block(pointers - pointers[0], kept.columns[edges], None, len(outof.part(j)))
+            entries[relation.key] = kept.entries[edges]
+        hops = len(self.sizes) - 1
+        return HeteroMiniBatch(int(self.seeds.minibatches[j]), epoch, rows, (blocks,) * hops, (entries,) * hops, nested=True)

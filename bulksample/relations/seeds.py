@@ -1,0 +1,149 @@
+"""Seeds of several vertex types, with the times at which they are asked about: one list of examples over all types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError, UsageError
+from ..selection import Selection, vertex_ids
+from ..sparse import frozen, row_pointers
+from .graph import HeteroGraph
+from .times import UNITS, as_times
+
+
+@dataclass(frozen=True, eq=False)
+class HeteroSeeds(Selection):
+    """The seeds of k mini-batches; `vertices` are in the numbering of all types, ``graph.offsets[type] + vertex``.
+
+    Parameters
+    ----------
+    places : int64, shape (R,), optional
+        The position of each seed in the list that the user gave for its type.
+    times, starts : int64, shape (R,), optional
+        The time at which each seed is asked about, and the beginning of its window.
+    """
+
+    places: np.ndarray | None = None
+    times: np.ndarray | None = None
+    starts: np.ndarray | None = None
+
+    def parts(self, first: int, last: int) -> HeteroSeeds:
+        part = super().parts(first, last)
+        rows = slice(self.pointers[first], self.pointers[first] + len(part.vertices))
+        own = (None if array is None else array[rows] for array in (self.places, self.times, self.starts))
+        return HeteroSeeds(part.minibatches, part.pointers, part.vertices, part.n, part.own_names, *own)
+
+
+@dataclass(frozen=True, eq=False)
+class SeedList:
+    """The examples of a loader: m seeds of any types, and their times.
+
+    Parameters
+    ----------
+    vertices : int32, shape (m,)
+        In the numbering of all types.
+    places : int64, shape (m,)
+        The position of each seed in the list of its type.
+    times, starts : int64, shape (m,), optional
+    n : int
+        Number of vertices of all types.
+    """
+
+    vertices: np.ndarray
+    places: np.ndarray
+    times: np.ndarray | None
+    starts: np.ndarray | None
+    n: int
+
+    @staticmethod
+    def of(graph: HeteroGraph, seeds: Any = None, times: Any = None, starts: Any = None, time_unit: str | None = None) -> SeedList:
+        """Build the list of examples that a user names.
+
+        Parameters
+        ----------
+        graph : HeteroGraph
+        seeds : str, (str, list) or dict
+            The name of a type, for its default seeds; a type and a list; or types and their lists. A list holds ids or is a mask, or
+            is the name of a split or ``all``; None stands for the default seeds: the training split, or all vertices of a type without
+            masks. Optional if the graph has one type.
+        times : integers or datetime64, shape (m,), or a dict of such by type, optional
+            The time at which each seed is asked about, in the order of its list; see `as_times`.
+        starts : likewise, optional
+            The beginning of the window of each seed.
+        time_unit : str, optional
+            The unit of the times of the graph, in which dates are counted: ``"s"`` where `from_tables` made it, ``"ns"`` where
+            dates of `relation_from_edges` did. Dates need it, since a graph knows numbers alone.
+
+        Raises
+        ------
+        UsageError
+            If a type, a split or a vertex does not exist, no type is named, or there are dates without `time_unit`.
+        DataError
+            If times are floats or missing, or there is not one for each seed.
+        """
+        lists = {name: _vertices(graph, name, given) for name, given in _by_type(graph, seeds).items()}
+        parts = [[graph.offsets[graph.place(name)] + ids for name, ids in lists.items()]]
+        parts.append([np.arange(len(ids)) for ids in lists.values()])
+        columns = [np.concatenate([np.empty(0, np.int64), *part]) for part in parts]
+        ends, begins = (_stamps(what, given, lists, time_unit) for what, given in (("times", times), ("starts", starts)))
+        if begins is not None and ends is None:
+            raise UsageError("starts were given without times; give the time of each seed too")
+        return SeedList(frozen(columns[0], np.int32), frozen(columns[1], np.int64), ends, begins, graph.n)
+
+    def __len__(self) -> int:
+        return len(self.vertices)
+
+    def select(self, examples: Sequence[np.ndarray], minibatches: np.ndarray | None = None) -> HeteroSeeds:
+        """Return the seeds of k mini-batches, given the examples of each; ids are 0 .. k - 1 unless given."""
+        chosen = np.concatenate([np.empty(0, np.int64), *examples])
+        ids = np.arange(len(examples)) if minibatches is None else minibatches
+        own = (None if array is None else frozen(array[chosen]) for array in (self.places, self.times, self.starts))
+        return HeteroSeeds(ids, row_pointers([len(part) for part in examples]), self.vertices[chosen], self.n, None, *own)
+
+
+def _by_type(graph: HeteroGraph, seeds: Any) -> Mapping[str, Any]:
+    if isinstance(seeds, Mapping):
+        return seeds
+    if isinstance(seeds, str) and seeds in {kind.name for kind in graph.types}:
+        return {seeds: None}
+    if isinstance(seeds, tuple) and len(seeds) == 2 and isinstance(seeds[0], str):
+        return {seeds[0]: seeds[1]}
+    if len(graph.types) == 1:
+        return {graph.types[0].name: seeds}
+    names = ", ".join(kind.name for kind in graph.types)
+    raise UsageError(f"seeds: got {seeds!r}; name their type, (type, list) or {{type: list}}; types are {names}")
+
+
+def _vertices(graph: HeteroGraph, name: str, given: Any) -> np.ndarray:
+    kind = graph.type(name)
+    if given is None:
+        return kind.default_seeds().astype(np.int64)
+    if isinstance(given, str):
+        return kind.seeds(given).astype(np.int64)
+    return vertex_ids(given, kind.count, f"seeds of type {name!r}")
+
+
+def _stamps(what: str, given: Any, lists: Mapping[str, np.ndarray], unit: str | None) -> np.ndarray | None:
+    """Return one time for each seed of all types, or None if none was given."""
+    if unit is not None and unit not in UNITS:
+        raise UsageError(f"time_unit: got {unit!r}; use {', '.join(UNITS)}")
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        if len(lists) != 1:
+            raise UsageError(f"{what}: got one list for seeds of {len(lists)} types; give a dict with {', '.join(lists)}")
+        given = dict.fromkeys(lists, given)
+    if given.keys() != lists.keys():
+        raise UsageError(f"{what}: got those of {', '.join(given) or 'no type'}; give those of {', '.join(lists)}")
+    try:
+        parts = [as_times(f"{what} of seeds of type {name!r}", given[name], len(ids), unit or "ns") for name, ids in lists.items()]
+        dates = unit is None and any(np.asarray(given[name]).dtype.kind == "M" for name in lists)
+    except (TypeError, RuntimeError) as error:  # numpy, and torch of a tensor with a gradient
+        raise DataError(f"{what}: cannot be read as an array ({error})") from None
+    if dates:
+        raise UsageError(f"{what}: got dates; give time_unit, the unit of the times of the graph ({', '.join(UNITS)}), or integers")
+    return frozen(np.concatenate([np.empty(0, np.int64), *parts]))

@@ -1,0 +1,79 @@
+"""Rows of an adjacency in the order of time: a window of time is a range of positions.
+
+    lo = first position with time >= start;   hi = first position with time > end (>= end if strict);   the window is [lo, hi)
+
+Beside the adjacency, whose columns ascend, lie the times of each row in order and the position in the row that each came from: 12 bytes an
+edge. Rows are ordered by (time, column, entry). So equal times leave a row as it is, and drawing from all of it draws what a graph
+without times draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..sparse import CSR, frozen
+
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, eq=False)
+class TimedRows:
+    """The entries of a matrix in the order of time, row by row.
+
+    Parameters
+    ----------
+    times : int64, shape (m,)
+        They ascend within a row.
+    order : int32, shape (m,)
+        The position in its row of A that each came from.
+    """
+
+    times: np.ndarray
+    order: np.ndarray
+
+    @staticmethod
+    def of(matrix: CSR, times: np.ndarray) -> TimedRows:
+        """Sort each row by time; `times` holds that of each entry, int64 of shape (m,). Equal times keep the order of the row."""
+        rows = matrix.row_of_entry()
+        sorted_already = not ((times[1:] < times[:-1]) & (rows[1:] == rows[:-1])).any()
+        entries = np.arange(matrix.nnz) if sorted_already else np.lexsort((times, rows))
+        order = entries - matrix.indptr[rows]
+        return TimedRows(frozen(times[entries], np.int64), frozen(order, np.int32))
+
+    def windows(
+        self, matrix: CSR, rows: np.ndarray, starts: np.ndarray | None, ends: np.ndarray, strict: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Find the window [lo, hi) of each of R rows, as positions in the row: two int64 of shape (R,). hi is never below lo.
+
+        Parameters
+        ----------
+        rows : integers, shape (R,)
+        starts, ends : int64, shape (R,)
+            The first and the last time of each window; without starts they begin at the beginning.
+        strict : bool
+            Leave out times that equal the end.
+        """
+        first, last = matrix.indptr[rows], matrix.indptr[rows + 1]
+        high = self._bisect(first, last, ends, after_equal=not strict)
+        low = first if starts is None else self._bisect(first, last, starts, after_equal=False)
+        return low - first, np.maximum(high, low) - first
+
+    def _bisect(self, low: np.ndarray, high: np.ndarray, wanted: np.ndarray, after_equal: bool) -> np.ndarray:
+        """Return the first position of each range whose time is not below `wanted`, or above it, by bisection of all rows at once."""
+        low, high = low.copy(), high.copy()
+        while len(open_ := np.flatnonzero(low < high)):
+            middle = (low[open_] + high[open_]) >> 1
+            at, time = wanted[open_], self.times[middle]
+            below = time <= at if after_equal else time < at
+            low[open_[below]], high[open_[~below]] = middle[below] + 1, middle[~below]
+        return low
+
+
+def before(ends: np.ndarray, window: int) -> np.ndarray:
+    """Return the times `window` before the ends, the least int64 where that does not fit: int64."""
+    if window > _MOST:
+        return np.full(len(ends), _LEAST)
+    fits = ends >= _LEAST + window
+    return np.where(fits, ends - np.where(fits, window, 0), _LEAST)

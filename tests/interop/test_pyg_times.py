@@ -1,0 +1,165 @@
+"""Drop-in loaders in time: nothing later than its seed, by the times of vertices or of edges, for nodes and for links."""
+
+import pytest
+
+pytest.importorskip("torch_geometric", reason="torch_geometric is missing: pip install 'bulksample[pyg]'")
+
+import numpy as np
+import torch
+from pyg_graphs import make_data
+from pyg_typed import EDGES, assert_rows_belong, reached, typed_data
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.sampler import NegativeSampling
+
+from bulksample.errors import DataError, UsageError
+from bulksample.interop.pyg import LinkNeighborLoader, NeighborLoader
+
+WRITES = ("author", "writes", "paper")
+
+
+@pytest.mark.parametrize("times", ["vertices", "edges"])
+def test_all_neighbors_are_those_of_a_search_in_time(times):
+    data, seeds, bounds = typed_data(times=times), [3, 9, 27, 9], [5, 19, 0, 7]
+    loader = NeighborLoader(data, [-1, -1], ("paper", seeds), input_time=torch.tensor(bounds), time_attr="time", batch_size=2, bulk_size=2)
+    for number, batch in enumerate(loader):
+        assert_rows_belong(batch, data)
+        assert batch["paper"].seed_time.tolist() == bounds[2 * number : 2 * number + 2]
+        for tree in range(2):
+            vertices, edges = reached(data, [("paper", seeds[2 * number + tree])], 2, bounds[2 * number + tree])
+            for name, wanted in vertices.items():
+                assert sorted(batch[name].n_id[batch[name].batch == tree].tolist()) == sorted(wanted)
+            for key, wanted in edges.items():
+                own = batch[key[2]].batch[batch[key].edge_index[1]] == tree
+                assert sorted(batch[key].e_id[own].tolist()) == sorted(wanted)
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "last"])
+def test_draws_of_a_graph_without_types_are_not_later_than_their_seeds(strategy):
+    data = make_data()
+    data.time = torch.from_numpy(np.random.default_rng(3).integers(0, 50, 300))
+    for batch in NeighborLoader(data, [4, 3], time_attr="time", temporal_strategy=strategy, batch_size=50):
+        seed_of = data.time[batch.n_id[: batch.batch_size]]
+        later = data.time[batch.n_id[batch.edge_index[0]]] > seed_of[batch.batch[batch.edge_index[0]]]
+        assert not later.any()
+        torch.testing.assert_close(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+        if strategy == "last":
+            for seed in range(batch.batch_size):
+                v = int(batch.n_id[seed])
+                times = data.time[data.edge_index[0, data.edge_index[1] == v]]
+                wanted = times[times <= data.time[v]].sort(descending=True).values[:4]
+                own = batch.edge_index[0, batch.edge_index[1] == seed]
+                assert data.time[batch.n_id[own]].sort(descending=True).values.tolist() == wanted.tolist()
+
+
+def test_constant_times_draw_what_trees_without_times_draw():
+    data = make_data()
+    data.time = torch.zeros(300, dtype=torch.long)
+    typed = NeighborLoader(data, [4, 3], time_attr="time", batch_size=40, shuffle=True, seed=2)
+    for batch in typed:
+        assert (torch.bincount(batch.edge_index[1], minlength=batch.num_nodes)[: batch.batch_size] <= 4).all()
+    whole = NeighborLoader(data, [-1], time_attr="time", batch_size=300)
+    assert sorted(next(iter(whole)).e_id.tolist()) == list(range(data.num_edges))
+
+
+@pytest.mark.parametrize("mode", ["binary", "triplet"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_negatives_exist_at_the_time_of_their_link(mode, weighted):
+    data = typed_data(times="vertices")
+    weight = (torch.arange(60) % 3 > 0).float()
+    law = NegativeSampling(mode, amount=2, dst_weight=weight if weighted else None)
+    times = torch.full((EDGES[WRITES],), 12)
+    loader = LinkNeighborLoader(
+        data, [3, 2], WRITES, edge_label_time=times, time_attr="time", neg_sampling=law, batch_size=20, shuffle=True
+    )
+    drawn = []
+    for batch in loader:
+        assert_rows_belong(batch, data)
+        paper = batch["paper"]
+        if mode == "binary":
+            places = batch[WRITES].edge_label_index[1, batch[WRITES].edge_label == 0]
+            links = batch[WRITES].edge_label_index
+            assert torch.equal(batch["author"].batch[links[0]], paper.batch[links[1]])
+        else:
+            places = paper.dst_neg_index.flatten()
+            assert torch.equal(paper.batch[paper.dst_pos_index], torch.arange(len(paper.dst_pos_index)))
+        negatives = paper.n_id[places]
+        assert (data["paper"].time[negatives] <= 12).all()
+        drawn.append(negatives)
+        for key in EDGES:
+            if "time" in data[key[0]]:
+                assert (data[key[0]].time[batch[key[0]].n_id[batch[key].edge_index[0]]] <= 12).all()
+    every = torch.cat(drawn)
+    fit = (data["paper"].time <= 12) & ((weight > 0) | torch.tensor(not weighted))
+    counts = torch.bincount(every, minlength=60)
+    assert (counts[~fit] == 0).all()
+    expected = len(every) / int(fit.sum())
+    assert (((counts[fit] - expected) ** 2) / expected).sum() < 2 * int(fit.sum())  # chi-square, far in its tail
+
+
+def test_both_ends_of_a_link_have_its_number_beside_half_as_many_negatives():
+    data, cites = typed_data(), ("paper", "cites", "paper")
+    for batch in LinkNeighborLoader(data, [2], cites, disjoint=True, neg_sampling=NegativeSampling("binary", 0.5), batch_size=7):
+        sources, destinations = batch["paper"].batch[batch[cites].edge_label_index]
+        links = int((batch[cites].edge_label > 0).sum())
+        assert torch.equal(sources, torch.arange(len(sources)) % links)
+        assert torch.equal(sources, destinations)
+
+
+def test_a_link_before_all_vertices_has_no_negatives():
+    data = typed_data(times="vertices")
+    loader = LinkNeighborLoader(
+        data, [2], WRITES, edge_label_time=torch.full((EDGES[WRITES],), -1), time_attr="time", neg_sampling="binary", batch_size=9
+    )
+    with pytest.raises(DataError, match="no vertex exists at time -1"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    ("weight", "error", "says"),
+    [
+        ([0, 0, 1, 1], DataError, "have the weight 0"),  # those that exist; the others are later
+        ([0, 0, 0, 0], DataError, "have the weight 0"),
+        ([1, -2, 1, 1], UsageError, "is -2.0; use finite numbers"),
+        ([1, np.nan, 1, 1], UsageError, "is nan; use finite numbers"),
+    ],
+)
+def test_weights_of_negatives_of_which_none_can_be_drawn(weight, error, says):
+    law = NegativeSampling("binary", dst_weight=torch.tensor(weight, dtype=torch.float64))
+    data = HeteroData({"author": {"num_nodes": 2}, "paper": {"num_nodes": 4, "time": torch.tensor([0, 1, 5, 6])}})
+    data[WRITES].edge_index = torch.tensor([[0, 1], [0, 1]])
+    loader = LinkNeighborLoader(data, [2], WRITES, edge_label_time=torch.full((2,), 2), time_attr="time", neg_sampling=law, batch_size=2)
+    with pytest.raises(error, match=says):
+        next(iter(loader))
+
+
+def test_links_of_a_graph_without_types_in_time():
+    data = make_data()
+    data.time = torch.arange(data.num_edges) % 30
+    loader = LinkNeighborLoader(
+        data, [3], data.edge_index[:, :50], edge_label_time=torch.full((50,), 11), time_attr="time", neg_sampling="binary", batch_size=10
+    )
+    for batch in loader:
+        assert (data.time[batch.e_id] <= 11).all()
+        assert len(batch.e_id)
+        assert torch.equal(batch.batch[batch.edge_label_index[0]], batch.batch[batch.edge_label_index[1]])
+
+
+def test_refused_in_time():
+    data = typed_data(times="edges")
+    with pytest.raises(UsageError, match="give input_time"):
+        next(iter(NeighborLoader(data, [2], "paper", time_attr="time", batch_size=3)))
+    with pytest.raises(UsageError, match="'edge_label_time' is not set"):
+        LinkNeighborLoader(data, [2], WRITES, time_attr="time", batch_size=3)
+    with pytest.raises(UsageError, match="later than its seeds"):
+        NeighborLoader(data, [2], "paper", time_attr="time", subgraph_type="induced", batch_size=3)
+    for count in (5, 300):
+        with pytest.raises(UsageError, match=f"edge_label_time: got {count} times for 200 links; use one for each"):
+            LinkNeighborLoader(data, [2], WRITES, edge_label_time=torch.zeros(count, dtype=torch.long), time_attr="time", batch_size=3)
+    with pytest.raises(UsageError, match="fanouts must be a list of whole numbers"):
+        NeighborLoader(data, [2.7], "paper", batch_size=3)
+    data["paper"].time = torch.arange(60)
+    with pytest.raises(UsageError, match="both vertices and edges"):
+        NeighborLoader(data, [2], "paper", time_attr="time", batch_size=3)
+    plain = Data(x=torch.zeros(3, 1), edge_index=torch.tensor([[0], [1]]), time=torch.tensor([0.5, 1.0, 2.0]))
+    with pytest.raises(DataError, match="float32"):
+        NeighborLoader(plain, [2], time_attr="time", batch_size=3)
