@@ -6,10 +6,13 @@ import sys
 from pathlib import Path
 
 import gpu
+import gpu_peers
 import numpy as np
 import pytest
 from emulation.host import compiler
 from launch import MPIRUN
+
+from bulksample.backends.cuda.features import aggregate
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 
@@ -52,6 +55,35 @@ def test_an_epoch_of_training_gives_its_seconds(bench):
     assert [len(found["fp32"]["seconds"]), found["fp32"]["steps"]] == [2, 5]
     assert set(found["fp32"]["waiting_share"]) == {"sample", "fetch"}
     assert found["fp32, settled"]["phases_per_epoch"]["forward"] > 0
+
+
+def test_sums_are_compared_with_torch_and_with_a_copy(bench, monkeypatch):
+    found = gpu.sums(bench)
+    assert (found["rows"], found["entries"]) == (500, bench.large.nnz)
+    assert found["bytes"] == bench.large.nnz * 52 + 500 * 48  # 12 columns
+    assert set(found["times_ours"]) == {"torch.sparse.mm", "torch index_add_", "copy of the same bytes", "our CPU back end"}
+    assert found["times_ours"]["torch.sparse.mm"] == found["seconds"]["torch.sparse.mm"] / found["seconds"]["ours"]
+    monkeypatch.setattr(gpu_peers, "aggregate", lambda device, block, x, width, mean: 2 * aggregate(device, block, x, width, mean))
+    with pytest.raises(AssertionError, match=r"torch.sparse.mm: Tensor-likes are not close"):
+        gpu.sums(bench)
+
+
+def test_a_peer_that_samples_is_measured_beside_ours_and_a_missing_one_named(bench):
+    asked = []
+
+    def peer(matrix, batches, fanouts):
+        asked.append((matrix.nnz, [len(batch) for batch in batches], fanouts))
+        return lambda: 1000
+
+    found = gpu_peers.sampled(bench, peer, gpu.FANOUTS)
+    assert asked == [(bench.large.nnz, [16] * 8, (15, 10, 5))]
+    ours, theirs = found["edges"]["ours"] / found["seconds"]["ours"], 1000 / found["seconds"]["theirs"]
+    assert found["ours_to_theirs"] == pytest.approx(ours / theirs)
+
+    def missing(*_):
+        raise ModuleNotFoundError("No module named 'dgl'")
+
+    assert gpu_peers.sampled(bench, missing, gpu.FANOUTS) == {"left_out": "ModuleNotFoundError: No module named 'dgl'"}
 
 
 @pytest.mark.long
