@@ -57,7 +57,8 @@ class OptionalBuild(build_ext):
 def extensions():
     if Pybind11Extension is None:
         return [Extension("bulksample._native", [])]  # so that build_ext runs, and says what is missing
-    flags = ["-O3", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Wextra"]
+    apple = sys.platform == "darwin"  # its compiler has OpenMP, but no library of it: brew install libomp
+    flags = ["-O3", *(["-Xpreprocessor"] if apple else []), "-fopenmp", "-fvisibility=hidden", "-Wall", "-Wextra"]
     return [
         Pybind11Extension(
             "bulksample._native",
@@ -66,7 +67,7 @@ def extensions():
             depends=sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").glob("*.h")),
             cxx_std=17,
             extra_compile_args=flags,
-            extra_link_args=["-fopenmp"],
+            extra_link_args=["-lomp" if apple else "-fopenmp"],
         )
     ]
 

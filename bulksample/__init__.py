@@ -15,11 +15,16 @@ Get a graph
     from_edges      from arrays of edges, features, labels and masks
     from_pyg        from a torch_geometric Data
     from_dgl        from a DGLGraph
+    from_tables     from tables with primary and foreign keys: a HeteroGraph
     Graph           what they return: adjacency, features, labels, splits
+    HeteroGraph     vertices of several types (VertexType) and the relations between them (Relation), with times
+    relation_from_edges     a Relation from arrays of edges
 
 Sample it
     Loader          mini-batches with features and labels, for a training loop of your own
     Batch           what it yields; batch.to(device) makes torch tensors
+    HeteroLoader    the same for a HeteroGraph: seeds of any types, with times; yields HeteroBatch
+    TimeRule        which neighbors a seed of some time may draw
     samplers        GraphSAGE, LADIES, FastGCN, LABOR, full, ShaDow, GraphSAINT; samplers.make(name, fanouts)
 
 Spread it
@@ -56,14 +61,19 @@ if TYPE_CHECKING:
     from . import backends, samplers
     from .adjacency import Adjacency, LocalAdjacency
     from .data.from_edges import from_edges
+    from .data.relational.tables import from_tables
     from .errors import BackendUnavailable, DataError, PeerLost, UsageError
     from .interop.batch import Batch
     from .interop.convert import from_dgl, from_pyg
     from .interop.graph_loader import Loader
+    from .interop.hetero_loader import HeteroBatch, HeteroLoader
     from .interop.world import init, load
     from .methods.config import TrainConfig
     from .methods.predict import Prediction
     from .minibatch import Block, MiniBatch, digest
+    from .relations.from_edges import relation_from_edges
+    from .relations.graph import HeteroGraph, Relation, VertexType
+    from .relations.rule import TimeRule
     from .rng import Stream
     from .selection import Selection
     from .sparse import CSR
@@ -74,15 +84,18 @@ _HOMES = {
     "Callback": "training.callbacks",
     "DataError": "errors", "Loader": "interop.graph_loader", "LocalAdjacency": "adjacency", "MiniBatch": "minibatch",
     "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
-    "digest": "minibatch",
-    "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert", "init": "interop.world",
-    "load": "interop.world",
+    "digest": "minibatch", "HeteroGraph": "relations.graph", "Relation": "relations.graph", "VertexType": "relations.graph",
+    "relation_from_edges": "relations.from_edges", "HeteroLoader": "interop.hetero_loader", "HeteroBatch": "interop.hetero_loader",
+    "TimeRule": "relations.rule",
+    "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert",
+    "from_tables": "data.relational.tables", "init": "interop.world", "load": "interop.world",
 }  # fmt: skip
 
 __all__ = [
-    "CSR", "Adjacency", "BackendUnavailable", "Batch", "Block", "Callback", "DataError", "Graph", "Loader", "LocalAdjacency",
-    "MiniBatch", "PeerLost", "Selection", "Stream", "TrainConfig", "UsageError", "__version__", "backends", "digest", "from_dgl",
-    "from_edges", "from_pyg", "init", "load", "predict", "samplers", "train",
+    "CSR", "Adjacency", "BackendUnavailable", "Batch", "Block", "Callback", "DataError", "Graph", "HeteroBatch", "HeteroGraph",
+    "HeteroLoader", "Loader", "LocalAdjacency", "MiniBatch", "PeerLost", "Relation", "Selection", "Stream", "TimeRule", "TrainConfig",
+    "UsageError", "VertexType", "__version__", "backends", "digest", "from_dgl", "from_edges", "from_pyg", "from_tables", "init", "load",
+    "predict", "relation_from_edges", "samplers", "train",
 ]  # fmt: skip
 
 
@@ -116,7 +129,7 @@ def train(graph: Graph | str | os.PathLike[str], /, **options: Any) -> dict[str,
     return run(graph, **options)
 
 
-def predict(graph: Graph | str | os.PathLike[str], checkpoint: str | os.PathLike[str]) -> Prediction:
+def predict(graph: Graph | str | os.PathLike[str], checkpoint: str | os.PathLike[str], *, model: Any = None) -> Prediction:
     """Compute class scores and embeddings of all vertices by exact inference. Needs torch.
 
     Parameters
@@ -125,6 +138,9 @@ def predict(graph: Graph | str | os.PathLike[str], checkpoint: str | os.PathLike
         With features as wide as those that the model was trained on; labels are not needed.
     checkpoint : path
         The ``checkpoint`` folder of a training run, or a folder ``step-...`` in it.
+    model : nn.Module or str, optional
+        For a run that trained a model of your own: the module, which takes the weights of the checkpoint in place, or its factory
+        ``package.module:factory``.
 
     Returns
     -------
@@ -133,11 +149,11 @@ def predict(graph: Graph | str | os.PathLike[str], checkpoint: str | os.PathLike
     """
     from .methods.predict import predict as run
 
-    return run(graph, checkpoint)
+    return run(graph, checkpoint, model=model)
 
 
-def _save(graph: Graph, path: str | os.PathLike[str], overwrite: bool) -> None:
-    from .data.store import save
+def _save(graph: Graph | HeteroGraph, path: str | os.PathLike[str], overwrite: bool) -> None:
+    from .data.open_store import save
 
     save(graph, path, overwrite)
 

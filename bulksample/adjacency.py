@@ -65,6 +65,15 @@ class Adjacency(ABC):
         """Return A if all of it lies in this process, None otherwise."""
         return None
 
+    @property
+    def fingerprint(self) -> str | None:
+        """Return a hash that tells graphs apart, see `CSR.fingerprint`; None if this process does not hold all of A."""
+        return None if self.whole_matrix is None else self.whole_matrix.fingerprint
+
+    def at(self, place: str) -> None:
+        """Name the mini-batches that are sampled next; ranks that sample together compare it."""
+        return
+
     @abstractmethod
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
         """Compute Q A with one row of Q per mini-batch: int64, shape (k, n).

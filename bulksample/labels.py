@@ -20,6 +20,7 @@ Array = NDArray[Any]
 
 TARGETS = ("class", "multilabel", "regression")
 _MANY_CLASSES = 2**16  # a graph of fewer vertices has fewer classes, unless the user says otherwise
+_MOST_CLASSES = 2**24  # a model has an output for each
 
 
 def target_of(dtype: Any, ndim: int) -> str:
@@ -61,17 +62,19 @@ def as_numbers(labels: Array) -> Array:
     return np.where(labels < 0, np.float32(np.nan), labels.astype(np.float32))
 
 
-def as_labels(column: Array, target: str | None = None, name: str = "y") -> Array:
+def as_labels(column: Array, target: str | None = None, name: str = "y", missing: bool = False) -> Array:
     """Convert numbers of shape (n,), (n, 1) or (n, t) to the labels of a target.
 
     Parameters
     ----------
     column : booleans, integers or floats
-        NaN, and -1 of integers, is a missing label.
+        NaN, and -1 of integer classes, is a missing label.
     target : one of TARGETS, optional
         By default integers of shape (n,) are classes; columns of 0 and 1 alone are multilabel; other floats are regression.
     name : str
         The name of the column, which begins a message.
+    missing : bool
+        The column holds labels already, so -1 is a missing one in regression too.
 
     Returns
     -------
@@ -80,7 +83,8 @@ def as_labels(column: Array, target: str | None = None, name: str = "y") -> Arra
     Raises
     ------
     DataError
-        If a value does not suit the target, naming its row, or whole floats might be classes or numbers and `target` is not given.
+        If a value does not suit the target, naming its row. If whole floats might be classes or numbers and `target` is not given, or -1
+        in a column of integers might be a number or a missing one.
     """
     if column.dtype.kind not in "biuf" or column.ndim not in (1, 2):
         raise DataError(f"{name}: got {column.dtype} of shape {column.shape}; use numbers of shape (n,) or (n, t)")
@@ -91,7 +95,7 @@ def as_labels(column: Array, target: str | None = None, name: str = "y") -> Arra
     if target == "class":
         return _as_classes(flat, name)
     table = flat[:, None] if flat.ndim == 1 else flat
-    return _as_tasks(table, name) if target == "multilabel" else _as_reals(table, name)
+    return _as_tasks(table, name) if target == "multilabel" else _as_reals(table, name, missing)
 
 
 def _guessed(flat: Array, name: str) -> str:
@@ -128,10 +132,12 @@ def _as_tasks(table: Array, name: str) -> Array:
     return np.where(known, table, -1).astype(np.int8)
 
 
-def _as_reals(table: Array, name: str) -> Array:
+def _as_reals(table: Array, name: str, missing: bool) -> Array:
     with np.errstate(over="ignore"):  # a number that does not fit becomes infinite, and is refused
         reals = table.astype(np.float32)
     if table.dtype.kind in "iu":
+        if not missing:
+            _refuse(table == -1, table, name, "that may be a number or no label: use floats, and NaN where there is no label")
         reals[table == -1] = np.nan
     _refuse(np.isinf(reals), table, name, "use finite numbers, or nothing")
     return reals
@@ -152,15 +158,20 @@ def outputs_of(labels: Array, num_classes: int | None = None, name: str = "y") -
     Raises
     ------
     DataError
-        If `num_classes` is too small; or, unless it is given, if a class is at least max(n, 65,536), which is hardly a class.
+        If `num_classes` is too small or above 2**24; or, unless it is given, if a class is at least max(n, 65,536), which is hardly a
+        class.
     """
     if labels.ndim == 2:
+        if num_classes not in (None, labels.shape[1]):
+            raise DataError(f"num_classes: got {num_classes!r}, and {name} has {labels.shape[1]} columns, not classes; leave it out")
         return int(labels.shape[1])
     most, at = int(labels.max(initial=-1)), int(labels.argmax()) if len(labels) else 0
     if num_classes is None:
         if most >= (limit := max(len(labels), _MANY_CLASSES)):
             raise DataError(f"{name}: entry {at} is {most}; use classes from 0 to {limit - 1}, or give num_classes")
         return most + 1
+    if isinstance(num_classes, int | np.integer) and num_classes > _MOST_CLASSES:
+        raise DataError(f"num_classes: got {num_classes}, and a model has an output for each; use at most {_MOST_CLASSES}")
     if not isinstance(num_classes, int | np.integer) or isinstance(num_classes, bool) or num_classes <= most:
         found = f"got {num_classes!r}, and entry {at} of {name} is class {most}"
         raise DataError(f"num_classes: {found}; use a whole number, {most + 1} or more")

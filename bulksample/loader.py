@@ -54,6 +54,9 @@ class BulkLoader:
     rank, ranks : int
         At step t this loader yields mini-batch ``t * ranks + rank``, or None if the epoch has no such mini-batch: all ranks make the same
         number of steps.
+    virtual_ranks : int, optional
+        W, the mini-batches of a step of all ranks; by default `ranks`. If there are more, this loader yields those of its rank one after
+        another, `slots` a step, and None in place of those that a rank with a smaller share lacks; see `position`.
     even : bool
         Yield a mini-batch at every step of every rank: repeat the first ones of the epoch where there would be None, or, with
         `drop_last`, leave out the last ones.
@@ -84,6 +87,7 @@ class BulkLoader:
         drop_last: bool = False,
         rank: int = 0,
         ranks: int = 1,
+        virtual_ranks: int | None = None,
         even: bool = False,
         memory_budget: int | None = None,
         prefetch: bool = True,
@@ -98,18 +102,20 @@ class BulkLoader:
         batch_size = int(batch_size)  # a numpy number would not fit into the JSON of the state
         if not 0 <= rank < ranks:
             raise UsageError(f"rank must be in 0 .. {ranks - 1}; got {rank}")
+        if virtual_ranks is not None and virtual_ranks < ranks:
+            raise UsageError(f"a step must have a mini-batch for each rank: got {virtual_ranks} with {ranks} ranks; use {ranks} or more")
         check_bulk_size(bulk_size)
         sampler.check(adjacency)
         self._adjacency = adjacency
         self._seeds = vertex_ids(seeds, adjacency.n, "seeds").astype(np.int32)
         self._stream, self._shuffle = Stream(seed), shuffle
-        self._sampler = sampler.prepared(adjacency, self._seeds, batch_size, self._stream) if isinstance(sampler, Sampler) else sampler
+        self._sampler = sampler.prepared(adjacency, self._seeds, batch_size, self._stream) if hasattr(sampler, "prepared") else sampler
         self._batch_size = batch_size
         self._prefetch, self._handed = prefetch, handed
         self._grows = prefetch and bulk_size == "auto"
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
         minibatches = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size)
-        self._whole = EpochShare(minibatches, rank, ranks, even, drop_last)
+        self._whole = EpochShare(minibatches, rank, ranks, even, drop_last, virtual=virtual_ranks or ranks)
         self._position = Position(self._whole)
         self.wait_seconds = 0.0  # spent waiting for samples
         self._like = self._probe() if bulk_size == "auto" else None
@@ -117,7 +123,7 @@ class BulkLoader:
 
     def __len__(self) -> int:
         """Return the number of mini-batches in an epoch, over all ranks."""
-        return min(self._whole.minibatches, self.steps * self._whole.ranks)
+        return min(self._whole.minibatches, self.steps * self._whole.together)
 
     @property
     def examples(self) -> int:
@@ -128,6 +134,11 @@ class BulkLoader:
     def steps(self) -> int:
         """Number of steps in an epoch, the same on every rank."""
         return self._whole.steps
+
+    @property
+    def slots(self) -> int:
+        """Number of mini-batches, or None, that this loader yields in a step; the same on every rank."""
+        return self._whole.slots
 
     @property
     def predicted_bytes(self) -> int:
@@ -163,6 +174,11 @@ class BulkLoader:
     def epoch(self, epoch: int) -> None:
         self._position.epoch = epoch
 
+    @property
+    def coming(self) -> tuple[int, int, int]:
+        """The epoch of the next iteration, its first step, and the first mini-batch of the steps of that epoch."""
+        return self._position.coming
+
     def __iter__(self) -> Iterator[MiniBatch | None]:
         """Iterate over the steps of one epoch; afterwards the loader stands at the start of the next.
 
@@ -178,12 +194,12 @@ class BulkLoader:
             if bulk is None:
                 break
             for offset, minibatch in enumerate(bulk):
-                self._position.use(epoch, start + offset + 1)
+                self._position.use(epoch, (start + offset + 1) // self.slots)
                 yield minibatch
         self._position.end(epoch)
 
     def _bulks(self, order: np.ndarray, epoch: int) -> Iterator[tuple[int, list[MiniBatch | None]]]:
-        """Yield the first step and the mini-batches of each remaining bulk."""
+        """Yield the first slot and the mini-batches of each remaining bulk."""
         spans, share = self._spans(), self._position.share
         if not self._prefetch:
             for span in spans:
@@ -197,11 +213,11 @@ class BulkLoader:
                 yield span.start, bulk
 
     def _spans(self) -> list[range]:
-        """List the steps of each remaining bulk."""
+        """List the slots of each remaining bulk."""
         sizes = growing(self.bulk_size) if self._grows else repeat(self.bulk_size)
-        starts, steps = [self._position.step], self._position.share.steps
-        while starts[-1] < steps:
-            starts.append(min(starts[-1] + next(sizes), steps))
+        starts, slots = [self._position.step * self.slots], self._position.share.steps * self.slots
+        while starts[-1] < slots:
+            starts.append(min(starts[-1] + next(sizes), slots))
         return [range(start, stop) for start, stop in pairwise(starts)]
 
     def state_dict(self) -> dict[str, Any]:
@@ -212,8 +228,10 @@ class BulkLoader:
         """Return True if a mini-batch repeats one of its epoch (see `even`): the last one used at a state, or one so many steps later."""
         return replace(self._whole, first=state["first"]).repeats(state["step"] - 1 + later)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], onward: bool = False) -> None:
         """Continue from a position that `state_dict` returned, on the same or on another number of ranks.
+
+        After the last mini-batch of an epoch, an iteration yields the rest of it, nothing; with `onward`, the next epoch.
 
         Raises
         ------
@@ -226,12 +244,12 @@ class BulkLoader:
         On another number of ranks, the remaining mini-batches of the epoch are distributed anew; the epochs after it are as usual.
         States of a graph in block rows do not name the graph, nor do those of earlier versions; they are accepted.
         """
-        self._position.load(state, self._identity)
+        self._position.load(state, self._identity, onward)
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """The arguments on which the mini-batches depend, as far as a state names them."""
-        matrix = self._adjacency.whole_matrix
+        graph = self._adjacency.fingerprint
         return {
             "seeds": hashlib.sha256(self._seeds.tobytes()).hexdigest(),
             "sampler": self._sampler.identity,
@@ -239,19 +257,25 @@ class BulkLoader:
             "random_seed": int(self._stream.seed),
             "shuffle": self._shuffle,
             "minibatches": self._whole.minibatches,
-            **({} if matrix is None else {"graph": matrix.fingerprint}),
+            **({} if graph is None else {"graph": graph}),
         }
 
     def _order(self) -> np.ndarray:
         return self._seeds[self._stream.permutation(len(self._seeds), self.epoch)] if self._shuffle else self._seeds
 
-    def _sample(self, order: np.ndarray, epoch: int, steps: range, share: EpochShare) -> list[MiniBatch | None]:
-        """Sample this rank's mini-batches of some steps."""
-        ids = [share.id(step) for step in steps]
+    def _sample(self, order: np.ndarray, epoch: int, slots: range, share: EpochShare) -> list[MiniBatch | None]:
+        """Sample this rank's mini-batches of some slots; None where it has none."""
+        ids = [share.id(slot) for slot in slots]
         own = [i for i in ids if i is not None]
-        lists = [self._seeds_of(order[i * self._batch_size : (i + 1) * self._batch_size], epoch) for i in own]
-        seeds = Selection.of(lists, self._adjacency.n, np.array(own, np.int64))
-        return [*self._sample_bulk(seeds, epoch), *[None] * (len(ids) - len(own))]
+        examples = [order[i * self._batch_size : (i + 1) * self._batch_size] for i in own]
+        seeds = self._selected(examples, np.array(own, np.int64), epoch)
+        self._adjacency.at(f"from step {slots.start // self.slots} of epoch {epoch}")
+        sampled = iter(self._sample_bulk(seeds, epoch))
+        return [None if i is None else next(sampled) for i in ids]
+
+    def _selected(self, examples: list[np.ndarray], minibatches: np.ndarray, epoch: int) -> Selection:
+        """Return the seeds of mini-batches, given the examples of each."""
+        return Selection.of([self._seeds_of(part, epoch) for part in examples], self._adjacency.n, minibatches)
 
     def _seeds_of(self, examples: np.ndarray, epoch: int) -> np.ndarray:
         """Return the seeds that some examples need; here the examples are the seeds."""
@@ -273,12 +297,13 @@ class BulkLoader:
 
     def _probe(self) -> MiniBatch | None:
         """Sample this rank's first mini-batch; None if it has none."""
-        return self._sample(self._order(), 0, range(1), self._whole)[0] if self.steps else None
+        last = self.slots - 1  # of the first step: every rank has a mini-batch there, unless the epoch ends
+        return self._sample(self._order(), 0, range(last, last + 1), self._whole)[0] if self.steps else None
 
     def _fitting(self, budget: int | None) -> int:
         if budget is None:
             budget = free_memory() // 4
-        return next((k for k in range(min(AUTO_LIMIT, self.steps), 1, -1) if self._expected_bytes(k) <= budget), 1)
+        return next((k for k in range(min(AUTO_LIMIT, self.steps * self.slots), 1, -1) if self._expected_bytes(k) <= budget), 1)
 
 
 def check_bulk_size(bulk_size: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -118,10 +118,16 @@ class MiniBatch:
         """Return the mini-batch with its arrays on the host; itself if they are there."""
         if isinstance(self.blocks[0].indptr, np.ndarray):
             return self
-        blocks = [(_on_host(b.indptr), _on_host(b.indices), None if b.weights is None else _on_host(b.weights)) for b in self.blocks]
+        blocks = [(to_host(b.indptr), to_host(b.indices), None if b.weights is None else to_host(b.weights)) for b in self.blocks]
         there = [Block(*arrays, block.num_sources) for arrays, block in zip(blocks, self.blocks, strict=True)]
         return MiniBatch(
-            self.id, self.epoch, self.seeds, *map(_on_host, (self.seed_rows, self.vertices)), tuple(there), self.nested, self.seed_weights
+            self.id,
+            self.epoch,
+            self.seeds,
+            *map(to_host, (self.seed_rows, self.vertices)),
+            tuple(there),
+            self.nested,
+            self.seed_weights,
         )
 
     def digest(self) -> str:
@@ -133,12 +139,17 @@ class MiniBatch:
             parts += [(f"{layer} indptr", block.indptr), (f"{layer} indices", block.indices)]
             parts += [] if block.weights is None else [(f"{layer} weights", block.weights)]
             sha.update(f"{layer} sources {block.num_sources}".encode())
-        for name, array in parts:
-            own = np.ascontiguousarray(_on_host(array))
-            little = own.astype(own.dtype.newbyteorder("<"), copy=False)
-            sha.update(f"{name} {little.dtype.str} {little.shape}".encode())
-            sha.update(little.data)
+        hash_arrays(sha, parts)
         return sha.hexdigest()
+
+
+def hash_arrays(sha: Any, parts: Iterable[tuple[str, Any]]) -> None:
+    """Add named arrays or tensors to a hash: name, dtype, shape and little-endian bytes of each."""
+    for name, array in parts:
+        own = np.ascontiguousarray(to_host(array))
+        little = own.astype(own.dtype.newbyteorder("<"), copy=False)
+        sha.update(f"{name} {little.dtype.str} {little.shape}".encode())
+        sha.update(little.data)
 
 
 def _held(array: Any, dtype: Any) -> Any:
@@ -146,14 +157,26 @@ def _held(array: Any, dtype: Any) -> Any:
     return array if hasattr(array, "data_ptr") else frozen(array, dtype)
 
 
-def _on_host(array: Any) -> Any:
+def to_host(array: Any) -> Any:
+    """Return a tensor as an array in the memory of the host; an array unchanged."""
     return array.cpu().numpy() if hasattr(array, "data_ptr") else array
 
 
-def digest(minibatches: Iterable[MiniBatch] | Iterable[tuple[int, int, str]]) -> str:
+class Sampled(Protocol):
+    """A sampled mini-batch of any kind of graph."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    def nbytes(self) -> int: ...
+    def digest(self) -> str: ...
+
+
+def digest(minibatches: Iterable[Sampled] | Iterable[tuple[int, int, str]]) -> str:
     """Compute one SHA-256 of many mini-batches, independent of their order.
 
     Takes mini-batches, or triples (epoch, id, digest) of mini-batches that are no longer in memory.
     """
-    named = [(m.epoch, m.id, m.digest()) if isinstance(m, MiniBatch) else m for m in minibatches]
+    named = [m if isinstance(m, tuple) else (m.epoch, m.id, m.digest()) for m in minibatches]
     return hashlib.sha256("\n".join(f"{epoch} {id} {text}" for epoch, id, text in sorted(named)).encode()).hexdigest()

@@ -3,6 +3,12 @@
     step t of rank r of p:   mini-batch f + t p + r,   f = the mini-batches that all ranks had used when p ranks took over
 
 A mini-batch's number does not depend on p, so a state that names how many were used fits any p.
+
+A step may also hold W >= p mini-batches, those of W virtual ranks; then rank r takes a consecutive share of them, one in a slot:
+
+    step t of rank r of p:   mini-batches f + t W + v,   floor(r W / p) <= v < floor((r + 1) W / p)
+
+All ranks have as many slots as the largest share; a rank with a smaller one has nothing in its first slots.
 """
 
 from __future__ import annotations
@@ -27,6 +33,8 @@ class EpochShare:
     drop_last : bool
     first : int
         f, the number of the mini-batch that rank 0 takes at step 0.
+    virtual : int
+        W, the mini-batches of a step; 0 stands for p.
     """
 
     minibatches: int
@@ -35,16 +43,36 @@ class EpochShare:
     even: bool = False
     drop_last: bool = False
     first: int = 0
+    virtual: int = 0
+
+    @property
+    def together(self) -> int:
+        """The mini-batches of a step, over all ranks."""
+        return self.virtual or self.ranks
+
+    @property
+    def own(self) -> range:
+        """The virtual ranks whose mini-batches this rank takes."""
+        return own_share(self.rank, self.ranks, self.together)
+
+    @property
+    def slots(self) -> int:
+        """The number of mini-batches that a rank takes at most in a step."""
+        return -(-self.together // self.ranks)
 
     @property
     def steps(self) -> int:
         """The number of steps, the same on every rank."""
         left = self.minibatches - self.first
-        return left // self.ranks if self.even and self.drop_last else -(-left // self.ranks)
+        return left // self.together if self.even and self.drop_last else -(-left // self.together)
 
-    def id(self, step: int) -> int | None:
-        """Return the number of the mini-batch of a step; None if the epoch has none left for this rank."""
-        number = self.first + step * self.ranks + self.rank
+    def id(self, slot: int) -> int | None:
+        """Return the number of the mini-batch of a slot, counted over all steps; None if this rank has none there."""
+        step, within = divmod(slot, self.slots)
+        place = within - (self.slots - len(self.own))
+        if place < 0:
+            return None
+        number = self.first + step * self.together + self.own[place]
         if number < self.minibatches:
             return number
         return number % self.minibatches if self.even else None
@@ -52,6 +80,11 @@ class EpochShare:
     def repeats(self, step: int) -> bool:
         """Return True if the mini-batch of a step is one that was taken before, for want of others."""
         return self.first + step * self.ranks + self.rank >= self.minibatches
+
+
+def own_share(rank: int, ranks: int, virtual: int) -> range:
+    """Return the virtual ranks of a rank: consecutive ones, of which all ranks have as many, or one more."""
+    return range(rank * virtual // ranks, (rank + 1) * virtual // ranks)
 
 
 class Position:
@@ -84,6 +117,13 @@ class Position:
     def epoch(self, epoch: int) -> None:
         self._epoch, self.step, self.share, self._resumed = epoch, 0, self._whole, False
 
+    @property
+    def coming(self) -> tuple[int, int, int]:
+        """The epoch that `begin` would return, the step at which it begins, and the first mini-batch of its share."""
+        if self.step and not self._resumed:
+            return self._epoch + 1, 0, 0
+        return self._epoch, self.step, self.share.first
+
     def begin(self) -> int:
         """Begin an iteration and return its epoch.
 
@@ -107,14 +147,16 @@ class Position:
     @property
     def used(self) -> int:
         """The number of mini-batches of the epoch that all ranks have used."""
-        return min(self.share.first + self.step * self.share.ranks, self.share.minibatches)
+        return min(self.share.first + self.step * self.share.together, self.share.minibatches)
 
     def state(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return the position and what the mini-batches depend on, ready for JSON."""
-        return {"epoch": self._epoch, "step": self.step, "first": self.share.first, "ranks": self._whole.ranks, **identity}
+        return {"epoch": self._epoch, "step": self.step, "first": self.share.first, "ranks": self._whole.together, **identity}
 
-    def load(self, state: dict[str, Any], identity: dict[str, Any]) -> None:
-        """Go to the position of a state, which may come from another number of ranks.
+    def load(self, state: dict[str, Any], identity: dict[str, Any], onward: bool = False) -> None:
+        """Go to the position of a state, which may come from another number of ranks. ``ranks`` of a state is W.
+
+        If all of its epoch is used, the next iteration yields nothing, or with `onward` the next epoch.
 
         Raises
         ------
@@ -127,16 +169,18 @@ class Position:
             if state.get(key) != own and (key != "graph" or key in state):
                 raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {own!r} now")
         epoch, step, first, ranks = (
-            state.get(key, default) for key, default in (("epoch", -1), ("step", -1), ("first", 0), ("ranks", self._whole.ranks))
+            state.get(key, default) for key, default in (("epoch", -1), ("step", -1), ("first", 0), ("ranks", self._whole.together))
         )
         if not all(type(number) is int for number in (epoch, step, first, ranks)) or min(epoch, step, first, ranks - 1) < 0:
             raise UsageError(f"the loader's state is damaged: epoch {epoch!r}, step {step!r}, first {first!r}, ranks {ranks!r}")
-        then = replace(self._whole, rank=0, ranks=ranks, first=first)
+        then = replace(self._whole, rank=0, ranks=ranks, first=first, virtual=0)
         if first > then.minibatches or step > then.steps:
             found = f"epoch {epoch!r}, step {step!r}, first {first!r}"
             raise UsageError(f"the loader's state is damaged: {found}; an epoch has {replace(then, first=0).steps} steps")
         self._epoch, self._resumed = epoch, True
-        if ranks == self._whole.ranks:
+        if ranks == self._whole.together:
             self.step, self.share = step, replace(self._whole, first=first)
         else:
             self.step, self.share = 0, replace(self._whole, first=min(first + step * ranks, then.minibatches))
+        if onward and self.step == self.share.steps:
+            self.epoch = epoch + 1

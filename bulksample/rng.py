@@ -49,6 +49,7 @@ class Purpose(IntEnum):
     WIDTH = 8  # random bit widths of messages
     NEGATIVE = 9  # link prediction: the other destination of an edge of the training graph
     ROOT = 10  # where random subgraphs begin
+    RELATION = 11  # the keys of relations and vertex types, from which their own draws are made
 
 
 @unique
@@ -69,6 +70,11 @@ class Substream(Enum):
     BLOCK_MODEL_LABEL = Purpose.GENERATE, 37
     BLOCK_MODEL_POPULARITY = Purpose.GENERATE, 38
     BLOCK_MODEL_SPLIT = Purpose.GENERATE, 39
+    HETERO_TIME = Purpose.GENERATE, 48  # the vertex or edge is the index, and the place of its type or relation the column
+    HETERO_LABEL = Purpose.GENERATE, 49
+    HETERO_FEATURE = Purpose.GENERATE, 50
+    HETERO_EDGE = Purpose.GENERATE, 51
+    HETERO_EDGE_TIME = Purpose.GENERATE, 52
     PARTITION_VERTEX = Purpose.GENERATE, 100
     PARTITION_CLUSTER = Purpose.GENERATE, 101
     GRAPPA_CHUNK = Purpose.GENERATE, 102
@@ -84,6 +90,8 @@ class Substream(Enum):
     PYG_NEGATIVE = Purpose.NEGATIVE, 1
     SAINT_ROOT = Purpose.ROOT, 0
     SAINT_COUNTED_ROOT = Purpose.ROOT, 1
+    RELATION_KEY = Purpose.RELATION, 0
+    TYPE_KEY = Purpose.RELATION, 1
 
     def tag(self, epoch: int = 0) -> int:
         """Return word 3 of the counter; raises `UsageError` if the epoch does not fit."""
@@ -157,6 +165,17 @@ class Stream:
     def layer_draw(self, *, epoch: int = 0, layer: int = 0) -> Draw:
         """Return the counter prefix of the layer-wise draws of one layer: a race whose keys name (mini-batch, vertex)."""
         return Draw(Law.LABOR, self.seed, tag(Purpose.LAYER, layer, epoch))
+
+    def of_relation(self, ordinal: int) -> Stream:
+        """Return the stream of a relation: this one for relation 0, else one with a key of its own. See `Substream.RELATION_KEY`."""
+        return self._keyed(Substream.RELATION_KEY, ordinal)
+
+    def of_type(self, place: int) -> Stream:
+        """Return the stream of a vertex type, for draws that all rows share (LABOR): this one for type 0."""
+        return self._keyed(Substream.TYPE_KEY, place)
+
+    def _keyed(self, use: Substream, number: int) -> Stream:
+        return self if number == 0 else Stream(int(as_u64(self.words(use.tag(), np.array([number])))[0]))
 
     def words(
         self,

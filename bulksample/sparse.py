@@ -7,6 +7,7 @@ A `CSR` is frozen and canonical, so equal matrices have equal arrays, and a dige
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 MAX_VERTICES = 2**31 - 1  # columns are int32
+_PIECE = 2**22  # elements that are checked at once; the arrays may be files larger than memory
 _FINGERPRINT = 2**16  # elements of an array that are hashed, or up to twice as many
 _VALUE_TYPES = (np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.float64))
 
@@ -110,7 +112,7 @@ class CSR:
         made = hashlib.sha256(f"{self.shape} {self.nnz}".encode())
         for array in (self.indptr, self.indices, self.values):
             if array is not None:
-                made.update(np.ascontiguousarray(array[:: max(1, len(array) // _FINGERPRINT)]).tobytes())
+                made.update(spaced(array))
         return made.hexdigest()
 
     def entries(self) -> np.ndarray:
@@ -129,8 +131,10 @@ class CSR:
         """Return the same pattern with other values."""
         return CSR(self.indptr, self.indices, values, self.shape)
 
-    def validate(self, what: str = "matrix") -> CSR:
+    def validate(self, what: str = "matrix", repeats: bool = False) -> CSR:
         """Check every promise of the format and return self.
+
+        With `repeats`, columns may repeat within a row, as for parallel edges.
 
         Raises
         ------
@@ -138,29 +142,41 @@ class CSR:
             Naming `what` and the first row where row pointers fall, a column is out of range, columns do not
             ascend strictly, or a value is not finite.
         """
-        falling = np.flatnonzero(np.diff(self.indptr) < 0)
-        if len(falling):
-            i = int(falling[0])
-            raise DataError(f"{what}: row pointers must not fall: row {i} runs from {self.indptr[i]} to {self.indptr[i + 1]}")
-        columns = self.indices
-        if len(columns):
-            bad = np.flatnonzero((columns < 0) | (columns >= self.shape[1]))
-            if len(bad):
-                row, column = self.row_at(bad[0]), columns[bad[0]]
-                raise DataError(f"{what}: row {row} names column {column}; columns run from 0 to {self.shape[1] - 1}")
-            falls = columns[1:] <= columns[:-1]
-            starts = self.indptr[1:-1]
-            falls[starts[(starts > 0) & (starts < len(columns))] - 1] = False  # a new row may start lower
-            bad = np.flatnonzero(falls)
-            if len(bad):
-                at = int(bad[0])
-                word = "repeats" if columns[at + 1] == columns[at] else "does not ascend"
-                raise DataError(f"{what}: row {self.row_at(at)} {word}: column {columns[at]} is followed by {columns[at + 1]}")
+        for first in range(0, self.shape[0], _PIECE):
+            pointers = self.indptr[first : first + _PIECE + 1]
+            falling = np.flatnonzero(pointers[1:] < pointers[:-1])
+            if len(falling):
+                i = first + int(falling[0])
+                raise DataError(f"{what}: row pointers must not fall: row {i} runs from {self.indptr[i]} to {self.indptr[i + 1]}")
+        for first in range(0, self.nnz, _PIECE):
+            self._check_range(first, what)
+        for first in range(0, self.nnz, _PIECE):
+            self._check_order(first, what, repeats)
         if self.values is not None and self.values.dtype.kind == "f":
             bad = np.flatnonzero(~np.isfinite(self.values))
             if len(bad):
                 raise DataError(f"{what}: row {self.row_at(bad[0])} holds {self.values[bad[0]]}; values must be finite")
         return self
+
+    def _check_range(self, first: int, what: str) -> None:
+        """Raise `DataError` if a column of a piece of the entries is out of range."""
+        columns = self.indices[first : first + _PIECE]
+        bad = np.flatnonzero((columns < 0) | (columns >= self.shape[1]))
+        if len(bad):
+            row, column = self.row_at(first + bad[0]), columns[bad[0]]
+            raise DataError(f"{what}: row {row} names column {column}; columns run from 0 to {self.shape[1] - 1}")
+
+    def _check_order(self, first: int, what: str, repeats: bool) -> None:
+        """Raise `DataError` if a column of a piece, or the first of the next one, does not ascend in its row."""
+        columns = self.indices[first : first + _PIECE + 1]
+        falls = columns[1:] < columns[:-1] if repeats else columns[1:] <= columns[:-1]
+        low, high = np.searchsorted(self.indptr, [first + 1, first + len(columns)])
+        falls[self.indptr[low:high] - first - 1] = False  # a new row may start lower
+        bad = np.flatnonzero(falls)
+        if len(bad):
+            at = first + int(bad[0])
+            word = "repeats" if self.indices[at + 1] == self.indices[at] else "does not ascend"
+            raise DataError(f"{what}: row {self.row_at(at)} {word}: column {self.indices[at]} is followed by {self.indices[at + 1]}")
 
     def take(self, rows: np.ndarray) -> CSR:
         """Return the given rows in the given order; they may repeat."""
@@ -181,18 +197,28 @@ class CSR:
     def find(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return the positions of entries among all entries, -1 where the matrix has none: int64, shape (m,).
 
-        A binary search in each row, all rows at once: about log2 of the longest row passes over the m pairs.
+        Of parallel edges it is the first. A binary search in each row, all rows at once: about log2 of the longest row passes over the
+        m pairs.
         """
-        low, end = self.indptr[rows], self.indptr[np.asarray(rows) + 1]
-        high, last = end, max(self.nnz - 1, 0)
-        for _ in range(int((high - low).max(initial=0)).bit_length()):
-            middle = (low + high) >> 1
-            beyond = (middle < high) & (self.indices[np.minimum(middle, last)] < columns)
-            low, high = np.where(beyond, middle + 1, low), np.where(beyond, high, middle)
+        low, end, last = self._bisect(rows, columns), self.indptr[np.asarray(rows) + 1], max(self.nnz - 1, 0)
         if not self.nnz:
             return np.full(len(low), -1, np.int64)
         there: np.ndarray = (low < end) & (self.indices[np.minimum(low, last)] == columns)
         return np.where(there, low, -1)
+
+    def find_end(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return the position behind the last entry at each place, or where it would stand: int64, shape (m,)."""
+        return self._bisect(rows, np.asarray(columns, np.int64) + 1)
+
+    def _bisect(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return the position of the first entry of each row whose column is not below the wanted one."""
+        low: np.ndarray = self.indptr[rows]
+        high, last = self.indptr[np.asarray(rows) + 1], max(self.nnz - 1, 0)
+        for _ in range(int((high - low).max(initial=0)).bit_length()):
+            middle = (low + high) >> 1
+            beyond = (middle < high) & (self.indices[np.minimum(middle, last)] < columns)
+            low, high = np.where(beyond, middle + 1, low), np.where(beyond, high, middle)
+        return low
 
     def transpose(self) -> CSR:
         """Return the transposed matrix, canonical."""
@@ -250,11 +276,26 @@ class CSR:
         return CSR(indptr, (place % max(shape[1], 1)).astype(np.int32), values, shape)
 
 
+def spaced(array: np.ndarray) -> bytes:
+    """Return evenly spaced elements of an array, fewer than 2**17: what fingerprints hash."""
+    return np.ascontiguousarray(array[:: max(1, len(array) // _FINGERPRINT)]).tobytes()
+
+
 def row_pointers(counts: Any) -> np.ndarray:
     """Return the row pointers of rows with these numbers of entries, 0, c_0, c_0 + c_1, ...: int64, shape (m + 1,)."""
     pointers = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, dtype=np.int64, out=pointers[1:])
     return pointers
+
+
+def row_pieces(indptr: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
+    """Yield (first, last) of consecutive rows, each range of at most `most` entries and rows, or of one longer row."""
+    first, n = 0, len(indptr) - 1
+    while first < n:
+        last = int(np.searchsorted(indptr, indptr[first] + most, side="right")) - 1
+        last = min(max(last, first + 1), first + most, n)
+        yield first, last
+        first = last
 
 
 def runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

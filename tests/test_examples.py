@@ -111,6 +111,28 @@ def test_what_an_example_scores_does_not_depend_on_the_number_of_ranks(tmp_path,
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+def test_lightning_goes_on_after_its_last_checkpoint_and_profiles_the_loader(tmp_path, launcher):
+    """Its checkpoints are saved every five steps: epochs of ten steps end with one, epochs of nine do not."""
+    pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
+    size = {"torchrun": "48", "mpirun": "44"}[launcher]  # 9 steps, 10 steps
+    community_graph(n=1800, noise=1.0).save(tmp_path / "g")
+
+    def run(folder, epochs, *words, ranks=2):
+        program = [str(ROOT / "examples" / "lightning_sage.py"), str(tmp_path / "g"), "--checkpoints", str(tmp_path / folder)]
+        ended = run_ranks(ranks, [*program, "--batch-size", size, "--epochs", str(epochs), *words], launcher=launcher, timeout=200)
+        assert ended.code == 0, ended
+        return [line for line in ended.out.splitlines() if line.startswith("epoch ") or "accuracy" in line], ended.out + ended.err
+
+    whole, profile = run("one", 3, "--profiler", "simple")
+    assert [line.split(":")[0] for line in whole[:-1]] == [f"epoch {epoch}" for epoch in range(3)]
+    assert float(whole[-1].split()[-1]) > 0.5  # three classes
+    assert all(f"bulksample: {phase}" in profile for phase in ("sample", "fetch"))
+    assert run("two", 2)[0][:2] == whole[:2]
+    assert run("two", 3)[0][-2:] == whole[-2:]
+
+
+@pytest.mark.long
 def test_pyg_sage_runs(tmp_path):
     pytest.importorskip("torch_geometric")
     community_graph(noise=1.0).save(tmp_path / "g")

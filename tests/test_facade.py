@@ -26,7 +26,10 @@ def python(code):
 def test_importing_loads_numpy_and_what_graphs_are_made_of():
     loaded = python("import sys; before = set(sys.modules); import bulksample; print(*sorted(set(sys.modules) - before))").split()
     ours = {name for name in loaded if name.partition(".")[0] == "bulksample"}
-    assert ours == {"bulksample", *(f"bulksample.{name}" for name in ("errors", "graph", "labels", "mapped", "sparse", "version"))}
+    assert ours == {
+        "bulksample",
+        *(f"bulksample.{name}" for name in ("errors", "graph", "labels", "mapped", "sparse", "version", "vertex_table")),
+    }
     assert not {"torch", "scipy", "pydantic", "mpi4py", "typer"} & set(loaded)
 
 

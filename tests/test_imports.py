@@ -9,7 +9,8 @@ import bulksample
 
 PACKAGE = Path(bulksample.__file__).parent
 FACADE = "bulksample"
-BOTTOM = ("sparse", "rng", "selection", "labels", "graph", "minibatch", "mapped")  # the matrices; they may import each other
+# the matrices; they may import each other
+BOTTOM = ("sparse", "rng", "selection", "labels", "graph", "vertex_table", "minibatch", "mapped")
 BELOW = {  # a part of the package: the parts right below it; it may import those, and all below those
     "errors": [],
     "version": [],
@@ -19,8 +20,10 @@ BELOW = {  # a part of the package: the parts right below it; it may import thos
     "samplers": ["adjacency"],
     "ahead": [],
     "position": ["errors"],
-    "loader": ["samplers", "ahead", "position"],
-    "data": ["backends"],
+    "profiling": [],
+    "loader": ["samplers", "ahead", "position", "profiling"],
+    "relations": ["loader"],
+    "data": ["relations"],
     "distributed": ["data", "adjacency"],
     "config": ["errors", "version"],
     "nn": ["loader", "distributed", "config"],

@@ -18,7 +18,7 @@ TAKEN = {
     "one of two classes": ([1, 0, -1], "multilabel", np.array([[1], [0], [-1]], np.int8)),
     "numbers": ([0.5, NAN, -1.0], None, np.array([[0.5], [NAN], [-1.0]], np.float32)),
     "columns of numbers": ([[0.5, 2.0], [NAN, -1.0]], None, np.array([[0.5, 2.0], [NAN, -1.0]], np.float32)),
-    "integers as numbers": ([2010, -1], "regression", np.array([[2010.0], [NAN]], np.float32)),
+    "integers as numbers": ([2010, -2], "regression", np.array([[2010.0], [-2.0]], np.float32)),
 }
 REFUSED = {
     "whole floats": ([0.0, 1.0, 2.0], None, "y: got float64 of whole numbers, which may be classes or numbers; use integers, or target"),
@@ -26,6 +26,7 @@ REFUSED = {
     "half a class": ([0.5], "class", "y: row 0 holds 0.5; use a whole number"),
     "several as one": ([[1, 0]], "class", r"y: got int64 of shape \(1, 2\); a class is one number of a vertex: use target multilabel"),
     "no number": ([1.5, np.inf], None, "y: row 1 holds inf; use finite numbers"),
+    "a number or none": ([2010, -1], "regression", "y: row 1 holds -1; that may be a number or no label: use floats, and NaN"),
     "a cube": (np.zeros((1, 1, 1)), None, r"y: got float64 of shape \(1, 1, 1\); use numbers of shape"),
     "text": (np.array(["a"]), None, "y: got <U1"),
     "another word": ([1], "classes", "there is no target 'classes'; use class, multilabel, regression"),
@@ -50,6 +51,11 @@ def test_other_labels_are_refused(name):
         as_labels(np.asarray(given), target)
 
 
+def test_a_missing_class_is_a_missing_number():
+    found = as_labels(np.array([3, -1]), "regression", missing=True)
+    np.testing.assert_array_equal(found, np.array([[3.0], [NAN]], np.float32))
+
+
 def test_missing_labels():
     several = np.array([[1, -1], [-1, -1]], np.int8)
     assert has_label(several).tolist() == [True, False]
@@ -72,3 +78,7 @@ def test_a_million_classes_are_refused_and_so_is_a_number_that_is_too_small():
     assert outputs_of(np.array([0, 10**6]), 10**6 + 1) == 10**6 + 1
     with pytest.raises(DataError, match="num_classes: got 2, and entry 0 of y is class 2; use a whole number, 3 or more"):
         outputs_of(np.array([2, 0]), 2)
+    with pytest.raises(DataError, match="num_classes: got 1000000000000, and a model has an output for each; use at most 16777216"):
+        outputs_of(np.array([2, 0]), 10**12)
+    with pytest.raises(DataError, match="num_classes: got 3, and y has 2 columns, not classes; leave it out"):
+        outputs_of(np.zeros((4, 2), np.int8), 3)

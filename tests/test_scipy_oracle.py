@@ -14,6 +14,7 @@ from zoo import ZOO
 
 from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, samplers
 from bulksample.backends.base import Backend, Noise
+from bulksample.backends.relational import RelationLaw, RelationRows, Trees
 from bulksample.rng import Draw, Law
 
 SEED, EPOCH, HOP = 2**63 + 9, 3, 1
@@ -419,7 +420,7 @@ def first_arrivals(p, s, minibatch):
     raise AssertionError("unreachable")
 
 
-@covers("smallest_keys", "random_words")
+@covers("smallest_keys", "first_arrivals")
 def test_a_layer_of_fastgcn_follows_its_formula(backend):
     check_fastgcn(ZOO["random"], backend, 4)  # by arrivals
     check_fastgcn(ZOO["star"], backend, 4)  # by keys, since the centre has half of the weight
@@ -441,6 +442,38 @@ def check_fastgcn(matrix, backend, s):
         keys = {"key_of": lambda v, id=found.id: exponential(philox(v, 0, id, tag(LAYER, 0)))}
         drawn = first_arrivals(p, s, found.id) if arrivals else smallest(np.arange(len(p)), p, s, **keys)
         assert_layer(found, matrix, drawn, renormalise=True)
+
+
+@covers("expand_relations")
+@pytest.mark.parametrize("only_new", [False, True])
+def test_full_hops_on_relations_are_products_of_their_matrices(matrix, backend, only_new):
+    """Two types, and relations in both directions: whole rows, and the vertices that boolean products reach."""
+    n, whole = matrix.shape[0], scipy_of(matrix)
+    back = sp.csr_array(whole.T)
+    back.sort_indices()
+    other = CSR(back.indptr.astype(np.int64), back.indices.astype(np.int32), None, (n, n))
+    ends, matrices = [(0, 0), (1, 0), (0, 1)], [matrix.with_values(None), other, matrix.with_values(None)]
+    relations = [RelationRows(*pair, a, None, None, False) for pair, a in zip(ends, matrices, strict=True)]
+    seeds = np.unique(np.random.default_rng(1).integers(0, n, 4)).astype(np.int32) if n else np.empty(0, np.int32)
+    trees = Trees(np.arange(2), np.arange(1), [seeds, seeds[:0]], [np.zeros(len(seeds), np.int64), np.empty(0, np.int64)])
+    law = RelationLaw(-1, Draw(Law.UNIFORM, SEED, tag(UNIFORM)))
+    found = backend.expand_relations([n, n], relations, trees, [[law] * 3] * 2, only_new)
+    if found is None:
+        assert backend.name != "native"
+        return
+    (one,) = found
+    held = [np.isin(np.arange(n), seeds), np.zeros(n, bool)]
+    for _ in range(2):
+        grown = [part.copy() for part in held]
+        for (source, destination), a in zip(ends, matrices, strict=True):
+            grown[source] |= (held[destination].astype(np.int64) @ scipy_of(a).astype(bool).astype(np.int64)) > 0
+        held = grown
+    for part, vertices in zip(held, one.vertices, strict=True):
+        assert sorted(vertices.tolist()) == np.flatnonzero(part).tolist()
+    for (source, destination), a, hop in zip(ends, matrices, one.hops[-1], strict=True):
+        for row, v in enumerate(one.vertices[destination][: len(hop.pointers) - 1]):
+            own = one.vertices[source][hop.columns[hop.pointers[row] : hop.pointers[row + 1]]]
+            assert own.tolist() == a.indices[a.indptr[v] : a.indptr[v + 1]].tolist()
 
 
 def test_every_primitive_has_an_oracle():

@@ -60,6 +60,27 @@ def test_validate_names_the_row(change, message):
         broken(**change).validate()
 
 
+@pytest.mark.parametrize("piece", [1, 2, 3, 5])
+def test_validation_in_pieces_finds_what_it_finds_at_once(piece, monkeypatch):
+    rng = np.random.default_rng(piece)
+    for _ in range(40):
+        indptr = np.concatenate([[0], np.sort(rng.integers(0, 9, 4)), [8]])
+        matrix = CSR(indptr, rng.integers(0, 40, 8).astype(np.int32), None, (5, 39))
+        whole = _fault(matrix)
+        with monkeypatch.context() as patch:
+            patch.setattr("bulksample.sparse._PIECE", piece)
+            assert _fault(matrix) == whole
+        rows = np.split(matrix.indices, indptr[1:-1])
+        assert (whole is None) == (all((np.diff(row) > 0).all() for row in rows) and matrix.indices.max() < 39)
+
+
+def _fault(matrix):
+    try:
+        matrix.validate()
+    except DataError as error:
+        return str(error)
+
+
 def test_rows_may_start_lower_after_empty_rows():
     CSR(np.array([0, 2, 2, 2, 4]), np.array([1, 3, 0, 2], np.int32), None, (4, 4)).validate()
 

@@ -23,9 +23,10 @@ from bulksample.config.file import read as read_config
 from bulksample.config.file import write as write_config
 from bulksample.config.sample import SampleConfig
 from bulksample.data import edgelist, edges, matrixmarket, npz, store, verified
-from bulksample.data.manifest import FILE, FORMAT, VERSION, file_of, load_manifest
+from bulksample.data.manifest import FORMAT, load_manifest
+from bulksample.data.manifest_file import FILE, VERSION, file_of
 from bulksample.data.npy import read_header
-from bulksample.errors import DataError
+from bulksample.errors import DataError, UsageError
 from bulksample.graph import Graph
 from bulksample.methods.config import TrainConfig
 
@@ -83,7 +84,7 @@ def manifest_target(place: Path) -> Attempt:
 
     def attempt(data: bytes) -> None:
         (folder / FILE).write_bytes(data)
-        with suppress(DataError):
+        with suppress(DataError, UsageError):  # a store of another kind of graph is refused as bad use
             load_manifest(folder)
         (folder / FILE).write_bytes(_signed(data))
         store.info(folder)

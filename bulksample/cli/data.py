@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from dataclasses import asdict, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +11,30 @@ import typer
 
 from ..data.edges import EdgeTally
 from ..errors import UsageError, instead_of
-from ..graph import Graph
-from ..labels import gap_warning
+from . import hetero_data
+from .data_options import (
+    AddReverseOption,
+    BackendOption,
+    Duplicates,
+    DuplicatesOption,
+    EdgeFeaturesOption,
+    FeaturesOption,
+    Ids,
+    LabelsOption,
+    LoopsOption,
+    NameOption,
+    OutOption,
+    PathArgument,
+    Preset,
+    SelfLoops,
+    SplitOption,
+    StoreArgument,
+    TargetOption,
+    UndirectedOption,
+    backend_of,
+    begin,
+    finish,
+)  # fmt: skip
 from .output import Check, CheckOption, JsonOption, SeedOption, emit
 from .outputs import OverwriteOption, check_outputs
 
@@ -23,34 +43,9 @@ make = typer.Typer(no_args_is_help=True, help="Make a synthetic graph, equal on 
 import_ = typer.Typer(no_args_is_help=True, help="Import a graph from a file.")
 app.add_typer(make, name="make")
 app.add_typer(import_, name="import")
-
-OutOption = Annotated[Path, typer.Option("-o", "--out", help="Folder of the new store.")]
-NameOption = Annotated[str, typer.Option("--name", help="Name of the graph.")]
-BackendOption = Annotated[str, typer.Option("--backend", help="Back end of the random numbers; all make the same graph.")]
-UndirectedOption = Annotated[bool, typer.Option("--undirected/--directed", help="Add v -> u for every u -> v.")]
-PathArgument = Annotated[Path, typer.Argument(help="File to import.")]
-StoreArgument = Annotated[Path, typer.Argument(help="Folder of a store.")]
-
-
-SelfLoops = StrEnum("SelfLoops", ["keep", "drop", "error"])
-Duplicates = StrEnum("Duplicates", ["sum", "max", "error"])
-Ids = StrEnum("Ids", ["integer", "text"])
-Preset = StrEnum("Preset", ["products", "reddit"])
-
-LoopsOption = Annotated[SelfLoops, typer.Option("--self-loops", help="Edges from a vertex to itself.")]
-FeaturesOption = Annotated[Path | None, typer.Option("--features", help=".npy file of shape (n, f): row v belongs to vertex v.")]
-LabelsOption = Annotated[
-    Path | None, typer.Option("--labels", help=".npy file of classes of shape (n,), -1 for none, or of labels of shape (n, t).")
-]
-Target = StrEnum("Target", ["class", "multilabel", "regression"])
-TargetOption = Annotated[
-    Target | None,
-    typer.Option("--target", help="Labels as a class, several classes (multilabel), or numbers. Default: by their type."),
-]
-SplitOption = Annotated[
-    Path | None, typer.Option("--split", help=".npz file with train, val and test: booleans of shape (n,), or vertex ids.")
-]
-DuplicatesOption = Annotated[Duplicates, typer.Option("--duplicates", help="Weight of an edge that is listed more than once.")]
+make.command("hetero")(hetero_data.make_hetero)
+import_.command("hetero-npz")(hetero_data.import_hetero_npz)
+import_.command("parquet")(hetero_data.import_parquet)
 
 
 @make.command("rmat")
@@ -72,9 +67,9 @@ def make_rmat(
     """Make a skewed graph by recursive quadrants (R-MAT), with the parameters of Graph500."""
     from ..data.rmat import rmat
 
-    start = _begin(out, overwrite, json_file)
-    graph = rmat(scale, edge_factor, edges=edges, a=a, b=b, c=c, seed=seed, directed=directed, backend=_backend(backend))
-    _finish(graph, out, overwrite, name, start, json_file)
+    start = begin(out, overwrite, json_file)
+    graph = rmat(scale, edge_factor, edges=edges, a=a, b=b, c=c, seed=seed, directed=directed, backend=backend_of(backend))
+    finish(graph, out, overwrite, name, start, json_file)
 
 
 @make.command("dcsbm")
@@ -111,9 +106,9 @@ def make_dcsbm(
     }  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     model = replace(PRESETS[preset.value], **changes)
-    start = _begin(out, overwrite, json_file)
-    graph = dcsbm(vertices, degree, model, seed=seed, backend=_backend(backend))
-    _finish(graph, out, overwrite, name or preset.value, start, json_file)
+    start = begin(out, overwrite, json_file)
+    graph = dcsbm(vertices, degree, model, seed=seed, backend=backend_of(backend))
+    finish(graph, out, overwrite, name or preset.value, start, json_file)
 
 
 @import_.command("npz")
@@ -124,8 +119,8 @@ def import_npz(
     """Import an .npz file with indptr, indices, x, y and masks."""
     from ..data.npz import read
 
-    start = _begin(out, overwrite, json_file)
-    _finish(read(path, target), out, overwrite, name, start, json_file, imported=True)
+    start = begin(out, overwrite, json_file)
+    finish(read(path, target), out, overwrite, name, start, json_file, imported=True)
 
 
 @import_.command("edgelist")
@@ -140,6 +135,7 @@ def import_edgelist(
     skip: Annotated[int, typer.Option(min=0, help="Lines to skip at the top.")] = 0,
     features: FeaturesOption = None,
     labels: LabelsOption = None,
+    edge_features: EdgeFeaturesOption = None,
     split: SplitOption = None,
     target: TargetOption = None,
     name: NameOption = "",
@@ -150,13 +146,13 @@ def import_edgelist(
     from ..data.columns import read_columns
     from ..data.edgelist import read
 
-    start, tally = _begin(out, overwrite, json_file), EdgeTally()
+    start, tally = begin(out, overwrite, json_file), EdgeTally()
     graph = read(
         path, undirected=undirected, ids=ids.value, vertices=vertices,
-        self_loops=self_loops.value, duplicates=duplicates.value, skip=skip, tally=tally,
+        self_loops=self_loops.value, duplicates=duplicates.value, skip=skip, tally=tally, edge_features=edge_features,
     )  # fmt: skip
     graph = read_columns(graph, features, labels, split, target)
-    _finish(graph, out, overwrite, name, start, json_file, tally)
+    finish(graph, out, overwrite, name, start, json_file, tally)
 
 
 @import_.command("mtx")
@@ -169,6 +165,7 @@ def import_mtx(
     duplicates: DuplicatesOption = Duplicates.sum,
     features: FeaturesOption = None,
     labels: LabelsOption = None,
+    edge_features: EdgeFeaturesOption = None,
     split: SplitOption = None,
     target: TargetOption = None,
     name: NameOption = "",
@@ -179,10 +176,13 @@ def import_mtx(
     from ..data.columns import read_columns
     from ..data.matrixmarket import read
 
-    start, tally = _begin(out, overwrite, json_file), EdgeTally()
-    graph = read(path, undirected=undirected, transpose=transpose, self_loops=self_loops.value, duplicates=duplicates.value, tally=tally)
+    start, tally = begin(out, overwrite, json_file), EdgeTally()
+    graph = read(
+        path, undirected=undirected, transpose=transpose, self_loops=self_loops.value, duplicates=duplicates.value, tally=tally,
+        edge_features=edge_features,
+    )  # fmt: skip
     graph = read_columns(graph, features, labels, split, target)
-    _finish(graph, out, overwrite, name, start, json_file, tally)
+    finish(graph, out, overwrite, name, start, json_file, tally)
 
 
 @import_.command("ogb")
@@ -193,47 +193,61 @@ def import_ogb(
     download: Annotated[bool, typer.Option("--download/--no-download", help="Download a NAME that is missing.")] = True,
     undirected: Annotated[bool | None, typer.Option("--undirected/--directed", help="Default: as ogb reads this data set.")] = None,
     scheme: Annotated[str | None, typer.Option(help="Folder inside split, if there are several.")] = None,
-    features: Annotated[bool, typer.Option("--features/--no-features", help="Keep the features.")] = True,
+    features: Annotated[bool, typer.Option("--features/--no-features", help="Keep features, of vertices and of edges.")] = True,
+    edge_features: Annotated[bool, typer.Option("--edge-features/--no-edge-features", help="Keep features of edges, by edge.")] = True,
+    vertex_means: Annotated[
+        bool, typer.Option("--vertex-means/--no-vertex-means", help="Without features of vertices, take means of those of their edges.")
+    ] = True,
     self_loops: LoopsOption = SelfLoops.keep,
+    reverse: AddReverseOption = False,
     target: TargetOption = None,
     name: NameOption = "",
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
     """Import an OGB node property data set by its name or its folder. A missing data set is downloaded without a question."""
-    from ..data.ogb import read
+    from ..data.ogb import is_heterogeneous, read
     from ..data.ogb_sets import SETS, known, locate
+    from ..data.relational.hetero_parts import add_reverses
+    from ..data.relational.ogb_hetero import read as read_hetero
 
     if not known(source) and not Path(source).exists():
         raise UsageError(f"{source} is neither a folder nor a data set; {instead_of(source, SETS)}")
-    _begin(out, overwrite, json_file)
+    begin(out, overwrite, json_file)
     path = locate(source, root, download) if known(source) and not Path(source).is_dir() else Path(source)
     out.parent.mkdir(parents=True, exist_ok=True)
     start, tally = time.perf_counter(), EdgeTally()
+    if is_heterogeneous(path):
+        if undirected is not None or self_loops != SelfLoops.keep:
+            raise UsageError(f"{path.name} has several vertex types: --undirected, --directed and --self-loops do not apply; use --reverse")
+        types = read_hetero(path, scheme=scheme, features=features, target=target, tally=tally)
+        finish(add_reverses(types) if reverse else types, out, overwrite, name, start, json_file, tally)
+        return
+    if reverse:
+        raise UsageError(f"{path.name} has one vertex type: --reverse does not apply; use --undirected")
     graph = read(
-        path, undirected=undirected, scheme=scheme, features=features, self_loops=self_loops.value, tally=tally, scratch=out.parent,
-        target=target,
+        path, undirected=undirected, scheme=scheme, features=features, edge_features=edge_features, vertex_means=vertex_means,
+        self_loops=self_loops.value, tally=tally, scratch=out.parent, target=target,
     )  # fmt: skip
-    _finish(graph, out, overwrite, name, start, json_file, tally)
+    finish(graph, out, overwrite, name, start, json_file, tally)
 
 
 @app.command("info")
 def info(
     store: StoreArgument,
-    statistics: Annotated[bool, typer.Option("--statistics", help="Degrees, homophily and splits, from the graph itself.")] = False,
+    statistics: Annotated[bool, typer.Option("--statistics", help="Degrees, homophily, splits and times, from the graph itself.")] = False,
     check: CheckOption = Check.auto,
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
     """Show the contents of a store, read from its manifest. Hashes are checked with --statistics or --check full."""
-    from ..data import store as stores
-    from ..data.describe import describe
+    from ..data import open_store as stores
 
     check_outputs(overwrite, json_file)
     result = stores.info(store)
     if statistics or check == Check.full:
         graph = stores.load(store, features=check == Check.full, check=check)
-        result |= describe(graph) if statistics else {}
+        result = stores.describe(graph, result) if statistics else result
     emit(result, json_file, str(store))
 
 
@@ -254,7 +268,7 @@ def split_edges(
     from ..data import store as stores
     from ..data.manifest import summary
 
-    start = _begin(out, overwrite, json_file)
+    start = begin(out, overwrite, json_file)
     graph, held = links.split_edges(stores.load(store, check=check), val, test, negatives, seed)
     manifest = stores.save(graph, out, overwrite)
     held.save(out)
@@ -265,46 +279,16 @@ def split_edges(
 @app.command("verify")
 def verify(store: StoreArgument, overwrite: OverwriteOption = False, json_file: JsonOption = None) -> None:
     """Verify the hash of every file of a store. A damaged file gives exit code 65 and both hashes."""
-    from ..data import store as stores
+    from ..data import open_store as stores
 
     check_outputs(overwrite, json_file)
     start = time.perf_counter()
     manifest = stores.verify(store)
-    files = {entry.file: entry.sha256 for entry in manifest.arrays.values()}
-    result = {"store": str(store), "ok": True, "digest": manifest.digest, "files": files, "seconds": time.perf_counter() - start}
+    result = {
+        "store": str(store),
+        "ok": True,
+        "digest": manifest.digest,
+        "files": stores.sums(store),
+        "seconds": time.perf_counter() - start,
+    }
     emit(result, json_file, str(store))
-
-
-def _begin(out: Path, overwrite: bool, json_file: Path | None) -> float:
-    """Refuse results that exist or cannot be written, before any work; return the time."""
-    from ..data.store import check_target
-
-    check_target(out, overwrite)
-    check_outputs(overwrite, json_file)
-    return time.perf_counter()
-
-
-def _finish(
-    graph: Graph, out: Path, overwrite: bool, name: str, start: float, json_file: Path | None, tally: EdgeTally | None = None,
-    imported: bool = False,
-) -> None:  # fmt: skip
-    """Save a graph as a store, and print its summary. An imported graph is read back and compared with its hashes."""
-    from ..data.manifest import summary
-    from ..data.store import save, verify
-
-    manifest = save(replace(graph, name=name or graph.name), out, overwrite)
-    if imported or tally is not None:
-        verify(out)
-    result = {"store": str(out), **summary(manifest), "seconds": time.perf_counter() - start}
-    if tally is not None:
-        result["read"] = asdict(tally)
-    if gaps := gap_warning(graph.labels, graph.num_classes):
-        print(f"bulksample: warning: {gaps}", file=sys.stderr)
-        result["warnings"] = [gaps]
-    emit(result, json_file, f"wrote {out}")
-
-
-def _backend(name: str) -> Any:
-    from ..backends import make as make_backend
-
-    return make_backend(name)

@@ -16,7 +16,7 @@ from .outputs import OverwriteOption, check_outputs
 EXTRAS = {
     "torch": "train", "safetensors": "train", "mpi4py": "mpi", "mpich": "mpi", "pymetis": "partition",
     "cupy": "cuda", "torch_geometric": "pyg", "ogb": "ogb", "matplotlib": "plot",
-    "jinja2": "plot", "tensorboard": "tensorboard", "wandb": "wandb", "mlflow-skinny": "mlflow",
+    "jinja2": "plot", "pandas": "tables", "pyarrow": "tables", "tensorboard": "tensorboard", "wandb": "wandb", "mlflow-skinny": "mlflow",
 }  # fmt: skip
 _MPI_SECONDS = 20  # for one process to start MPI
 

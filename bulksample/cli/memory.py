@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 from collections.abc import Iterator
 
 _SAMPLING = "use a smaller --batch-size, --bulk-size or --memory-budget, or smaller --fanouts"
@@ -20,6 +21,11 @@ _WORK = (  # modules whose names begin so, their work, and what lowers its memor
     ("data.dcsbm", "generating the graph", "use fewer --vertices, a lower --degree or fewer --features"),
     ("data", "reading the graph", "use a machine with more memory, or import a smaller graph"),
 )
+
+
+def peak_memory() -> int:
+    """Return the largest resident memory of this process so far, in bytes; pages of mapped files count."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def out_of_memory(error: BaseException) -> bool:

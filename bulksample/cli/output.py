@@ -92,7 +92,9 @@ def _listed(key: str, numbers: dict[str, Any]) -> str:
 
 
 def _readable(name: str, value: Any) -> str:
-    """Format a value; numbers whose names contain bytes or seconds get a unit."""
+    """Format a value; numbers whose names contain bytes or seconds get a unit, and of a dict only entries with a value are shown."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_readable(key, inner)}" for key, inner in value.items() if inner or key.endswith("time")) or "none"
     if not is_number(value):
         return str(value)
     if name.startswith("seconds"):

@@ -2,50 +2,76 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import UsageError, instead_of
+from .memory import peak_memory
 from .output import Check, CheckOption, JsonOption, SeedOption, emit
 from .outputs import OverwriteOption, check_outputs
+
+if TYPE_CHECKING:
+    from ..distributed.matrix.partition import Partition
+    from ..graph import Graph
 
 
 def partition(
     directory: Annotated[Path, typer.Argument(help="A graph in the store format.")],
     parts: Annotated[int, typer.Option(min=1, help="Number of parts.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="File of the partition.")],
-    by: Annotated[str, typer.Option(help="Partitioner: block, random, metis, or super (METIS clusters, assigned at random).")] = "block",
+    out: Annotated[str, typer.Option("-o", "--out", help="Folder of the parts, PARTS/; without a slash the file of a partition, .npz.")],
+    by: Annotated[str, typer.Option(help="Partitioner: block, random, metis, stream, or super (METIS clusters, at random).")] = "block",
     clusters: Annotated[int | None, typer.Option(min=1, help="Clusters of super. Default: 16 for each part.")] = None,
     seed: SeedOption = 0,
     check: CheckOption = Check.auto,
     overwrite: OverwriteOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """Divide the vertices into parts; report their sizes, the edges cut, and how far labels differ between parts."""
-    import numpy as np
+    """Divide the vertices into parts; report their sizes, the edges cut, and how far labels differ between parts.
 
+    A folder of parts takes the place of DIR in train, sample and predict; each rank reads its own part.
+    """
     from ..data import store
-    from ..distributed.costs.partition_quality import tradeoff
+    from ..data.parts import describe_parts
+    from ..data.parts_writer import check_parts_target, write_parts
     from ..distributed.matrix import partition as makers
 
     if by not in makers.PARTITIONERS:
         raise UsageError(f"--by: got {by!r}; {instead_of(by, makers.PARTITIONERS)}")
-    check_outputs(overwrite, out, json_file)
-    graph = store.load(directory, features=False, check=check)
+    path, whole = Path(out), out.endswith(("/", os.sep)) or Path(out).is_dir()
+    if whole:
+        check_parts_target(directory, path, overwrite)
+    check_outputs(overwrite, *[None if whole else path, json_file])
+    graph = store.load(directory, features=whole, check=check)
     if parts > max(1, graph.n):
         raise UsageError(f"--parts: got {parts} parts of {graph.n} vertices; use at most {max(1, graph.n)}")
-    adjacency = graph.adjacency
-    began = time.perf_counter()
-    made = makers.make(by, adjacency, parts, seed, clusters)
-    seconds = time.perf_counter() - began
-    made.save(out)
-    crossing = int((made.assignment[adjacency.row_of_entry()] != made.assignment[adjacency.indices]).sum())
-    sizes = np.diff(made.bounds)
-    emit({
-        "file": str(out), "by": by, "parts": parts, "vertices": made.n, "smallest_part": int(sizes.min()), "largest_part": int(sizes.max()),
-        "crossing_edges": crossing, "crossing_share": crossing / max(1, adjacency.nnz),
-        **tradeoff(adjacency, graph.labels, made.assignment, parts), "seed": seed, "seconds": seconds,
-    }, json_file, f"partition {directory}")  # fmt: skip
+    began, before = time.perf_counter(), peak_memory()
+    made = makers.make(by, graph.adjacency, parts, seed, clusters, train=graph.masks.get("train"))
+    seconds, grown = time.perf_counter() - began, peak_memory() - before
+    began, written = time.perf_counter(), {}
+    if whole:
+        written = describe_parts(write_parts(directory, path, made.assignment, parts, by, seed, overwrite))
+    else:
+        made.save(path)
+    spent = {"memory_per_edge_bytes": grown / max(1, graph.adjacency.nnz), "seed": seed, "seconds": seconds}
+    spent |= {"seconds_writing": time.perf_counter() - began, "peak_memory_bytes": peak_memory()}
+    title = {"folder" if whole else "file": out, "by": by, "parts": parts, "vertices": made.n}
+    emit({**title, **_measured(graph, made), **written, **spent}, json_file, f"partition {directory}")
+
+
+def _measured(graph: Graph, made: Partition) -> dict[str, Any]:
+    """Return the sizes of the parts, the edges between them, and their balance."""
+    import numpy as np
+
+    from ..distributed.costs.partition_quality import balances, tradeoff
+
+    quality, sizes = tradeoff(graph.adjacency, graph.labels, made.assignment, made.parts), np.diff(made.bounds)
+    crossing = graph.adjacency.nnz - round(quality["edges_kept"] * graph.adjacency.nnz)
+    return {
+        "smallest_part": int(sizes.min()), "largest_part": int(sizes.max()), "crossing_edges": crossing,
+        "crossing_share": crossing / max(1, graph.adjacency.nnz), **quality,
+        "max_over_mean": balances(graph.adjacency, made.assignment, made.parts, graph.masks.get("train")),
+    }  # fmt: skip

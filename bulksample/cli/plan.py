@@ -54,13 +54,17 @@ def _sizes_of(directory: Path, check: str) -> dict[str, Any]:
     """Return the sizes of a store, read from its manifest and its training mask."""
     import numpy as np
 
-    from ..data.manifest import load_manifest
-    from ..data.store_files import check_sums, open_array
+    from ..data.parts_manifest import graph_manifest, is_parts, load_parts
+    from ..data.store import load_column
+    from ..data.store_files import check_sums
 
-    manifest = load_manifest(directory)
+    manifest = graph_manifest(directory)
     mask, dense = manifest.arrays.get("mask.train"), manifest.arrays.get("features")
-    check_sums(directory, [mask] if mask else [], check)
-    seeds = int(np.count_nonzero(open_array(directory, mask))) if mask else 0
+    if is_parts(directory):
+        seeds = sum(part.training_vertices for part in load_parts(directory).parts)
+    else:
+        check_sums(directory, [mask] if mask else [], check)
+        seeds = int(np.count_nonzero(load_column(directory, "mask.train"))) if mask else 0
     return {
         "vertices": manifest.vertices, "edges": manifest.edges, "features": manifest.num_features, "classes": max(1, manifest.num_classes),
         "feature_bytes": np.dtype(dense.dtype).itemsize if dense else 4, "weighted": "weights" in manifest.arrays, "seeds": seeds or None,
@@ -87,11 +91,31 @@ def _show(made: Plan, result: dict[str, Any]) -> None:
             *[_figure(spent[key]) if row["fits"] else "" for key in _SPENT],
         )  # fmt: skip
     console.print(table)
+    console.print(_placements(result["placements"]))
     for name, rate in result["rates"].items():
         if "origin" in rate:
             console.print(f"{name} {rate['value']:.4g} {_UNITS.get(name, 'bytes/s')}: {rate['origin']}, {rate['source']}", soft_wrap=True)
     for paragraph in result["explanation"]:
         console.print(f"\n{paragraph}", soft_wrap=True)
+
+
+def _placements(rows: list[dict[str, Any]]) -> Any:
+    """Return the table of placements: for each p, the best c of every pair of a topology and features."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title="Placements of topology and features; GB and seconds of an epoch; * is the fastest", box=box.SIMPLE, padding=(0, 1))
+    for name in ("", "p", "topology", "features", "c", "order", "fits", "device", "host", "sent", "between machines", "epoch"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        sizes = (row["memory"]["total"], row["host_bytes_of_a_machine"], row["bytes_sent"]["total"], row["bytes_between_machines"])
+        divided = "partitioned" in (row["topology"], row["features"])
+        table.add_row(
+            "*" if row["chosen"] else "", str(row["ranks"]), row["topology"], row["features"], str(row["replication"]) if divided else "",
+            row["grid_order"] if divided else "", "yes" if row["fits"] else "no", *[_figure(size / 1e9) for size in sizes],
+            _figure(row["seconds"]["epoch"]) if row["fits"] else "",
+        )  # fmt: skip
+    return table
 
 
 def _figure(value: float) -> str:

@@ -18,7 +18,11 @@ def predict(
     directory: Annotated[Path, typer.Argument(help="A graph in the store format, with features.")],
     checkpoint: Annotated[Path, typer.Option(help="Folder of train --checkpoint, for its newest, or one folder step-... in it.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="File for logits and embeddings, .npz.")],
+    model: Annotated[
+        str | None, typer.Option(help="PACKAGE.MODULE:FACTORY of a model of your own, called with the widths of input and output.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all processors of this process.")] = None,
+    memory: Annotated[int | None, typer.Option(min=1, help="Bytes for hidden rows; more lie in files. Default: 1/4 of the free.")] = None,
     overwrite: OverwriteOption = False,
     check: CheckOption = Check.auto,
     json_file: JsonOption = None,
@@ -27,12 +31,12 @@ def predict(
 
     The file holds `logits`, float32 of shape (n, classes), whose softmax is the probability of each class, or whose logistic function is
     that of each of several classes at once. Regression writes its numbers as `predictions`, shape (n, t). `embeddings`, float32 of shape
-    (n, hidden), are the rows that enter the last layer. Link prediction writes embeddings alone.
+    (n, hidden), are the rows that enter the last layer. Link prediction writes embeddings alone, a model of your own logits alone.
     """
     check_outputs(overwrite, out, json_file)
-    from ..data.manifest import load_manifest
+    from ..data.parts_manifest import graph_manifest
 
-    load_manifest(directory)  # before torch is imported
+    graph_manifest(directory)  # before torch is imported
     if not checkpoint.is_dir():
         raise UsageError(f"there is no checkpoint at {checkpoint}; use the folder of train --checkpoint, or a folder step-... in it")
     from ..data.atomic import save_npz
@@ -41,7 +45,7 @@ def predict(
         from ..methods.predict import predict as run
 
     began = time.perf_counter()
-    found = run(directory, checkpoint, threads, check)
+    found = run(directory, checkpoint, threads, check, model, memory)
     both = {"predictions" if found.config.target == "regression" else "logits": found.logits, "embeddings": found.embeddings}
     arrays: dict[str, Any] = {name: array for name, array in both.items() if array is not None}
     save_npz(out, arrays)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..data.manifest import load_manifest
+from ..data.parts_manifest import graph_manifest
 from ..distributed.comm.launchers import launched
 from ..errors import EXIT_PEER_LOST, UsageError
 from ..methods import METHODS
@@ -30,7 +30,7 @@ def train(
     verbose: Annotated[bool, typer.Option("--verbose", help="All entries of the report in the table, instead of ten.")] = False,
     log_level: Annotated[LogLevel, typer.Option(help="Lines on standard error; info: one an epoch, debug: one a step.")] = LogLevel.info,
 ) -> None:
-    """Train, evaluate exactly, and report the test score at the best validation score."""
+    """Train, evaluate, and report the test score at the best validation score."""
     from ..distributed.comm.agree import checked_on_rank_0
     from ..distributed.comm.world import world
     from ..training.kept import check_checkpoints, has_begun
@@ -39,7 +39,7 @@ def train(
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other; use one of them")
     if launched().ranks == 1:  # before torch is imported; several ranks find it together
-        load_manifest(directory)
+        graph_manifest(directory)
     start_logging(log_level)
     if not quiet:
         _tell_unused(requested, config.method)
@@ -96,9 +96,10 @@ def _tell_unused(requested: Requested, method: str) -> None:
 
 
 def _ten_rows(report: dict[str, Any]) -> list[str]:
-    """Return the names of the entries that matter most: the scores of the metric, if they were measured, come first."""
+    """Return the names of the entries that matter most: measured scores first; bytes between machines if there are several."""
     scores = [f"{split}_{report['metric']}" for split in ("test", "val")]
-    return [name for name in scores if report.get(name) is not None] + list(_ROWS)
+    between = ["bytes_between_machines"] if len(report["ranks_of_machines"]) > 1 else []
+    return [name for name in scores if report.get(name) is not None] + list(_ROWS) + between
 
 
 def _score_first(report: dict[str, Any]) -> dict[str, Any]:

@@ -97,6 +97,16 @@ def test_import_takes_features_labels_and_splits(tmp_path, kind):
     assert not (tmp_path / "h").exists()
 
 
+@pytest.mark.parametrize("kind", ["edgelist", "mtx"])
+def test_import_takes_features_of_edges(tmp_path, kind):
+    (tmp_path / "e.edgelist").write_text("10 20\n30 10\n")
+    (tmp_path / "e.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 2\n2 1\n1 3\n")
+    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]]))
+    made = run("import", kind, tmp_path / f"e.{kind}", "--edge-features", tmp_path / "rows.npy", "-o", tmp_path / "g")
+    assert made["edge_features"] == run("info", tmp_path / "g")["edge_features"] == 2
+    assert store.load(tmp_path / "g", check="full").edge_features.tolist() == [[3, 4], [1, 2]]
+
+
 def test_import_mtx(tmp_path):
     (tmp_path / "m.mtx").write_text("%%MatrixMarket matrix coordinate real general\n3 3 1\n1 2 0.5\n")
     assert run("import", "mtx", tmp_path / "m.mtx", "--transpose", "-o", tmp_path / "g")["weighted"] is True

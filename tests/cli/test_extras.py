@@ -14,7 +14,7 @@ from launch import ROOT
 from bulksample.cli.info import EXTRAS
 from bulksample.data import store
 
-OWN = {"docs", "sweep", "test"}  # of those who work on the package
+OWN = {"docs", "examples", "sweep", "test"}  # of those who work on the package
 WITHOUT = """
 import sys
 hidden, sys.argv = sys.argv[1].split(","), ["bulksample", *sys.argv[2:]]
@@ -32,6 +32,7 @@ NEEDS = [
 NEEDS_LATE = [  # imported so late that this process can do without them
     ("train", "safetensors", [*TRAIN, "--checkpoint", "c"]),
     ("partition", "pymetis", ["partition", "g", "--parts", "2", "--by", "metis", "-o", "p"]),
+    ("tables", "pyarrow", ["data", "import", "parquet", "g", "--schema", "keys.yaml", "-o", "o"]),
     ("tensorboard", "tensorboard", [*TRAIN, "--track", "tensorboard:t"]),
     ("wandb", "wandb", [*TRAIN, "--track", "wandb:p"]),
     ("mlflow", "mlflow", [*TRAIN, "--track", "mlflow:m"]),
@@ -42,6 +43,7 @@ NEEDS_LATE = [  # imported so late that this process can do without them
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("graph")
     store.save(community_graph(), place / "g")
+    (place / "keys.yaml").write_text("tables: {races: {primary_key: number}}")
     return place
 
 

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from communities import community_graph, dense_features
 
+import bulksample as bs
+from bulksample.distributed.comm.threads import on_threads
+
 SMALL = ["--fanouts", "5,5", "--hidden", "8", "--batch-size", "32", "--epochs", "6", "--lr", "0.05", "--dropout", "0", "--threads", "1"]
 
 
@@ -39,7 +42,7 @@ def proteins(tmp_path):
 
 def test_ogbn_proteins_in_its_layout_from_import_to_predictions(proteins, tmp_path, command, result):
     made = result("data", "import", "ogb", tmp_path / "ogbn_proteins", "-o", tmp_path / "g")
-    assert (made["target"], made["classes"], made["features"]) == ("multilabel", 3, 8)
+    assert (made["target"], made["classes"], made["features"], made["edge_features"]) == ("multilabel", 3, 8, 8)
     assert made["read"]["derived"].startswith("features: the mean of the edge features")
     report = result("train", tmp_path / "g", *SMALL, "--checkpoint", tmp_path / "kept")
     assert (report["metric"], report["data"]["classes"]) == ("rocauc", 3)
@@ -56,6 +59,31 @@ def test_ogbn_proteins_in_its_layout_from_import_to_predictions(proteins, tmp_pa
     refused = command("train", tmp_path / "g", *SMALL, "--label", "node_species")
     assert refused.code == 65
     assert "node_species: entry 7 is 73702; use classes from 0 to 65535" in refused.err
+
+
+@pytest.mark.usefixtures("proteins")
+def test_batches_of_ranks_carry_the_features_of_the_edges_of_ogbn_proteins(tmp_path, result):
+    """Against the listed edges, read once more by numpy; an edge and its reverse that are both listed add up."""
+    result("data", "import", "ogb", tmp_path / "ogbn_proteins", "--no-vertex-means", "-o", tmp_path / "g")
+    info = result("data", "info", tmp_path / "g")
+    assert (info["features"], info["edge_features"]) == (0, 8)
+    raw, expected = tmp_path / "ogbn_proteins" / "raw", {}
+    edges, rows = (np.loadtxt(raw / f"{name}.csv.gz", delimiter=",", dtype=np.float32) for name in ("edge", "edge-feat"))
+    for (u, v), row in zip(edges.astype(int).tolist(), rows, strict=True):
+        for edge in {(u, v), (v, u)}:
+            expected[edge] = expected.get(edge, 0) + row
+
+    def rank(comm):
+        seen = 0
+        for batch in bs.Loader(bs.load(tmp_path / "g", world=comm), fanouts=[5, 5], batch_size=16, seed=1, threads=1):
+            for block, rows in zip(batch.blocks, batch.edge_attr, strict=True):
+                into = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
+                ends = zip(batch.vertices[block.indices].tolist(), batch.vertices[into].tolist(), strict=True)
+                np.testing.assert_allclose(rows, [expected[edge] for edge in ends], rtol=1e-6)
+                seen += len(rows)
+        return seen
+
+    assert min(on_threads(2, rank)) > 100
 
 
 def test_labels_of_a_file_are_what_target_says(tmp_path, result, command):

@@ -47,7 +47,8 @@ def test_papers100m_on_8_h200(result):
 def test_the_table_marks_one_choice_for_each_p_and_is_not_cut_off(command, tmp_path):
     done = command("plan", *PAPERS, "--ranks", "16,64", "--json", tmp_path / "plan.json")
     assert done.code == 0, done.err
-    assert len(re.findall(r"^ *\* +\d+ ", done.out, re.MULTILINE)) == 2
+    assert len(re.findall(r"^ *\* +\d+ +\d+ ", done.out, re.MULTILINE)) == 2  # grids
+    assert len(re.findall(r"^ *\* +\d+ +[rp]", done.out, re.MULTILINE)) == 2  # placements
     assert "…" not in done.out
     assert "published, " in done.out
     assert "assumed, " in done.out

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -75,6 +76,13 @@ def test_logits_are_the_last_layer_of_the_embeddings(command, tmp_path):
     np.testing.assert_allclose(arrays["logits"], h @ own + averaged @ mean + bias, atol=1e-4)
 
 
+def test_rows_in_files_are_the_same(command, tmp_path):
+    trained(command, tmp_path)
+    memory, files = predicted(command, tmp_path)[1], predicted(command, tmp_path, "--memory", 1)[1]
+    for name in ("logits", "embeddings"):
+        np.testing.assert_allclose(files[name], memory[name], rtol=1e-5, atol=1e-5)
+
+
 def test_link_prediction_writes_embeddings_alone(command, tmp_path):
     graph, held_out = split_edges(replace(community_graph(), labels=None, masks={}), 0.1, 0.1, 10, 0)
     store.save(graph, tmp_path / "g")
@@ -134,6 +142,42 @@ def test_a_damaged_checkpoint_is_bad_data(command, tmp_path):
     assert code == 65
     assert "is damaged" in err
     shutil.rmtree(tmp_path / "kept")
+
+
+OWN = """
+import pathlib, torch
+pathlib.Path("imported").touch()
+class Mean(torch.nn.Module):
+    def __init__(self, features, outputs):
+        super().__init__()
+        self.linear = torch.nn.Linear(features, outputs)
+    def forward(self, x, blocks):
+        for block in blocks:
+            x = block.aggregate(x)
+        return self.linear(x)
+"""
+
+
+def test_a_model_of_your_own_is_named_again(command, tmp_path, monkeypatch):
+    """The code that a checkpoint names does not run unless it is asked for."""
+    (tmp_path / "own_mean.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    store.save(community_graph(), tmp_path / "g")
+    flags = ["--fanouts", "5,5", "--epochs", "1", "--threads", "1", "--model", "own_mean:Mean", "--checkpoint", tmp_path / "kept"]
+    code, out, err = command("train", tmp_path / "g", *flags, "--json", "-")
+    assert code == 0, err
+    sys.modules.pop("own_mean")
+    (tmp_path / "imported").unlink()
+    code, _, err = command("predict", tmp_path / "g", "--checkpoint", tmp_path / "kept", "-o", tmp_path / "none.npz")
+    assert code == 2
+    assert "holds a model of your own, own_mean:Mean; use --model PACKAGE.MODULE:FACTORY" in err
+    assert not (tmp_path / "imported").exists()
+    summary, arrays = predicted(command, tmp_path, "--model", "own_mean:Mean")
+    sys.modules.pop("own_mean")
+    assert {name: array.shape for name, array in arrays.items()} == {"logits": (300, 3)}
+    assert summary["test_accuracy"] == pytest.approx(json.loads(out)["test_accuracy"], abs=1e-12)
+    assert (summary["model"], summary["logits"]) == ("own_mean:Mean", [300, 3])
 
 
 def test_a_checkpoint_of_one_layer_at_a_time_is_refused(command, tmp_path):

@@ -1,5 +1,6 @@
 """The options of the optimizer, held against torch's Adam on a dense GraphSAGE."""
 
+import pytest
 import torch
 from plain import WHOLE, copied, sage, trained, trainer, training_loss, without_scores
 
@@ -33,3 +34,14 @@ def test_epochs_are_passes_over_all_seeds():
     _, recorder, made = trained(source, batch_size=batch, epochs=3)
     assert len(recorder.lines) == 3
     assert len(recorder.losses) == made.context.progress.steps == 3 * -(-seeds // batch)
+
+
+def test_virtual_ranks_are_the_minibatches_of_a_step():
+    """Three mini-batches of seven seeds each are one step: the gradient is that of the mean over their seeds."""
+    source = without_scores()
+    seeds = int(source.masks["train"].sum())
+    _, recorder, made = trained(source, batch_size=7, epochs=1, virtual_ranks=3)
+    assert len(recorder.losses) == made.context.progress.steps == -(-seeds // 21)
+    small, large = ({**WHOLE, "batch_size": size, "epochs": 3, "lr": 0.05} for size in (-(-seeds // 3), seeds))
+    shared, whole = trained(source, **small, virtual_ranks=3)[1].losses, trained(source, **large)[1].losses
+    assert shared == pytest.approx(whole, rel=1e-4)

@@ -25,6 +25,37 @@ def test_graph_partitioned_leaves_each_rank_its_rows(folder):
     assert [rank["features"] for rank in found] == [4 * WIDTH * len(block) for block in blocks]
 
 
+def held(folder, p, **options):
+    """The bytes of the adjacency and of the features that each rank holds."""
+    found = on_threads(p, lambda comm: trainer(folder, comm, **options).context.view.memory)
+    return [rank["adjacency"] for rank in found], [rank["features"] for rank in found]
+
+
+def test_topology_is_placed_alone(folder):
+    adjacency, features = held(folder, 2, topology="partitioned", features="replicated")
+    assert adjacency == [matrix_bytes(np.arange(0, 30)), matrix_bytes(np.arange(30, 60))]
+    assert features == [4 * WIDTH * N] * 2
+
+
+def test_features_are_placed_alone(folder):
+    """Beside the whole adjacency, a rank has the rows of it that it computes in exact inference."""
+    adjacency, features = held(folder, 2, features="partitioned")
+    assert adjacency == [matrix_bytes(np.arange(N)) + matrix_bytes(block) for block in (np.arange(0, 30), np.arange(30, 60))]
+    assert features == [4 * WIDTH * 30] * 2
+
+
+def test_feature_replication_gives_c_ranks_the_same_features(folder):
+    adjacency, features = held(folder, 4, graph="partitioned", feature_replication=2)
+    assert adjacency == [matrix_bytes(np.arange(15 * rank, 15 * rank + 15)) for rank in range(4)]
+    assert features == [4 * WIDTH * 30] * 4
+
+
+def test_grid_order_decides_which_neighbors_hold_the_same_rows(folder):
+    drawn = epoch(folder, 4, replication=2, grid_order="columns")
+    blocks = [np.arange(0, 30), np.arange(30, 60)]
+    assert [own.tolist() for own in drawn.own] == [blocks[rank % 2].tolist() for rank in range(4)]
+
+
 def test_remote_features_travel_once_a_minibatch(folder):
     """An epoch sends a row of 4 f bytes, and its id, for every vertex of a mini-batch that its rank does not hold."""
     drawn = epoch(folder, 2)

@@ -15,7 +15,7 @@ from bulksample.distributed.comm.threads import SerialComm
 from bulksample.distributed.matrix.partition import Partition
 from bulksample.minibatch import MiniBatch
 
-N, DEGREES = 60, graph().adjacency.degrees
+N, WIDTH, DEGREES = 60, 8, graph().adjacency.degrees
 ALL = ("--seeds", "all", "--threads", 1)
 ONE_HOP = (*ALL, "--fanouts", 2, "--bulk-size", 1)
 
@@ -93,6 +93,32 @@ def rows_held(calls):
 def test_graph_partitioned_leaves_each_rank_its_rows(drawn):
     _, calls = drawn(*ONE_HOP, "--graph", "partitioned", ranks=3)
     assert [getattr(adjacency[0], "block", graph().adjacency).shape[0] for adjacency in calls.adjacency] == [20, 20, 20]
+
+
+def test_topology_partitioned_leaves_each_rank_its_rows(drawn):
+    _, calls = drawn(*ONE_HOP, "--topology", "partitioned", ranks=3)
+    assert [getattr(adjacency[0], "block", graph().adjacency).shape[0] for adjacency in calls.adjacency] == [20, 20, 20]
+
+
+def fetched(drawn, *arguments, ranks=4):
+    """The bytes of features that an epoch of single hops sends, and the vertices of other ranks that its mini-batches need."""
+    result, _ = drawn(*ONE_HOP, "--sampler", "full", "--batch-size", N, *arguments, ranks=ranks)
+    return result["bytes_sent"]["features"], result["input_vertices"]
+
+
+def test_features_are_fetched_from_where_they_lie(drawn):
+    """One mini-batch of all vertices needs every row; the rank that draws it holds a quarter."""
+    assert fetched(drawn, "--features", "partitioned") == (4 * WIDTH * (N - N // 4), N)
+    assert fetched(drawn, "--features", "host") == fetched(drawn) == (0, N)
+
+
+def test_feature_replication_leaves_fewer_rows_to_fetch(drawn):
+    assert fetched(drawn, "--features", "partitioned", "--feature-replication", 2) == (4 * WIDTH * N // 2, N)
+
+
+def test_grid_order_decides_which_rows_a_rank_holds(drawn):
+    _, calls = drawn(*ONE_HOP, "--graph", "partitioned", "--replication", 2, "--grid-order", "columns", ranks=4)
+    assert [adjacency[0].first for adjacency in calls.adjacency] == [0, 30, 0, 30]
 
 
 def test_replication_gives_c_ranks_the_same_rows(drawn):

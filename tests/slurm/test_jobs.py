@@ -3,23 +3,37 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 import typer.main
+from communities import community_graph
 from launch import ROOT
 
 from bulksample.cli.app import app
+from bulksample.data import store
 
 SLURM = ROOT / "slurm"
 JOBS = sorted(SLURM.glob("*.sbatch"))
 SCRIPTS = [*JOBS, *sorted(SLURM.glob("*.sh"))]
 EXPERIMENTS = [job for job in JOBS if job.name != "gather.sbatch"]
+PATHS = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # jobs call python
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "srun")
-OF_BASH = {"--kill-on-bad-exit", "--mpi", "--ntasks", "--ntasks-per-node", "--cpus-per-task", "--export"}  # of srun
+OF_BASH = {
+    "--kill-on-bad-exit",
+    "--mpi",
+    "--ntasks",
+    "--ntasks-per-node",
+    "--cpus-per-task",
+    "--export",
+    "--cpu-bind",
+    "--distribution",
+}  # of srun
 OF_TORCHRUN = {"--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-id", "--rdzv-endpoint", "--no-python"}
 
 
@@ -54,7 +68,7 @@ def test_every_option_exists():
     commands = typer.main.get_command(app).commands
     text = "\n".join(code_of(script) for script in [*JOBS, SLURM / "env.sh"])
     asked = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - OF_BASH - OF_TORCHRUN
-    known = {option for name in ("sample", "train", "compare", "report") for one in commands[name].params for option in one.opts}
+    known = {option for name in ("sample", "train", "compare", "report", "plan") for one in commands[name].params for option in one.opts}
     assert len(asked) > 20
     assert asked <= known
 
@@ -70,11 +84,11 @@ def test_the_environment_says_how_ranks_start(tmp_path, device, words, launcher)
         (tmp_path / name).chmod(0o755)
     (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'node7\\nnode8\\n'\n")
     (tmp_path / "scontrol").chmod(0o755)
-    job = {"JOB_ID": "123456", "JOB_NODELIST": "node[7-8]", "JOB_NUM_NODES": "2", "NTASKS": "8", "CPUS_PER_TASK": "16"}
+    job = {"JOB_ID": "123456", "JOB_NODELIST": "node[7-8]", "JOB_NUM_NODES": "2", "NTASKS": "8", "CPUS_PER_TASK": "16", "SUBMIT_DIR": SLURM}
     own = {"BULKSAMPLE_GRAPH": "g", "BULKSAMPLE_RESULTS": str(tmp_path / "r"), "BULKSAMPLE_DEVICE": device, "BULKSAMPLE_LAUNCHER": launcher}
     done = subprocess.run(
         ["bash", "-euc", f'. {SLURM}/env.sh; echo "${{training[@]}}"; echo $MASTER_ADDR:$MASTER_PORT; on_ranks sample g'],
-        env={"PATH": f"{tmp_path}:{os.defpath}", **{f"SLURM_{key}": value for key, value in job.items()}, **own},
+        env={"PATH": f"{tmp_path}:{os.defpath}", **{f"SLURM_{key}": str(value) for key, value in job.items()}, **own},
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -87,6 +101,7 @@ def test_the_environment_says_how_ranks_start(tmp_path, device, words, launcher)
     if launcher == "srun":
         assert {"--ntasks=8", "--ntasks-per-node=4", "--cpus-per-task=16", "--mpi=pmi2"} <= set(said[2].split())
     if launcher == "torchrun":
+        assert {"--mpi=none", "--cpu-bind=cores", "--ntasks-per-node=1", f"{SLURM}/rank.sh"} <= set(said[2].split())
         assert {"--nnodes=2", "--nproc-per-node=4", f"--rdzv-endpoint={said[1]}", "--cpus-per-task=64"} <= set(said[2].split())
 
 
@@ -95,6 +110,7 @@ def test_the_environment_says_how_ranks_start(tmp_path, device, words, launcher)
     [
         (75, "RUNNING", 0, True),
         (138, "RUNNING", 3, True),
+        (142, "RUNNING", 0, True),
         (75, "CANCELLED", 0, False),
         (75, "RUNNING", 20, False),
         (1, "RUNNING", 0, False),
@@ -103,7 +119,14 @@ def test_the_environment_says_how_ranks_start(tmp_path, device, words, launcher)
 def test_a_job_goes_back_into_the_queue_unless_it_failed_or_was_cancelled(tmp_path, code, state, restarts, comes_back):
     (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$1 JobState={state}"\n')
     (tmp_path / "scontrol").chmod(0o755)
-    job = {"JOB_ID": "5", "JOB_NODELIST": "a", "JOB_NUM_NODES": "1", "NTASKS": "1", "RESTART_COUNT": str(restarts)}
+    job = {
+        "JOB_ID": "5",
+        "JOB_NODELIST": "a",
+        "JOB_NUM_NODES": "1",
+        "NTASKS": "1",
+        "RESTART_COUNT": str(restarts),
+        "SUBMIT_DIR": str(SLURM),
+    }
     own = {"PATH": f"{tmp_path}:{os.defpath}", "BULKSAMPLE_GRAPH": "g", "BULKSAMPLE_RESULTS": str(tmp_path / "r")}
     done = subprocess.run(
         ["bash", "-euc", f". {SLURM}/env.sh; leave {code}"], env=own | {f"SLURM_{key}": value for key, value in job.items()},
@@ -111,6 +134,104 @@ def test_a_job_goes_back_into_the_queue_unless_it_failed_or_was_cancelled(tmp_pa
     )  # fmt: skip
     assert done.returncode == code, done.stderr
     assert ("requeue JobState" in done.stdout) == comes_back
+
+
+@pytest.fixture
+def in_a_job(tmp_path):
+    """Run lines of bash after env.sh in a job of two nodes with four ranks each; commands of SLURM are stand-ins."""
+
+    def run(lines, srun='echo "$@"', path="", **own):
+        for name, text in (("srun", srun), ("scontrol", "printf 'node7\\nnode8\\n'")):
+            (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+            (tmp_path / name).chmod(0o755)
+        job = {"JOB_ID": "5", "JOB_NODELIST": "node[7-8]", "JOB_NUM_NODES": "2", "NTASKS": "8", "SUBMIT_DIR": str(SLURM)}
+        own = {"BULKSAMPLE_GRAPH": "g", "BULKSAMPLE_RESULTS": str(tmp_path / "r"), "BULKSAMPLE_DEVICE": "cpu", **own}
+        return subprocess.run(
+            ["bash", "-euc", f". {SLURM}/env.sh\n{lines}"],
+            env={"PATH": f"{tmp_path}:{path}{os.defpath}", **{f"SLURM_{key}": value for key, value in job.items()}, **own},
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.mark.parametrize(("starts", "chosen"), [("torch.distributed.run", "torchrun"), ("--mpi=pmi2", "srun")])
+def test_the_preflight_takes_the_first_launcher_by_which_ranks_meet(in_a_job, starts, chosen):
+    """Of two ranks on each node; it says why others were not taken."""
+    done = in_a_job("on_ranks sample g", f'case " $* " in *" {starts} "*) echo "$@" ;; *) echo "no such plug-in" >&2; exit 1 ;; esac')
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert f"launcher {chosen}: 2 ranks on each of 2 nodes met in" in done.stdout
+    assert ("launcher torchrun: ranks did not meet: no such plug-in" in said) == (chosen == "srun")
+    assert said[-1].endswith("python -m bulksample sample g")
+    assert "--nproc-per-node=4" in said[-1] or "--ntasks=8" in said[-1]
+
+
+def test_a_job_whose_ranks_never_meet_goes_back_into_the_queue(in_a_job):
+    done = in_a_job("leave() { echo leaves with $1; exit $1; }\nlaunch", "exit 1")
+    assert "leaves with 142" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("codes", "counts"), [("75\n137\n", 75), ("137\n75\n143\n", 75), ("75\n1\n143\n", 1), ("142\n143\n", 142), ("143\n2\n", 2), ("", 1)]
+)
+def test_the_code_of_torchrun_is_that_of_its_ranks(in_a_job, tmp_path, codes, counts):
+    """A failure counts most, then a checkpoint or a lost rank; without codes torchrun's own, 1."""
+    lines = f"on_ranks() {{ printf '{codes}' >$BULKSAMPLE_CODES; return 1; }}\nBULKSAMPLE_CODES={tmp_path}/codes\nstarted x || echo left $?"
+    assert f"left {counts}" in in_a_job(lines.replace("\n'", "\\n'") if codes else lines, BULKSAMPLE_LAUNCHER="torchrun").stdout
+
+
+def test_ranks_that_start_late_are_started_three_times(in_a_job, tmp_path):
+    lines = f"on_ranks() {{ echo began; return 142; }}\nBULKSAMPLE_CODES={tmp_path}/codes\nstarted x || echo left $?"
+    assert in_a_job(lines).stdout.split("\n")[:-1] == ["began", "began", "began", "left 142"]
+
+
+def test_a_run_of_virtual_ranks_has_one_name_on_any_number_of_ranks(in_a_job):
+    lines = 'of_run train/replicated; echo "${virtual[@]}"'
+    assert in_a_job(lines).stdout.split() == ["train/replicated-8"]
+    assert in_a_job(lines, BULKSAMPLE_VIRTUAL_RANKS="16").stdout.split() == ["train/replicated-16", "--virtual-ranks", "16"]
+
+
+def test_copies_come_from_the_plan(in_a_job, tmp_path):
+    """The graph is tiny, so every rank has room for all, and one copy of block rows is measured."""
+    store.save(community_graph(), tmp_path / "g")
+    paths = {"path": f"{Path(sys.executable).parent}:", "PYTHONPATH": str(ROOT), "BULKSAMPLE_GRAPH": str(tmp_path / "g")}
+    done = in_a_job('copies_of "1 2 4"', BULKSAMPLE_REPLICATION="plan", **paths)
+    assert done.stdout.split() == ["1"], done.stderr
+    assert in_a_job('copies_of "1 2 4"').stdout.split() == ["1", "2", "4"]
+
+
+@pytest.mark.parametrize(("command", "code"), [("exit 75", 75), ("kill -9 $$", 137), ("exit 0", 0)])
+def test_a_rank_leaves_its_exit_code(tmp_path, command, code):
+    done = subprocess.run([SLURM / "rank.sh", "bash", "-c", command], env={**PATHS, "BULKSAMPLE_CODES": str(tmp_path / "codes")})
+    assert done.returncode == code
+    assert ((tmp_path / "codes").read_text() if code else "0") == (f"{code}\n" if code else "0")
+
+
+def test_a_rank_below_torchrun_can_take_the_signal_that_torchrun_ignores():
+    program = "import signal; print(signal.getsignal(signal.SIGUSR1).name)"
+    found = [
+        subprocess.run([*line, sys.executable, "-c", program], env=PATHS, capture_output=True, text=True, timeout=60).stdout.split()
+        for line in ([SLURM / "agent.sh"], [SLURM / "agent.sh", SLURM / "rank.sh"])
+    ]
+    assert found == [["SIG_IGN"], ["SIG_DFL"]]
+
+
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGTERM"])
+def test_signals_reach_a_rank_or_pass_it_by(tmp_path, name):
+    """SIGUSR1 is for the rank alone; SIGTERM is passed on, and the rank ends with its own code."""
+    program = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\nprint('ready', flush=True)\ntime.sleep(20)"
+    environment = {**PATHS, "BULKSAMPLE_CODES": str(tmp_path / "codes")}
+    ranks = subprocess.Popen([SLURM / "rank.sh", sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
+    assert ranks.stdout.readline() == "ready\n"
+    ranks.send_signal(getattr(signal, name))
+    if name == "SIGUSR1":
+        time.sleep(0.3)
+        assert ranks.poll() is None
+        ranks.terminate()
+    assert ranks.wait(20) == 75
+    ranks.stdout.close()
+    assert (tmp_path / "codes").read_text() == "75\n"
 
 
 def test_submit_chains_the_sizes_and_gathers_at_the_end(tmp_path):

@@ -1,0 +1,91 @@
+"""`bulksample data` for heterogeneous graphs: make one, import files and tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import UsageError
+from .data_options import (
+    AddReverseOption,
+    BackendOption,
+    NameOption,
+    OutOption,
+    PathArgument,
+    ReverseOption,
+    TargetOption,
+    TimeUnit,
+    backend_of,
+    begin,
+    finish,
+)
+from .output import JsonOption, SeedOption
+from .outputs import OverwriteOption
+
+
+def make_hetero(
+    out: OutOption,
+    scale: Annotated[
+        float, typer.Option(help="Million papers of a graph of papers, authors, institutes and fields, without --type.")
+    ] = 0.001,
+    type_: Annotated[list[str] | None, typer.Option("--type", help="Vertex type and its size, NAME:COUNT; repeat it.")] = None,
+    relation: Annotated[list[str] | None, typer.Option(help="Relation, SOURCE:NAME:DESTINATION:EDGES; repeat it.")] = None,
+    power: Annotated[int, typer.Option(help="Sources are floor(n u^power) of a uniform u; 1 is uniform.")] = 2,
+    features: Annotated[int, typer.Option(help="Width of the feature rows of each type.")] = 0,
+    classes: Annotated[int, typer.Option(help="Classes of the first type.")] = 0,
+    times: Annotated[int, typer.Option(help="Times of vertices are uniform below this; 0: none.")] = 0,
+    edge_times: Annotated[int, typer.Option(help="Times of edges are uniform below this; 0: none.")] = 0,
+    seed: SeedOption = 0,
+    backend: BackendOption = "auto",
+    name: NameOption = "",
+    overwrite: OverwriteOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Make a heterogeneous graph: types and relations of any size, with a power law and times."""
+    from ..data.relational.synthetic import hetero, papers, parse_relations, parse_types
+
+    start = begin(out, overwrite, json_file)
+    types, relations = (parse_types(type_), parse_relations(relation or [])) if type_ else papers(scale)
+    if relation and not type_:
+        raise UsageError("--relation: got no --type; name the types with --type NAME:COUNT")
+    graph = hetero(
+        types, relations, power=power, features=features, classes=classes, times=times, edge_times=edge_times, seed=seed,
+        backend=backend_of(backend),
+    )  # fmt: skip
+    finish(graph, out, overwrite, name, start, json_file)
+
+
+def import_hetero_npz(
+    path: PathArgument, out: OutOption, reverse: AddReverseOption = False, target: TargetOption = None, name: NameOption = "",
+    overwrite: OverwriteOption = False, json_file: JsonOption = None,
+) -> None:  # fmt: skip
+    """Import a heterogeneous graph from an .npz file with arrays named TYPE/x and SOURCE/NAME/DESTINATION/edge_index."""
+    from ..data.relational.hetero_npz import read
+    from ..data.relational.hetero_parts import add_reverses
+
+    start = begin(out, overwrite, json_file)
+    graph = read(path, target)
+    finish(add_reverses(graph) if reverse else graph, out, overwrite, name, start, json_file, imported=True)
+
+
+def import_parquet(
+    path: Annotated[Path, typer.Argument(help="Folder of Parquet files with a schema file.")],
+    out: OutOption,
+    schema: Annotated[Path | None, typer.Option(help="YAML or JSON file of keys and times. Default: schema.yaml in the folder.")] = None,
+    reverse: ReverseOption = True,
+    time_unit: Annotated[TimeUnit, typer.Option(help="Unit in which dates become times, counted from 1970.")] = TimeUnit.s,
+    until: Annotated[str | None, typer.Option(help="Last date or time; later rows are left out.")] = None,
+    fit_until: Annotated[str | None, typer.Option(help="Last date or time whose rows scale the features. Default: all.")] = None,
+    name: NameOption = "",
+    overwrite: OverwriteOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Import tables with primary and foreign keys as a heterogeneous graph: rows are vertices, foreign keys are edges."""
+    from ..data.relational.parquet_folder import read
+
+    start = begin(out, overwrite, json_file)
+    last, fit = (int(one) if one is not None and one.lstrip("-").isdecimal() else one for one in (until, fit_until))
+    graph, tables = read(path, schema, reverse=reverse, time_unit=time_unit.value, until=last, fit_until=fit)
+    finish(graph, out, overwrite, name, start, json_file, imported=True, read={"tables": tables})

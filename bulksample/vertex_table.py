@@ -1,0 +1,206 @@
+"""Columns of vertices, features, labels, splits and others, with what a graph and a vertex type of a heterogeneous graph ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from .errors import DataError, UsageError
+from .labels import as_labels, check_labels, has_label, outputs_of, target_of
+from .mapped import pieces
+from .sparse import CSR
+
+SPLITS = ("train", "val", "test")
+
+
+class VertexTable:
+    """The columns of n vertices: a base class of dataclasses that have these attributes.
+
+    Attributes
+    ----------
+    features : float32 or float16 of shape (n, f), or a float32 CSR of that shape, optional
+    labels, num_classes : see `bulksample.labels`
+    masks : dict of bool arrays of shape (n,)
+    extra : dict of arrays of shape (n, ...)
+    name : str
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    kind: ClassVar[str]  # the noun of messages
+    name: str
+    features: np.ndarray | CSR | None
+    labels: np.ndarray | None
+    num_classes: int
+    masks: dict[str, np.ndarray]
+    extra: dict[str, np.ndarray]
+
+    @property
+    def n(self) -> int:
+        """Number of vertices."""
+        raise NotImplementedError
+
+    @property
+    def num_features(self) -> int:
+        return 0 if self.features is None else int(self.features.shape[1])
+
+    def seeds(self, split: str) -> np.ndarray:
+        """Return the vertices of a split, ascending: int32. ``all`` is every vertex.
+
+        Raises
+        ------
+        UsageError
+            If the graph has no such split.
+        """
+        if split == "all":
+            return np.arange(self.n, dtype=np.int32)
+        if split not in self.masks:
+            raise UsageError(f"{self.kind} {self.name!r} has no {split!r} split; it has {', '.join([*self.masks, 'all'])}")
+        return np.flatnonzero(self.masks[split]).astype(np.int32)
+
+    def default_split(self, training: bool = False) -> str:
+        """Return the split of the seeds if the user names none: ``train``, or ``all`` of a graph without masks; see `default_split`."""
+        return default_split(f"{self.kind} {self.name!r}", {split: bool(mask.any()) for split, mask in self.masks.items()}, training)
+
+    def default_seeds(self, training: bool = False) -> np.ndarray:
+        """Return the vertices of `default_split`, ascending: int32."""
+        return self.seeds(self.default_split(training))
+
+    @property
+    def target(self) -> str | None:
+        """The target of training that the labels are: ``class``, ``multilabel`` or ``regression``; None without labels."""
+        return None if self.labels is None else target_of(self.labels.dtype, self.labels.ndim)
+
+    def with_label(self, name: str | None = None, target: str | None = None) -> Self:
+        """Return the graph with another of its columns as the label, or its label as another target; splits keep only labelled vertices.
+
+        Parameters
+        ----------
+        name : str, optional
+            A column of `extra`; the label itself unless given.
+        target : {"class", "multilabel", "regression"}, optional
+            By default what the column is by its dtype; see `bulksample.labels.target_of`.
+
+        Raises
+        ------
+        UsageError
+            If there is no such column of numbers.
+        DataError
+            If a value of the column does not suit the target.
+        """
+        if name is None and (self.labels is None or target in (None, self.target)):
+            return self
+        column = self.labels if name is None else self.extra.get(name)
+        if column is None or not fits_label(column.dtype, column.ndim):
+            fit = [k for k, v in self.extra.items() if fits_label(v.dtype, v.ndim)]
+            raise UsageError(f"{self.kind} {self.name!r} has no label {name!r}; use {', '.join(fit) or 'a graph with one'}")
+        labels = as_labels(np.asarray(column), target or target_of(column.dtype, column.ndim), name or "labels", name is None)
+        masks = {split: mask & has_label(labels) for split, mask in self.masks.items()}
+        return replace(self, labels=labels, num_classes=outputs_of(labels, name=name or "labels"), masks=masks)
+
+    def check_columns(self) -> None:
+        """Raise `DataError`, naming the column and the row, unless every column keeps what its class promises."""
+        self._check_features()
+        self._check_labels()
+        for name, column in self.extra.items():
+            if column.shape[:1] != (self.n,):
+                raise DataError(f"{name} must have {self.n} rows; its shape is {column.shape}")
+
+    def _check_features(self) -> None:
+        x = self.features
+        if x is None:
+            return
+        if x.shape[0] != self.n:
+            raise DataError(f"features must have {self.n} rows; they have {x.shape[0]}")
+        if isinstance(x, CSR):
+            if x.values is None or x.values.dtype != np.float32:
+                raise DataError("sparse features must hold float32 values")
+            x.validate("features")
+            return
+        _check_dense(x, "features")
+
+    def _check_labels(self) -> None:
+        y = self.labels
+        if y is not None:
+            check_labels(y, self.n, self.num_classes)
+        taken = np.zeros(self.n, bool)
+        unlabelled = taken if y is None or y.ndim > 1 else y < 0
+        for name, mask in self.masks.items():
+            if name not in SPLITS:
+                raise DataError(f"mask {name!r} is not a split; use {', '.join(SPLITS)}")
+            if mask.shape != (self.n,) or mask.dtype != np.bool_:
+                raise DataError(f"{name} mask must be bool of shape ({self.n},); got {mask.dtype} of shape {mask.shape}")
+            wrong = np.flatnonzero(mask & (taken | unlabelled))
+            if len(wrong):
+                raise DataError(f"{name} mask: row {wrong[0]} is in another split too, or has no label")
+            taken = taken | mask
+
+
+def check_weights(matrix: CSR, unit: float) -> None:
+    """Raise `DataError` unless the entries of an adjacency are ones, or fixed point that samplers can sum."""
+    weights = matrix.values
+    if weights is None:
+        return
+    if weights.dtype != np.int64:
+        raise DataError(f"weights must be int64 fixed point; got {weights.dtype}")
+    if not (np.isfinite(unit) and unit > 0):
+        raise DataError(f"weight_unit must be finite and positive; got {unit}")
+    negative = np.flatnonzero(weights < 0)
+    if len(negative):
+        raise DataError(f"weights: row {matrix.row_at(negative[0])} holds {weights[negative[0]]}; weights must not be negative")
+    if weights.sum(dtype=np.float64) > 2.0**62:  # samplers sum rows and columns in int64
+        for name, place in (("row", matrix.row_of_entry()), ("column", matrix.indices)):
+            sums = np.bincount(place, weights, minlength=1)
+            if len(high := np.flatnonzero(sums > 2.0**62)):
+                raise DataError(f"weights: those of {name} {high[0]} add up to {sums[high[0]]:.4g}; use sums of at most 2**62")
+
+
+def check_edge_features(matrix: CSR, edges: np.ndarray) -> None:
+    """Raise `DataError` unless there is one finite row for each entry of an adjacency."""
+    if edges.ndim != 2 or len(edges) != matrix.nnz:
+        raise DataError(f"edge features must have {matrix.nnz} rows, one for each entry; their shape is {edges.shape}")
+    _check_dense(edges, "edge features")
+
+
+def fits_label(dtype: np.dtype[Any], ndim: int) -> bool:
+    """Return True if a column can be a label: one number of each vertex, or several."""
+    return dtype.kind in "biuf" and ndim in (1, 2)
+
+
+def _check_dense(x: np.ndarray, what: str) -> None:
+    """Raise `DataError` unless features are a finite matrix of float32 or float16."""
+    if x.ndim != 2 or x.dtype not in (np.float32, np.float16):
+        raise DataError(f"{what} must be float32 or float16 of shape (n, f); got {x.dtype} of shape {x.shape}")
+    for start, part in pieces(x, max(1, 2**24 // max(1, x.shape[1]))):  # features may be a memmap larger than memory
+        bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
+        if len(bad):
+            raise DataError(f"{what}: row {start + bad[0]} is not finite")
+
+
+def default_split(name: str, masks: Mapping[str, bool], training: bool = False) -> str:
+    """Return the split whose vertices are the seeds if the user names none: ``train``, or ``all`` of a graph without masks.
+
+    Parameters
+    ----------
+    name : str
+        What the masks belong to, for messages: ``graph 'web'``.
+    masks : dict of bool
+        The masks of the graph; that of ``train`` is True if it holds a vertex.
+    training : bool
+        The seeds are trained on, so a graph without masks is refused too.
+
+    Raises
+    ------
+    UsageError
+        If no vertex is in the training split though the graph has masks: all vertices would include those of the test split.
+    """
+    if masks.get("train"):
+        return "train"
+    if not masks and not training:
+        return "all"
+    others = [split for split in masks if split != "train"]
+    found = f"only the masks {', '.join(others)}" if others else "no masks"
+    choice = f"all, which includes their vertices, or {' or '.join(others)}" if others else "all"
+    raise UsageError(f"no vertex is in the training split: {name} has {found}; name the seeds, use seeds {choice}")

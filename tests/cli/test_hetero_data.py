@@ -1,0 +1,132 @@
+"""`bulksample data` and the other commands on stores of heterogeneous graphs."""
+
+import numpy as np
+import pytest
+from hetero_samples import assert_same_hetero, small_hetero
+from ogb_layouts import write_mag
+from test_data import run
+from typer.testing import CliRunner
+
+import bulksample as bs
+from bulksample import DataError, UsageError
+from bulksample.cli.app import app as whole
+from bulksample.cli.data import app
+from bulksample.data import open_store
+from bulksample.data.relational.synthetic import hetero, papers
+
+
+@pytest.fixture
+def folder(tmp_path):
+    small_hetero().save(tmp_path / "g")
+    return tmp_path / "g"
+
+
+def test_info_shows_types_and_relations(folder):
+    shown = run("info", folder)
+    assert shown == open_store.info(folder)
+    assert run("info", folder, "--statistics")["relations"]["paper cites paper"]["destinations_without_edge"] == 5
+    text = CliRunner().invoke(app, ["info", str(folder), "--statistics"], env={"COLUMNS": "200"}).output
+    assert "types.field of study" in text
+    assert "last_time 9," in text
+
+
+def test_verify_names_every_file(folder):
+    assert len(run("verify", folder)["files"]) == len(list(folder.glob("*.npy")))
+    (folder / "relations_0_times.npy").write_bytes(b"")
+    with pytest.raises(DataError, match=r"relations_0_times\.npy: is truncated"):
+        run("verify", folder)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train"],
+        ["predict", "--checkpoint", "c", "-o", "o.npz"],
+        ["partition", "--parts", "2", "-o", "p"],
+        ["data", "split-edges", "-o", "s"],
+    ],
+)
+def test_commands_of_one_vertex_type_refuse_it(folder, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [*command[:2], str(folder), *command[2:]] if command[0] == "data" else [command[0], str(folder), *command[1:]]
+    result = CliRunner().invoke(whole, words)
+    with pytest.raises(UsageError, match="holds a heterogeneous graph; use a store of a graph of one vertex type"):
+        raise result.exception
+
+
+def test_import_parquet(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    source = tmp_path / "tables"
+    source.mkdir()
+    pandas.DataFrame({"id": [3, 1], "at": pandas.to_datetime(["2020-01-01", "2021-01-01"])}).to_parquet(source / "a.parquet")
+    pandas.DataFrame({"a": [1, 3, None], "x": [1.0, 2.0, 3.0]}).to_parquet(source / "b.parquet")
+    (source / "schema.yaml").write_text("tables:\n  a: {primary_key: id, time: at}\n  b: {foreign_keys: {a: a}}\n")
+    made = run("import", "parquet", source, "-o", tmp_path / "g", "--time-unit", "D", "--until", "2020-06-01", "--name", "shop")
+    assert (made["name"], made["vertices"], made["edges"]) == ("shop", 4, 2)
+    assert made["read"]["tables"]["a"]["rows_after_until"] == 1
+    assert made["digest"] == open_store.verify(tmp_path / "g").digest
+    assert run("info", tmp_path / "g", "--statistics")["types"]["a"]["last_time"] == 18262
+    made = run("import", "parquet", source, "-o", tmp_path / "h", "--no-reverse", "--schema", source / "schema.yaml", "--until", 0)
+    assert (made["vertices"], list(made["relations"])) == (3, ["b f2p_a a"])
+    with pytest.raises(DataError, match=r"there is no such folder"):
+        run("import", "parquet", tmp_path / "gone", "-o", tmp_path / "i")
+
+
+def test_make_hetero(tmp_path):
+    made = run(
+        "make",
+        "hetero",
+        "--scale",
+        0.0005,
+        "--features",
+        4,
+        "--classes",
+        3,
+        "--times",
+        9,
+        "--edge-times",
+        8,
+        "--seed",
+        2,
+        "-o",
+        tmp_path / "g",
+    )
+    expected = hetero(*papers(0.0005), features=4, classes=3, times=9, edge_times=8, seed=2)
+    assert_same_hetero(bs.load(tmp_path / "g"), expected)
+    assert (made["name"], list(made["types"])) == ("hetero", ["paper", "author", "institute", "fos"])
+    made = run(
+        "make", "hetero", "--type", "a:5", "--type", "b:3", "--relation", "a:r:b:40", "--power", 1, "--name", "ab", "-o", tmp_path / "h"
+    )
+    assert_same_hetero(bs.load(tmp_path / "h"), hetero({"a": 5, "b": 3}, [("a", "r", "b", 40)], power=1, name="ab"))
+    with pytest.raises(UsageError, match="--relation: got no --type"):
+        run("make", "hetero", "--relation", "a:r:b:40", "-o", tmp_path / "i")
+    digests = {run("make", "hetero", "--backend", name, "-o", tmp_path / name)["digest"] for name in ("auto", "reference")}
+    assert len(digests) == 1
+
+
+def test_import_hetero_npz(tmp_path):
+    arrays = {
+        "node_types": np.array(["a", "b"]), "num_nodes": np.array([2, 3]), "edge_types": np.array([["a", "r", "b"]]),
+        "a/r/b/edge_index": np.array([[0, 1, 1], [2, 0, 0]]), "b/y": np.array([0, 2, -1]), "b/train_mask": np.array([True, False, False]),
+    }  # fmt: skip
+    np.savez(tmp_path / "g.npz", **arrays)
+    made = run("import", "hetero-npz", tmp_path / "g.npz", "-o", tmp_path / "g", "--reverse")
+    assert list(made["relations"]) == ["a r b", "b rev_r a"]
+    assert (made["edges"], made["types"]["b"]["classes"], made["types"]["b"]["splits"]) == (6, 3, ["train"])
+    assert "1 of the 3 classes have no vertex" in made["warnings"][0]
+    assert made["digest"] == open_store.verify(tmp_path / "g").digest
+    assert list(run("import", "hetero-npz", tmp_path / "g.npz", "-o", tmp_path / "h")["relations"]) == ["a r b"]
+
+
+def test_import_ogbn_mag_by_name(tmp_path):
+    write_mag(tmp_path / "ogbn_mag")
+    made = run("import", "ogb", "ogbn-mag", "--root", tmp_path, "--no-download", "-o", tmp_path / "g", "--reverse")
+    assert (made["name"], made["vertices"], made["edges"], made["read"]["edges_read"]) == ("ogbn-mag", 9, 14, 7)
+    assert made["types"]["paper"]["splits"] == ["train", "val", "test"]
+    assert made["types"]["paper"]["times"]
+    with pytest.raises(UsageError, match="--undirected, --directed and --self-loops do not apply; use --reverse"):
+        run("import", "ogb", tmp_path / "ogbn_mag", "--undirected", "-o", tmp_path / "h")
+    (tmp_path / "ogbn_arxiv" / "raw").mkdir(parents=True)
+    with pytest.raises(UsageError, match="--reverse does not apply; use --undirected"):
+        run("import", "ogb", tmp_path / "ogbn_arxiv", "--reverse", "-o", tmp_path / "h")
