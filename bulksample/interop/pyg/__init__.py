@@ -15,10 +15,10 @@ from .cluster import ClusterData, ClusterLoader  # noqa: E402
 from .hgt import HGTLoader, HGTSampler  # noqa: E402
 from .link import LinkNeighborLoader  # noqa: E402
 from .node import FastGCNLoader, LaborLoader, LadiesLoader, NeighborLoader  # noqa: E402
-from .relation_sampler import TypedSampler  # noqa: E402
 from .saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler  # noqa: E402
 from .sampler import BulkSampler  # noqa: E402
 from .shadow import ShaDowKHopSampler  # noqa: E402
+from .typed_sampler import TypedSampler  # noqa: E402
 
 __all__ = [
     "BulkSampler", "ClusterData", "ClusterLoader", "FastGCNLoader", "GraphSAINTEdgeSampler", "GraphSAINTNodeSampler",

@@ -10,9 +10,9 @@ from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from .bulk_sampler import SamplerOfBulks
 from .edge_lists import check_input
-from .relation_sampler import STRIDE, TypedSampler
 from .sampler import BulkSampler
 from .typed_graph import has_types
+from .typed_sampler import STRIDE, TypedSampler
 
 
 def sampler_for(

@@ -17,8 +17,8 @@ from ...relations.hgt import HGSampler
 from ...rng import Stream
 from .bulk_sampler import Sampled
 from .node import BulkNodeLoader
-from .relation_sampler import TypedSampler
 from .typed_graph import has_types, typed_graph
+from .typed_sampler import TypedSampler
 
 
 class HGTSampler(TypedSampler):

@@ -18,9 +18,9 @@ from .bulk_loading import BulkLoading, hashed
 from .bulk_sampler import Sampled, SamplerOfBulks
 from .choose_sampler import sampler_for, seeds_of_batch
 from .edge_lists import compressed, vertex_pairs
-from .relation_sampler import TypedSampler
 from .stores import is_pair, stored_edges
 from .typed_graph import has_types
+from .typed_sampler import TypedSampler
 
 
 class LinkNeighborLoader(BulkLoading, LinkLoader):

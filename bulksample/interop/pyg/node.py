@@ -21,10 +21,10 @@ from .bulk_sampler import Sampled, SamplerOfBulks
 from .choose_sampler import sampler_for, seeds_of_batch
 from .edge_lists import check_input, compressed, ids_or_mask
 from .filtering import with_compressed_rows, with_edge_index
-from .relation_sampler import TypedSampler
 from .sampler import BulkSampler
 from .stores import is_pair
 from .typed_graph import has_types
+from .typed_sampler import TypedSampler
 
 
 class BulkNodeLoader(BulkLoading, NodeLoader):
