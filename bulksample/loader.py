@@ -7,7 +7,6 @@ So a run can stop after any mini-batch and resume elsewhere with the same ones.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ import numpy as np
 from .adjacency import Adjacency
 from .ahead import Ahead
 from .errors import UsageError
+from .free_memory import free_memory
 from .minibatch import MiniBatch
 from .position import EpochShare, Position
 from .rng import Stream
@@ -319,8 +319,3 @@ def growing(k: int) -> Iterator[int]:
         yield size
         size *= 2
     yield from repeat(k)
-
-
-def free_memory() -> int:
-    """Return the bytes of free memory."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -20,6 +20,7 @@ from ..distributed.comm.base import Comm
 from ..labels import as_numbers
 from ..loader import BulkLoader
 from ..nn.check_module import ModelFault
+from ..nn.evaluation_mode import evaluation_mode
 from ..nn.model import Model
 from ..rng import Stream
 from ..samplers import Sampler
@@ -67,12 +68,10 @@ def evaluate_by_batches(
     view = view.all_rows()
     vertices, labels, masks, drawn = _drawn(*_to_score(view, comm, splits), scoring)
     found, rows = [torch.empty(0, view.num_classes)], [np.empty(0, np.int64)]
-    training = model.training
-    model.eval()
-    for positions, logits in logits_by_batches(model, view, comm, vertices, scoring):
-        found.append(logits)
-        rows.append(positions)
-    model.train(training)
+    with evaluation_mode(model):
+        for positions, logits in logits_by_batches(model, view, comm, vertices, scoring):
+            found.append(logits)
+            rows.append(positions)
     own = np.concatenate(rows)
     scores = score_logits(torch.cat(found), labels[own], {split: mask[own] for split, mask in masks.items()}, view.name, comm, metric)
     for split, count in drawn.items():

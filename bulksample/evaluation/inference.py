@@ -12,6 +12,7 @@ from typing import cast
 
 import torch
 
+from ..nn.evaluation_mode import evaluation_mode
 from ..nn.layers import Layer
 from ..nn.model import Gnn
 from ..views.inference_share import InferenceShare
@@ -25,13 +26,11 @@ def infer(model: Gnn, share: InferenceShare) -> torch.Tensor:
 @torch.no_grad()
 def infer_with_hidden(model: Gnn, share: InferenceShare) -> tuple[torch.Tensor | None, torch.Tensor]:
     """Compute the rows that enter the last layer, shape (rows, hidden), and the logits; a model of one layer has no such rows."""
-    training = model.training
-    model.eval()
     below: torch.Tensor | None = None
     hidden: torch.Tensor | None = None  # the share's rows of the layer below; None stands for the features
-    for i, module in enumerate(model.layers):
-        below, hidden = hidden, model.between(i, _layer_rows(cast(Layer, module), share, hidden))
-    model.train(training)
+    with evaluation_mode(model):
+        for i, module in enumerate(model.layers):
+            below, hidden = hidden, model.between(i, _layer_rows(cast(Layer, module), share, hidden))
     assert hidden is not None
     return below, hidden
 

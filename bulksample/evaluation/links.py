@@ -17,6 +17,7 @@ import torch
 from ..data.edge_split import HELD_OUT, HeldOutEdges
 from ..distributed.comm.base import Comm
 from ..nn.decoders import LinkModel
+from ..nn.evaluation_mode import evaluation_mode
 from ..views.inference_share import InferenceShare
 from .inference import infer
 
@@ -54,8 +55,6 @@ def evaluate_links(
     -----
     All ranks gather the embeddings (kind "activations"). Each rank ranks a part of the pairs, and sums are added (kind "control").
     """
-    training = model.training
-    model.eval()
     inferred = infer(model.encoder, share).contiguous()
     own = inferred.cpu().numpy()
     counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
@@ -63,9 +62,9 @@ def evaluate_links(
     scores: dict[str, float] = {}
     for split in (split for split in HELD_OUT if not splits or split in splits):
         pairs, negatives = (arrays[split][comm.rank :: comm.size] for arrays in (links.pairs, links.negatives))
-        found = ranks(model, z, pairs, negatives)
+        with evaluation_mode(model):
+            found = ranks(model, z, pairs, negatives)
         sums = comm.allreduce(np.array([len(found), (1 / found).sum(), *[float((found <= k).sum()) for k in at]]), "control")
         if sums[0]:
             scores |= dict(zip([f"{split}_mrr", *[f"{split}_hits@{k}" for k in at]], (sums[1:] / sums[0]).tolist(), strict=True))
-    model.train(training)
     return scores

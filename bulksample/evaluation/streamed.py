@@ -9,6 +9,8 @@ Shards of hidden rows lie in memory if they fit the budget, else in unnamed file
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import cast
@@ -16,8 +18,12 @@ from typing import cast
 import numpy as np
 import torch
 
+from ..distributed.comm.agree import together
+from ..distributed.comm.base import Comm
 from ..distributed.costs.inference import chunk_room, entries_of_chunk
 from ..distributed.matrix.feature_exchange import RowExchange
+from ..errors import UsageError
+from ..nn.evaluation_mode import evaluation_mode
 from ..nn.layers import Input, Layer
 from ..nn.model import Gnn
 from ..sparse import row_pointers
@@ -29,15 +35,39 @@ _ENTRIES = 2**20  # looked at together for the rows that are needed
 class Shards:
     """Makes the matrices of a rank's own rows, float32: in memory, or in files that vanish with them."""
 
-    def __init__(self, rows: int, on_disk: bool) -> None:
-        self._rows, self._on_disk = rows, on_disk
+    def __init__(self, comm: Comm, rows: int, on_disk: bool) -> None:
+        self._comm, self._rows, self._on_disk = comm, rows, on_disk
 
     def empty(self, width: int) -> np.ndarray:
-        """Return a new matrix, shape (rows, width), of zeros."""
+        """Return a new matrix, shape (rows, width), of zeros; collective.
+
+        Raises `UsageError` on every rank if the disk of one of them is full.
+        """
+        return together(self._comm, lambda: self._of_rank(width))
+
+    def _of_rank(self, width: int) -> np.ndarray:
         if not self._on_disk or not self._rows * width:
             return np.zeros((self._rows, width), np.float32)
+        size = 4 * self._rows * width
         with tempfile.TemporaryFile(prefix="bulksample-") as file:
-            return np.memmap(file, np.float32, "w+", shape=(self._rows, width))
+            try:
+                _allocate(file.fileno(), size)
+            except OSError as error:
+                folder = tempfile.gettempdir()
+                found = f"{folder} has {shutil.disk_usage(folder).free} left ({error.strerror})"
+                raise UsageError(f"hidden rows take {size} bytes on disk, and {found}; set TMPDIR to a folder on a larger disk") from None
+            return np.memmap(file, np.float32, "r+", shape=(self._rows, width))
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    """Give an empty file `size` bytes of zeros; raises OSError if the disk is full.
+
+    The bytes are allocated where the system can do that, because writing to a map of a sparse file ends the process if the disk is full.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.ftruncate(descriptor, size)
 
 
 @torch.no_grad()
@@ -65,18 +95,17 @@ def infer_streamed(
     widths = list(model.widths)
     room, on_disk = chunk_room(widths, share.rows, share.holds_features, memory)
     entries = entries_of_chunk(widths, room, share.edges / max(1, share.n))
-    shards, training = Shards(share.rows, on_disk), model.training
+    shards = Shards(share.comm, share.rows, on_disk)
     rows = needed or [np.arange(share.rows)] * (len(model.layers) + 1)
     below: np.ndarray | None = None
     hidden: np.ndarray | None = None
-    model.eval()
-    for i, module in enumerate(model.layers):
-        step = _LayerStep(cast(Layer, module), share, hidden, entries)
-        sent, out = step.sent(rows[i], shards), shards.empty(model.widths[i + 1])
-        for chunk, made in step.chunks(rows[i + 1], sent):
-            out[chunk] = model.between(i, made).cpu().numpy()
-        below, hidden = hidden, out
-    model.train(training)
+    with evaluation_mode(model):
+        for i, module in enumerate(model.layers):
+            step = _LayerStep(cast(Layer, module), share, hidden, entries)
+            sent, out = step.sent(rows[i], shards), shards.empty(model.widths[i + 1])
+            for chunk, made in step.chunks(rows[i + 1], sent):
+                out[chunk] = model.between(i, made).cpu().numpy()
+            below, hidden = hidden, out
     assert hidden is not None
     return below, hidden
 

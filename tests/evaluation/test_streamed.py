@@ -1,5 +1,7 @@
 """Streamed inference gives the rows of gathered inference, computes no others than are needed, and takes the memory of its formula."""
 
+import copy
+import errno
 import json
 import os
 import subprocess
@@ -12,8 +14,11 @@ import torch
 from communities import community_graph, dense_adjacency
 from test_evaluate import model_for, share_of
 
+from bulksample import UsageError
 from bulksample.data import store
+from bulksample.distributed.comm.machines import VARIABLE
 from bulksample.distributed.comm.threads import SerialComm, on_threads
+from bulksample.evaluation import exact
 from bulksample.evaluation.evaluate import evaluate
 from bulksample.evaluation.exact import exact_rows
 from bulksample.evaluation.inference import infer_with_hidden
@@ -114,6 +119,30 @@ def test_scores_are_the_same_where_memory_is_short():
     share = share_of(graph)
     exact_rows(model, share)
     assert not share.streamed
+
+
+def test_a_full_disk_is_a_sentence_on_every_rank(monkeypatch):
+    """A sparse file would end the process with SIGBUS at the first row that does not fit."""
+    graph = community_graph()
+    model = model_for(graph)
+
+    def full(descriptor, offset, size):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def body(comm):
+        share, own = share_of(graph, comm), copy.deepcopy(model)
+        with pytest.raises(UsageError, match=r"take \d+ bytes on disk, and .* has \d+ left \(No space left.*set TMPDIR"):
+            infer_streamed(own, share, 1)
+        assert own.training
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    on_threads(2, body)
+
+
+def test_ranks_of_one_machine_share_its_free_memory(monkeypatch):
+    monkeypatch.setattr(exact, "free_memory", lambda: 24_000)
+    monkeypatch.setenv(VARIABLE, "3,1")
+    assert on_threads(4, exact.fair_memory) == [2000, 2000, 2000, 6000]
 
 
 _RETURNED = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}  # what is freed is no longer counted

@@ -10,13 +10,12 @@ import mmap
 import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from math import prod
-from pathlib import Path
 
 import numpy as np
 
 from ...errors import UsageError
+from ...free_memory import free_memory
 from .agree import together
 from .base import Comm
 from .machines import on_one_machine
@@ -65,23 +64,11 @@ def shared_array(comm: Comm, shape: tuple[int, ...], dtype: np.dtype, fill: Call
     return array
 
 
-def available_bytes() -> int:
-    """Return the memory of this machine that is free or can be freed, within the limit of the control group of this process."""
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    free = 1024 * int(fields["MemAvailable"].split()[0])
-    with suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup") / Path("/proc/self/cgroup").read_text().rpartition("::/")[2].strip()
-        used = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        cached = int(used["inactive_file"]) + int(used["active_file"])
-        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()) + cached)
-    return free
-
-
 def _make(size: int, what: str) -> int:
     """Return the descriptor of an anonymous file of this size; raise `UsageError` if there is too little memory."""
-    if size > (free := available_bytes()):
+    if size > (free := free_memory()):
         raise UsageError(
-            f"{what} take {size} bytes of memory on each machine, and {socket.gethostname()} has {max(0, free)} left; "
+            f"{what} take {size} bytes of memory on each machine, and {socket.gethostname()} has {free} left; "
             "use features partitioned, or feature_storage given, which maps the file of the store"
         )
     descriptor = os.memfd_create("bulksample")

@@ -22,7 +22,8 @@ from ...ahead import Ahead
 from ...distributed.comm.agree import agree
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
-from ...loader import AUTO_LIMIT, COPIES, check_bulk_size, free_memory, growing
+from ...free_memory import free_memory
+from ...loader import AUTO_LIMIT, COPIES, check_bulk_size, growing
 from ...position import EpochShare, Position
 from ...rng import Stream
 

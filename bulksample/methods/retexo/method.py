@@ -34,6 +34,7 @@ from ...distributed.matrix.placement import Placement
 from ...errors import UsageError
 from ...evaluation.evaluate import accuracies, score_logits, scored_masks
 from ...nn.aggregate import SparseRows
+from ...nn.evaluation_mode import evaluation_mode
 from ...nn.layers import Layer
 from ...nn.model import Gnn, Model
 from ...training.context import TrainingContext
@@ -108,9 +109,8 @@ class RETEXO(Full):
     @torch.no_grad()
     def _after(self, part: SingleLayerModel) -> FrozenInput:
         """Compute the input of the next stage, and exchange its halo rows: 4 B_sum d bytes (kind "activations")."""
-        part.eval()
-        own = self.export(part, part.rows(self.input))
-        part.train()
+        with evaluation_mode(part):
+            own = self.export(part, part.rows(self.input))
         halo = self.rows.halo.start(own.contiguous().cpu().numpy(), PlainFormat(), "export").wait()
         return FrozenInput(self.rows, torch.cat([own, torch.from_numpy(halo).to(own.device)]))
 
@@ -139,10 +139,8 @@ class RETEXO(Full):
 
     def evaluate(self, context: TrainingContext) -> dict[str, float]:
         """Return the scores of the current stage. Every rank has the logits of its rows, so accuracy needs only sums of counts."""
-        context.model.eval()
-        with torch.no_grad():
+        with evaluation_mode(context.model), torch.no_grad():
             logits = self.logits(context)
-        context.model.train()
         own, metric = self.rows, self.metric
         masks = scored_masks(own.masks, self.config.eval_splits)
         if metric == "accuracy":

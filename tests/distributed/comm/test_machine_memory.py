@@ -12,7 +12,7 @@ from launch import Ranks, run_ranks
 
 from bulksample import DataError, UsageError
 from bulksample.distributed.comm import machine_memory
-from bulksample.distributed.comm.machine_memory import available_bytes, shared_array
+from bulksample.distributed.comm.machine_memory import shared_array
 from bulksample.distributed.comm.machines import VARIABLE
 from bulksample.distributed.comm.threads import SerialComm, on_threads
 
@@ -44,17 +44,13 @@ def test_long_arrays_are_filled_in_chunks(monkeypatch):
 
 
 def test_too_little_memory_is_a_sentence_on_every_rank(monkeypatch):
-    monkeypatch.setattr(machine_memory, "available_bytes", lambda: 100)
+    monkeypatch.setattr(machine_memory, "free_memory", lambda: 100)
 
     def rank(comm):
         with pytest.raises(UsageError, match=r"take 800 bytes of memory on each machine, and .* has 100 left; use features partitioned"):
             shared_array(comm, (100,), np.dtype(np.float64), lambda a, b: 0, "rows")
 
     on_threads(3, rank)
-
-
-def test_available_memory_is_within_that_of_the_machine():
-    assert 0 < available_bytes() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_ranks_that_do_not_see_each_other_are_refused(monkeypatch):
