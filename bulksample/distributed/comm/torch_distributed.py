@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,61 +25,44 @@ from torch.distributed.rendezvous import rendezvous
 
 from ...errors import PeerLost, UsageError
 from .base import Comm, TransferHandle
+from .master_address import TOLD_SECONDS, advice, await_listener, others_at, speaks
 from .processes import ProcessComm, SubComm
 from .sentinel import Sentinel
 from .side_channel_store import StoreSideChannel
-from .watch import deadline, end_process
+from .watch import deadline, end_process, told
 
 _WORLDS = itertools.count()  # communicators of all ranks opened so far; each has its own prefix in the store
 BACKENDS = {"gloo": "ProcessGroupGloo", "nccl": "ProcessGroupNCCL"}
-_NAME_SECONDS, _POLL_SECONDS = 10.0, 0.2
 _SECONDS_MORE = 60.0  # gloo's own deadline comes later than that of `Watch`, because its error names no rank
 
 
 def meet(timeout: float) -> tuple[Any, int, int]:
     """Connect to the store that all ranks share; return the store, this rank and the number of ranks.
 
+    After two seconds standard error says what this rank waits for, and for how long.
+
     Raises
     ------
     PeerLost
-        If the store cannot be reached in time, or MASTER_ADDR is a name that stays unknown for ten seconds.
+        If the store cannot be reached in time; see `await_listener`.
     UsageError
         If another process has this rank.
     """
     host, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
     opens = os.environ.get("RANK") == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    began = time.monotonic()
     try:
-        if host and port.isdigit() and not opens:
-            await_listener(host, int(port), timeout)
-        store, rank, size = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout))))
+        if host and port.isdigit():
+            await_listener(host, int(port), timeout, opens)
+        with told(others_at(), timeout, TOLD_SECONDS, speaks()):
+            store, rank, size = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout))))
     except (RuntimeError, ValueError, OSError) as error:
-        where = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
-        raise PeerLost(f"the ranks did not meet at MASTER_ADDR:MASTER_PORT {where} within {timeout:g} s: {error}") from error
+        waited = f"within {time.monotonic() - began:.0f} s"
+        raise PeerLost(f"the ranks did not meet at MASTER_ADDR:MASTER_PORT {host}:{port} {waited}: {error}{advice(error)}") from error
     own = PrefixStore(f"bulksample {next(_WORLDS)}", store)
     if own.add(f"rank {rank}", 1) > 1:
         raise UsageError(f"RANK: two processes are rank {rank} of {size}; give each its own, from 0 to {size - 1}")
     return own, rank, size
-
-
-def await_listener(host: str, port: int, timeout: float) -> None:
-    """Wait until something listens at an address: torch's own client goes on for many times its timeout.
-
-    Raises
-    ------
-    OSError
-        The last one, if the name stays unknown for `_NAME_SECONDS`, or nothing listens after `timeout`.
-    """
-    start = time.monotonic()
-    while True:
-        left = start + timeout - time.monotonic()
-        try:
-            socket.create_connection((host, port), max(0.1, min(5.0, left))).close()
-            return
-        except OSError as error:
-            patience = min(timeout, _NAME_SECONDS) if isinstance(error, socket.gaierror) else timeout
-            if time.monotonic() - start >= patience:
-                raise
-        time.sleep(_POLL_SECONDS)
 
 
 def process_group(backend: str, store: Any, name: str, rank: int, size: int, timeout: float) -> Any:
@@ -116,7 +98,7 @@ class TorchComm(ProcessComm):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: float, sentinel: Sentinel, backend: str = "gloo") -> None:
         self.store, self.backend, self.name, self._splits = store, backend, "all", 0
-        with deadline(timeout, "the other ranks to start", end_process):
+        with deadline(timeout, "the other ranks to start", end_process), told(others_at(), timeout, TOLD_SECONDS, speaks()):
             self._group = process_group(backend, store, self.name, rank, size, timeout + _SECONDS_MORE)
         own = PrefixStore("side channel", store.clone() if hasattr(store, "clone") else store)
         self._store_channel = StoreSideChannel(own, rank, size, lambda: self.watch.now())

@@ -127,6 +127,19 @@ def deadline(timeout: float, what: str, strike: Callable[[str], None] = end_proc
         timer.cancel()
 
 
+@contextmanager
+def told(what: str, timeout: float, after: float, speaks: bool = True) -> Iterator[None]:
+    """Say on standard error what a block waits for, and for how long, once it has taken `after` seconds."""
+    timer = threading.Timer(after, lambda: sys.stderr.write(f"bulksample: {what}, for up to {timeout:g} s\n"))
+    timer.daemon = True
+    if speaks:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def set_alarm(seconds: float) -> None:
     """Let the kernel end this process after so many seconds, even if a library never returns to Python; 0 cancels.
 

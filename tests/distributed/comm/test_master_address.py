@@ -13,7 +13,7 @@ from communities import community_graph
 from launch import ROOT
 
 from bulksample import PeerLost, UsageError
-from bulksample.distributed.comm import torch_distributed
+from bulksample.distributed.comm import master_address, torch_distributed, watch
 
 
 @pytest.fixture
@@ -32,7 +32,10 @@ def second_rank(monkeypatch, free_port):
 
 
 def test_nothing_listens(second_rank, free_port):
-    with pytest.raises(PeerLost, match=rf"did not meet at MASTER_ADDR:MASTER_PORT 127.0.0.1:{free_port} within 0.3 s: .*refused"):
+    with pytest.raises(
+        PeerLost,
+        match=rf"did not meet at MASTER_ADDR:MASTER_PORT 127.0.0.1:{free_port} within 0 s: .*refused.*; start rank 0 there",
+    ):
         torch_distributed.meet(0.3)
 
 
@@ -41,9 +44,39 @@ def test_an_unknown_name_does_not_wait_for_the_deadline(second_rank, monkeypatch
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "create_connection", unknown)
-    monkeypatch.setattr(torch_distributed, "_NAME_SECONDS", 0.1)
-    with pytest.raises(PeerLost, match="Name or service not known"):
+    monkeypatch.setattr(master_address, "_DEAD_SECONDS", 0.1)
+    with pytest.raises(PeerLost, match="Name or service not known; set MASTER_ADDR"):
         torch_distributed.meet(10_000)
+
+
+def test_the_first_rank_does_not_open_a_store_under_an_unknown_name(second_rank, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("MASTER_ADDR", "no-such-machine.invalid")
+    monkeypatch.setattr(master_address, "_DEAD_SECONDS", 0.1)
+    with pytest.raises(PeerLost, match=r"MASTER_PORT no-such-machine.invalid:\d+ within .*; set MASTER_ADDR"):
+        torch_distributed.meet(10_000)
+
+
+@pytest.mark.parametrize(("timeout", "patience"), [(10, 10), (100, 30), (300, 30), (1500, 150)])
+def test_a_machine_that_refuses_gets_a_share_of_the_timeout(second_rank, free_port, monkeypatch, capsys, timeout, patience):
+    clock = iter(range(10_000))  # a second passes at every look
+    monkeypatch.setattr(master_address.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(master_address.time, "sleep", lambda _: None)
+    with pytest.raises(ConnectionRefusedError, match="refused"):
+        master_address.await_listener("127.0.0.1", free_port, timeout)
+    assert patience <= next(clock) <= patience + 3
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith(f"bulksample: rank 1 of 2: nothing listens at MASTER_ADDR:MASTER_PORT 127.0.0.1:{free_port} (")
+    assert said.endswith(f"waiting up to {patience} s for rank 0 to start there\n")
+
+
+def test_a_wait_for_other_ranks_is_announced(capsys):
+    with watch.told("rank 0 of 2 waits for the others", 300.0, 0.0):
+        for timer in threading.enumerate():
+            if isinstance(timer, threading.Timer):
+                timer.join(60)
+    assert capsys.readouterr().err == "bulksample: rank 0 of 2 waits for the others, for up to 300 s\n"
 
 
 @pytest.mark.long
@@ -66,7 +99,7 @@ def test_a_first_rank_that_comes_late_is_awaited(free_port):
             came.set()
 
     threading.Timer(0.3, listen).start()
-    torch_distributed.await_listener("127.0.0.1", free_port, 60)
+    master_address.await_listener("127.0.0.1", free_port, 60)
     assert came.wait(60)
 
 
