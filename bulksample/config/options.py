@@ -117,7 +117,7 @@ def fanout_list(text: Any) -> Any:
         raise UsageError(f"fanouts must be whole numbers joined by commas; got {text!r}; use 15,10,5") from None
 
 
-def _drawn(fanouts: tuple[int, ...]) -> tuple[int, ...]:
+def drawn_fanouts(fanouts: tuple[int, ...]) -> tuple[int, ...]:
     """Return the fanouts; raise `UsageError` if one is 0."""
     if 0 in fanouts:
         raise UsageError(f"fanouts: got {','.join(map(str, fanouts))}; a hop of 0 draws no neighbor: use 1 or more, or -1 for all")
@@ -162,7 +162,7 @@ def _splits(words: Any) -> Any:
 
 
 SPLITS = ("train", "val", "test")
-Fanouts = Annotated[tuple[int, ...], BeforeValidator(fanout_list), AfterValidator(_drawn)]
+Fanouts = Annotated[tuple[int, ...], BeforeValidator(fanout_list), AfterValidator(drawn_fanouts)]
 SamplerOptions = Annotated[dict[str, bool | int | float | str], BeforeValidator(sampler_options)]
 BulkSize = Annotated[Literal["auto"] | int, BeforeValidator(_bulk_size)]
 Splits = Annotated[tuple[str, ...], BeforeValidator(_splits)]

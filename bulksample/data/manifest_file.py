@@ -90,6 +90,15 @@ def _nearest(directory: Path) -> str:
         stores = [path.name for path in directory.parent.iterdir() if (path / FILE).is_file()]
         if near := difflib.get_close_matches(directory.name, stores, 1):
             return f"; did you mean {str(directory.with_name(near[0]))!r}?"
+    return _public_set(directory)
+
+
+def _public_set(directory: Path) -> str:
+    """Return how to make a store of the public data set whose name is most similar; empty if there is none."""
+    from .ogb_sets import SETS
+
+    if near := difflib.get_close_matches(directory.name.replace("_", "-"), SETS, 1, 0.8):
+        return f"; did you mean the data set {near[0]}? Import it first: bulksample data import ogb {near[0]} -o {near[0]}"
     return ""
 
 

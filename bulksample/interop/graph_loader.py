@@ -12,6 +12,7 @@ from .. import backends, samplers
 from ..adjacency import LocalAdjacency
 from ..backends.native import processor_ids
 from ..config import DEFAULT_FANOUTS
+from ..config.options import drawn_fanouts
 from ..distributed.matrix.rank_graph import RankGraph
 from ..errors import UsageError
 from ..graph import Graph
@@ -225,17 +226,20 @@ class TensorLoader:
 
 
 def _sampler(sampler: str | Sampler, fanouts: Sequence[int] | None, options: dict[str, Any]) -> Sampler:
-    """Return the sampler of that name; a `Sampler` is returned as it is."""
+    """Return the sampler of that name; a `Sampler` is returned as it is. Raises `UsageError` for a hop that draws no neighbor."""
     if isinstance(sampler, Sampler):
         if fanouts is not None or options:
             raise UsageError(f"got a sampler object, and fanouts or options besides; use the name {sampler.name!r} to give them here")
+        drawn_fanouts(sampler.fanouts)
         return sampler
     own = list(inspect.signature(Loader.__init__).parameters)
     for option in options:
         near = difflib.get_close_matches(option, own, 1, 0.8)
         if near:
             raise UsageError(f"Loader has no argument {option!r}; did you mean {near[0]!r}?")
-    return samplers.make(sampler, DEFAULT_FANOUTS if fanouts is None else fanouts, **options)
+    made = samplers.make(sampler, DEFAULT_FANOUTS if fanouts is None else fanouts, **options)
+    drawn_fanouts(made.fanouts)
+    return made
 
 
 def _of_world(rank: int, ranks: int, sampler: str | Sampler, fanouts: Sequence[int] | None, options: dict[str, Any]) -> Sampler:

@@ -13,6 +13,7 @@ import numpy as np
 from .. import backends, samplers
 from ..backends.native import processor_ids
 from ..config import DEFAULT_FANOUTS
+from ..config.options import drawn_fanouts
 from ..errors import UsageError
 from ..relations.adjacency import RelationAdjacency
 from ..relations.graph import HeteroGraph, Key
@@ -153,6 +154,7 @@ class HeteroLoader:
         made = isinstance(sampler, RelationSampler | UnionSampler)
         rule = TimeRule() if time is None and times is not None and not made else time
         law = relation_sampler(self.graph, sampler, fanouts, rule, disjoint, options)
+        drawn_fanouts(_most_drawn(self.graph, law))
         if times is not None and getattr(law, "time", None) is None:
             raise UsageError(f"got times, but no time counts in this {type(law).__name__}; use RelationSampler(…, time=TimeRule())")
         adjacency = RelationAdjacency(self.graph, backends.make(backend, threads))
@@ -216,6 +218,19 @@ def relation_sampler(
         raise UsageError(f"fanouts name no relation {missing[0]}; name every relation, or give a 'default'")
     default = fanouts["default"] if "default" in fanouts else next(iter(of_relations.values()))
     return _on_relations(samplers.make(sampler, default, **options), of_relations, time, disjoint)
+
+
+def _most_drawn(graph: HeteroGraph, law: RelationSampler | UnionSampler | HGSampler) -> tuple[int, ...]:
+    """Return a fanout for each hop: 0 if no relation (of an HGSampler: no type) draws in it, -1 for all."""
+    if isinstance(law, HGSampler):
+        given = law.num_samples
+        each = [tuple(counts) for counts in (given.values() if isinstance(given, Mapping) else [given])]
+    elif isinstance(law, RelationSampler):
+        named = law.fanouts or {}
+        each = [named.get(relation.key, law.base.fanouts) for relation in graph.relations]
+    else:
+        each = [law.base.fanouts]
+    return tuple(-1 if -1 in counts else max(counts) for counts in zip(*each, strict=True))
 
 
 def _on_relations(

@@ -57,6 +57,9 @@ def test_a_path_that_is_no_store_is_named(command, graph, tmp_path):
         ended = command(*words)
         assert ended.code == 65
         assert f"{file}: is a file, not the folder of a store; use the folder that has a manifest.json" in ended.err
+    advice = "did you mean the data set ogbn-arxiv? Import it first: bulksample data import ogb ogbn-arxiv -o ogbn-arxiv"
+    for name in ("ogbn-arixv", "ogbn_arxiv"):
+        assert f"{tmp_path / name}: there is no such folder; {advice}\n" in command("train", tmp_path / name).err
     missed = graph.with_name("gg")
     assert f"{missed}: there is no such folder; did you mean '{graph}'?" in command("train", missed).err
 
@@ -70,6 +73,7 @@ def test_a_group_without_a_command_shows_its_help(command, words):
 
 
 ABSENT = [["train", "nowhere"], ["train", __file__], ["predict", "nowhere", "--checkpoint", "x", "-o", "y.npz"], ["sample", "nowhere"]]
+ABSENT += [["train", "ogbn-arixv"]]
 
 
 def test_help_and_refusals_do_not_import_torch():

@@ -212,6 +212,8 @@ def test_without_a_split_every_vertex_is_a_seed():
         ({"fanouts": 2}, "fanouts must be a list of whole numbers, one for each hop; got 2"),
         ({"fanouts": [1.5]}, "fanouts must be a list of whole numbers"),
         ({"fanouts": "2,2"}, "fanouts must be a list of whole numbers"),
+        ({"fanouts": [10, 0]}, "fanouts: got 10,0; a hop of 0 draws no neighbor: use 1 or more, or -1 for all"),
+        ({"fanouts": None, "sampler": bs.samplers.Labor((0, 3))}, "fanouts: got 0,3; a hop of 0 draws no neighbor"),
         ({"batch_size": 0}, "batch_size"),
         ({"bulk_size": "x"}, "bulk_size must be 'auto' or positive, and a whole number; got 'x'"),
         ({"bulk_size": 2.5}, "bulk_size must be 'auto' or positive, and a whole number; got 2.5"),

@@ -471,6 +471,7 @@ def test_ranks_that_load_different_things_are_refused_on_every_rank(stored, opti
     ({"seeds": ("train", [1, 3])}, "do not agree on seeds"),
     ({"seeds": ([1, 2], [1, 300])}, "rank 1: seeds: entry 1 is vertex 300; use 0 to 299"),
     ({"fanouts": ([4, 3], [])}, "rank 1: fanouts"),
+    ({"fanouts": ([4, 0], [4, 0])}, "fanouts: got 4,0; a hop of 0 draws no neighbor"),
     ({"seeds": ("dev", "dev")}, "has no 'dev' split"),
     ({"batchsize": (4, 4)}, "no argument 'batchsize'; did you mean 'batch_size'"),
     ({"backend": ("native", "no-such")}, "rank 1: backend 'no-such' was asked for"),
