@@ -45,8 +45,12 @@ def compare(
     seed: SeedOption = 0,
     json_file: JsonOption = None,
 ) -> None:
-    """Train methods one after another on the same graph, partition, seeds and model. Exit code 1 if one failed."""
-    from ..report.compare import SharedSetup, compare, contestants
+    """Train methods one after another on the same graph, partition, seeds and model. Exit code 1 if one failed.
+
+    Every run trains until its validation score no longer rises: 40 epochs without a better one, at most 200. --epochs, --eval-every or
+    --patience after -- replaces this for all methods.
+    """
+    from ..report.compare import CONVERGENCE, SharedSetup, compare, contestants
     from ..report.launch import refuse_inside_a_launch, starter, stoppable
     from ..report.network import network_models
 
@@ -54,7 +58,8 @@ def compare(
     compared, networks = contestants(methods, METHODS, AVERAGING), network_models(network or ["ethernet-10g"], ranks)
     if config:
         compared = [replace(one, base=_of_file(config, one)) for one in compared]
-    common = tuple(options or ())
+    converges = _has_validation(directory) and not _length_is_named(options or [], config)
+    common = (*(CONVERGENCE if converges else ()), *(options or ()))
     for one in compared:
         _check(one, common)
     if not limit > 0:
@@ -74,6 +79,25 @@ def compare(
         print((out / "table.md").read_text(), end="")
     if result["failed"]:
         raise typer.Exit(_EXIT_SOME_FAILED)
+
+
+def _has_validation(directory: Path) -> bool:
+    """Return True if the graph has validation vertices, by whose score a run can stop."""
+    from ..data.parts_manifest import graph_manifest
+
+    return "mask.val" in graph_manifest(directory).arrays
+
+
+def _length_is_named(common: list[str], config: Path | None) -> bool:
+    """Return True if an option for all methods says how long to train, or how to evaluate."""
+    from ..config.file import read
+    from ..config.sample import SampleConfig
+    from ..methods.config import TrainConfig
+    from ..report.compare import DECIDE_LENGTH
+
+    named = set(read(config, TrainConfig, SampleConfig)) if config else set()
+    words = {word.partition("=")[0] for word in common}
+    return any(name in named or {flag(name), flag(name).replace("--", "--no-", 1)} & words for name in DECIDE_LENGTH)
 
 
 def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:

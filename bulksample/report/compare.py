@@ -7,6 +7,9 @@
 A run succeeded if it wrote a whole report, which rank 0 writes last. Exit codes decide nothing: launchers return 0 after failures and
 other codes after successes. A finished run is kept, one that failed is repeated. A finished run with other options is
 replaced only if the user says so.
+
+A round of one method makes several steps and a round of another makes one. So by default every run trains until its validation score no
+longer rises, by the same patience.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ from .network import name_and_options
 _ERROR = re.compile(r"(bulksample: )?[\w.]+(Error|Exception|Unavailable|Lost|Interrupt|Exit)\b")
 ALL = "all"  # stands for every method with its defaults, and for _EXTRA
 _EXTRA = ("sync:graph=partitioned",)  # the synchronous baseline that fetches neighbors and features from other ranks (GGS)
+CONVERGENCE = ("--epochs", "200", "--eval-every", "5", "--patience", "8")  # 40 epochs without a better score, at most 200
+DECIDE_LENGTH = ("epochs", "eval_every", "patience", "evaluate", "eval_splits")  # options of train that replace CONVERGENCE
 _SWITCHES = {"true": "--{}", "false": "--no-{}"}
 
 

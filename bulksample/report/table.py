@@ -42,6 +42,8 @@ def _row(label: str, runs: list[ContestantRun], networks: list[NetworkModel]) ->
         "score": spread(report[f"{split}_{metric}"] for report in reports) if split else None,
         "epochs": _mean(report["epochs_in_this_run"] for report in reports),
         "steps": _mean(report["steps"] for report in reports) if all("steps" in report for report in reports) else None,
+        "trainers": reports[0].get("trainers", reports[0].get("ranks")),
+        "norm": norm_of(reports[0]),
         "bytes": {kind: _mean(report["training_bytes"][kind] for report in reports) for kind in ("total", *KINDS)},
         "messages": {kind: _mean(report["training_messages"][kind] for report in reports) for kind in ("total", *KINDS)},
         "busiest_rank": {what: _mean(report["busiest_rank"][what] for report in reports) for what in ("bytes", "messages")},
@@ -49,6 +51,15 @@ def _row(label: str, runs: list[ContestantRun], networks: list[NetworkModel]) ->
         "seconds_per_epoch": spread(report["seconds_per_epoch"] for report in reports),
         "networks": {network.label: _under(network, reports) for network in networks},
     }
+
+
+def norm_of(report: dict[str, Any]) -> str | None:
+    """Return the norm after hidden layers: layer, batch or none; None for a model of the user's own."""
+    config = report.get("config", {})
+    if not config or ":" in config["model"]:
+        return None
+    layer = config["layer_norm"] if config["layer_norm"] is not None else config["method"] == "retexo"
+    return "layer" if layer else "batch" if config["batch_norm"] else "none"
 
 
 def _under(network: NetworkModel, reports: list[dict[str, Any]]) -> dict[str, Any]:
@@ -105,7 +116,19 @@ def head_and_body(table: list[dict[str, Any]], networks: list[str]) -> tuple[lis
     sent = [kind for kind in KINDS if any(row["bytes"][kind] for row in fine)]
     scored = fine[0] if fine and fine[0].get("split") else None
     score = titled(f"{scored['split']} {scored['metric']}", scored["metric"]) if scored else "score"
-    head = ["method", score, "epochs", "MB", *sent, "messages", "s/epoch", *(f"s/epoch, {name}" for name in networks)]
+    head = [
+        "method",
+        score,
+        "epochs",
+        "steps",
+        "trainers",
+        "norm",
+        "MB",
+        *sent,
+        "messages",
+        "s/epoch",
+        *(f"s/epoch, {name}" for name in networks),
+    ]
     return head, [[row["method"], f"failed: {row['failed']}"] if row["failed"] else _cells(row, sent) for row in table]
 
 
@@ -119,7 +142,9 @@ def _cells(row: dict[str, Any], sent: list[str]) -> list[str]:
     megabytes = [format_number(row["bytes"][kind] / 1e6) for kind in ("total", *sent)]
     score = plus_minus(row["score"], percent(row["metric"])) if row.get("score") else ""
     seconds = [row["seconds_per_epoch"], *(under["seconds_per_epoch"] for under in row["networks"].values())]
-    counts = [format_number(row["epochs"]), *megabytes, f"{row['messages']['total']:,.0f}"]
+    steps = "" if row.get("steps") is None else format_number(row["steps"])
+    run = [format_number(row["epochs"]), steps, str(row.get("trainers") or ""), row.get("norm") or ""]
+    counts = [*run, *megabytes, f"{row['messages']['total']:,.0f}"]
     return [row["method"], score, *counts, *(plus_minus(spread) for spread in seconds)]
 
 
@@ -143,17 +168,19 @@ def format_number(value: float, digits: int = 4) -> str:
 
 
 def _unequal_steps(table: list[dict[str, Any]]) -> list[str]:
-    """Return a note if methods made different numbers of optimizer steps, which makes a comparison unfair."""
+    """Return a note if methods made different numbers of optimizer steps: a comparison is fair only if each of them converged."""
     steps = {row["method"]: row["steps"] for row in table if not row["failed"] and row.get("steps")}
     if len(set(steps.values())) < 2:
         return []
     counted = ", ".join(f"{method} {format_number(count)}" for method, count in steps.items())
-    return [f"- The methods made different numbers of steps: {counted}. Compare at equal numbers: batch_size and epochs decide them."]
+    said = "The rows compare if each run stopped for want of a better score; otherwise give all as many steps, by batch_size and epochs."
+    return [f"- The methods made different numbers of steps: {counted}. {said}"]
 
 
 def _notes(networks: list[NetworkModel]) -> list[str]:
     """Return notes on the columns."""
     notes = [
+        "steps: updates of the weights by one trainer. trainers: ranks that train, without a server. norm: that after hidden layers.",
         "MB and the kinds: bytes that all ranks sent in training, set-up included and evaluation left out, each message once.",
         "s/epoch: wall-clock seconds on the machine and the network of the runs. ± is the standard deviation over seeds.",
     ]

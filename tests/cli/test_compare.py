@@ -231,6 +231,33 @@ def test_bad_use_exits_2_before_anything_is_run(command, graph, tmp_path, method
     assert not (tmp_path / "out").exists()
 
 
+LENGTHS = [
+    ([], None, True),
+    (["--lr", "0.1"], "lr: 0.1", True),
+    (["--patience=3"], None, False),
+    (["--epochs", "4"], None, False),
+    (["--evaluate", "none"], None, False),
+    ([], "epochs: 4", False),
+]
+
+
+@pytest.mark.parametrize(("options", "file", "converges"), LENGTHS)
+def test_runs_train_to_convergence_unless_told_how_long(command, graph, tmp_path, monkeypatch, options, file, converges):
+    """A round is several steps of one method and one step of another, so equal rounds are no equal conditions."""
+    asked = []
+
+    def stop(setup, *_):
+        asked.extend(setup.options)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(comparison, "compare", stop)
+    (tmp_path / "run.yaml").write_text(file or "{}")
+    more = [*(["--config", tmp_path / "run.yaml"] if file else []), "-o", tmp_path / "out", "--", *options]
+    code, _, err = command("compare", graph, "--methods", "sync,full:hidden=4", *more)
+    assert (code, "enough" in err) == (2, True)
+    assert asked == [*(comparison.CONVERGENCE if converges else ()), *options]
+
+
 def test_a_folder_without_a_graph_exits_65(command, tmp_path):
     code, _, err = command("compare", tmp_path, "--methods", "sync", "-o", tmp_path / "out")
     assert code == 65, err

@@ -8,7 +8,7 @@ import pytest
 from reports import run
 
 from bulksample.report.network import NetworkModel
-from bulksample.report.table import format_number, rows, to_csv, to_markdown
+from bulksample.report.table import format_number, norm_of, rows, to_csv, to_markdown
 
 SLOW, FAST = NetworkModel("slow", 1e-3, 1.25e6), NetworkModel("fast", 0.0, 1e9)
 
@@ -67,9 +67,22 @@ def test_a_graph_without_splits_has_no_score():
 def test_markdown_rows_have_equal_length(table):
     found = cells(to_markdown(table, [SLOW, FAST], "a caption"))
     assert {len(line) for line in found} == {len(found[0])}
-    assert found[0] == ["method", "test accuracy, %", "epochs", "MB", "gradients", "messages", "s/epoch", "s/epoch, slow", "s/epoch, fast"]
-    assert found[2] == ["sync", "85.00 ± 7.07", "4", "9", "9", "100", "0.25 ± 0", "1.413 ± 0.14", "0.5011 ± 0.00018"]
-    assert found[3] == ["odd", "failed: seed 0: a \0 b c", *[""] * 7]
+    assert found[0] == [
+        "method",
+        "test accuracy, %",
+        "epochs",
+        "steps",
+        "trainers",
+        "norm",
+        "MB",
+        "gradients",
+        "messages",
+        "s/epoch",
+        "s/epoch, slow",
+        "s/epoch, fast",
+    ]
+    assert found[2] == ["sync", "85.00 ± 7.07", "4", "", "", "", "9", "9", "100", "0.25 ± 0", "1.413 ± 0.14", "0.5011 ± 0.00018"]
+    assert found[3] == ["odd", "failed: seed 0: a \0 b c", *[""] * 10]
 
 
 def test_only_kinds_that_were_sent_have_a_column(table):
@@ -107,3 +120,21 @@ def test_unequal_numbers_of_steps_are_noted():
     assert "- The methods made different numbers of steps: sync 10, full 5." in to_markdown(table, [], "")
     assert "numbers of steps" not in to_markdown(rows([run("sync", steps=5), run("full", steps=5)], []), [], "")
     assert "numbers of steps" not in to_markdown(rows([run("sync", steps=5), run("full")], []), [], "")
+
+
+def test_a_row_states_its_steps_its_trainers_and_its_norm():
+    layers = {"model": "sage", "layer_norm": None, "batch_norm": False}
+    told = {"sync": {"ranks": 4}, "psgd-pa": {"ranks": 4, "trainers": 3}, "retexo": {"ranks": 4}}
+    made = [run(name, steps=10, config={**layers, "method": name}, **more) for name, more in told.items()]
+    table = rows(made, [])
+    assert [(row["steps"], row["trainers"], row["norm"]) for row in table] == [(10, 4, "none"), (10, 3, "none"), (10, 4, "layer")]
+    assert [line[3:6] for line in cells(to_markdown(table, [], ""))[2:]] == [["10", "4", "none"], ["10", "3", "none"], ["10", "4", "layer"]]
+
+
+NORMS = [({"layer_norm": False, "method": "retexo"}, "none"), ({"layer_norm": True}, "layer"), ({"batch_norm": True}, "batch")]
+
+
+@pytest.mark.parametrize(("config", "norm"), [*NORMS, ({"model": "a.b:C"}, None)])
+def test_the_norm_is_that_of_the_model(config, norm):
+    layers = {"model": "sage", "layer_norm": None, "batch_norm": False, "method": "sync"}
+    assert norm_of({"config": {**layers, **config}}) == norm
