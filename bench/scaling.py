@@ -84,7 +84,7 @@ class OnPaper:
 
     def __init__(self, graph: str, device: str, network: str | None, files: list[Path]) -> None:
         self.paper = PAPER[graph]
-        settings = {**self.paper.sizes, "device": device, "network": network, "evaluation": False, "ranks": RANKS}
+        settings = {**self.paper.sizes, "device": device, "network": network, "evaluate": "none", "ranks": RANKS}
         self.requests = {exchange: PlanRequest.of(**settings, exchange=exchange) for exchange in ("owner", "rows")}
         self.measured: Measured = measure(self.requests["owner"], files)
         self.sizes = expected_sizes(self.requests["owner"])

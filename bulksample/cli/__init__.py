@@ -18,7 +18,7 @@ from .uncollected import uncollected
 
 _EXIT_CODES = {DataError: EXIT_BAD_DATA, UsageError: EXIT_BAD_USE, BackendUnavailable: EXIT_BAD_USE, PeerLost: EXIT_PEER_LOST}
 _EXIT_INTERRUPTED = 1
-_CONNECT = (["sample"], ["train"])  # the commands whose ranks connect; ranks of the others work on their own
+_CONNECT = (["sample"], ["train"])  # the commands whose ranks connect, beside `info --network`; ranks of the others work on their own
 
 
 def main() -> None:
@@ -99,13 +99,13 @@ def _stop(launch: Launch, signal: str) -> None:
 def end_all_ranks(code: int, reason: str) -> None:
     """Print the reason of a failure. If this process is one of several ranks, end them all: they may be waiting for this one.
 
-    Ranks of `sample` and `train` leave together and print a common reason once. Those of other commands never connect, and would
-    wait here for ranks that have ended: each prints its reason, and the launcher ends the others.
+    Ranks of `sample`, `train` and `info --network` leave together and print a common reason once. Those of other commands never connect,
+    and would wait here for ranks that have ended: each prints its reason, and the launcher ends the others.
     """
     launch = launched()
     if launch.ranks == 1:
         print(reason, file=sys.stderr)
-    elif sys.argv[1:2] in _CONNECT:
+    elif sys.argv[1:2] in _CONNECT or (sys.argv[1:2] == ["info"] and "--network" in sys.argv):
         from ..distributed.comm.world import abort_world
 
         abort_world(code, reason)

@@ -6,9 +6,14 @@ import importlib.metadata
 import platform
 import subprocess
 import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from ..backends import available, why_not
 from ..backends.native import processors
+from ..errors import UsageError
 from ..version import __version__
 from .output import JsonOption, emit
 from .outputs import OverwriteOption, check_outputs
@@ -21,24 +26,52 @@ EXTRAS = {
 _MPI_SECONDS = 20  # for one process to start MPI
 
 
-def info(overwrite: OverwriteOption = False, json_file: JsonOption = None) -> None:
-    """Show versions, back ends and extras, and the reason why one is missing."""
+NetworkOption = Annotated[bool, typer.Option("--network", help="Measure messages between ranks, under mpirun, srun or torchrun.")]
+
+
+def info(network: NetworkOption = False, overwrite: OverwriteOption = False, json_file: JsonOption = None) -> None:
+    """Show versions, back ends and extras, and the reason why one is missing.
+
+    With --network, ranks started by mpirun, srun or torchrun measure latency and bytes a second inside a machine and between machines,
+    and what a collective and a message cost the processor. `bulksample plan --network FILE` reads the JSON.
+    """
     check_outputs(overwrite, json_file)
-    emit(
-        {
-            "version": __version__,
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "processors": processors(),
-            "backends": available(),
-            **{name: f"missing: {why_not(name)}" if why_not(name) else "available" for name in ("native", "cuda")},
-            "mpi_reads_device_memory": _cuda_aware(),
-            "extras": {name: _version(name) or f"missing: pip install 'bulksample[{extra}]'" for name, extra in EXTRAS.items()},
-            "executable": sys.executable,
-        },
-        json_file,
-        "bulksample",
-    )
+    if network:
+        _measured(overwrite, json_file)
+    else:
+        emit(_installed() | {"mpi_reads_device_memory": _cuda_aware()}, json_file, "bulksample")
+
+
+def _measured(overwrite: bool, json_file: Path | None) -> None:
+    """Measure the network between the ranks of a job; rank 0 shows it."""
+    from ..distributed.comm.launchers import launched
+    from ..distributed.comm.network_probe import measure_network
+    from ..distributed.comm.world import world
+
+    with world() as comm:
+        if comm.size == 1:
+            raise UsageError("--network measures messages between ranks, and there is one: use mpirun -n 4 bulksample info --network")
+        aware = comm.cuda_aware
+        found = _installed() | {
+            "mpi_reads_device_memory": f"{'yes' if aware.aware else 'no'}: {aware.reason}",
+            "network": {"launcher": launched().launcher, "ranks": comm.size, **measure_network(comm)},
+        }
+        if comm.rank == 0:
+            emit(found, json_file, "bulksample")
+
+
+def _installed() -> dict[str, Any]:
+    """Return versions, back ends and extras of this installation."""
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "processors": processors(),
+        "backends": available(),
+        **{name: f"missing: {why_not(name)}" if why_not(name) else "available" for name in ("native", "cuda")},
+        "extras": {name: _version(name) or f"missing: pip install 'bulksample[{extra}]'" for name, extra in EXTRAS.items()},
+        "executable": sys.executable,
+    }
 
 
 def _cuda_aware() -> str:

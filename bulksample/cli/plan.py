@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..plan import Plan, PlanRequest, make_plan
 from ..plan.as_json import as_json
 from ..plan.measured import measure
+from ..plan.network_file import network_named
 from .configured import Requested, configured
 from .output import Check, CheckOption, JsonOption, emit
 from .outputs import OverwriteOption, check_outputs
@@ -20,8 +21,16 @@ from .outputs import OverwriteOption, check_outputs
 # Columns of the table, and their keys in the JSON
 _HELD = {"A": "graph", "H": "features", "bulk": "bulk", "activ.": "activations", "eval.": "evaluation"}
 _SENT = {"topol.": "topology", "feat.": "features", "grad.": "gradients"}
-_UNITS = {"memory": "bytes", "sampling": "edges/s", "operations": "/s", "latency": "s"}  # all others: bytes/s
-_SPENT = ("sample", "fetch", "compute", "reduce", "epoch")
+_UNITS = {
+    "memory": "bytes",
+    "sampling": "edges/s",
+    "operations": "/s",
+    "latency": "s",
+    "latency_inside": "s",
+    "collective": "s",
+    "message": "s",
+}  # all others: bytes/s
+_SPENT = ("sample", "fetch", "compute", "reduce", "epoch", "evaluate")
 _SIZES = ("vertices", "edges", "features")
 
 
@@ -42,6 +51,8 @@ def plan(
     missing = [f"--{name}" for name in _SIZES if name not in requested]
     if missing:
         raise UsageError(f"{', '.join(missing)} must be given; use --from DIR to take the sizes of a store")
+    if "network" in requested:
+        network_named(requested["network"].value)  # a file that is none ends with the exit code of bad data
     request = requested.config(PlanRequest)
     made = make_plan(request, measure(request, [*(rates or []), *(measured or [])]))
     result = as_json(made)
@@ -59,15 +70,18 @@ def _sizes_of(directory: Path, check: str) -> dict[str, Any]:
     from ..data.store_files import check_sums
 
     manifest = graph_manifest(directory)
-    mask, dense = manifest.arrays.get("mask.train"), manifest.arrays.get("features")
+    masks, dense = {name: manifest.arrays.get(f"mask.{name}") for name in ("train", "val", "test")}, manifest.arrays.get("features")
+    marked: dict[str, int] = {}
     if is_parts(directory):
         seeds = sum(part.training_vertices for part in load_parts(directory).parts)
     else:
-        check_sums(directory, [mask] if mask else [], check)
-        seeds = int(np.count_nonzero(load_column(directory, "mask.train"))) if mask else 0
+        check_sums(directory, [mask for mask in masks.values() if mask], check)
+        marked = {name: int(np.count_nonzero(load_column(directory, f"mask.{name}"))) for name, mask in masks.items() if mask}
+        seeds = marked.get("train", 0)
     return {
         "vertices": manifest.vertices, "edges": manifest.edges, "features": manifest.num_features, "classes": max(1, manifest.num_classes),
         "feature_bytes": np.dtype(dense.dtype).itemsize if dense else 4, "weighted": "weights" in manifest.arrays, "seeds": seeds or None,
+        "scored": marked.get("val", 0) + marked.get("test", 0) or None,
     }  # fmt: skip
 
 
@@ -83,7 +97,8 @@ def _show(made: Plan, result: dict[str, Any]) -> None:
     for name in ("", "p", "c", "graph", "k", *_HELD, "peak", *_SENT, *_SPENT):
         table.add_column(name, justify="right", no_wrap=True)
     for row in result["rows"]:
-        held, sent, spent = row["memory"], row["bytes_sent"], row["seconds"]
+        held, sent = row["memory"], row["bytes_sent"]
+        spent = row["seconds"] | {"evaluate": row["evaluation"]["seconds"] / row["evaluation"]["every"]}
         sizes = [*(held[key] for key in _HELD.values()), held["total"], *(sent[key] for key in _SENT.values())]
         table.add_row(
             "*" if row["chosen"] else "", str(row["ranks"]), str(row["replication"]), row["graph"][:4],
@@ -104,7 +119,11 @@ def _placements(rows: list[dict[str, Any]]) -> Any:
     from rich import box
     from rich.table import Table
 
-    table = Table(title="Placements of topology and features; GB and seconds of an epoch; * is the fastest", box=box.SIMPLE, padding=(0, 1))
+    table = Table(
+        title="Placements of topology and features; GB, and seconds of an epoch with evaluation; * is the fastest",
+        box=box.SIMPLE,
+        padding=(0, 1),
+    )
     for name in ("", "p", "topology", "features", "c", "order", "fits", "device", "host", "sent", "between machines", "epoch"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
@@ -113,7 +132,7 @@ def _placements(rows: list[dict[str, Any]]) -> Any:
         table.add_row(
             "*" if row["chosen"] else "", str(row["ranks"]), row["topology"], row["features"], str(row["replication"]) if divided else "",
             row["grid_order"] if divided else "", "yes" if row["fits"] else "no", *[_figure(size / 1e9) for size in sizes],
-            _figure(row["seconds"]["epoch"]) if row["fits"] else "",
+            _figure(row["seconds"]["with_evaluation"]) if row["fits"] else "",
         )  # fmt: skip
     return table
 

@@ -52,16 +52,20 @@ Between machines, control left out: topology and features times the share of a p
 (`distributed.matrix.grid`; none with `machine` and `host`), and (p - g) / (p - 1) of the gradients.
 `distributed.costs.published` computes the published cost of the 1.5D algorithm: k b d / c + c k b d / p words a process in its first hop.
 
-Time of a step (`seconds`). Sending z bytes takes z / B. An all-to-all among g ranks costs 2 (g - 1) messages, counts included, each of
-latency alpha.
-    sample    sum of E / (edges a second) + topology / B + latency / k
-    fetch     U f w / (bytes gathered a second) + a U (4 + f v) / B + latency; with `host` U f w / (bytes a second from the host)
+Time of a step (`seconds`, `moving`). Sending z bytes takes z / B. An all-to-all among g ranks costs 2 (g - 1) messages, counts included,
+each of latency alpha. The processor of a rank adds h for the collective and h' for each message; `bulksample info --network` measures both.
+Devices whose bytes the host exchanges (`--device-comm host`) add 2 z / (bytes a second of the host's bus).
+    sample    sum of E / (edges a second) + topology / B + latency and host / k
+    fetch     U f w / (bytes gathered a second) + a U (4 + f v) / B + latency and host; with `host` U f w / (bytes a second from the host);
+              with a codec also 2 a U (4 f + v) / (bytes gathered a second), to encode and to decode
     compute   6 sum of N_{L-l} w_{l-1} w_l (twice for sage) / (operations a second) + 8 sum of E w_{l-1} / (bytes a second)
-    reduce    2 (1 - 1 / p) 4 theta / B + 2 ceil(log2 p) alpha, by recursive halving and doubling (Thakur et al. 2005)
+    reduce    2 (1 - 1 / p) 4 theta / B + 2 ceil(log2 p) alpha and host, by recursive halving and doubling (Thakur et al. 2005); without
+              devices 2 (p - 1) alpha
     epoch     k sample + (T - k) max(sample, fetch + compute + reduce) + k (fetch + compute + reduce)
+    evaluate  one evaluation, exact or sampled, divided by the epochs between two (`evaluation`)
 A rank samples the next bulk while it trains on this one, so training waits for the first bulk only. Overlap of communication and
-computation is not counted: not every MPI library makes progress on its own. Evaluation, loading and waiting for slower ranks are
-not counted either.
+computation is not counted: not every MPI library makes progress on its own. Loading and waiting for slower ranks are not counted either.
+
 """
 
 from .choice import make_plan

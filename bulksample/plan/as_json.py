@@ -23,6 +23,10 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "usable_bytes": plan.budget,
         "rows": [_row(row, plan.chosen.get(row.grid.ranks) is row) for row in plan.rows],
         "placements": [_row(row, plan.best_placement(p) is row) for p, rows in plan.placements.items() for row in rows],
+        "codecs": {
+            p: {codec: {"seconds": row.whole_epoch, "feature_bytes": row.traffic.features} for codec, row in found.items()}
+            for p, found in plan.codecs.items()
+        },
         "explanation": explain(plan),
     }
 
@@ -48,6 +52,7 @@ def _row(row: GridPrediction, chosen: bool) -> dict[str, Any]:
         "bytes_sent": {"total": row.traffic.total, **asdict(row.traffic)},
         "bytes_between_machines": row.between_machines,
         "host_bytes_of_a_machine": row.host_bytes,
-        "seconds": asdict(row.seconds),
+        "seconds": {**asdict(row.seconds), "with_evaluation": row.whole_epoch},
+        "evaluation": asdict(row.evaluation),
         "published_words_per_process": row.published.per_process if row.grid.partitioned else 0.0,
     }

@@ -1,8 +1,8 @@
 """Predict every grid of a request and choose the fastest that fits.
 
 For each p, the candidates are the replicated graph (c = p) and block rows with every other c that divides p. The choice is the grid with
-the shortest predicted epoch among those that fit, and of equal ones the larger c. The bulk is the largest that fits, at most the limit of
-`--bulk-size auto`.
+the shortest predicted epoch, its share of an evaluation included, among those that fit, and of equal ones the larger c. The bulk is the
+largest that fits, at most the limit of `--bulk-size auto`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from dataclasses import asdict
 
 from ..errors import UsageError
 from ..loader import AUTO_LIMIT
+from .evaluation import evaluation_cost
 from .measured import Measured
 from .memory import host_bytes, largest_bulk, rank_memory
 from .placements import placements
-from .prediction import GridPrediction, Plan, gigabytes
+from .prediction import GridPrediction, Plan, fastest, gigabytes
 from .request import PlanRequest, divisors
 from .seconds import epoch_seconds
 from .sizes import Sizes, expected_sizes
 from .traffic import CandidateGrid, bytes_between_machines, epoch_bytes, published
 
+CODECS = ("fp32", "fp16", "bf16", "int8", "int4", "int2")
 _MOST_RANKS = 2**20
 
 
@@ -38,17 +40,26 @@ def make_plan(request: PlanRequest, measured: Measured | None = None) -> Plan:
         sizes = sizes.scaled_to(measured.edges, measured.inputs)
     budget = (1 - request.reserve) * measured.device.memory.value
     rows, chosen = _decide(request, sizes, budget, measured)
-    untested = _decide(request.model_copy(update={"evaluation": False}), sizes, budget, measured)[1]
+    untested = _decide(request.model_copy(update={"evaluate": "none"}), sizes, budget, measured)[1]
     if not chosen:
         raise UsageError(_nothing_fits(request, sizes, rows, budget, bool(untested)))
     placed = {p: tuple(_best(request, sizes, grids, budget, measured) for grids in placements(request, p)) for p in request.ranks}
-    return Plan(request, measured, sizes, budget, rows, chosen, untested, placed)
+    codecs = {p: _codecs(request, sizes, fastest(found), budget, measured) for p, found in placed.items()}
+    return Plan(request, measured, sizes, budget, rows, chosen, untested, placed, codecs)
+
+
+def _codecs(
+    request: PlanRequest, sizes: Sizes, best: GridPrediction | None, budget: float, measured: Measured
+) -> dict[str, GridPrediction]:
+    """Return a placement with every codec of features in place of that of the request."""
+    requests = {codec: request.model_copy(update={"feature_codec": codec}) for codec in CODECS}
+    return {} if best is None else {codec: predict(one, sizes, best.grid, budget, measured) for codec, one in requests.items()}
 
 
 def _best(request: PlanRequest, sizes: Sizes, candidates: list[CandidateGrid], budget: float, measured: Measured) -> GridPrediction:
     """Return the fastest of some grids that fits, or the one of the least memory."""
     found = [predict(request, sizes, grid, budget, measured) for grid in candidates]
-    return min(found, key=lambda row: (not row.fits, row.seconds.epoch if row.fits else row.memory.total, -row.grid.replication))
+    return min(found, key=lambda row: (not row.fits, row.whole_epoch if row.fits else row.memory.total, -row.grid.replication))
 
 
 def _decide(
@@ -56,7 +67,7 @@ def _decide(
 ) -> tuple[tuple[GridPrediction, ...], dict[int, GridPrediction]]:
     """Return all predictions, and by p the best one that fits."""
     rows = tuple(predict(request, sizes, grid, budget, measured) for p in request.ranks for grid in grids(request, p))
-    fitting = sorted((row for row in rows if row.fits), key=lambda row: (-row.seconds.epoch, row.grid.replication))
+    fitting = sorted((row for row in rows if row.fits), key=lambda row: (-row.whole_epoch, row.grid.replication))
     return rows, {row.grid.ranks: row for row in fitting}
 
 
@@ -77,7 +88,7 @@ def predict(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, budget: flo
     return GridPrediction(
         grid, rank_memory(request, sizes, grid, k), largest, k, epoch_bytes(request, sizes, grid, k),
         epoch_seconds(request, sizes, grid, k, measured), published(request, sizes, grid),
-        bytes_between_machines(request, sizes, grid, k), on_host,
+        bytes_between_machines(request, sizes, grid, k), on_host, evaluation_cost(request, sizes, grid, measured),
     )  # fmt: skip
 
 
@@ -86,7 +97,7 @@ def _nothing_fits(request: PlanRequest, sizes: Sizes, rows: tuple[GridPrediction
     least = min(rows, key=lambda row: row.memory.total)
     parts = sorted(asdict(least.memory).items(), key=lambda item: -item[1])
     largest = ", ".join(f"{gigabytes(size)} for {name}" for name, size in parts[:3])
-    lighter = "leave out exact evaluation (--no-evaluation), or " if untested and request.evaluation else ""
+    lighter = "leave out exact evaluation (--evaluate none or sampled), or " if untested and request.evaluation == "exact" else ""
     grid, needed = least.grid, least.memory.total / (1 - request.reserve)
     return (
         f"nothing fits into {gigabytes(budget)} of a device: the least is {gigabytes(least.memory.total)} with p = {grid.ranks}, "

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from ..distributed.comm.primitives import MOST_ELEMENTS
 from ..distributed.costs.inference import streamed_bytes
 from ..loader import COPIES
+from .evaluation import sampled_request
 from .request import PlanRequest
-from .sizes import Sizes
+from .sizes import Sizes, expected_sizes
 from .traffic import CandidateGrid, feature_group, sampling_hops
 
 _PER_SEED = 28  # seeds (int32), their classes (int64), the loader's copy (int32), its permutation (int64), seeds in that order (int32)
@@ -45,7 +46,7 @@ def rank_memory(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int)
         bulk=COPIES * k * sizes.nbytes,
         buffers=_sampling_buffers(request, sizes, grid, k) + _fetch_buffers(request, sizes, grid),
         activations=_activations(request, sizes),
-        evaluation=_evaluation(request, grid) if request.evaluation else 0.0,
+        evaluation=_evaluation(request, grid) if request.evaluation == "exact" else _sampled(request, grid),
     )
 
 
@@ -116,6 +117,15 @@ def _activations(request: PlanRequest, sizes: Sizes) -> float:
     widths = request.widths
     layers = zip(reversed(sizes.hops), widths, widths[1:], strict=False)
     return 6 * sum(hop.destinations * (into + 3 * out) for hop, into, out in layers)
+
+
+def _sampled(request: PlanRequest, grid: CandidateGrid) -> float:
+    """Bytes of the mini-batch of sampled scores: as in training, without gradients; 0 if nothing is evaluated."""
+    if request.evaluation == "none":
+        return 0.0
+    scored = sampled_request(request)
+    sizes = expected_sizes(scored)
+    return COPIES * sizes.nbytes + _fetch_buffers(scored, sizes, grid) + _activations(scored, sizes) / 1.5
 
 
 def _evaluation(request: PlanRequest, grid: CandidateGrid) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..distributed.costs.published import PublishedWords
+from .evaluation import EvaluationCost
 from .measured import Measured
 from .memory import RankMemory
 from .request import PlanRequest
@@ -22,6 +24,7 @@ class GridPrediction:
     largest_bulk : the largest k that fits; 0 if the grid does not fit
     between_machines : bytes of an epoch that go to other machines, control messages left out
     host_bytes : bytes of features in the memory of each machine, beside its devices
+    evaluation : what one evaluation costs
     """
 
     grid: CandidateGrid
@@ -33,6 +36,12 @@ class GridPrediction:
     published: PublishedWords
     between_machines: float
     host_bytes: float
+    evaluation: EvaluationCost
+
+    @property
+    def whole_epoch(self) -> float:
+        """Seconds of an epoch with its share of an evaluation."""
+        return self.seconds.epoch + self.evaluation.epoch_seconds
 
     @property
     def fits(self) -> bool:
@@ -50,6 +59,7 @@ class Plan:
     rows : the prediction of every grid
     chosen : by p, the best grid that fits; p is missing where none fits
     untested : the same for training without exact evaluation
+    codecs : by p, the best placement with each codec of features, if any placement fits
     placements : by p, the best grid of each placement of topology and features: the fastest that fits, else that of the least memory
     """
 
@@ -61,11 +71,16 @@ class Plan:
     chosen: dict[int, GridPrediction]
     untested: dict[int, GridPrediction]
     placements: dict[int, tuple[GridPrediction, ...]]
+    codecs: dict[int, dict[str, GridPrediction]]
 
     def best_placement(self, p: int) -> GridPrediction | None:
         """Return the fastest placement that fits p ranks; of equally fast ones that with the least memory."""
-        fitting = [row for row in self.placements[p] if row.fits]
-        return min(fitting, key=lambda row: (row.seconds.epoch, row.memory.total)) if fitting else None
+        return fastest(self.placements[p])
+
+
+def fastest(rows: Iterable[GridPrediction]) -> GridPrediction | None:
+    """Return the fastest prediction that fits; of equally fast ones that with the least memory."""
+    return min((row for row in rows if row.fits), key=lambda row: (row.whole_epoch, row.memory.total), default=None)
 
 
 def gigabytes(size: float) -> str:

@@ -22,6 +22,10 @@ class Rate(NamedTuple):
     source: str
 
 
+_MIRRORED = "bulksample info --network, on an AMD EPYC; no message moves"
+_COLLECTIVE, _MESSAGE = Rate(2.6e-5, "measured", _MIRRORED), Rate(1.0e-6, "measured", _MIRRORED)
+
+
 @dataclass(frozen=True)
 class DeviceProfile:
     """Memory and speed of the device of one rank."""
@@ -39,10 +43,13 @@ class DeviceProfile:
 class NetworkProfile:
     """Latency and bandwidth between ranks. Bytes a second are those that one device can send."""
 
-    latency: Rate  # seconds before a message arrives
+    latency: Rate  # seconds before a message arrives from another node
+    latency_inside: Rate  # the same inside a node
     inside: Rate  # bytes a second to devices of the same node
     between: Rate  # bytes a second to other nodes
     per_node: int
+    collective: Rate = _COLLECTIVE  # seconds of a rank's processor for an all-to-all
+    message: Rate = _MESSAGE  # seconds of a rank's processor for each of its messages
 
 
 _GSAMPLER = "gSampler (SOSP 2023) on a V100, ogbn-products, without renumbering; bulksample's own is not measured on this device"
@@ -89,24 +96,28 @@ DEVICES = {
 NETWORKS = {
     "perlmutter": NetworkProfile(
         latency=Rate(5e-6, "assumed", _LATENCY),
+        latency_inside=Rate(5e-6, "assumed", _LATENCY),
         inside=Rate(100e9, "published", f"{_PAPER}: NVLink 3 between two devices, one direction; with three peers at once, more"),
         between=Rate(25e9, "published", f"{_PAPER}: 4 Slingshot-11 cards of 25 GB/s for 4 devices"),
         per_node=4,
     ),
     "hgx-h200": NetworkProfile(
         latency=Rate(5e-6, "assumed", _LATENCY),
+        latency_inside=Rate(5e-6, "assumed", _LATENCY),
         inside=Rate(450e9, "published", _NODE),
         between=Rate(50e9, "assumed", "a card of 400 Gbit/s for each device"),
         per_node=8,
     ),
     "ethernet-10g": NetworkProfile(
         latency=Rate(50e-6, "assumed", "TCP between two machines"),
+        latency_inside=Rate(20e-6, "assumed", "ranks of one machine share its processors"),
         inside=Rate(5e9, "assumed", "a copy through shared memory"),
         between=Rate(1.25e9, "published", "10 Gbit/s, one rank a machine"),
         per_node=1,
     ),
     "loopback": NetworkProfile(
         latency=Rate(20e-6, "assumed", "ranks of one machine share its processors"),
+        latency_inside=Rate(20e-6, "assumed", "ranks of one machine share its processors"),
         inside=Rate(5e9, "assumed", "a copy through shared memory"),
         between=Rate(5e9, "assumed", "a copy through shared memory"),
         per_node=2**31 - 1,

@@ -8,12 +8,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ..config.groups import DistributionOptions, ModelOptions, SamplingOptions, TrafficOptions
+from ..config.groups import (
+    ComputingOptions,
+    DistributionOptions,
+    EvaluationOptions,
+    ModelOptions,
+    SamplingOptions,
+    TrafficOptions,
+)
 from ..config.options import Options
 from ..distributed.matrix.codec import codec_named
 from ..errors import UsageError
 from ..samplers import make
 from ..sparse import MAX_VERTICES
+from .network_file import network_named
 from .profiles import DEVICES, NETWORKS, DeviceProfile, NetworkProfile, Rate, named
 
 _UNITS = {"": 1, "b": 1} | {f"{x}{b}": base**i for i, x in enumerate("kmgt", 1) for b, base in (("b", 1000), ("ib", 1024))}
@@ -77,7 +85,11 @@ class PlannedTraining(Options):
     batch_size: int = _of_train(SamplingOptions, "batch_size")
     model: Literal["sage", "gcn"] = Field("sage", description="Layer of the model.")
     hidden: int = _of_train(ModelOptions, "hidden")
-    evaluation: bool = Field(True, description="Room for the exact evaluation of train.")
+    evaluate: Literal["exact", "sampled", "none"] = _of_train(EvaluationOptions, "evaluate")
+    eval_every: int = _of_train(EvaluationOptions, "eval_every")
+    eval_fanouts: tuple[int, ...] = _of_train(EvaluationOptions, "eval_fanouts")
+    eval_seeds: int = _of_train(EvaluationOptions, "eval_seeds")
+    scored: Annotated[int, Field(ge=0)] | None = Field(None, description="Vertices of val and test to score. Default: as many as seeds.")
     eval_memory: Annotated[int, Field(ge=1), BeforeValidator(parse_bytes)] | None = Field(
         None, description="Memory of a rank for exact evaluation, such as 4GB, which streams beyond it. Default: all that gathering needs.",
     )  # fmt: skip
@@ -99,6 +111,7 @@ class Machine(Options):
     feature_replication: int | None = _of_train(DistributionOptions, "feature_replication")
     grid_order: Literal["auto", "rows", "columns"] = _of_train(DistributionOptions, "grid_order")
     exchange: Literal["owner", "rows", "rows-oblivious"] = _of_train(DistributionOptions, "exchange")
+    device_comm: Literal["auto", "host", "nccl", "mpi"] = _of_train(ComputingOptions, "device_comm")
     host_memory: Annotated[_Positive, BeforeValidator(parse_bytes)] | None = Field(
         None, description="Memory of a machine for features on the host, such as 500GB. Default: enough.",
     )  # fmt: skip
@@ -107,7 +120,9 @@ class Machine(Options):
         None, description="Memory of a device, such as 80GB or 74.5GiB. Default: that of --device.",
     )  # fmt: skip
     reserve: float = Field(0.1, ge=0, lt=1, description="Share of the memory left to the framework and to fragmentation.")
-    network: str | None = Field(None, description=f"Network: {', '.join(NETWORKS)}. Default: the usual one of --device.")
+    network: str | None = Field(
+        None, description=f"Network: {', '.join(NETWORKS)}, or a file of `bulksample info --network`. Default: the usual one of --device.",
+    )  # fmt: skip
     devices_per_node: _Positive | None = Field(None, description="Devices of a node. Default: that of --network.")
     latency: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(None, description="Seconds before a message arrives.")
     inside: _Rate | None = Field(None, description="Bytes a second from a device to others of its node.")
@@ -147,6 +162,17 @@ class PlanRequest(GraphSizes, PlannedTraining, Machine):
         return -(-(self.seeds or self.vertices) // self.batch_size)
 
     @property
+    def evaluation(self) -> str:
+        """The kind of evaluation: exact, sampled or none."""
+        return self.evaluate if self.eval_every else "none"
+
+    @property
+    def scored_vertices(self) -> int:
+        """S, the vertices of val and test that sampled scores draw for."""
+        found = min(self.seeds or self.vertices, self.vertices) if self.scored is None else self.scored
+        return min(found, 2 * self.eval_seeds) if self.eval_seeds else found
+
+    @property
     def widths(self) -> tuple[int, ...]:
         """Widths of the L + 1 matrices of rows: the input, between layers, and the output."""
         return (self.features, *[self.hidden] * (len(self.fanouts) - 1), self.classes)
@@ -176,9 +202,11 @@ class PlanRequest(GraphSizes, PlannedTraining, Machine):
 
     def connection(self) -> NetworkProfile:
         """Return the network, with the rates of the request in place of its own."""
-        network: NetworkProfile = named(NETWORKS, self.network or self.machine().network, "network")
+        network = network_named(self.network or self.machine().network)
         given = {name: getattr(self, name) for name in ("latency", "inside", "between")}
         rates = {name: Rate(value, "given", name) for name, value in given.items() if value is not None}
+        if self.latency is not None:
+            rates["latency_inside"] = Rate(min(self.latency, network.latency_inside.value), "given", "latency")
         return replace(network, **rates, per_node=self.devices_per_node or network.per_node)
 
 

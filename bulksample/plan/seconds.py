@@ -1,13 +1,13 @@
-"""Predict the seconds of an epoch by phase with the alpha-beta model, by the formulas in the docstring of the package."""
+"""Predict the seconds of an epoch by phase and cause with the alpha-beta model, by the formulas in the docstring of the package."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2
 
 from ..distributed.matrix.grid import Order
 from .measured import Measured
-from .profiles import DeviceProfile, NetworkProfile
+from .moving import Moving, exchanged, reduced
+from .profiles import DeviceProfile
 from .request import PlanRequest
 from .sizes import Sizes
 from .traffic import CandidateGrid, SentPerRank, feature_group, fetching, inside_shares, sampling
@@ -15,46 +15,52 @@ from .traffic import CandidateGrid, SentPerRank, feature_group, fetching, inside
 
 @dataclass(frozen=True)
 class EpochSeconds:
-    """Seconds of one rank in an epoch of T steps. `epoch` is less than the sum of the phases if sampling overlaps with training."""
+    """Seconds of one rank in an epoch of T steps. `epoch` is less than the sum of the phases if sampling overlaps with training.
+
+    `moving` tells how many seconds of the phases are exchanges, by cause.
+    """
 
     sample: float
     fetch: float
     compute: float
     reduce: float
     epoch: float
+    moving: Moving
 
 
 def epoch_seconds(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int, measured: Measured) -> EpochSeconds:
     """Predict the seconds of an epoch with bulks of k mini-batches a rank; k is at most the steps of an epoch."""
-    device, network = measured.device, request.connection()
+    device = measured.device
     steps = -(-request.minibatches // grid.ranks)
     order: Order = grid.order if request.exchange == "owner" else "rows"
-    sample = sizes.edges / device.sampling.value + transfer(sampling(request, sizes, grid, k), grid, network, order) / k
-    gather = measured.gather_seconds if measured.gather_seconds is not None else _gathering(request, sizes, device)
-    fetch = gather + fetch_transfer(request, sizes, grid, network)
+    sampled = transfer(request, sampling(request, sizes, grid, k), grid, order) * (1 / k)
+    fetched, gradients = fetch_transfer(request, sizes, grid), reduced(request, grid.ranks)
+    sample = sizes.edges / device.sampling.value + sampled.total
+    gather = measured.gather_seconds if measured.gather_seconds is not None else gathering(request, sizes, grid, device)
+    fetch = gather + coding(request, sizes, grid, device) + fetched.total
     compute = measured.compute_seconds if measured.compute_seconds is not None else computing(request, sizes, device)
-    reduce = reducing(request, grid, network)
+    reduce = gradients.total
     train = fetch + compute + reduce
     epoch = k * sample + (steps - k) * max(sample, train) + k * train
-    return EpochSeconds(steps * sample, steps * fetch, steps * compute, steps * reduce, epoch)
+    moving = (sampled + fetched + gradients) * steps
+    return EpochSeconds(steps * sample, steps * fetch, steps * compute, steps * reduce, epoch, moving)
 
 
-def transfer(exchange: SentPerRank, grid: CandidateGrid, network: NetworkProfile, order: Order = "rows") -> float:
-    """Seconds of an exchange inside process columns and process rows of a grid in the given order."""
-    column, row = inside_shares(grid.ranks, grid.replication, min(network.per_node, grid.ranks), order)
-    moved = _moved(exchange.column, exchange.column_calls, grid.rows, column, network)
-    return moved + _moved(exchange.row, exchange.row_calls, grid.replication, row, network)
+def transfer(request: PlanRequest, exchange: SentPerRank, grid: CandidateGrid, order: Order = "rows") -> Moving:
+    """Predict an exchange inside process columns and process rows of a grid in the given order."""
+    column, row = inside_shares(grid.ranks, grid.replication, min(request.connection().per_node, grid.ranks), order)
+    moved = exchanged(request, exchange.column, exchange.column_calls, grid.rows, column)
+    return moved + exchanged(request, exchange.row, exchange.row_calls, grid.replication, row)
 
 
-def fetch_transfer(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, network: NetworkProfile) -> float:
-    """Seconds in which the rows of H of a mini-batch reach a rank, without the time to gather them."""
+def fetch_transfer(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> Moving:
+    """Predict how the rows of H of a mini-batch reach a rank, without the time to gather them."""
     group, fetch = feature_group(request, grid), fetching(request, sizes, grid)
     if grid.placed == "host" and request.has_devices:
-        return sizes.inputs * request.features * request.feature_bytes / request.machine().host.value
-    if grid.placed == "machine":
-        return _moved(fetch.column, fetch.column_calls, group, 1.0, network)
-    inside = inside_shares(grid.ranks, grid.ranks // group, min(network.per_node, grid.ranks), grid.order)[0]
-    return _moved(fetch.column, fetch.column_calls, group, inside, network)
+        return Moving(staging=sizes.inputs * request.features * request.feature_bytes / request.machine().host.value)
+    per_node = min(request.connection().per_node, grid.ranks)
+    inside = 1.0 if grid.placed == "machine" else inside_shares(grid.ranks, grid.ranks // group, per_node, grid.order)[0]
+    return exchanged(request, fetch.column, fetch.column_calls, group, inside)
 
 
 def computing(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> float:
@@ -66,22 +72,14 @@ def computing(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> floa
     return operations / device.operations.value + aggregated / device.bandwidth.value
 
 
-def reducing(request: PlanRequest, grid: CandidateGrid, network: NetworkProfile) -> float:
-    """Seconds of the all-reduce of a step."""
-    if grid.ranks == 1:
-        return 0.0
-    rate = network.inside if grid.ranks <= network.per_node else network.between
-    share = 2 * (grid.ranks - 1) / grid.ranks
-    return share * 4 * request.parameters / rate.value + 2 * ceil(log2(grid.ranks)) * network.latency.value
-
-
-def _gathering(request: PlanRequest, sizes: Sizes, device: DeviceProfile) -> float:
+def gathering(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, device: DeviceProfile) -> float:
+    """Seconds in which the rows of H of a mini-batch are put in order."""
     return sizes.inputs * request.features * request.feature_bytes / device.gather.value
 
 
-def _moved(sent: float, calls: float, size: int, inside: float, network: NetworkProfile) -> float:
-    """Seconds of sending to the other ranks of a group: a share inside the node, the rest to other nodes."""
-    if size == 1:
+def coding(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, device: DeviceProfile) -> float:
+    """Seconds in which the rows that travel are encoded and decoded, each a read and a write; 0 if they travel as they are."""
+    if request.feature_codec == "fp32":
         return 0.0
-    bytes_seconds = sent * (inside / network.inside.value + (1 - inside) / network.between.value)
-    return bytes_seconds + calls * 2 * (size - 1) * network.latency.value
+    away = 1 - 1 / feature_group(request, grid)
+    return 2 * away * sizes.inputs * (4 * request.features + request.row_bytes) / device.gather.value

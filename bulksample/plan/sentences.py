@@ -35,9 +35,22 @@ def _placement(plan: Plan, p: int) -> list[str]:
     options = " ".join([f"--topology {grid.topology}", f"--features {grid.placed}", *c])
     host = f" and {gigabytes(row.host_bytes)} of its machine" if row.host_bytes else ""
     return [
-        f"Of all placements, train {options} is the fastest that fits: an epoch of {row.seconds.epoch:.3g} s, "
-        f"{gigabytes(row.memory.total)} of a device{host}, {gigabytes(row.between_machines)} between machines."
+        f"Of all placements, train {options} is the fastest that fits: an epoch of {row.whole_epoch:.3g} s, evaluation included, "
+        f"{gigabytes(row.memory.total)} of a device{host}, {gigabytes(row.between_machines)} between machines.",
+        *_codecs(plan, p),
     ]
+
+
+def _codecs(plan: Plan, p: int) -> list[str]:
+    """Return the epoch of the best placement with every codec of features, where any travel."""
+    found = plan.codecs[p]
+    if not found or not max(row.traffic.features for row in found.values()):
+        return []
+    asked = plan.request.feature_codec
+    fastest = min(found, key=lambda codec: (found[codec].whole_epoch, codec != asked))
+    told = ", ".join(f"{codec} {row.whole_epoch:.3g} s" for codec, row in found.items())
+    advice = f"keep {asked}" if fastest == asked else f"--feature-codec {fastest} is the fastest, and rounds features that travel"
+    return [f"By codec of features: {told}; {advice}."]
 
 
 def _memory(plan: Plan, row: GridPrediction) -> str:
@@ -45,7 +58,7 @@ def _memory(plan: Plan, row: GridPrediction) -> str:
     places = {"replicated": "A and H on every device", "partitioned": f"A and H in {grid.rows} block rows"}
     where = places.get(grid.graph, f"A on every device, H in {grid.rows} block rows (--features partitioned)")
     steps = -(-plan.request.minibatches // grid.ranks)
-    evaluation = f", or {gigabytes(held.evaluation)} for exact evaluation" if held.evaluation else ""
+    evaluation = f", or {gigabytes(held.evaluation)} for {plan.request.evaluation} evaluation" if held.evaluation else ""
     return (
         f"p = {grid.ranks}: c = {grid.replication}, k = {row.bulk_size}; {where}. A device holds {gigabytes(held.graph)} of A, "
         f"{gigabytes(held.features)} of H, {gigabytes(held.vectors + held.model)} of labels, masks, seeds and model. It also needs "
@@ -72,7 +85,18 @@ def _time(row: GridPrediction) -> str:
     phases = {"sampling": spent.sample, "features": spent.fetch, "compute": spent.compute, "gradients": spent.reduce}
     longest = max(phases, key=lambda name: phases[name])
     parts = ", ".join(f"{name} {value:.2g} s" for name, value in phases.items())
-    return f"An epoch takes {spent.epoch:.3g} s ({parts}; the longest phase is {longest}) and sends {gigabytes(row.traffic.total)}."
+    moving, scored = spent.moving, row.evaluation
+    causes = f"{moving.bytes:.2g} s on links, {moving.latency:.2g} s of latency, {moving.host:.2g} s of the processor"
+    staged = f", {moving.staging:.2g} s of copies through the host" if moving.staging else ""
+    evaluation = (
+        f" One {scored.kind} evaluation takes {scored.seconds:.3g} s more and sends {gigabytes(scored.bytes)}."
+        if scored.kind != "none"
+        else ""
+    )
+    return (
+        f"An epoch takes {spent.epoch:.3g} s ({parts}; the longest phase is {longest}) and sends {gigabytes(row.traffic.total)}. "
+        f"Exchanges take {causes}{staged}.{evaluation}"
+    )
 
 
 def _without_evaluation(plan: Plan, p: int) -> list[str]:

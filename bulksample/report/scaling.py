@@ -87,7 +87,7 @@ def _predicted(members: list[Series], device: str, network: str) -> dict[int, Po
     shared = ("sampler", "fanouts", "frontier", "batch_size", "model", "hidden", "exchange", "feature_codec")
     ranks = tuple(one.first["ranks"] for one in members)
     request = PlanRequest.of(
-        **data, **{key: config[key] for key in shared}, ranks=ranks, device=device, network=network, evaluation=False, device_memory=2**62
+        **data, **{key: config[key] for key in shared}, ranks=ranks, device=device, network=network, evaluate="none", device_memory=2**62
     )
     measured, sizes, found = measure(request, [members[0].runs[0].path]), expected_sizes(request), {}
     for one in members:

@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
 
 
 def test_papers100m_on_128_a100(result):
-    found = result("plan", *PAPERS, "--ranks", 128, "--device", "a100-80gb")
+    found = result("plan", *PAPERS, "--ranks", 128, "--device", "a100-80gb", "--eval-every", 1000)
     chosen = next(row for row in found["rows"] if row["chosen"])
     assert (chosen["replication"], chosen["graph"], chosen["largest_bulk"]) == (32, "partitioned", 10)
     # by hand: a quarter of 111,059,956 rows of 128 floats; 1,179 minibatches of 928,449 inputs, 3/4 of them elsewhere
@@ -38,7 +38,7 @@ def test_papers100m_on_8_h200(result):
     found = result("plan", *PAPERS, "--ranks", 8, "--device", "h200")
     chosen = next(row for row in found["rows"] if row["chosen"])
     assert (chosen["replication"], chosen["graph"], chosen["largest_bulk"], chosen["bulk_size"]) == (2, "partitioned", 148, 32)
-    alone = result("plan", *PAPERS, "--ranks", 8, "--device", "h200", "--no-evaluation")
+    alone = result("plan", *PAPERS, "--ranks", 8, "--device", "h200", "--evaluate", "none")
     chosen = next(row for row in alone["rows"] if row["chosen"])
     assert (chosen["replication"], chosen["graph"]) == (8, "replicated")
     assert chosen["bytes_sent"]["total"] == chosen["bytes_sent"]["gradients"]
@@ -73,6 +73,7 @@ def test_a_plan_that_nothing_fits_exits_2_with_an_alternative(command):
         ([*SMALL, "--device", "abacus"], 2, "use a100-80gb, h200, cpu"),
         ([*SMALL, "--device-memory", "lots"], 2, "80GB"),
         ([*SMALL, "--network", "string"], 2, "perlmutter"),
+        ([*SMALL, "--network", __file__], 65, "is no result of `mpirun -n 4 bulksample info --network"),
         ([*SMALL, "--fanouts", "3,y"], 2, "use 15,10,5"),
         ([*SMALL, "--sampler", "labor"], 2, "sampler"),
         ([*SMALL, "--rates", "/no/such/file"], 65, "cannot be read"),

@@ -20,7 +20,7 @@ def said(plan):
 
 
 def test_every_grid_is_there_once():
-    rows = make_plan(papers(ranks=(4, 6), evaluation=False)).rows
+    rows = make_plan(papers(ranks=(4, 6), evaluate="none")).rows
     assert [(row.grid.ranks, row.grid.replication, row.grid.graph) for row in rows] == [
         (4, 1, "partitioned"), (4, 2, "partitioned"), (4, 4, "replicated"),
         (6, 1, "partitioned"), (6, 2, "partitioned"), (6, 3, "partitioned"), (6, 6, "replicated"),
@@ -35,7 +35,7 @@ def test_only_requested_layouts_are_candidates():
 
 
 def test_the_fastest_grid_that_fits_is_chosen():
-    plan = make_plan(papers(evaluation=False))
+    plan = make_plan(papers(evaluate="none"))
     for p in plan.request.ranks:
         fitting = [row for row in plan.rows if row.grid.ranks == p and row.fits]
         chosen = plan.chosen[p]
@@ -46,15 +46,22 @@ def test_the_fastest_grid_that_fits_is_chosen():
 
 
 def test_papers100m_on_128_a100():
-    """Exact evaluation limits c to 32; without it everything fits on each device, and ranks send only gradients."""
-    plan = make_plan(papers(ranks=(128,)))
+    """Rare exact evaluation limits c to 32; without it everything fits on each device, and ranks send only gradients."""
+    plan = make_plan(papers(ranks=(128,), eval_every=1000))
     row = plan.chosen[128]
     assert (row.grid.replication, row.grid.graph, row.bulk_size, row.largest_bulk) == (32, "partitioned", 10, 10)
     assert re.search(r"p = 128: c = 32, k = 10; A and H in 4 block rows", said(plan))
     assert "c = 64 needs 9" in said(plan)
     assert "without it, c = 128 fits" in said(plan)
-    alone = make_plan(papers(ranks=(128,), evaluation=False)).chosen[128]
+    alone = make_plan(papers(ranks=(128,), evaluate="none")).chosen[128]
     assert (alone.grid.replication, alone.traffic.total) == (128, alone.traffic.gradients)
+
+
+def test_an_exact_evaluation_after_each_epoch_takes_longer_than_the_epoch_and_prefers_fewer_copies():
+    row = make_plan(papers(ranks=(128,))).chosen[128]
+    assert row.grid.replication == 1
+    assert row.evaluation.seconds > row.seconds.epoch
+    assert row.whole_epoch == row.seconds.epoch + row.evaluation.seconds
 
 
 def test_papers100m_on_8_h200():
@@ -79,6 +86,7 @@ def test_a_plan_is_a_json_object():
         "usable_bytes",
         "rows",
         "placements",
+        "codecs",
         "explanation",
     }
     assert [row["chosen"] for row in found["rows"]].count(True) == 1
@@ -118,7 +126,7 @@ def test_some_ranks_may_be_too_few():
 
 
 def test_no_larger_c_is_named_if_none_was_requested():
-    plan = make_plan(papers(ranks=(8,), replication=(1, 2), device_memory=10**12))
+    plan = make_plan(papers(ranks=(8,), replication=(1, 2), device_memory=10**12, eval_every=1000))
     assert plan.chosen[8].grid.replication == 2
     assert "No larger c was requested" in said(plan)
 

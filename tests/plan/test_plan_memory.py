@@ -53,7 +53,7 @@ def test_rows_in_buffers_have_the_size_of_their_codec(codec, row):
 
 
 def test_without_evaluation_training_is_the_peak():
-    found = held(papers(evaluation=False), CandidateGrid(128, 128, "replicated"), 10)
+    found = held(papers(evaluate="none"), CandidateGrid(128, 128, "replicated"), 10)
     assert found.evaluation == 0
     gigabytes = 7.351 + 56.863 + 1.700 + 0.005 + 0.229 + 0.475 + 0.988  # A, H, vectors, model, bulk, rows, activations
     assert found.total == pytest.approx(1e9 * gigabytes, rel=1e-4)
@@ -112,7 +112,7 @@ def test_memory_falls_with_p_and_grows_with_c():
     assert by_p == sorted(by_p, reverse=True)
     by_c = [held(asked, CandidateGrid(64, c, "partitioned")).total for c in (1, 2, 4, 8, 32)]
     assert by_c == sorted(by_c)
-    by_k = [held(papers(evaluation=False), CandidateGrid(64, 4, "partitioned"), k).total for k in (1, 2, 8)]
+    by_k = [held(papers(evaluate="none"), CandidateGrid(64, 4, "partitioned"), k).total for k in (1, 2, 8)]
     assert by_k == sorted(by_k)
     assert len(set(by_k)) == 3
 
@@ -131,7 +131,7 @@ def test_weights_and_layer_wise_matrices_are_counted():
 
 
 def test_the_largest_bulk_is_the_largest_that_fits():
-    asked = papers(evaluation=False)
+    asked = papers(evaluate="none")
     sizes, grid = expected_sizes(asked), CandidateGrid(4, 4, "replicated")
     k = largest_bulk(asked, sizes, grid, 70e9)
     assert rank_memory(asked, sizes, grid, k).total <= 70e9 < rank_memory(asked, sizes, grid, k + 1).total

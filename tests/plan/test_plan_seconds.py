@@ -6,12 +6,14 @@ import pytest
 from uniform import papers, request
 
 from bulksample.plan.measured import Measured
+from bulksample.plan.moving import Moving, reduced
 from bulksample.plan.profiles import DEVICES, NETWORKS, Rate
-from bulksample.plan.seconds import computing, epoch_seconds, reducing, transfer
+from bulksample.plan.seconds import coding, computing, epoch_seconds, transfer
 from bulksample.plan.sizes import expected_sizes
 from bulksample.plan.traffic import CandidateGrid, SentPerRank
 
 A100, PERLMUTTER = DEVICES["a100-80gb"], NETWORKS["perlmutter"]
+COLLECTIVE, MESSAGE = PERLMUTTER.collective.value, PERLMUTTER.message.value
 
 
 def predicted(asked, grid, k=1, **measured):
@@ -22,14 +24,14 @@ def test_papers100m_by_hand():
     """p = 128 A100, c = 16: 10 steps in one bulk, q = 8 ranks of a column on 8 nodes."""
     found = predicted(papers(), CandidateGrid(128, 16, "partitioned"), 10)
     away, inputs, edges = 7 / 8, 928_449, 997_883
-    alltoall = 2 * 7 * 5e-6  # counts and parts to 7 ranks
+    alltoall = COLLECTIVE + 2 * 7 * (5e-6 + MESSAGE)  # counts and parts to 7 ranks
     topology = 3 * 16 * 7 + away * (8 * 181_701 + 4 * edges)
     sample = edges / 1.5e9 + topology / 25e9 + 3 * 4 * alltoall / 10
     fetch = inputs * 512 / 0.776e12 + away * inputs * (4 + 512) / 25e9 + 2 * alltoall
     products = 164_758 * 128 * 256 + 15_920 * 256 * 256 + 1024 * 256 * 172
     aggregated = 823_788 * 128 + 159_199 * 256 + 14_897 * 256
     compute = 12 * products / 9.75e12 + 8 * aggregated / 0.776e12
-    reduce = 2 * 127 / 128 * 4 * 285_356 / 25e9 + 2 * 7 * 5e-6
+    reduce = 2 * 127 / 128 * 4 * 285_356 / 25e9 + COLLECTIVE + 2 * 7 * (5e-6 + MESSAGE)
     assert (found.sample, found.fetch) == pytest.approx((10 * sample, 10 * fetch), rel=1e-4)
     assert (found.compute, found.reduce) == pytest.approx((10 * compute, 10 * reduce), rel=1e-4)
     assert found.epoch == pytest.approx(10 * (sample + fetch + compute + reduce), rel=1e-4)  # one bulk: nothing to hide behind
@@ -55,26 +57,44 @@ def test_the_slower_of_sampling_and_training_decides():
 
 def test_columns_use_the_network_and_rows_stay_inside_a_node():
     """With 4 devices a node and c = 4, a process column spans nodes and a process row lies on one."""
-    grid, gigabyte = CandidateGrid(16, 4, "partitioned"), 1e9
-    assert transfer(SentPerRank(column=gigabyte), grid, PERLMUTTER) == pytest.approx(1 / 25)
-    assert transfer(SentPerRank(row=gigabyte), grid, PERLMUTTER) == pytest.approx(1 / 100)
+    asked, grid, gigabyte = papers(), CandidateGrid(16, 4, "partitioned"), 1e9
+    assert transfer(asked, SentPerRank(column=gigabyte), grid).total == pytest.approx(1 / 25)
+    assert transfer(asked, SentPerRank(row=gigabyte), grid).total == pytest.approx(1 / 100)
     # c = 2: of the 7 others in a column 1 is on the same node
-    assert transfer(SentPerRank(column=gigabyte), CandidateGrid(16, 2, "partitioned"), PERLMUTTER) == pytest.approx(
-        1 / 7 / 100 + 6 / 7 / 25
-    )
+    across = transfer(asked, SentPerRank(column=gigabyte), CandidateGrid(16, 2, "partitioned"))
+    assert across.total == pytest.approx(1 / 7 / 100 + 6 / 7 / 25)
     # all on one node
-    assert transfer(SentPerRank(column=gigabyte), CandidateGrid(4, 1, "partitioned"), PERLMUTTER) == pytest.approx(1 / 100)
+    assert transfer(asked, SentPerRank(column=gigabyte), CandidateGrid(4, 1, "partitioned")).total == pytest.approx(1 / 100)
     # 3 calls among 4: 3 x 2 x 3 messages
-    assert transfer(SentPerRank(column_calls=3), grid, PERLMUTTER) == pytest.approx(18 * 5e-6)
+    calls = transfer(asked, SentPerRank(column_calls=3), grid)
+    assert calls == Moving(latency=pytest.approx(18 * 5e-6), host=pytest.approx(3 * COLLECTIVE + 18 * MESSAGE))
+
+
+def test_bytes_that_the_host_exchanges_cross_its_bus_twice():
+    """1 GB at 16 GB/s, away from the device of the sender and to that of the receiver; with NCCL nothing is staged."""
+    grid = CandidateGrid(16, 4, "partitioned")
+    by_nccl, by_host = (transfer(papers(device_comm=way), SentPerRank(column=1e9), grid) for way in ("nccl", "host"))
+    assert (by_nccl.staging, by_host.staging) == (0, 2e9 / 16e9)
+    assert reduced(papers(device_comm="host"), 4).staging == pytest.approx(2 * (2 * 3 / 4 * 4 * 285_356) / 16e9)
+    assert transfer(papers(device="cpu", device_comm="host"), SentPerRank(column=1e9), grid).staging == 0
 
 
 def test_the_all_reduce_by_hand():
     asked = papers()
-    assert reducing(asked, CandidateGrid(1, 1, "replicated"), PERLMUTTER) == 0
-    inside = 2 * 3 / 4 * 4 * 285_356 / 100e9 + 2 * 2 * 5e-6
-    assert reducing(asked, CandidateGrid(4, 1, "partitioned"), PERLMUTTER) == pytest.approx(inside)
-    across = 2 * 4 / 5 * 4 * 285_356 / 25e9 + 2 * 3 * 5e-6
-    assert reducing(asked, CandidateGrid(5, 1, "partitioned"), PERLMUTTER) == pytest.approx(across)
+    assert reduced(asked, 1) == Moving()
+    inside = 2 * 3 / 4 * 4 * 285_356 / 100e9 + 2 * 2 * (5e-6 + MESSAGE) + COLLECTIVE
+    assert reduced(asked, 4).total == pytest.approx(inside)
+    across = 2 * 4 / 5 * 4 * 285_356 / 25e9 + 2 * 3 * (5e-6 + MESSAGE) + COLLECTIVE
+    assert reduced(asked, 5).total == pytest.approx(across)
+    assert reduced(papers(device="cpu"), 5).latency == pytest.approx(2 * 4 * 50e-6)  # on processors every rank sends to every other
+
+
+def test_rows_of_another_codec_are_encoded_and_decoded():
+    """Of 3/4 of the rows away, each is read as 512 bytes and written as 256, then read and written again."""
+    asked, grid = papers(feature_codec="fp16"), CandidateGrid(4, 1, "partitioned")
+    sizes = expected_sizes(asked)
+    assert coding(asked, sizes, grid, A100) == pytest.approx(2 * 3 / 4 * sizes.inputs * (512 + 256) / 0.776e12)
+    assert coding(papers(), sizes, grid, A100) == 0
 
 
 def test_gcn_has_one_product_a_layer():

@@ -16,5 +16,6 @@ ledger             seconds, bytes and messages by phase of a run
 agree              comparison of settings and data over ranks before the first step
 thread_budget      threads of a rank for sampling, gathering and computing
 cuda_aware         whether the MPI library reads device memory
+network_probe      latency and bandwidth between ranks, and host seconds of a collective and of a message
 shared_memory      removal of shared memory that killed MPICH ranks left behind
 """

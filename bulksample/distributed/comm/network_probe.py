@@ -1,0 +1,129 @@
+"""Measure what messages cost: latency and bytes a second between ranks, and host seconds of a collective and of a message.
+
+One all-to-all among g ranks takes ``collective + 2 (g - 1) (message + latency) + bytes sent / bandwidth`` seconds; its row counts go ahead
+and double the messages. `collective` and `message` are what this package does on a processor. A `MirrorComm`, which moves nothing, tells
+them apart. Latency and bandwidth are what remains among ranks of one machine, and among ranks of which each is on another machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+from .base import COMPLETED, Comm, TransferHandle
+from .machines import uneven
+
+ROUNDS = 9
+BYTES_SENT = 2**22  # by each rank in a long all-to-all
+_MIRRORED = (2, 8, 32, 128)  # ranks of the mirrored communicators
+_LEAST_SECONDS = 1e-9  # of a latency below what the clock and the load of the machine can show
+
+
+class MirrorComm(Comm):
+    """A communicator of one process that plays rank 0 of p: every other rank sends what this one sends it. Nothing moves."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(0, size)
+
+    def _allreduce(self, array: np.ndarray, kind: str) -> None:
+        array *= self.size
+
+    def _allgather(self, part: np.ndarray, sizes: np.ndarray, kind: str) -> np.ndarray:
+        return np.tile(part, self.size)
+
+    def _broadcast(self, part: np.ndarray, root: int, kind: str) -> None:
+        pass
+
+    def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
+        return words.copy()
+
+    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
+        for part, buffer in zip(parts, into, strict=True):
+            buffer[:] = part
+        return COMPLETED
+
+    def _split(self, color: int, members: list[int]) -> Comm:
+        return MirrorComm(len(members))
+
+    def barrier(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def measure_network(comm: Comm, rounds: int = ROUNDS, bytes_sent: int = BYTES_SENT) -> dict[str, Any]:
+    """Measure messages between all ranks; collective. Each rank sends about `rounds` times `bytes_sent` bytes, twice (kind "control").
+
+    Returns
+    -------
+    dict, equal on all ranks
+        "ranks_of_machines": list of int. "collective", "message": host seconds. "inside", "between": None where no two ranks are on one
+        machine, or all are; else "ranks" of a group, "latency" in seconds and "bandwidth" in bytes a second that each rank sends while
+        all send: those of the slowest group, each the median of the rounds.
+    """
+    collective, message = (float(cost) for cost in np.median(comm.gather_control(host_seconds()), axis=0))
+    place = np.count_nonzero(comm.machine_of[: comm.rank] == comm.machine_of[comm.rank])
+    groups = {"inside": int(comm.machine_of[comm.rank]), "between": int(place)}
+    return {
+        "ranks_of_machines": np.bincount(comm.machine_of).tolist(),
+        "even": not uneven(comm),
+        "collective": collective,
+        "message": message,
+        **{
+            name: _slowest(comm, _group(comm.split(color, comm.rank), (collective, message), rounds, bytes_sent))
+            for name, color in groups.items()
+        },
+    }
+
+
+def host_seconds(rounds: int = ROUNDS) -> tuple[float, float]:
+    """Return the processor seconds of an all-to-all of short parts that no message can explain, and of each of its 2 (p - 1) messages."""
+    found = []
+    for size in _MIRRORED:
+        comm, parts = MirrorComm(size), [np.zeros(1, np.int64)] * size
+        times = []
+        for _ in range(rounds):
+            began = time.process_time()
+            for _ in range(4):
+                comm.alltoall(parts, "control")
+            times.append((time.process_time() - began) / 4)
+        found.append((2 * (size - 1), statistics.median(times)))
+    messages, seconds = np.array(found).T
+    slope = max(_LEAST_SECONDS, float(np.polyfit(messages, seconds, 1)[0]))
+    return max(_LEAST_SECONDS, float(seconds[0] - slope * messages[0])), slope
+
+
+def _group(comm: Comm, host: tuple[float, float], rounds: int, bytes_sent: int) -> dict[str, float] | None:
+    """Measure a group of ranks; None if it is a single rank."""
+    others = comm.size - 1
+    if not others:
+        return None
+    short = _seconds(comm, 8, rounds)
+    long = _seconds(comm, max(8, bytes_sent // others), rounds)
+    latency = max(_LEAST_SECONDS, (short - host[0]) / (2 * others) - host[1])
+    sent = max(8, bytes_sent // others) * others
+    return {"ranks": comm.size, "latency": latency, "bandwidth": sent / max(_LEAST_SECONDS, long - short)}
+
+
+def _seconds(comm: Comm, part_bytes: int, rounds: int) -> float:
+    """Return the seconds of an all-to-all of parts of so many bytes: those of the slowest rank, the median of the rounds after one more."""
+    parts, times = [np.zeros(part_bytes, np.uint8)] * comm.size, []
+    for _ in range(rounds + 1):
+        comm.barrier()
+        began = time.perf_counter()
+        comm.alltoall(parts, "control")
+        times.append(time.perf_counter() - began)
+    return float(np.median(np.max(comm.gather_control(times), axis=0)[1:]))
+
+
+def _slowest(comm: Comm, found: dict[str, float] | None) -> dict[str, float] | None:
+    """Return the largest latency and the least bandwidth of all groups; collective."""
+    groups = [group for group in comm.gather_control(found) if group is not None]
+    if not groups:
+        return None
+    return {"ranks": max(g["ranks"] for g in groups), "latency": max(g["latency"] for g in groups),
+            "bandwidth": min(g["bandwidth"] for g in groups)}  # fmt: skip

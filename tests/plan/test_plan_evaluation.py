@@ -1,0 +1,63 @@
+"""Predicted evaluation, compared with arithmetic by hand."""
+
+from math import exp
+
+import pytest
+from uniform import DEGREE, N, papers, request
+
+from bulksample.plan.evaluation import evaluation_cost
+from bulksample.plan.measured import Measured
+from bulksample.plan.memory import rank_memory
+from bulksample.plan.profiles import NETWORKS
+from bulksample.plan.sizes import expected_sizes
+from bulksample.plan.traffic import CandidateGrid
+
+
+def cost(asked, grid, **measured):
+    return evaluation_cost(asked, expected_sizes(asked), grid, Measured(asked.machine(), **measured))
+
+
+def test_none_costs_nothing():
+    for asked in (papers(evaluate="none"), papers(eval_every=0)):
+        found = cost(asked, CandidateGrid(4, 1, "partitioned"))
+        assert (found.kind, found.seconds, found.bytes, found.epoch_seconds) == ("none", 0, 0, 0)
+        assert rank_memory(asked, expected_sizes(asked), CandidateGrid(4, 1, "partitioned"), 1).evaluation == 0
+
+
+def test_every_rank_of_a_replicated_graph_sends_its_hidden_rows_to_all_others():
+    """Widths 10, 256, 256, 2: the input stays where it is; 256 and 2 numbers of every vertex go to 3 others."""
+    found = cost(request(), CandidateGrid(4, 4, "replicated"))
+    assert found.bytes == 3 * 4 * N * (256 + 2)
+    assert cost(request(), CandidateGrid(1, 1, "replicated")).bytes == 0
+
+
+def test_ranks_with_block_rows_fetch_distinct_sources():
+    """c = 2 of 4: half of the sources are on the other block row; process rows gather 4 n u first. Widths 10, 256, 2 are sent."""
+    found = cost(request(), CandidateGrid(4, 2, "partitioned"))
+    distinct = N * (1 - exp(-DEGREE / 4))
+    assert found.bytes == pytest.approx(sum(4 * N * u + 4 * 0.5 * distinct * (4 + 4 * u) for u in (10, 256, 2)))
+
+
+def test_work_is_divided_and_follows_measured_steps():
+    alone, four = (cost(request(), CandidateGrid(p, p, "replicated")).seconds for p in (1, 4))
+    network = NETWORKS["perlmutter"]
+    sent = 3 * 4 * N * 258 / 4 / 100e9
+    collectives = 2 * 2 * (network.collective.value + 6 * (5e-6 + network.message.value))  # two layers send; counts go ahead of rows
+    assert four == pytest.approx(alone / 4 + sent + collectives)
+    slow = cost(request(), CandidateGrid(1, 1, "replicated"), compute_seconds=100.0).seconds
+    assert slow > 100 * alone
+
+
+def test_sampled_scores_take_mini_batches_of_their_own_fanouts():
+    grid, few = CandidateGrid(4, 1, "partitioned"), {"evaluate": "sampled", "eval_fanouts": (4, 4, 4), "batch_size": 100}
+    some = cost(request(**few, scored=1000), grid)
+    assert cost(request(**few, scored=4000), grid).seconds == pytest.approx(
+        4 * some.seconds, rel=0.35
+    )  # 10 and 40 for 4 ranks: 3 and 10 steps
+    assert cost(request(**few, scored=4000, eval_seeds=500), grid) == some  # at most 500 of val and of test
+    assert cost(request(**few | {"eval_fanouts": (20, 20, 20)}, scored=1000), grid).bytes > 3 * some.bytes
+
+
+def test_evaluation_now_and_then_costs_its_share():
+    found = cost(request(eval_every=5), CandidateGrid(4, 4, "replicated"))
+    assert found.epoch_seconds == found.seconds / 5
