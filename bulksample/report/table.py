@@ -12,18 +12,38 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
+from scipy.special import stdtrit
+
 from ..config.metrics import percent, titled
 from ..distributed.comm.base import KINDS
 from .compare import ContestantRun
 from .network import NetworkModel
 
+_ENOUGH_SEEDS = 5  # for a difference between methods
 SPLITS = ("test", "val", "train")
 
 
 def rows(runs: list[ContestantRun], networks: list[NetworkModel]) -> list[dict[str, Any]]:
-    """Return one object for each method, in the order of the runs. A method that failed has only the reason."""
+    """Return one object for each method, in the order of the runs. A method that failed has only the reason.
+
+    `difference` is the score minus that of the first method, paired by seed.
+    """
     labels = dict.fromkeys(run.label for run in runs)
-    return [_row(label, [run for run in runs if run.label == label], networks) for label in labels]
+    found = [_row(label, [run for run in runs if run.label == label], networks) for label in labels]
+    for row in found[1:]:
+        if not row["failed"] and not found[0]["failed"]:
+            row["difference"] = paired(row["score"], found[0]["score"])
+    return found
+
+
+def paired(own: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the mean of the differences by seed and its 95 % interval by Student's t; None without two seeds that both have."""
+    if not own or not other or len(own["values"]) != len(other["values"]) or len(own["values"]) < 2:
+        return None
+    differences = [a - b for a, b in zip(own["values"], other["values"], strict=True)]
+    mean, n = _mean(differences), len(differences)
+    half = float(stdtrit(n - 1, 0.975)) * statistics.stdev(differences) / n**0.5
+    return {"mean": mean, "low": mean - half, "high": mean + half, "seeds": n}
 
 
 def _row(label: str, runs: list[ContestantRun], networks: list[NetworkModel]) -> dict[str, Any]:
@@ -107,7 +127,7 @@ def _flat(name: str, value: Any) -> Iterable[tuple[str, Any]]:
 def to_markdown(table: list[dict[str, Any]], networks: list[NetworkModel], caption: str) -> str:
     """Return a Markdown table with a column for each kind of bytes that a method sent, and notes on the columns under it."""
     lines = markdown(*head_and_body(table, [network.label for network in networks]))
-    return "\n".join([caption, "", *lines, "", *_unequal_steps(table), *_notes(networks)]) + "\n"
+    return "\n".join([caption, "", *lines, "", *_few_seeds(table), *_unequal_steps(table), *_notes(networks)]) + "\n"
 
 
 def head_and_body(table: list[dict[str, Any]], networks: list[str]) -> tuple[list[str], list[list[str]]]:
@@ -116,20 +136,10 @@ def head_and_body(table: list[dict[str, Any]], networks: list[str]) -> tuple[lis
     sent = [kind for kind in KINDS if any(row["bytes"][kind] for row in fine)]
     scored = fine[0] if fine and fine[0].get("split") else None
     score = titled(f"{scored['split']} {scored['metric']}", scored["metric"]) if scored else "score"
-    head = [
-        "method",
-        score,
-        "epochs",
-        "steps",
-        "trainers",
-        "norm",
-        "MB",
-        *sent,
-        "messages",
-        "s/epoch",
-        *(f"s/epoch, {name}" for name in networks),
-    ]
-    return head, [[row["method"], f"failed: {row['failed']}"] if row["failed"] else _cells(row, sent) for row in table]
+    pairs = [f"minus {table[0]['method']}"] if any(row.get("difference") for row in fine) else []
+    seconds = ["s/epoch", *(f"s/epoch, {name}" for name in networks)]
+    head = ["method", score, *pairs, "epochs", "steps", "trainers", "norm", "MB", *sent, "messages", *seconds]
+    return head, [[row["method"], f"failed: {row['failed']}"] if row["failed"] else _cells(row, sent, bool(pairs)) for row in table]
 
 
 def markdown(head: list[str], body: Iterable[list[str]]) -> list[str]:
@@ -138,14 +148,23 @@ def markdown(head: list[str], body: Iterable[list[str]]) -> list[str]:
     return [_line(head), _line(["---", *["---:"] * (len(head) - 1)]), *map(_line, filled)]
 
 
-def _cells(row: dict[str, Any], sent: list[str]) -> list[str]:
+def _cells(row: dict[str, Any], sent: list[str], pairs: bool) -> list[str]:
     megabytes = [format_number(row["bytes"][kind] / 1e6) for kind in ("total", *sent)]
     score = plus_minus(row["score"], percent(row["metric"])) if row.get("score") else ""
     seconds = [row["seconds_per_epoch"], *(under["seconds_per_epoch"] for under in row["networks"].values())]
     steps = "" if row.get("steps") is None else format_number(row["steps"])
     run = [format_number(row["epochs"]), steps, str(row.get("trainers") or ""), row.get("norm") or ""]
     counts = [*run, *megabytes, f"{row['messages']['total']:,.0f}"]
-    return [row["method"], score, *counts, *(plus_minus(spread) for spread in seconds)]
+    difference = [_interval(row.get("difference"), percent(row["metric"]))] if pairs else []
+    return [row["method"], score, *difference, *counts, *(plus_minus(spread) for spread in seconds)]
+
+
+def _interval(difference: dict[str, Any] | None, scale: float) -> str:
+    """Format a difference and its interval, such as +1.20 [-0.30, 2.70]."""
+    if difference is None:
+        return ""
+    mean, low, high = (scale * difference[name] for name in ("mean", "low", "high"))
+    return f"{mean:+.2f} [{low:.2f}, {high:.2f}]" if scale == 100 else f"{mean:+.4g} [{low:.4g}, {high:.4g}]"
 
 
 def _line(cells: list[str]) -> str:
@@ -175,6 +194,15 @@ def _unequal_steps(table: list[dict[str, Any]]) -> list[str]:
     counted = ", ".join(f"{method} {format_number(count)}" for method, count in steps.items())
     said = "The rows compare if each run stopped for want of a better score; otherwise give all as many steps, by batch_size and epochs."
     return [f"- The methods made different numbers of steps: {counted}. {said}"]
+
+
+def _few_seeds(table: list[dict[str, Any]]) -> list[str]:
+    """Return a note on the column of differences; it says so if they come from fewer than five seeds."""
+    seeds = {row["difference"]["seeds"] for row in table if row.get("difference")}
+    if not seeds:
+        return []
+    few = f" {min(seeds)} seeds say little: use --repeats 5 or more." if min(seeds) < _ENOUGH_SEEDS else ""
+    return [f"- minus {table[0]['method']}: difference of the scores, paired by seed, with its 95 % interval (Student's t).{few}"]
 
 
 def _notes(networks: list[NetworkModel]) -> list[str]:

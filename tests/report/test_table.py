@@ -138,3 +138,24 @@ NORMS = [({"layer_norm": False, "method": "retexo"}, "none"), ({"layer_norm": Tr
 def test_the_norm_is_that_of_the_model(config, norm):
     layers = {"model": "sage", "layer_norm": None, "batch_norm": False, "method": "sync"}
     assert norm_of({"config": {**layers, **config}}) == norm
+
+
+def test_differences_are_paired_by_seed_with_an_interval():
+    """By hand: differences of 2, 4 and 6 points have mean 4 and deviation 2; t of 2 degrees of freedom is 4.3027."""
+    scores = {"sync": [0.5, 0.7, 0.6], "full": [0.52, 0.74, 0.66]}
+    table = rows([run(name, seed=seed, score=values[seed]) for seed in range(3) for name, values in scores.items()], [])
+    found, half = table[1]["difference"], 4.302653 * 0.02 / math.sqrt(3)
+    assert found == pytest.approx({"mean": 0.04, "low": 0.04 - half, "high": 0.04 + half, "seeds": 3})
+    assert "difference" not in table[0]
+    text = to_markdown(table, [], "")
+    assert [line[2] for line in cells(text)] == ["minus sync", "---:", "", "+4.00 [-0.97, 8.97]"]
+    assert "3 seeds say little: use --repeats 5" in text
+    five = rows([run(name, seed=seed, score=score + seed / 100) for seed in range(5) for name, score in (("sync", 0.5), ("full", 0.6))], [])
+    assert "paired by seed" in to_markdown(five, [], "")
+    assert "say little" not in to_markdown(five, [], "")
+
+
+def test_a_method_is_not_paired_with_one_that_failed_or_has_one_seed():
+    assert "difference" not in rows([run("sync", failure="no"), run("full")], [])[1]
+    assert rows([run("sync"), run("full")], [])[1]["difference"] is None
+    assert "minus" not in to_markdown(rows([run("sync"), run("full")], []), [], "")
