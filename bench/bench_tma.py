@@ -1,6 +1,6 @@
 """Score model averaging, with all parts and with one of four lost, beside plain training on the whole graph.
 
-    python bench/bench_tma.py --data FOLDER [--task {nodes,links}] [--graphs cora,dblp,hard-sbm] [--seeds 0,1,2,3,4] [--steps 80]
+    python bench/bench_tma.py --data FOLDER [--task {nodes,links}] [--graphs cora,dblp,hard-sbm-5] [--seeds 0,1,2,3,4] [--steps 80]
         [--methods psgd-pa,llcg] [--all-parts] [--set OPTION=VALUE ...] [--json FILE]
 
 Four trainers and a server run as threads, so figures are accuracies and bytes, not times. The model is GraphSAGE 2 x 64. Every local step
@@ -8,9 +8,9 @@ uses all training vertices (or edges) of a part with all neighbors. An average f
 counts, at the ends of about ten epochs. All rows make the same number of local steps, rounded up to whole epochs. --set changes options of
 `train` for all rows. Scores are test accuracy in percent, or 100 times the MRR of held-out edges (5 % for validation, 10 % for the test)
 among 100 negatives. Rows named ``lost`` make four parts and train on three; --all-parts leaves them out. FOLDER has the `.npz` files.
-``hard-sbm`` is a block model in which a vertex needs many neighbors: 16 blocks, 5000 vertices, degree 29, 30 % of the edges inside a
-block, features of noise 6. Seeds change weights, partitions, held-out edges, and the block model. FILE is written after each run, and a
-later call continues from it.
+``hard-sbm-5`` is a block model in which a vertex needs many neighbors, a graph for each seed: 16 blocks, 5000 vertices, degree 29, 30 % of
+the edges inside a block, features of noise 6. Seeds change weights, partitions, held-out edges, and the block model. FILE is written
+after each run, and a later call continues from it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--task", choices=["nodes", "links"], default="nodes")
-    parser.add_argument("--graphs", default="cora,dblp,facebook-pagepage,amazon-computers,hard-sbm")
+    parser.add_argument("--graphs", default="cora,dblp,facebook-pagepage,amazon-computers,hard-sbm-5")
     parser.add_argument("--seeds", default="0,1,2,3,4")
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--methods", default=",".join(METHODS))
@@ -98,7 +98,7 @@ def main() -> None:
     for name in options.graphs.split(","):
         for seed in map(int, options.seeds.split(",")):
             with tempfile.TemporaryDirectory() as folder:
-                graph = hard_sbm(seed) if name == "hard-sbm" else npz.read(options.data / f"{name}.npz")
+                graph = hard_sbm(seed) if name == "hard-sbm-5" else npz.read(options.data / f"{name}.npz")
                 degree = graph.adjacency.nnz / graph.n
                 if options.task == "links":
                     graph, held = split_edges(graph, 0.05, 0.1, 100, seed)
