@@ -62,13 +62,27 @@ def fraction(graph: str, method: str, kind: str) -> str:
     return f"{own / full:.2f}"
 
 
-def sampled(graph: str, sampler: str) -> str:
-    """Format the accuracy of a sampler on one rank in percent."""
-    return spread(one(keep.read("accuracy", "test-accuracy")["rows"], graph=graph, sampler=sampler, ranks=1)["scores"])
+def sampled(graph: str, row: str) -> str:
+    """Format the accuracy of a sampler, of full batch or of torch_geometric, on one rank in percent."""
+    part = "torch_geometric" if row.startswith("pyg-") else "test-accuracy"
+    return spread(one(keep.read("accuracy", part)["rows"], graph=graph, sampler=row, ranks=1)["scores"])
 
 
-def full_batch(graph: str) -> str:
-    return f"{one(keep.read('accuracy', 'test-accuracy')['rows'], graph=graph, sampler='sage', ranks=1)['full_batch']:.1f}"
+def bulk_curve(sampler: str, minibatches: int, replication: int) -> str:
+    """Format the words of `rows` over those of `owner` for a bulk of so many mini-batches per rank."""
+    (points,) = (points for name, points in keep.read("exchange", "bulk")["results"].items() if name.startswith(sampler))
+    return f"{one(points, minibatches=minibatches, replication=replication)['quotient']:.1f}"
+
+
+def bulks_to_even(replication: int) -> str:
+    """Format the number of LADIES bulks after which `owner` has sent less than `rows`: fewest and most over the bulk sizes."""
+    (points,) = (points for name, points in keep.read("exchange", "bulk")["results"].items() if name.startswith("LADIES"))
+    return span((point["even_after_bulks"] for point in points if point["replication"] == replication), 0)
+
+
+def bulk_break_even() -> str:
+    (found,) = (even for name, even in keep.read("exchange", "bulk")["break_even"].items() if name.startswith("GraphSAGE"))
+    return f"{found['1']:.0f}"
 
 
 def words(sampler: str) -> list[tuple[float, float, float, float]]:
@@ -187,12 +201,24 @@ def slower_server() -> str:
     return f"{mean(differences):+.1f} ± {stdev(differences):.1f}"
 
 
+_TWO = ("dblp", "facebook-pagepage")
+ACCURACY = {  # the rows of the accuracy table that the page shows
+    "full": ("dblp", "facebook-pagepage", "flickr-lane", "minesweeper",),
+    "ladies": ("dblp", "facebook-pagepage", "flickr-lane",),
+    "fastgcn": ("dblp", "facebook-pagepage", "flickr-lane",),
+    "labor": _TWO, "sage": ("dblp", "facebook-pagepage", "minesweeper",),
+    "pyg-full": ("dblp", "minesweeper",), "pyg-loader": ("minesweeper",),
+}  # fmt: skip
 LADIES = "LADIES 512,512,512, batch 512"
 LLCG = "llcg, 2 server steps - psgd-pa"
 FIGURES: dict[str, Callable[[], str]] = {
     **{f"bulk.{name}-{at}": lambda a=at, i=index: bulk(a)[i] for at in (1, 32) for index, name in enumerate(("time", "range"))},
     "bulk.unequal": unequal_bytes,
     "bulk.owner-sage": lambda: span(rows / owner for rows, owner, *_ in words("GraphSAGE 15,10,5, batch 1024")),
+    **{f"bulk.curve-{k}-{c}": lambda k=k, c=c: bulk_curve("GraphSAGE", k, c) for k in (1, 4, 8, 16, 32) for c in (1, 2)},
+    "bulk.curve-even": bulk_break_even,
+    **{f"bulk.ladies-{k}": lambda k=k: bulk_curve("LADIES", k, 1) for k in (1, 32)},
+    "bulk.ladies-bulks": lambda: bulks_to_even(1),
     "bulk.owner-ladies": lambda: span(rows / owner for rows, owner, *_ in words(LADIES)),
     "bulk.ladies-first": lambda: span((owner + later) / (rows + first) for rows, owner, first, later in words(LADIES)),
     "bulk.ladies-even": lambda: span((ceil((later - first) / (rows - owner)) for rows, owner, first, later in words(LADIES)), 0),
@@ -259,10 +285,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "ladies.time": times_scipy,
     "labor.edges": lambda: labor("edges"),
     "labor.time": lambda: labor("time"),
-    **{f"{sampler}.{graph}": lambda s=sampler, g=graph: sampled(g, s)
-       for sampler in ("ladies", "fastgcn", "labor", "sage") for graph in ("dblp", "facebook-pagepage")},
-    "full.dblp": lambda: full_batch("dblp"),
-    "full.facebook-pagepage": lambda: full_batch("facebook-pagepage"),
+    **{f"{row}.{graph}": lambda r=row, g=graph: sampled(g, r) for row, graphs in ACCURACY.items() for graph in graphs},
     **{f"{method}.{graph}-full": lambda m=method, g=graph: compared(g, m)
        for method in ("bns", "cofree") for graph in ("cora", "facebook-pagepage", "hard-sbm")},
     "bns.activations": lambda: fraction("hard-sbm", "bns", "activations"),
