@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..data.parts_manifest import graph_manifest
+from ..data.open_store import is_heterogeneous
 from ..distributed.comm.launchers import launched
 from ..errors import EXIT_PEER_LOST, UsageError
 from ..methods import METHODS
@@ -39,7 +39,7 @@ def train(
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other; use one of them")
     if launched().ranks == 1:  # before torch is imported; several ranks find it together
-        graph_manifest(directory)
+        config.check_graph(str(directory), is_heterogeneous(directory))
     start_logging(log_level)
     if not quiet:
         _tell_unused(requested, config.method)

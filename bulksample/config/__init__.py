@@ -9,3 +9,4 @@ file.py      YAML
 
 DEFAULT_FANOUTS = (15, 10, 5)
 MODELS = ("sage", "sage-pool", "gcn", "gat")
+RELATIONAL_MODELS = ("hetero-sage", "hetero-gat")  # of heterogeneous graphs

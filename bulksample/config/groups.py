@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from ..errors import instead_of
-from . import DEFAULT_FANOUTS, MODELS
+from ..errors import UsageError, instead_of
+from . import DEFAULT_FANOUTS, MODELS, RELATIONAL_MODELS
 from .metrics import check_exists
 from .options import BulkSize, Fanouts, Options, SamplerOptions, Splits, Words
 
@@ -24,10 +24,13 @@ class ModelOptions(Options):
     """The network."""
 
     group, title = "model", "Model"
-    model: str = Field("sage", description=f"Type of the layers: {', '.join(MODELS)}; or PACKAGE.MODULE:FACTORY, a model of your own.")
+    model: str = Field(
+        "sage", description=f"Type of the layers: {', '.join(MODELS)}; of a heterogeneous graph {', '.join(RELATIONAL_MODELS)}; or "
+        "PACKAGE.MODULE:FACTORY, a model of your own.",
+    )  # fmt: skip
     layers: int = Field(3, ge=1, le=64, description="Number of layers; by default the number of fanouts.")
     hidden: int = Field(256, ge=2, description="Width of the hidden layers.")
-    heads: int = Field(4, ge=1, description="Attention heads of the hidden layers (gat).")
+    heads: int = Field(4, ge=1, description="Attention heads of the hidden layers (gat, hetero-gat).")
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout of hidden rows.")
     input_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout of the input; of sparse features, of the stored values.")
     batch_norm: bool = Field(False, description="Batch norm after every hidden layer.")
@@ -36,14 +39,26 @@ class ModelOptions(Options):
     @field_validator("model")
     @classmethod
     def _model_exists(cls, model: str) -> str:
-        if model not in MODELS and not re.fullmatch(r"[\w.]+:\w+", model):
-            raise ValueError(f"model: got {model!r}; {instead_of(model, [*MODELS, 'PACKAGE.MODULE:FACTORY'])}")
+        if model not in (*MODELS, *RELATIONAL_MODELS) and not re.fullmatch(r"[\w.]+:\w+", model):
+            raise ValueError(f"model: got {model!r}; {instead_of(model, [*MODELS, *RELATIONAL_MODELS, 'PACKAGE.MODULE:FACTORY'])}")
         return model
 
     @property
     def is_own_model(self) -> bool:
         """True if the model is the user's own."""
-        return self.model not in MODELS
+        return self.model not in (*MODELS, *RELATIONAL_MODELS)
+
+    @property
+    def is_relational(self) -> bool:
+        """True if the model is one of heterogeneous graphs."""
+        return self.model in RELATIONAL_MODELS
+
+    def check_graph(self, name: str, heterogeneous: bool) -> None:
+        """Raise `UsageError` if the model does not suit a graph of this kind."""
+        if heterogeneous and not self.is_relational:
+            raise UsageError(f"graph {name!r} is heterogeneous; got model {self.model}: use model {' or '.join(RELATIONAL_MODELS)}")
+        if self.is_relational and not heterogeneous:
+            raise UsageError(f"model {self.model} trains on a heterogeneous graph; got {name!r}, of one type: use {', '.join(MODELS)}")
 
     def check_together(self) -> None:
         """Raise `ValueError` if an option of our layers is set beside a model of the user's own."""
@@ -86,6 +101,26 @@ class DataOptions(Options):
     feature_storage: Literal["given", "fp16", "bf16"] = Field(
         "given", description="Storage type of replicated features: that of the graph (given), fp16 or bf16.",
     )  # fmt: skip
+
+
+class RelationOptions(Options):
+    """The target type of a heterogeneous graph, its types without features, and the rule of time."""
+
+    group, title = "relations", "Heterogeneous graphs"
+    target_type: str | None = Field(None, description="Vertex type to predict; by default the only one with labels.")
+    featureless: Literal["embedding", "constant"] = Field(
+        "embedding", description="Input of types without features: a learned embedding of each vertex, or one learned row (constant).",
+    )  # fmt: skip
+    seed_times: str | None = Field(
+        None, description="Column of the target type with the time of each seed; by default the times of its vertices.",
+    )  # fmt: skip
+    time_by: Literal["auto", "vertices", "edges"] = Field(
+        "auto", description="Times that count: of vertices or of edges; auto: the kind that the graph has.",
+    )  # fmt: skip
+    strategy: Literal["uniform", "last"] = Field(
+        "uniform", description="Neighbors drawn among those of the past: random ones (uniform), or the newest (last).",
+    )  # fmt: skip
+    strict: bool = Field(False, description="Leave out neighbors of exactly the time of the seed; later ones are never drawn.")
 
 
 class OptimizerOptions(Options):

@@ -20,6 +20,7 @@ from .groups import (
     ModelOptions,
     OptimizerOptions,
     OutputOptions,
+    RelationOptions,
     RunningOptions,
     SamplingOptions,
     SeedOptions,
@@ -32,8 +33,8 @@ from .options import fanout_list
 
 
 class TrainOptions(
-    SeedOptions, ModelOptions, SamplingOptions, DataOptions, OptimizerOptions, EvaluationOptions, DistributionOptions, VirtualRankOptions,
-    TrafficOptions, RunningOptions, ThreadOptions, ComputingOptions, OutputOptions,
+    SeedOptions, ModelOptions, SamplingOptions, DataOptions, RelationOptions, OptimizerOptions, EvaluationOptions, DistributionOptions,
+    VirtualRankOptions, TrafficOptions, RunningOptions, ThreadOptions, ComputingOptions, OutputOptions,
 ):  # fmt: skip
     """The options of a run that every method shares."""
 

@@ -18,7 +18,6 @@ import torch
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..labels import as_numbers
-from ..loader import BulkLoader
 from ..nn.check_module import ModelFault
 from ..nn.evaluation_mode import evaluation_mode
 from ..nn.model import Model
@@ -115,8 +114,8 @@ def logits_by_batches(
 
     Raises `UsageError` on every rank if a module of the user's fails on one of them.
     """
-    loader = BulkLoader(
-        view.adjacency, scoring.sampler, vertices,
+    loader = view.loader(
+        scoring.sampler, vertices,
         batch_size=scoring.batch_size, bulk_size=1, seed=scoring.seed, shuffle=False, rank=comm.rank, ranks=comm.size, prefetch=False,
         handed=view.stream_sync.bulk_sampled,
     )  # fmt: skip

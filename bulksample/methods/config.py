@@ -9,6 +9,8 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
+from ..config import RELATIONAL_MODELS
+from ..config.groups import RelationOptions
 from ..config.options import Options
 from ..config.train import TrainOptions
 from ..errors import unknown
@@ -23,6 +25,11 @@ from .retexo.options import FederatedRETEXOOptions, RETEXOOptions
 WHOLE_GRAPH = ("full", "retexo", "retexo-federated", "cofree", "bns", "adaqp")  # methods that sample nothing
 OF_SAMPLING = ("sampler", "sampler_options", "frontier", "batch_size", "bulk_size", "memory_budget")  # options that these do not read
 _LINKS = ("sync", *AVERAGING)  # methods that can predict links
+_RELATIONAL = {  # what models of heterogeneous graphs support
+    "method": ("sync",), "task": ("nodes",), "sampler": ("sage", "labor", "full"), "graph": (None, "replicated"),
+    "topology": (None, "replicated"), "features": (None, "replicated"), "device": ("auto", "cpu"), "precision": ("fp32",),
+    "backend": ("auto", "native", "reference"), "fetch_together": (1,),
+}  # fmt: skip
 
 
 class MethodOptions(Options):
@@ -50,6 +57,7 @@ class TrainConfig(
     def _fits_method(self) -> Self:
         """Raise `ValueError` for options that do not fit the method."""
         self.check_groups(self.method)
+        self._check_relational()
         if self.evaluation == "sampled" and self.method.startswith("retexo"):
             raise ValueError(f"{self.method} scores the rows of its layers, which it has; got evaluate sampled: use exact or none")
         if self.task == "links" and self.method not in _LINKS:
@@ -58,3 +66,18 @@ class TrainConfig(
             if getattr(self, name) == "partitioned":
                 raise ValueError(f"link prediction reads the edges on every rank; got {name} partitioned: use {name} replicated")
         return self
+
+    def _check_relational(self) -> None:
+        """Raise `ValueError` for options that a model of heterogeneous graphs does not support, or that are for these models alone."""
+        if not self.is_relational:
+            for name, field in RelationOptions.model_fields.items():
+                if getattr(self, name) != field.default:
+                    raise ValueError(f"{name} is an option of the models {', '.join(RELATIONAL_MODELS)}; got model {self.model}")
+            return
+        for name, fits in _RELATIONAL.items():
+            if (found := getattr(self, name)) not in fits:
+                raise ValueError(f"model {self.model}: got {name} {found}; use {' or '.join(str(one) for one in fits if one is not None)}")
+        if self.sampler_options.get("weighted"):
+            raise ValueError(f"model {self.model} takes means without weights; got weighted=true: leave it out")
+        if self.strategy == "last" and (self.sampler != "sage" or self.sampler_options.get("replace")):
+            raise ValueError("strategy last takes the newest neighbors; use it with sampler sage, without replace")

@@ -79,6 +79,11 @@ def predict(
         torch.set_num_threads(threads)
     folder, (tensors, state) = checkpoint.read(path)
     config = _config(folder, state)
+    if config.is_relational:
+        raise UsageError(
+            f"the checkpoint {folder} holds a model of heterogeneous graphs, {config.model}; predict works on graphs of one type: use the "
+            "scores that training reports"
+        )
     before = load_graph(graph, None, check=check)
     opened = before if before.labels is None else before.with_label(config.label, config.target)
     best = any(name.startswith("best.") for name in tensors)

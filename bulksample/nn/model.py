@@ -33,6 +33,10 @@ class Model(nn.Module):
     generator: torch.Generator
     input_dropout: float
 
+    def describe(self) -> dict[str, int]:
+        """Return the model's lines of the report."""
+        return {}
+
     def drop_input(self, x: Input) -> Input:
         """Apply dropout to the input; for sparse rows, to the stored values."""
         if not (self.training and self.input_dropout):

@@ -16,6 +16,7 @@ from ..data.edge_split import HeldOutEdges
 from ..errors import UsageError
 from ..graph import Graph
 from ..nn.decoders import LinkModel
+from ..relations.graph import HeteroGraph
 from ..views.view import as_index
 from .batches import StepBatch
 from .context import TrainingContext
@@ -24,7 +25,7 @@ from .source import Source
 
 def held_out(source: Source) -> HeldOutEdges:
     """Return the held-out edges of a store; raises `UsageError` if there are none."""
-    if isinstance(source, Graph):
+    if isinstance(source, Graph | HeteroGraph):
         raise UsageError(
             f"held-out edges are files of a store; got graph {source.name!r} in memory: "
             "use a directory that `bulksample data split-edges` wrote"

@@ -66,4 +66,4 @@ def _loader_of(config: TrainOptions, view: View, sampler: Sampler, **options: An
     """Return a loader of the examples of the task: seeds, or edges."""
     if config.task == "links":
         return EdgeLoader(view, sampler, config.exclude_targets, **options)
-    return BulkLoader(view.adjacency, sampler, view.seeds, **options)
+    return view.loader(sampler, view.seeds, **options)

@@ -39,6 +39,7 @@ from ..nn.check_module import ModelFault, passes_of
 from ..nn.model import Model
 from ..nn.own_model import OwnModel
 from ..position import own_share
+from ..relations.graph import HeteroGraph
 from ..version import __version__
 from . import checkpoint
 from .batches import EMPTY_BATCH, StepBatch
@@ -49,6 +50,7 @@ from .context import TrainingContext
 from .environment import environment
 from .method import Method
 from .placed import placed
+from .relational_source import held
 from .setup import ViewRequest, check_splits, make_sampler, sampled_scoring
 from .source import Source, fitted, gaps, preferred, shared_fingerprint, sizes_of, verify
 from .state import capture, read, restore
@@ -99,6 +101,7 @@ class Trainer:
         options = {f"option {key}": value for key, value in config.model_dump(mode="json").items()}
         agree(self.comm, {"version": __version__, **options})
 
+        self._source, graph = graph, held(graph, config, self.comm)
         config = self.config = fitted(config, graph)
         if config.checkpoint or config.resume:
             checkpoint.require()
@@ -116,7 +119,7 @@ class Trainer:
 
         mark = shared_fingerprint(graph, self.comm)
         verify(graph, self.comm, config.check)
-        self._source, snapshot = graph, read(config, self.comm)
+        snapshot = read(config, self.comm)
         state = None if snapshot is None else snapshot[1]
         virtual = virtual_ranks(config, self.comm, state, self.method.name, self.method.elastic)
         view = self.method.open(ViewRequest(graph, mark, placement, backend, sampler, self.comm, threads.gather))
@@ -269,7 +272,9 @@ class Trainer:
         found = [f"rank {rank}: {fault}" for rank, fault in enumerate(faults) if fault]
         if found:
             raise UsageError(own if faults == [own] * len(faults) else "; ".join(found)) from self._fault
-        damaged = "" if isinstance(self._source, Graph) else f"; if the data may be damaged: bulksample data verify {self._source}"
+        damaged = (
+            "" if isinstance(self._source, Graph | HeteroGraph) else f"; if the data may be damaged: bulksample data verify {self._source}"
+        )
         raise UsageError(f"the loss is {loss} {when}; use a lower lr, or feature_norm l2{damaged}")
 
     # ---- after a round
@@ -372,6 +377,7 @@ class Trainer:
             "held_bytes": {part: max(rank[part] for rank in memory) for part in memory[0]},
             "read_bytes": read,
             "parameters": sum(parameter.numel() for parameter in context.model.parameters()),
+            **context.model.describe(),
             "backend": self.backend,
             **context.compute.describe(),
             "device_comm": context.tensor_comm.name,

@@ -38,7 +38,9 @@ from ..nn.decoders import LinkModel
 from ..nn.losses import summed_loss
 from ..nn.model import Gnn, Model, build
 from ..nn.own_model import OwnModel, make_module
+from ..nn.relational import RelationalGnn
 from ..samplers.full import Full
+from ..views.relational import RelationalView
 from ..views.view import View, as_index
 from .batches import BatchSource, MiniBatchSource, StepBatch
 from .buckets import add_over_ranks
@@ -46,6 +48,7 @@ from .compute import ComputeContext
 from .context import TrainingContext
 from .link_loss import held_out, link_loss
 from .loaders import shared_loader
+from .relational_setup import relational_model
 from .setup import ViewRequest, open_view, sampled_scoring
 from .tensor_comm import TensorComm
 from .weights import combine_buffers
@@ -143,6 +146,8 @@ class Method:
             return self.module.checked(view.num_features, view.num_classes)
         if config.is_own_model:
             return self._own_model(context)
+        if isinstance(view, RelationalView):
+            return relational_model(config, view, seed)
         if config.task == "links":
             return LinkModel(build(config, view.num_features, config.hidden, seed), config.decoder, config.hidden)
         return build(config, view.num_features, view.num_classes, seed)
@@ -236,8 +241,8 @@ class Method:
             return evaluate_links(cast(LinkModel, model), view.share, self.links, comm, sorted({10, int(k or 10)}), splits)
         if config.evaluation == "sampled":
             return evaluate_by_batches(model, view, comm, self.metric, sampled_scoring(config, view), splits)
-        if isinstance(model, OwnModel):
-            scoring = BatchScoring(Full((-1,) * model.hops), config.batch_size)
+        if isinstance(model, OwnModel | RelationalGnn):
+            scoring = BatchScoring(Full((-1,) * config.layers), config.batch_size)
             return evaluate_by_batches(model, view, comm, self.metric, scoring, splits)
         return evaluate(cast(Gnn, model), view.name, view.share, comm, self.metric, splits, config.eval_memory)
 

@@ -26,6 +26,7 @@ from ..evaluation.by_batches import BatchScoring
 from ..graph import Graph
 from ..labels import has_label
 from ..loader import BulkLoader
+from ..relations.graph import HeteroGraph
 from ..samplers import Labor, LayerWise, Sage, Sampler
 from ..sparse import CSR
 from ..views.feature_blocks import FeatureBlockView
@@ -35,6 +36,7 @@ from ..views.remote_features import RemoteFeatures
 from ..views.view import View
 from ..views.whole import WholeView
 from .link_loss import without_labels
+from .relational_setup import relational_view
 from .source import Source, load_graph
 
 _COUNTED = 8  # mini-batches that each rank samples to count accesses of features
@@ -76,6 +78,12 @@ def open_view(config: TrainOptions, request: ViewRequest) -> View:
         On every rank, if this graph cannot be trained on in the way that the configuration asks for, or no vertex is a seed.
     """
     _check_options(config, request)
+    if isinstance(request.source, HeteroGraph):
+        source, rank = request.source, (request.comm, request.backend, request.fingerprint, request.gather_threads)
+        own = together(request.comm, lambda: relational_view(config, source, *rank))
+        check_labels(own.kind.name, own.kind.labels, own.num_classes)
+        check_seeds(own.kind.name, own.seeds, own.labels)
+        return own
     view = _block_view(config, request) if request.placement.partitioned else _whole_view(config, request)
     check_seeds(view.name, view.seeds, None if config.task == "links" else view.labels)
     return view

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from ..config.metrics import METRICS, check_suits
 from ..config.train import TrainOptions
 from ..data import store
@@ -13,15 +11,18 @@ from ..data.store_files import open_array
 from ..distributed.comm.agree import agree, fingerprint
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.verify import verify_together
+from ..errors import UsageError
 from ..graph import Graph
 from ..labels import as_labels, gap_warning, outputs_of, target_of
+from ..relations.graph import HeteroGraph, VertexType
+from .relational_source import AnySource, relational_fingerprint, target_of_run
 
-Source = Graph | str | os.PathLike[str]
+Source = AnySource
 
 
 def preferred(source: Source, topologies: tuple[str, ...]) -> tuple[str, ...]:
     """Return the topologies on which a method can train, the preferred one first: block rows of a folder of parts."""
-    divided = not isinstance(source, Graph) and is_parts(source)
+    divided = not isinstance(source, Graph | HeteroGraph) and is_parts(source)
     return tuple(sorted(topologies, key=lambda name: name != "partitioned")) if divided else topologies
 
 
@@ -29,20 +30,25 @@ def sizes_of(source: Source) -> dict[str, str | int]:
     """Return the name of a graph, its vertices and its edges, from memory or from the manifest of a store."""
     if isinstance(source, Graph):
         return {"name": source.name, "vertices": source.n, "edges": source.adjacency.nnz}
+    if isinstance(source, HeteroGraph):
+        return {"name": source.name, "vertices": source.n, "edges": sum(relation.edges for relation in source.relations)}
     manifest = graph_manifest(folder_of(source, "a store"))
     return {"name": manifest.name, "vertices": manifest.vertices, "edges": manifest.edges}
 
 
 def shared_fingerprint(source: Source, comm: Comm) -> str:
     """Return the fingerprint of the graph; collective. Raises `UsageError` on every rank if the ranks were given different graphs."""
-    own = fingerprint(source) if isinstance(source, Graph) else graph_manifest(folder_of(source, "a store")).digest[:16]
+    if isinstance(source, HeteroGraph):
+        own = relational_fingerprint(source)
+    else:
+        own = fingerprint(source) if isinstance(source, Graph) else graph_manifest(folder_of(source, "a store")).digest[:16]
     agree(comm, {"graph": own})
     return own
 
 
 def verify(source: Source, comm: Comm, check: str) -> None:
-    """Compare a store with its hashes, see `verify_together`; collective. A graph in memory has none."""
-    if not isinstance(source, Graph):
+    """Compare a store with its hashes, see `verify_together`; collective. A graph in memory has none; `held` checks a heterogeneous one."""
+    if not isinstance(source, Graph | HeteroGraph):
         verify_together(source, comm, check)
 
 
@@ -51,6 +57,8 @@ def load_graph(source: Source, label: str | None, target: str | None = None, che
 
     Without `features` those of a store are not opened.
     """
+    if isinstance(source, HeteroGraph):
+        raise UsageError(f"graph {source.name!r} is heterogeneous; got a step that reads a graph of one type: use bulksample.HeteroLoader")
     graph = source if isinstance(source, Graph) else store.load(source, features, check)
     return graph.with_label(label, target)
 
@@ -63,7 +71,7 @@ def fitted(config: TrainOptions, source: Source) -> TrainOptions:
     UsageError
         If the metric does not suit the target.
     """
-    target = "links" if config.task == "links" else config.target or _target(source, config.label) or "class"
+    target = "links" if config.task == "links" else config.target or _target(source, config) or "class"
     metric = config.metric or METRICS[target][0]
     check_suits(metric, target)
     return config.model_copy(update={"metric": metric, "target": None if target == "links" else target})
@@ -74,10 +82,10 @@ def gaps(source: Source, config: TrainOptions) -> list[str]:
 
     A folder of parts gives none, because no rank reads the labels of all; `bulksample partition` gave it.
     """
-    if config.target != "class" or (not isinstance(source, Graph) and is_parts(source)):
+    if config.target != "class" or (not isinstance(source, Graph | HeteroGraph) and is_parts(source)):
         return []
-    if isinstance(source, Graph):
-        graph = source.with_label(config.label, config.target)
+    if isinstance(source, Graph | HeteroGraph):
+        graph = _table(source, config).with_label(config.label, config.target)
         labels, classes = graph.labels, graph.num_classes
     else:
         folder = folder_of(source, "a store")
@@ -88,10 +96,17 @@ def gaps(source: Source, config: TrainOptions) -> list[str]:
     return [] if warning is None else [warning]
 
 
-def _target(source: Source, label: str | None) -> str | None:
+def _table(source: Graph | HeteroGraph, config: TrainOptions) -> Graph | VertexType:
+    """Return the vertices to predict."""
+    return target_of_run(source, config.target_type, config.label) if isinstance(source, HeteroGraph) else source
+
+
+def _target(source: Source, config: TrainOptions) -> str | None:
     """Return the target of the labels by their dtype; None if there are none."""
-    if isinstance(source, Graph):
-        column = source.extra.get(label) if label else source.labels
+    label = config.label
+    if isinstance(source, Graph | HeteroGraph):
+        table = _table(source, config)
+        column = table.extra.get(label) if label else table.labels
         return None if column is None else target_of(column.dtype, column.ndim)
     entry = graph_manifest(folder_of(source, "a store")).arrays.get(f"extra.{label}" if label else "labels")
     return None if entry is None else target_of(entry.dtype, len(entry.shape))

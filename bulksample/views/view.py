@@ -16,7 +16,9 @@ import torch
 from ..adjacency import Adjacency
 from ..distributed.comm.base import Comm
 from ..labels import as_numbers, without_label
+from ..loader import BulkLoader
 from ..minibatch import Block
+from ..samplers import Sampler
 from .edges import EdgeSource
 from .features import FeatureSource
 from .inference_share import InferenceShare
@@ -82,6 +84,10 @@ class View(ABC):
     def all_rows(self) -> View:
         """Return the view of the whole graph; this view itself, unless it is a part of the graph."""
         return self
+
+    def loader(self, sampler: Sampler, vertices: np.ndarray, **options: Any) -> BulkLoader:
+        """Return a loader of mini-batches whose seeds are these vertices; options are those of `BulkLoader`."""
+        return BulkLoader(self.adjacency, sampler, vertices, **options)
 
     def on_device(self, block: Block) -> Block:
         """Return the block on the device of this view."""

@@ -10,6 +10,7 @@ _OPTIMISER = "options/test_optimiser_options.py"
 _MODEL = "options/test_model_options.py"
 _SAMPLING = "options/test_sampling_options.py"
 _DATA = "options/test_data_options.py"
+_RELATIONAL = "options/test_relational_options.py"
 _EVALUATION = "options/test_evaluation_options.py"
 _PLACEMENT = "options/test_placement_options.py"
 _TRAFFIC = "options/test_traffic_options.py"
@@ -50,6 +51,12 @@ TRAIN = {
     "decoder": f"{_DATA}::test_decoder_mlp_is_two_linear_layers_and_a_prelu",
     "exclude_targets": f"{_DATA}::test_exclude_targets_leaves_out_the_edges_that_are_asked_for",
     "label": f"{_DATA}::test_label_is_another_column",
+    "target_type": f"{_RELATIONAL}::test_target_type_is_the_type_that_is_predicted",
+    "featureless": f"{_RELATIONAL}::test_featureless_constant_learns_one_row_for_all",
+    "seed_times": f"{_RELATIONAL}::test_seed_times_is_the_column_of_the_times_of_the_seeds",
+    "time_by": f"{_RELATIONAL}::test_time_by_edges_lets_later_vertices_in",
+    "strategy": f"{_RELATIONAL}::test_strategy_last_draws_the_newest_papers",
+    "strict": f"{_RELATIONAL}::test_strict_leaves_out_papers_of_the_time_of_the_seed",
     "feature_norm": f"{_DATA}::test_feature_norm_divides_each_row",
     "feature_storage": f"{_DATA}::test_feature_storage_rounds_once_and_halves_the_bytes",
     "metric": f"{_EVALUATION}::test_metric_is_scored_and_picks_the_best_weights",

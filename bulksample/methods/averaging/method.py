@@ -28,6 +28,7 @@ from ...distributed.matrix import partition as partitions
 from ...distributed.matrix.partition import Partition
 from ...errors import BackendUnavailable, DataError, UsageError
 from ...graph import Graph
+from ...relations.graph import HeteroGraph
 from ...sparse import CSR
 from ...training.batches import BatchSource
 from ...training.compute import ComputeContext
@@ -85,6 +86,7 @@ class Averaging(Method):
     def open(self, request: ViewRequest) -> View:
         """Open the whole graph on the server, which partitions it; on a trainer open its part."""
         config, source, mark = self.config, request.source, request.fingerprint
+        assert not isinstance(source, HeteroGraph)  # refused with the options
         if config.task == "links":
             self.links = held_out(source)
         self.participant = self._make_participant(request.comm, mark, None if isinstance(source, Graph) else str(source))

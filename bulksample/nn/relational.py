@@ -1,0 +1,274 @@
+"""Models of heterogeneous graphs: GraphSAGE and attention per relation, summed over the relations into a type.
+
+    h_T^0 = x_T W_T + b_T                        or a learned row for each vertex, or one for all, where a type has no features
+    h_D^l = h_D W_D + b_D + sum over r = (S, name, D) of message_r(h_S, h_D)
+
+A relation without edges adds zero. Types and relations that cannot reach the target type in the remaining layers have no weights.
+Schlichtkrull et al., "Modeling relational data with graph convolutional networks", ESWC 2018, without shared bases.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..errors import UsageError
+from ..minibatch import Block
+from ..relations.graph import Key
+from ..relations.one_type import RelationBlock
+from .aggregate import aggregate, matrix_of, multiply
+from .attention import segment_softmax, weighted_sum
+from .layers import Input
+from .model import BatchNorm, Model
+
+Rows = dict[str, torch.Tensor]
+
+
+class Schema(NamedTuple):
+    """The types and relations of a graph, as a model sees them.
+
+    Parameters
+    ----------
+    counts, widths : dict of int by type
+        Vertices, and features of each vertex; a type of width 0 has none.
+    relations : tuple of (source, name, destination)
+    target : str
+        The type to predict.
+    """
+
+    counts: Mapping[str, int]
+    widths: Mapping[str, int]
+    relations: tuple[Key, ...]
+    target: str
+
+    def types_of_layers(self, layers: int) -> list[tuple[str, ...]]:
+        """Return the types whose rows each layer takes, from the input to the output: layers + 1 entries, the last the target alone."""
+        needed: list[tuple[str, ...]] = [(self.target,)]
+        for _ in range(layers):
+            into = {source for source, _, destination in self.relations if destination in needed[0]}
+            needed.insert(0, tuple(name for name in self.counts if name in into or name in needed[0]))
+        return needed
+
+
+class RelationalLayer(nn.Module):
+    """A layer over relations; `message` says what a relation adds.
+
+    Parameters
+    ----------
+    relations : sequence of (source, name, destination)
+    destinations : sequence of str
+        The types that get new rows; relations end in them.
+    width_in, width_out : int
+    generator : torch.Generator
+    """
+
+    def __init__(
+        self, relations: Sequence[Key], destinations: Sequence[str], width_in: int, width_out: int, generator: torch.Generator
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.relations, self.destinations = tuple(relations), tuple(destinations)
+        self.width_in, self.width_out = width_in, width_out
+        self.own = nn.ParameterList(_weight(generator, width_in, width_out) for _ in destinations)
+        self.bias = nn.ParameterList(nn.Parameter(torch.zeros(width_out)) for _ in destinations)
+
+    @abstractmethod
+    def message(self, number: int, block: Block, source: torch.Tensor, destination: torch.Tensor) -> torch.Tensor:
+        """Return what relation `number` adds to its destinations.
+
+        Parameters
+        ----------
+        source : shape (sources of the block, width_in)
+        destination : shape (destinations of the block, width_in)
+
+        Returns
+        -------
+        Shape (destinations, width_out); zeros for a destination without edges.
+        """
+
+    def forward(self, block: RelationBlock, x: Rows) -> Rows:
+        """Return the new rows of each type among the destinations of the layer."""
+        kept = {name: x[name][: block.destinations[name]] for name in self.destinations}
+        out = {
+            name: torch.addmm(bias, kept[name], own) for name, own, bias in zip(self.destinations, self.own, self.bias, strict=True)
+        }  # fmt: skip
+        for number, key in enumerate(self.relations):
+            edges = block.relations[key]
+            if edges.num_edges:
+                out[key[2]] = out[key[2]] + self.message(number, edges, x[key[0]], kept[key[2]])
+        return out
+
+
+class RelationalSage(RelationalLayer):
+    """message_r = (mean over u of h_u) W_r."""
+
+    def __init__(
+        self, relations: Sequence[Key], destinations: Sequence[str], width_in: int, width_out: int, generator: torch.Generator
+    ) -> None:  # fmt: skip
+        super().__init__(relations, destinations, width_in, width_out, generator)
+        self.mean = nn.ParameterList(_weight(generator, width_in, width_out) for _ in relations)
+
+    def message(self, number: int, block: Block, source: torch.Tensor, destination: torch.Tensor) -> torch.Tensor:
+        weight = self.mean[number]
+        return aggregate(block, source @ weight) if self.width_out < self.width_in else aggregate(block, source) @ weight
+
+
+class RelationalGat(RelationalLayer):
+    """message_r = sum over u of alpha_vu z_u,  z = h W_r,  alpha_vu = softmax over u of LeakyReLU(a_r . z_u + h_v C_r).
+
+    Heads are concatenated. All entries of a row of a relation stand for equally many neighbors, so the softmax of a sample needs no
+    correction.
+    """
+
+    def __init__(
+        self, relations: Sequence[Key], destinations: Sequence[str], width_in: int, width_out: int, generator: torch.Generator, heads: int
+    ) -> None:  # fmt: skip
+        super().__init__(relations, destinations, width_in, width_out, generator)
+        self.heads, self.width = heads, width_out // heads
+        self.weight = nn.ParameterList(_weight(generator, width_in, width_out) for _ in relations)
+        self.source = nn.ParameterList(_weight(generator, heads, self.width) for _ in relations)
+        self.destination = nn.ParameterList(_weight(generator, width_in, heads) for _ in relations)
+
+    def message(self, number: int, block: Block, source: torch.Tensor, destination: torch.Tensor) -> torch.Tensor:
+        z = (source @ self.weight[number]).view(-1, self.heads, self.width)
+        pattern = matrix_of(block)
+        own = (z * self.source[number]).sum(-1)[pattern.column_index()]
+        scores = F.leaky_relu(own + (destination @ self.destination[number])[pattern.row_index()], 0.2)
+        return weighted_sum(pattern, segment_softmax(pattern, scores), z).reshape(-1, self.width_out)
+
+
+class TypeInput(nn.Module):
+    """The input rows of one type, all of one width.
+
+    Parameters
+    ----------
+    width : int
+        f, the features of the type; 0 if it has none.
+    rows : int
+        Learned rows of a type without features: one for each vertex, or 1.
+    hidden : int
+    generator : torch.Generator
+    """
+
+    def __init__(self, width: int, rows: int, hidden: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.width, self.rows = width, rows
+        self.weight = _weight(generator, width, hidden) if width else nn.Parameter(torch.empty(rows, hidden))
+        if not width:
+            nn.init.normal_(self.weight, std=hidden**-0.5, generator=generator)  # rows of norm 1 or so
+        self.bias = nn.Parameter(torch.zeros(hidden)) if width else None
+
+    def forward(self, x: Input) -> torch.Tensor:
+        """Return the rows of vertices from their features, shape (N, f), or from their ids, int64 of shape (N,)."""
+        if self.bias is not None:
+            return multiply(x, self.weight) + self.bias
+        assert isinstance(x, torch.Tensor)
+        return F.embedding(x if self.rows > 1 else torch.zeros_like(x), self.weight)
+
+
+class RelationalGnn(Model):
+    """A graph neural network over heterogeneous mini-batches.
+
+    Parameters
+    ----------
+    name : {"hetero-sage", "hetero-gat"}
+    schema : Schema
+    hidden, layers, outputs : int
+    dropout, input_dropout : float
+        Dropout on hidden rows, and on features and learned rows of the input.
+    norm : {"none", "batch", "layer"}
+        Normalization of the rows of each type after every hidden layer.
+    heads : int
+        Attention heads of the hidden layers of "hetero-gat"; the output layer has one.
+    featureless : {"embedding", "constant"}
+        A learned row for each vertex of a type without features, or one for all of them.
+    seed : int
+        Seed of the initial weights.
+
+    Raises
+    ------
+    UsageError
+        If `hidden` is not a multiple of `heads`.
+    """
+
+    def __init__(
+        self, name: str, schema: Schema, hidden: int, layers: int, outputs: int, dropout: float = 0.0, input_dropout: float = 0.0,
+        norm: Literal["none", "batch", "layer"] = "none", heads: int = 4, featureless: str = "embedding", seed: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if name == "hetero-gat" and hidden % heads:
+            fits = f"use hidden {-(-hidden // heads) * heads}"
+            raise UsageError(f"hidden widths must be multiples of the number of heads: got {hidden} with {heads} heads; {fits}")
+        self.name, self.schema, self.outputs = name, schema, outputs
+        self.dropout, self.input_dropout, self.activation = dropout, input_dropout, F.elu if name == "hetero-gat" else F.relu
+        self.generator = torch.Generator().manual_seed(seed)
+        self.types = schema.types_of_layers(layers)
+        rows = {kind: schema.counts[kind] if featureless == "embedding" else 1 for kind in self.types[0]}
+        self.inputs = nn.ModuleList(TypeInput(schema.widths[kind], rows[kind], hidden, self.generator) for kind in self.types[0])
+        self.layers = nn.ModuleList(
+            self._layer(self.types[i + 1], hidden, outputs if last else hidden, 1 if last else heads)
+            for i, last in ((i, i == layers - 1) for i in range(layers))
+        )
+        made = BatchNorm if norm == "batch" else nn.LayerNorm
+        hidden_types = self.types[1:-1] if norm != "none" else []
+        self.norms = nn.ModuleList(nn.ModuleList(made(hidden) for _ in kinds) for kinds in hidden_types)
+
+    def _layer(self, destinations: Sequence[str], width_in: int, width_out: int, heads: int) -> RelationalLayer:
+        relations = [key for key in self.schema.relations if key[2] in destinations]
+        if self.name == "hetero-gat":
+            return RelationalGat(relations, destinations, width_in, width_out, self.generator, heads)
+        return RelationalSage(relations, destinations, width_in, width_out, self.generator)
+
+    def describe(self) -> dict[str, int]:
+        """Return the bytes of the learned rows of types without features; their gradients and each of Adam's moments take as many."""
+        learned = [own.weight for own in self.inputs if isinstance(own, TypeInput) and own.bias is None]
+        return {"embedding_bytes": sum(4 * weight.numel() for weight in learned)}
+
+    def forward(self, blocks: Sequence[RelationBlock], x: Mapping[str, Input], degrees: torch.Tensor | None = None) -> torch.Tensor:
+        """Compute the logits of the destinations of the target type in the last block.
+
+        Parameters
+        ----------
+        blocks : L blocks, from the input layer to the output layer
+        x : dict by type
+            The features of all vertices of the mini-batch, or their ids where a type has none.
+        degrees : ignored
+
+        Returns
+        -------
+        Shape (destinations, outputs).
+
+        Raises
+        ------
+        UsageError
+            If the number of blocks is not L.
+        """
+        if len(blocks) != len(self.layers):
+            fits = "use one fanout for each layer"
+            raise UsageError(f"a model of {len(self.layers)} layers needs as many blocks; the mini-batch has {len(blocks)}: {fits}")
+        h = {name: self._input(own, x[name]) for name, own in zip(self.types[0], self.inputs, strict=True)}
+        for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
+            h = layer(block, h)
+            if i < len(self.layers) - 1:
+                h = {name: self._between(i, place, h[name]) for place, name in enumerate(self.types[i + 1])}
+        return h[self.schema.target]
+
+    def _input(self, own: nn.Module, x: Input) -> torch.Tensor:
+        learned = isinstance(own, TypeInput) and own.bias is None
+        made: torch.Tensor = own(x if learned else self.drop_input(x))
+        return self.drop(made, self.input_dropout) if learned else made
+
+    def _between(self, i: int, place: int, h: torch.Tensor) -> torch.Tensor:
+        if len(self.norms):
+            kinds = self.norms[i]
+            assert isinstance(kinds, nn.ModuleList)
+            h = kinds[place](h)
+        return self.drop(self.activation(h), self.dropout)
+
+
+def _weight(generator: torch.Generator, rows: int, columns: int) -> nn.Parameter:
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, columns), generator=generator))

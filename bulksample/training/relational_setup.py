@@ -1,0 +1,87 @@
+"""Make the view and the model of a run on a heterogeneous graph."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from ..backends.base import Backend
+from ..config.train import TrainOptions
+from ..distributed.comm.base import Comm
+from ..errors import DataError, UsageError
+from ..nn.relational import RelationalGnn
+from ..relations.adjacency import RelationAdjacency
+from ..relations.graph import HeteroGraph, VertexType
+from ..relations.rule import TimeRule
+from ..relations.times import as_times
+from ..views.relational import RelationalView, SeedTimes
+from .relational_source import target_of_run
+
+
+def relational_view(
+    config: TrainOptions, graph: HeteroGraph, comm: Comm, backend: Backend, fingerprint: str, gathering: int
+) -> RelationalView:  # fmt: skip
+    """Open a heterogeneous graph whole on this rank.
+
+    Raises
+    ------
+    UsageError
+        If options of time do not suit the graph, or its seeds have no times though the graph has.
+    DataError
+        If a column of times holds anything but whole numbers or dates.
+    """
+    kind = target_of_run(graph, config.target_type, config.label).with_label(config.label, config.target)
+    weighted = [str(relation) for relation in graph.relations if relation.adjacency.values is not None]
+    if weighted and config.sampler == "labor":
+        raise UsageError(f"model {config.model} takes means without weights, and labor draws by them; {weighted[0]} has weights: use sage")
+    times = seed_times(config, graph, kind, backend)
+    return RelationalView(
+        graph, kind, comm, backend, fingerprint, config.seeds, config.feature_norm, config.feature_storage, gathering, times
+    )  # fmt: skip
+
+
+def seed_times(config: TrainOptions, graph: HeteroGraph, kind: VertexType, backend: Backend) -> SeedTimes | None:
+    """Return when each vertex of the target type is asked about, and the rule of time; None for a graph without times."""
+    timed = [f"type {one.name!r}" for one in graph.types if one.times is not None]
+    timed += [str(relation) for relation in graph.relations if relation.times is not None]
+    given = [name for name in ("seed_times", "strict") if getattr(config, name)]
+    given += ["strategy"] * (config.strategy != "uniform") + ["time_by"] * (config.time_by != "auto")
+    if not timed:
+        if given:
+            raise UsageError(f"{', '.join(given)}: graph {graph.name!r} has no times; leave the option out")
+        return None
+    if config.seed_times is None and kind.times is None:
+        columns = ", ".join(name for name, column in kind.extra.items() if column.ndim == 1 and column.dtype.kind in "iuM")
+        raise UsageError(
+            f"{timed[0]} of graph {graph.name!r} has times, but vertices of type {kind.name!r} have none, so it is unknown what was known "
+            f"of each; use seed_times with a column of the type ({columns or 'it has none'})"
+        )
+    rule = TimeRule(config.time_by, config.strategy, config.strict)
+    try:
+        RelationAdjacency(graph, backend).kind_of_times(config.time_by)
+    except UsageError as error:
+        raise UsageError(f"time_by: {error}") from None
+    return SeedTimes(_column(config.seed_times, kind), rule)
+
+
+def _column(name: str | None, kind: VertexType) -> np.ndarray:
+    """Return the time of each vertex: int64, shape (n,)."""
+    if name is None:
+        assert kind.times is not None
+        return kind.times
+    if name not in kind.extra:
+        raise UsageError(f"seed_times: type {kind.name!r} has no column {name!r}; use {', '.join(kind.extra) or 'a graph with one'}")
+    column = np.asarray(kind.extra[name])
+    if column.dtype.kind == "M":
+        raise DataError(f"seed_times: column {name!r} holds dates; use whole numbers in the unit of the times of the graph")
+    return as_times(f"seed_times: column {name!r}", column, kind.count)
+
+
+def relational_model(config: TrainOptions, view: RelationalView, seed: int) -> RelationalGnn:
+    """Make the model of a configuration, with initial weights drawn from `seed`."""
+    norm: Literal["none", "batch", "layer"] = "batch" if config.batch_norm else "layer" if config.layer_norm else "none"
+    return RelationalGnn(
+        config.model, view.schema, config.hidden, config.layers, view.num_classes, config.dropout, config.input_dropout, norm,
+        config.heads, config.featureless, seed,
+    )  # fmt: skip
