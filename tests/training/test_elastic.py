@@ -129,7 +129,7 @@ def test_links_go_on_too(tmp_path):
 
 @pytest.mark.parametrize(
     "method",
-    ["grappa", *(pytest.param(name, marks=pytest.mark.long) for name in ("cofree", "bns", "adaqp", "random-tma", "retexo-federated"))],
+    ["grappa", *(pytest.param(name, marks=pytest.mark.long) for name in ("cofree", "bns", "random-tma", "retexo-federated"))],
 )
 def test_a_method_that_keeps_parts_on_ranks_is_refused_by_name(folder, tmp_path, method):
     asked = {"method": method, "epochs": 1, "checkpoint": str(tmp_path), "batch_norm": False}

@@ -55,8 +55,9 @@ def layer_bytes(
     free, numbering
         See `predicted.bulk_bytes`.
     """
-    structure = STRUCTURES[numbering or chosen(n, k, seeds + k * sum(max(s, 0) for s in fanouts), free)]
-    most = None if min(fanouts, default=0) < 0 else seeds + k * sum(fanouts)
+    drawn = [n if s < 0 and not from_frontier else s for s in fanouts]  # given picks have a size, also those of all vertices
+    structure = STRUCTURES[numbering or chosen(n, k, seeds + k * sum(max(s, 0) for s in drawn), free)]
+    most = None if min(drawn, default=0) < 0 else seeds + k * sum(drawn)
     tables = structure.bytes(n, k, 0, seeds, most)
     kept, before, vertices = 4 * seeds + 8 * (k + 1), 0, 4 * seeds
     peak = kept + max(tables.entering, tables.left + (NUMBERING + 8) * seeds)
