@@ -123,9 +123,9 @@ class Lab:
         return over_mpi(self.hosts, mpirun, ranks, program)
 
 
-def over_mpi(hosts: list[str], mpirun: str, ranks: int, program: list[str]) -> list[str]:
-    """Run a program over MPI on some hosts of a lab."""
-    launcher = [mpirun, "-launcher", "ssh", "-launcher-exec", str(_AGENT), "-hosts", ",".join(hosts), "-ppn", "1"]
+def over_mpi(hosts: list[str], mpirun: str, ranks: int, program: list[str], per_host: int = 1) -> list[str]:
+    """Run a program over MPI on some hosts of a lab, with so many consecutive ranks on each."""
+    launcher = [mpirun, "-launcher", "ssh", "-launcher-exec", str(_AGENT), "-hosts", ",".join(hosts), "-ppn", str(per_host)]
     over_tcp = ["-genv", "UCX_TLS", "tcp,self"]
     return on_host(hosts[0], [*launcher, *over_tcp, "-n", str(ranks), *program])
 

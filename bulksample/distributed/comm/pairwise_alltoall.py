@@ -1,4 +1,8 @@
-"""An all-to-all over MPI, made of messages between pairs of ranks."""
+"""An all-to-all over MPI, made of messages between pairs of ranks, where MPI's own does not serve.
+
+`Ialltoallv` wants all parts in one buffer, with displacements of 32 bits before MPI 4. Here parts are arrays of their own, in host or
+device memory, and may be longer; and a part whose length is not the agreed one must name its sender. All-reduces and counts use MPI's own.
+"""
 
 from __future__ import annotations
 
