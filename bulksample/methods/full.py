@@ -19,7 +19,7 @@ from ..distributed.comm.base import Comm
 from ..distributed.matrix.halo import MessageFormat, PlainFormat
 from ..errors import UsageError
 from ..labels import as_numbers, without_label
-from ..nn.losses import known_rows, summed_loss
+from ..nn.losses import known_rows, summed_loss, summed_shares
 from ..training.batches import BatchSource, StepBatch, WholeGraphSource
 from ..training.context import TrainingContext
 from ..training.method import Method
@@ -62,7 +62,10 @@ class Full(Method):
         self.rows = OwnRows(view, self.messages(context.comm), self.config.overlap, self.shares_features)
         self.graph = FullGraph(self.rows, self.config.form == "strong")
         is_seed = np.isin(self.rows.vertices, view.seeds)
-        self.labels = torch.from_numpy(as_numbers(without_label(self.rows.labels, ~is_seed))).to(view.where)
+        self.labels = labels = torch.from_numpy(as_numbers(without_label(self.rows.labels, ~is_seed)))
+        labelled = known_rows(labels).nonzero().flatten()
+        self._shares = summed_shares(labels[labelled])
+        self._labelled, self._labels = labelled.to(view.where), labels[labelled].to(view.where)
 
     def messages(self, comm: Comm) -> MessageFormat:
         """Return the form in which rows of hidden layers travel."""
@@ -73,8 +76,7 @@ class Full(Method):
 
     def loss(self, context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
         """Return the loss of this rank's training rows. A rank without any still takes part in the pass, which is collective."""
-        logits, labelled = self.logits(context), known_rows(self.labels)
-        return summed_loss(self.target, logits[labelled], self.labels[labelled])
+        return summed_loss(self.target, self.logits(context)[self._labelled], self._labels), self._shares
 
     def logits(self, context: TrainingContext) -> torch.Tensor:
         """Return the logits of this rank's rows: shape (m, classes); collective."""

@@ -31,22 +31,32 @@ def seed_losses(target: str, logits: torch.Tensor, labels: torch.Tensor) -> tupl
         The share of its labels that are known, so ``losses.sum() / shares.sum()`` is the mean over all known labels.
     """
     if target == "class":
-        return F.cross_entropy(logits, labels, reduction="none"), torch.ones_like(logits[:, 0])
+        return F.cross_entropy(logits, labels, reduction="none"), label_shares(labels)
     known = ~labels.isnan()
     truth = torch.where(known, labels, 0.0)
     each = (logits - truth).square() if target == "regression" else F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
-    return torch.where(known, each, 0.0).mean(1), known.float().mean(1)
+    return torch.where(known, each, 0.0).mean(1), label_shares(labels)
 
 
-def summed_loss(target: str, logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None = None) -> tuple[torch.Tensor, float]:
-    """Return the summed loss and the summed shares of `seed_losses`; `weights`, shape (m,), multiplies both."""
-    if weights is not None:
-        losses, shares = (part * weights.to(part.device) for part in seed_losses(target, logits, labels))
-        return losses.sum(), float(shares.sum())
-    if target == "class":
-        return F.cross_entropy(logits, labels, reduction="sum"), len(labels)
-    losses, shares = seed_losses(target, logits, labels)
-    return losses.sum(), float(shares.sum())
+def summed_loss(target: str, logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the summed loss of `seed_losses`: shape (). Losses are multiplied by `weights`, shape (m,)."""
+    if weights is None and target == "class":
+        return F.cross_entropy(logits, labels, reduction="sum")
+    losses, _ = seed_losses(target, logits, labels)
+    return (losses if weights is None else losses * weights).sum()
+
+
+def summed_shares(labels: torch.Tensor, weights: torch.Tensor | None = None) -> float:
+    """Return the sum of `label_shares`, multiplied by `weights`, shape (m,), for labels on the host."""
+    if weights is None and labels.ndim == 1:
+        return len(labels)
+    shares = label_shares(labels)
+    return float((shares if weights is None else shares * weights).sum())
+
+
+def label_shares(labels: torch.Tensor) -> torch.Tensor:
+    """Return the share of each vertex's labels that are known: float32, shape (m,). A class is known."""
+    return torch.ones(len(labels), device=labels.device) if labels.ndim == 1 else (~labels.isnan()).float().mean(1)
 
 
 def known_rows(labels: torch.Tensor) -> torch.Tensor:

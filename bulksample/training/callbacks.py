@@ -23,7 +23,7 @@ class Callback(Protocol):
         return
 
     def step(self, epoch: int, step: int, loss: float) -> None:
-        """A step is complete; `loss` is the mean over its seeds on all ranks."""
+        """A step is complete; `loss` is the mean over its seeds on all ranks. On a GPU the call comes up to 15 steps late."""
         return
 
     def epoch(self, line: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -61,6 +62,14 @@ class ComputeContext:
     def arithmetic(self) -> AbstractContextManager[Any]:
         """Return a context for forward passes in the requested precision; weights, gradients and aggregation stay float32."""
         return torch.autocast(self.where.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+    def send(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy a small tensor of the host to the compute device; the host does not wait."""
+        return tensor
+
+    def start_read(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """Start to copy a tensor of the compute device to the host; return a function that waits for the copy and returns it."""
+        return lambda: tensor
 
     def phase(self, name: str) -> AbstractContextManager[Any]:
         """Return a context that marks a named range on a profiler's timeline."""

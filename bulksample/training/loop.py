@@ -54,6 +54,7 @@ from .relational_source import held
 from .setup import ViewRequest, check_splits, make_sampler, sampled_scoring
 from .source import Source, fitted, gaps, preferred, shared_fingerprint, sizes_of, verify
 from .state import capture, read, restore
+from .step_sums import StepSums, on_device
 from .virtual_ranks import SlotSums, virtual_ranks
 
 
@@ -141,6 +142,7 @@ class Trainer:
         context.set_model(self.method.model(context, 0))
         self.epoch_seconds: list[float] = []  # of the epochs of this run, without evaluation
         self.stopped = False
+        self._sums = StepSums(compute)
         self.failed_saves = 0
         self._fault: ModelFault | None = None  # the failure of the user's module on this rank
         self.resumed = snapshot is not None
@@ -203,15 +205,12 @@ class Trainer:
         steps = remaining if self.method.equal_steps else max(self.comm.gather_control(remaining))
         batches = iter(context.batches)
         for step in range(done, done + steps):
-            sums = self._step(batches, epoch, step, signals.received)
+            self._sums.add(step, self._step(batches, epoch, step, signals.received))
             progress.steps += 1
-            progress.seeds += float(sums[0])
-            progress.loss += float(sums[1])
-            for callback in self.callbacks:
-                callback.step(epoch, step, float(sums[1] / sums[0].clamp(min=1)))
-            self.stopped = bool(sums[2] > 0)
-            every = self.config.checkpoint_every
-            if self.stopped or (every and progress.steps % every == 0):
+            saves = bool(self.config.checkpoint_every) and progress.steps % self.config.checkpoint_every == 0
+            alone_and_stopped = self.comm.size == 1 and signals.received
+            self._count(epoch, now=saves or alone_and_stopped or step == done + steps - 1)
+            if self.stopped or saves:
                 self.save()
             if self.stopped:
                 context.batches.drop()
@@ -222,35 +221,58 @@ class Trainer:
         self.epoch_seconds.append(seconds)
         self._end_epoch(epoch, seconds, last=progress.rounds + 1 >= stages[progress.stage])
 
+    def _count(self, epoch: int, now: bool) -> None:
+        """Count the steps whose sums are on the host; with `now`, or if one of them asks to stop, all of them."""
+        progress = self.context.progress
+        with self.context.ledger.phase("step"):
+            known = self._sums.read(now)
+            if any(one.sums[2] > 0 for one in known):
+                known += self._sums.read(now=True)
+        for step, sums, late in known:
+            if late and not torch.isfinite(sums[1]):
+                self._explain(float(sums[1]), epoch, step)
+            progress.seeds += float(sums[0])
+            progress.loss += float(sums[1])
+            for callback in self.callbacks:
+                callback.step(epoch, step, float(sums[1] / sums[0].clamp(min=1)))
+            self.stopped = self.stopped or bool(sums[2] > 0)
+
     def _step(self, batches: Iterator[StepBatch], epoch: int, step: int, stop: bool) -> torch.Tensor:
-        """Make one optimizer step; return the seeds, the summed loss and the number of stop requests, over all ranks."""
+        """Make one optimizer step; return the seeds, the summed loss and the number of stop requests, over all ranks.
+
+        A device computes them, and the host does not wait for it, unless the rank has no seeds and asks if another has any.
+        """
         context, slots = self.context, self.context.batches.slots
         context.optimizer.zero_grad()
         own = len(own_share(self.comm.rank, self.comm.size, context.virtual_ranks)) if slots > 1 else 1
-        slot_sums, sums = SlotSums(context.model, slots), torch.zeros(3)
+        slot_sums, sums, seeds = SlotSums(context.model, slots), torch.zeros(3), 0.0
         for slot in range(slots):
             batch, place = next(batches, EMPTY_BATCH), slot - (slots - own)
             if place < 0:  # this rank has a smaller share than others
                 continue
             slot_sums.begin_slot()
             context.model.generator.manual_seed(context.step_seed(epoch, step, place))
-            sums = torch.tensor([0.0, 0.0, float(stop)])
-            self._passes(batch, sums)
+            sums, count = self._passes(batch, stop)
             slot_sums.end_slot(sums)
+            seeds += count
         sums = slot_sums.finish(sums)
         with context.ledger.phase("reduce"):
             sums = self.method.combine_gradients(context, sums)
-        if not torch.isfinite(sums[1]):
+        if not on_device(sums) and not torch.isfinite(sums[1]):
             self._explain(float(sums[1]), epoch, step)
         with context.ledger.phase("step"):
-            if sums[0] > 0:
+            if seeds > 0 or sums[0] > 0:
                 context.optimizer.step()
         with context.ledger.phase("reduce"):
             return self.method.end_step(context, sums)
 
-    def _passes(self, batch: StepBatch, sums: torch.Tensor) -> None:
-        """Pass forward and backward; write the seeds and the loss into `sums`. NaN tells all ranks that the user's module failed here."""
-        context, model = self.context, self.context.model
+    def _passes(self, batch: StepBatch, stop: bool) -> tuple[torch.Tensor, float]:
+        """Pass forward and backward; return the sums of this rank and its seeds. NaN tells all ranks that the user's module failed here."""
+        context, model, count = self.context, self.context.model, 0.0
+        with context.ledger.phase("forward"):
+            sums = torch.zeros(3, device=context.compute.where)
+            if stop:
+                sums[2] = 1.0
         try:
             with context.ledger.phase("forward"):
                 loss, count = self.method.loss(context, batch)
@@ -260,7 +282,9 @@ class Trainer:
                     loss.backward()  # type: ignore[no-untyped-call]
                 sums[0], sums[1] = count, loss.detach()
         except ModelFault as error:
-            sums[0], sums[1], self._fault = 1.0, float("nan"), error
+            count, self._fault = 1.0, self._fault or error
+            sums[0], sums[1] = count, float("nan")
+        return sums, count
 
     def _explain(self, loss: float, epoch: int, step: int) -> NoReturn:
         """Raise `UsageError` for a loss that is not finite: the failures of the user's module on all ranks, or how to mend the loss."""

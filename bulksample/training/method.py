@@ -17,7 +17,7 @@ overrides what its paper changes and leaves the rest. The loop calls the hooks i
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from ..evaluation.evaluate import evaluate
 from ..evaluation.links import evaluate_links
 from ..labels import has_label
 from ..nn.decoders import LinkModel
-from ..nn.losses import summed_loss
+from ..nn.losses import summed_loss, summed_shares
 from ..nn.model import Gnn, Model, build
 from ..nn.own_model import OwnModel, make_module
 from ..nn.relational import RelationalGnn
@@ -178,15 +178,19 @@ class Method:
     # ---- a step
 
     def loss(self, context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor | None, float]:
-        """Return the summed loss of this rank and the number of vertices in it; None if there is nothing to differentiate."""
+        """Return the summed loss of this rank, on the compute device, and the number of vertices in it, which the host knows without it.
+
+        The loss is None if there is nothing to differentiate.
+        """
         if self.config.task == "links":
             return link_loss(context, batch)
         labelled = labelled_logits(context, batch)
         if labelled is None:
             return None, 0
-        logits, labels, rows = labelled
-        weights = None if batch.minibatch is None else batch.minibatch.seed_weights
-        return summed_loss(self.target, logits, labels, None if weights is None else torch.from_numpy(weights[rows]))
+        given = None if batch.minibatch is None else batch.minibatch.seed_weights
+        weights = None if given is None else torch.from_numpy(given[labelled.rows])
+        there = None if weights is None else context.compute.send(weights)
+        return summed_loss(self.target, labelled.logits, labelled.labels, there), summed_shares(labelled.truth, weights)
 
     def combine_gradients(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
         """Replace this rank's gradients by those of the step.
@@ -194,12 +198,13 @@ class Method:
         Parameters
         ----------
         sums : float32, shape (3,)
-            Of this rank: seeds in the loss, summed loss, and 1 if a signal asked the rank to stop.
+            Of this rank: seeds in the loss, summed loss, and 1 if a signal asked the rank to stop; on the compute device.
 
         Returns
         -------
         float32, shape (3,)
-            The same, summed over ranks. Every parameter of the model has its gradient afterwards.
+            The same, summed over ranks. Every parameter of the model has its gradient afterwards. The loop reads sums on a device
+            some steps later, and sums on the host at once; see `training.step_sums`.
 
         Notes
         -----
@@ -218,9 +223,9 @@ class Method:
             add_over_ranks(gradients, comm, "gradients", self.config.gradient_codec)
             add_over_ranks([sums], comm, "gradients")
         combine_buffers(context.model, comm, over, context.virtual_ranks)
-        if sums[0] > 0:
-            for gradient in gradients:
-                gradient.div_(sums[0])
+        divisor = torch.where(sums[0] > 0, sums[0], 1.0)  # the host does not wait for it
+        for gradient in gradients:
+            gradient.div_(divisor)
         return sums
 
     def end_step(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
@@ -263,8 +268,17 @@ class Method:
         return {}
 
 
-def labelled_logits(context: TrainingContext, batch: StepBatch) -> tuple[torch.Tensor, torch.Tensor, np.ndarray] | None:
-    """Return logits, labels and rows (among the mini-batch's seeds) of the labelled seeds of a batch; None if there are none."""
+class Labelled(NamedTuple):
+    """The labelled seeds of a batch."""
+
+    logits: torch.Tensor  # float32, shape (m, outputs)
+    labels: torch.Tensor  # on the device of the logits, in the form that a loss takes
+    rows: np.ndarray  # int64, shape (m,), among the mini-batch's seeds
+    truth: torch.Tensor  # the labels on the host
+
+
+def labelled_logits(context: TrainingContext, batch: StepBatch) -> Labelled | None:
+    """Return the labelled seeds of a batch with their logits; None if there are none."""
     minibatch = batch.minibatch
     if minibatch is None:
         return None
@@ -275,5 +289,7 @@ def labelled_logits(context: TrainingContext, batch: StepBatch) -> tuple[torch.T
     assert batch.x is not None
     with context.compute.arithmetic():
         logits = context.model(minibatch.blocks, batch.x, context.view.degrees(minibatch.vertices)).float()
-    at = as_index(minibatch.seed_rows)[torch.from_numpy(rows)]
-    return logits[at], torch.from_numpy(labels[rows]).to(logits.device), rows
+    send, seed_rows = context.compute.send, as_index(minibatch.seed_rows)
+    own, truth = torch.from_numpy(rows), torch.from_numpy(labels[rows])
+    at = seed_rows[send(own)] if seed_rows.device == logits.device else send(seed_rows[own])
+    return Labelled(logits[at], send(truth), rows, truth)

@@ -19,6 +19,7 @@ from .host import emulated
 
 WHERE = torch.device("meta")
 READS = []  # operations in which the host waited for the device
+COPIES = []  # copies between the two for which it did not wait: "send" or "read"
 ACROSS = {torch.ops.aten.copy_, torch.ops.aten._to_copy}  # what takes tensors of both
 SIZED = {
     getattr(torch.ops.aten, name)
@@ -64,10 +65,12 @@ def carried_out(func, args, kwargs):
         raise RuntimeError(f"{func} is given a tensor that nobody put on the device")
     packet = func.overloadpacket
     checked = given[:1] if packet in INDEXED else given
+    if packet in INDEXED and any(isinstance(t, torch.Tensor) and not isinstance(t, Apart) and t.dim() for t in args[1]) and there:
+        READS.append(f"{packet} by indices of the host")  # which are copied to the device first
     strangers = [t for t in checked if not isinstance(t, Apart) and (t.dim() or packet in INDEXED)]
     if packet not in ACROSS and strangers and any(isinstance(t, Apart) for t in given):
         raise RuntimeError(f"{func} is given tensors of the device and of the host")
-    if there and waits(packet, args, kwargs):
+    if (there or packet == torch.ops.aten._to_copy) and waits(packet, args, kwargs):
         READS.append(str(packet))
     onto = bool(there) if packet != torch.ops.aten.copy_ else isinstance(args[0], Apart)
     if kwargs.get("device") is not None:
@@ -79,9 +82,9 @@ def carried_out(func, args, kwargs):
 def waits(packet, args, kwargs):
     """True if the host waits for the device in an operation on its tensors."""
     if packet == torch.ops.aten.copy_:
-        return not isinstance(args[0], Apart)
+        return isinstance(args[0], Apart) != isinstance(args[1], Apart) and (not isinstance(args[0], Apart) or args[1].dim() > 0)
     if packet == torch.ops.aten._to_copy:
-        return isinstance(args[0], Apart) and torch.device(kwargs.get("device") or WHERE) != WHERE
+        return isinstance(args[0], Apart) != (torch.device(kwargs.get("device") or args[0].device) == WHERE)
     if packet == torch.ops.aten.repeat_interleave:
         return kwargs.get("output_size") is None
     by_mask = packet in INDEXED and any(one is not None and one.dtype == torch.bool for one in args[1])
@@ -126,8 +129,23 @@ class ApartCard(CudaContext):
     def put(self, array):
         if isinstance(array, Apart):
             return array
+        READS.append("put")
         assert not isinstance(array, torch.Tensor) or array.device.type == "cpu"
         return Apart((array if isinstance(array, torch.Tensor) else torch.tensor(array)).clone())
+
+    def send(self, tensor):
+        assert not isinstance(tensor, Apart)
+        COPIES.append("send")
+        return Apart(tensor.clone())
+
+    def start_read(self, tensor):
+        COPIES.append("read")
+
+        def finish():
+            READS.append("event")
+            return tensor.held
+
+        return finish
 
 
 class ApartPlace(CudaComputeContext):

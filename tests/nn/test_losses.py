@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bulksample.nn.losses import known_rows, seed_losses, summed_loss
+from bulksample.nn.losses import known_rows, seed_losses, summed_loss, summed_shares
 
 LOGITS = torch.randn((7, 3), generator=torch.Generator().manual_seed(0))
 MISSING = torch.tensor([[r == 2 or (r + c) % 4 == 3 for c in range(3)] for r in range(7)])  # row 2 has no label
@@ -26,7 +26,7 @@ def plain(target, logits, labels):
 @pytest.mark.parametrize("target", ["multilabel", "regression"])
 def test_the_loss_is_the_mean_over_all_known_labels(target):
     logits, labels = LOGITS.clone().requires_grad_(), columns(target)
-    loss, count = summed_loss(target, logits, labels)
+    loss, count = summed_loss(target, logits, labels), summed_shares(labels)
     assert count == pytest.approx(float((~MISSING).sum()) / 3)
     torch.testing.assert_close(loss / count, plain(target, logits, labels))
     (found,) = torch.autograd.grad(loss / count, logits)
@@ -39,7 +39,7 @@ def test_the_loss_is_the_mean_over_all_known_labels(target):
 
 def test_classes_count_one_each():
     labels = torch.tensor([0, 1, 2, 2, 1, 0, 0])
-    loss, count = summed_loss("class", LOGITS, labels)
+    loss, count = summed_loss("class", LOGITS, labels), summed_shares(labels)
     assert count == 7
     torch.testing.assert_close(loss / count, F.cross_entropy(LOGITS, labels))
     losses, shares = seed_losses("class", LOGITS, labels)
@@ -54,6 +54,5 @@ def test_weights_count_in_the_loss_and_in_the_number():
     labels = labels % LOGITS.shape[1]
     rows = torch.arange(len(labels)).repeat_interleave(weights.long())
     expected = summed_loss("class", LOGITS[rows], labels[rows])
-    found = summed_loss("class", LOGITS[: len(labels)], labels, weights)
-    torch.testing.assert_close(found[0], expected[0])
-    assert found[1] == expected[1]
+    torch.testing.assert_close(summed_loss("class", LOGITS[: len(labels)], labels, weights), expected)
+    assert summed_shares(labels, weights) == summed_shares(labels[rows]) == 4

@@ -166,7 +166,8 @@ class Averaging(Method):
     # ---- steps and averages
 
     def combine_gradients(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
-        """Divide the gradients by the number of this trainer's seeds; nothing is sent."""
+        """Divide the gradients by the number of this trainer's seeds; nothing is sent. Sums go to the host: they travel with weights."""
+        sums = sums.cpu()
         if sums[0] > 0:
             for parameter in context.model.parameters():
                 if parameter.grad is not None:

@@ -36,12 +36,12 @@ import torch
 
 from ...errors import UsageError
 from ...labels import as_numbers, has_label
-from ...nn.losses import seed_losses
+from ...nn.losses import label_shares, seed_losses
 from ...training.batches import BatchSource, MiniBatchSource, StepBatch
 from ...training.context import TrainingContext
 from ...training.isolated_batches import IsolatedBatches, shared_steps
 from ...training.loaders import part_loader
-from ...training.method import Method, labelled_logits
+from ...training.method import Labelled, Method, labelled_logits
 from ...views.full_graph import FullGraph
 from ...views.local import LocalRows, LocalView, PendingLocalView, VisibleParts, allgather_degrees
 from ...views.partitioned import BlockView
@@ -195,26 +195,26 @@ class Grappa(Method):
         labelled = self._all_labelled(context) if self.config.full_graph else labelled_logits(context, batch)
         if labelled is None:
             return None, 0
-        logits, labels, rows = labelled
+        rows = labelled.rows
         if self.config.seed_weights == "tree":
             raw = self._tree_weights(batch)[rows]
         else:
             seeds = self.local.seeds if batch.minibatch is None else batch.minibatch.seeds
             raw = self._raw[np.searchsorted(self.local.seeds, seeds[rows])]
         weights = self._final(raw)
-        losses, shares = seed_losses(self.target, logits, labels)
-        total = float(weights.sum()) if self.target == "class" else float(weights @ shares.cpu().numpy())
-        return torch.sum(losses * torch.from_numpy(weights.astype(np.float32)).to(losses.device)), total
+        losses, _ = seed_losses(self.target, labelled.logits, labelled.labels)
+        total = float(weights.sum()) if self.target == "class" else float(weights @ label_shares(labelled.truth).numpy())
+        return torch.sum(losses * context.compute.send(torch.from_numpy(weights.astype(np.float32)))), total
 
-    def _all_labelled(self, context: TrainingContext) -> tuple[torch.Tensor, torch.Tensor, np.ndarray] | None:
-        """Return logits, labels and rows of all labelled seeds, by one pass over the view."""
+    def _all_labelled(self, context: TrainingContext) -> Labelled | None:
+        """Return all labelled seeds with their logits, by one pass over the view."""
         rows = np.flatnonzero(has_label(self.local.labels))
         if not len(rows):
             return None
         assert self._pass is not None
         logits = self._pass(context.model)
-        at, labels = self.local.seeds[rows].astype(np.int64), as_numbers(self.local.labels[rows])
-        return logits[torch.from_numpy(at).to(logits.device)], torch.from_numpy(labels).to(logits.device), rows
+        at, truth = self.local.seeds[rows].astype(np.int64), torch.from_numpy(as_numbers(self.local.labels[rows]))
+        return Labelled(logits[context.compute.send(torch.from_numpy(at))], context.compute.send(truth), rows, truth)
 
     def _tree_weights(self, batch: StepBatch) -> np.ndarray:
         config, view = self.config, self.local
@@ -234,8 +234,8 @@ class Grappa(Method):
 
     def combine_gradients(self, context: TrainingContext, sums: torch.Tensor) -> torch.Tensor:
         """Add gradients as `sync` does, with four more scalars: n, sum of w**2, and the sum of weights before the cap and beyond it."""
-        summed = super().combine_gradients(context, torch.cat([sums, self._step_sums]))
-        self._totals += torch.cat([summed[:1], summed[3:]]).double()
+        summed = super().combine_gradients(context, torch.cat([sums, context.compute.send(self._step_sums)]))
+        self._totals = self._totals.to(summed.device) + torch.cat([summed[:1], summed[3:]]).double()
         return summed[:3]
 
     def end_stage(self, context: TrainingContext, stage: int) -> None:
@@ -244,7 +244,7 @@ class Grappa(Method):
     # ---- state and report
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        return {"totals": self._totals}
+        return {"totals": self._totals.cpu()}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
         self._totals = tensors["totals"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -119,6 +119,12 @@ class CudaComputeContext(ComputeContext):
             if isinstance(module, Model):
                 module.generator = generator
         return model.to(self.where)
+
+    def send(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.cuda.send(tensor)
+
+    def start_read(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+        return self.cuda.start_read(tensor)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

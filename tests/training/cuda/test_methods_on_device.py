@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from communities import community_graph
-from emulation.apart import READS, WHERE, Apart, Apartness, ApartPlace
+from emulation.apart import WHERE, Apart, Apartness, ApartPlace
 from emulation.host import compiler
 from recorder import Recorder
 from trainers import RUN_TOKEN, free_port, invited_once_it_listens
@@ -163,28 +163,3 @@ def test_bf16_is_refused_for_full_graph_passes_over_a_part():
     for options in ({"method": "cofree"}, {"method": "grappa", "full_graph": True}):
         with pytest.raises(UsageError, match="use fp32, or tf32 on a device"):
             make_trainer(TrainConfig.of(precision="bf16", **options), community_graph(20), compute=ComputeContext())
-
-
-class Reads(Recorder):
-    """Notes the reads of the device up to each step."""
-
-    def begin(self, *_):
-        READS.clear()
-        self.reads = []
-
-    def step(self, *_):
-        self.reads.append(READS.copy())
-        READS.clear()
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"model": "gat"}, {"sampler": "ladies", "fanouts": (9, 9)}, {"model": "sage-pool", "batch_norm": True}]
-)
-def test_a_step_waits_for_the_device_once(options):
-    """It copies its loss to the host; a bulk waits in its sampler besides, which is no operation of torch."""
-    reads = Reads()
-    with Apartness():
-        config = TrainConfig.of(**{**SMALL, "evaluate": "none", **options})
-        make_trainer(config, community_graph(150), None, [reads], ApartPlace()).run()
-    assert len(reads.reads) > 6
-    assert reads.reads == [["aten.copy_"]] * len(reads.reads)

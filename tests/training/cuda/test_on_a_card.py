@@ -60,6 +60,31 @@ def test_rows_are_read_over_the_bus(hot, half):
         assert (features.fetch(vertices).cpu().numpy() == graph.features[asked].astype(np.float32)).all()
 
 
+def test_a_step_does_not_wait_for_the_device():
+    """As torch tells it: every wait that it knows is an error while a step is made."""
+    config = TrainConfig.of(**{**SMALL, "batch_size": 16, "evaluate": "none", "device": "cuda"})
+    trainer = make_trainer(config, community_graph(2000))
+    step = trainer._step
+
+    def watched(batches, epoch, number, stop):
+        torch.cuda.set_sync_debug_mode("error" if epoch else "default")  # kernels are compiled and memory is taken in the first
+        try:
+            return step(batches, epoch, number, stop)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    trainer._step = watched
+    assert trainer.run()["steps"] > 4 * 16
+
+
+def test_tensors_are_sent_and_read_without_waiting():
+    card = open_cuda()
+    there = card.send(torch.arange(5.0))
+    finish = card.start_read(there * 2)
+    assert finish().tolist() == [0, 2, 4, 6, 8]
+    assert card.send(torch.empty(0)).shape == (0,)
+
+
 def test_arrays_and_tensors_share_memory():
     card = open_cuda()
     array = card.kernels.full(1000, 7, np.int32)
