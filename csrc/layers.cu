@@ -16,22 +16,24 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) race_weights(const bs_i64
 }
 
 // Writes the edges of the rows of k frontiers: the vertices found and their weights. A thread takes a row, since its total is summed
-// from left to right. Edge e of a row of minibatch j leads to pick picked[j] + columns[e], and is entry entries[e] of A.
+// from left to right. Edge e of a row of minibatch j leads to pick picked[j] + columns[e], and is entry entries[e] of A, or
+// where `shares` are given, shares[e] is the entry over the sum of its row.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) weigh_edges(const bs_i32* __restrict__ vertices, bs_i64 rows,
                                                                    const bs_i64* __restrict__ parts, bs_i64 k,
                                                                    const bs_i64* __restrict__ ends, const bs_i32* __restrict__ columns,
                                                                    const bs_i64* __restrict__ entries, const bs_i64* __restrict__ values,
-                                                                   const double* __restrict__ row_sums, const bs_i64* __restrict__ picked,
+                                                                   const double* __restrict__ row_sums,
+                                                                   const double* __restrict__ shares, const bs_i64* __restrict__ picked,
                                                                    const bs_i32* __restrict__ picks, const double* __restrict__ inclusion,
                                                                    bs_i32 debias, bs_i32 renormalise, double* __restrict__ scratch,
                                                                    bs_i32* __restrict__ found, float* __restrict__ weights) {
   for (bs_i64 r = bs_thread(); r < rows; r += bs_threads()) {
     const bs_i64 first = picked[bs_row_of(parts, k, r)];
-    const double sum = row_sums[vertices[r]], whole = sum > 1.0 ? sum : 1.0;
+    const double sum = shares ? 1.0 : row_sums[vertices[r]], whole = sum > 1.0 ? sum : 1.0;
     double total = 0.0;
     for (bs_i64 e = ends[r]; e < ends[r + 1]; ++e) {
       const bs_i64 source = first + columns[e];
-      double weight = (values ? (double)values[entries[e]] : 1.0) / whole;
+      double weight = shares ? shares[e] : (values ? (double)values[entries[e]] : 1.0) / whole;
       if (debias) weight /= inclusion[source];
       found[e] = picks[source];
       scratch[e] = weight;

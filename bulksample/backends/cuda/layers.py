@@ -63,28 +63,48 @@ def _race(
         device.start("factors_of", rows.size, device.constant(race.factors), rows.vertices, rows.size, factors)
     q = DeviceCSR(rows.parts, rows.vertices, factors, (rows.k, shape[0]))
     pointers, columns, sums = spgemm(device, q, device.matrix(race.entries), counted, loose=True)
-    weights = device.empty(len(sums), np.float64)
-    device.start("race_weights", len(sums), sums, len(sums), int(race.power == 2), weights)
+    weights = race_weights(device, sums, race.power)
     return DevicePicks(
         *smallest(device, pointers, columns, weights, len(columns), race.fanouts[hop], rows.minibatches, race.draws[hop], False)
     )
 
 
+def race_weights(device: CudaDevice, sums: Any, power: int) -> Any:
+    """Compute NORM of layer-wise draws: the sums or, with power 2, their squares, as float64."""
+    weights = device.empty(len(sums), np.float64)
+    device.start("race_weights", len(sums), sums, len(sums), int(power == 2), weights)
+    return weights
+
+
 def _edges(
-    device: CudaDevice,
-    a: DeviceCSR,
-    rows: FrontierRows,
-    counted: tuple[Any, int],
-    picked: DevicePicks,
-    most: int,
-    weights: LayerWeights,
+    device: CudaDevice, a: DeviceCSR, rows: FrontierRows, counted: tuple[Any, int], picked: DevicePicks, most: int, weights: LayerWeights,
     row_sums: Any,
-) -> DrawnEdges:
+) -> DrawnEdges:  # fmt: skip
     """Extract the edges of one hop: the vertices found, and the weight of each edge."""
     ends, columns, entries = restrict(device, a, rows, picked.pointers, picked.columns, most, counted)
+    return weighed_edges(
+        device, rows, ends, columns, picked, weights.debias, weights.renormalise, entries=entries, values=a.values, row_sums=row_sums
+    )
+
+
+def weighed_edges(
+    device: CudaDevice, rows: FrontierRows, ends: Any, columns: Any, picked: DevicePicks, debias: bool, renormalise: bool, *,
+    entries: Any = None, values: Any = None, row_sums: Any = None, shares: Any = None,
+) -> DrawnEdges:  # fmt: skip
+    """Weigh the edges from the rows of a frontier to what its mini-batches drew; see `Adjacency.expand_layers`.
+
+    Parameters
+    ----------
+    ends, columns : int64 of shape (R + 1,), int32
+        The edges of each row, as places among the picks of its mini-batch.
+    entries, values, row_sums
+        The entry of A of each edge, the entries of A (None: ones), and the sum of each row of A.
+    shares : float64, optional
+        The entry of each edge over the sum of its row, in the place of these three.
+    """
     found, own, scratch = (device.empty(len(columns), dtype) for dtype in (np.int32, np.float32, np.float64))
     device.start(
-        "weigh_edges", rows.size, rows.vertices, rows.size, rows.parts, rows.k, ends, columns, entries, a.values, row_sums, *picked,
-        int(weights.debias), int(weights.renormalise), scratch, found, own,
+        "weigh_edges", rows.size, rows.vertices, rows.size, rows.parts, rows.k, ends, columns, entries, values, row_sums, shares, *picked,
+        int(debias), int(renormalise), scratch, found, own,
     )  # fmt: skip
     return DrawnEdges(ends, found, own)

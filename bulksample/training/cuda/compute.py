@@ -18,7 +18,7 @@ from ...distributed.comm.base import Comm
 from ...distributed.matrix.owner import OwnerAdjacency
 from ...nn.model import Model
 from ...profiling import profiled
-from ...samplers import NodeWise, Sampler
+from ...samplers import LayerWise, NodeWise, Sampler
 from ...sparse import CSR
 from ...views.features import Features, FeatureSource
 from ...views.partitioned import BlockView
@@ -88,7 +88,7 @@ class CudaComputeContext(ComputeContext):
             self._placement["samples_by"] = "host"
         if adjacency.backend is not self.cuda.engine:
             return adjacency
-        if isinstance(adjacency, OwnerAdjacency) and isinstance(sampler, NodeWise):
+        if isinstance(adjacency, OwnerAdjacency) and isinstance(sampler, (NodeWise, LayerWise)):
             between_owners = over.among(adjacency.grid.column_comm)
             self._placement["samples_by"] = between_owners.name
             return DeviceOwnerAdjacency(adjacency, self.cuda, between_owners)

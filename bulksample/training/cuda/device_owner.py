@@ -1,40 +1,35 @@
-"""Node-wise sampling on GPUs of a graph in block rows: row ids go to the ranks that own them, drawn neighbors come back.
+"""Sampling on GPUs of a graph in block rows: row ids go to the ranks that own them, drawn neighbors come back.
 
 Tensors stay on the GPUs; the host reads only counts. Messages, their order and the mini-batches are those of
-`distributed.matrix.owner.OwnerAdjacency`, bit for bit. Layer-wise samplers use that class, over the host.
+`distributed.matrix.owner.OwnerAdjacency`, bit for bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from ...backends.base import check_fanout
+from ...adjacency import Entries, LayerLaw
+from ...backends.base import LayerPicks, check_fanout
 from ...backends.cuda.bulk import DeviceBulk, close, hop_after_hop, put_seeds
-from ...backends.cuda.draws import DrawnEdges, FrontierRows, draw_rows
+from ...backends.cuda.device import DeviceCSR
+from ...backends.cuda.draws import DrawnEdges, draw_rows, smallest
+from ...backends.cuda.layers import DevicePicks, race_weights, weighed_edges
 from ...backends.cuda.numbering import Numbering
 from ...backends.cuda.predicted import most_found
+from ...backends.cuda.products import restrict, spgemm
 from ...backends.cuda.tables import HeldVertices
 from ...backends.hops import Expansion
 from ...distributed.matrix.owner import OwnerAdjacency
-from ...errors import PeerLost
 from ...rng import Draw
 from ...selection import Selection
+from ...sparse import CSR
 from ..tensor_comm import TensorComm
 from .cuda_context import CudaContext
 from .device_adjacency import memory_errors, split_bulk
-
-
-class DeviceRouting(NamedTuple):
-    """The rows of a frontier, grouped by owner; see `distributed.matrix.selection_exchange.RoutedSelection`."""
-
-    order: torch.Tensor  # int64, shape (R,): groups the rows
-    rows: list[int]  # number of rows of each owner
-    sizes: torch.Tensor  # int64, shape (owners, k): number of rows by owner and mini-batch
+from .owner_messages import DeviceSelection, OwnerMessages, in_order, merged
 
 
 class DeviceOwnerAdjacency(OwnerAdjacency):
@@ -50,15 +45,25 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
 
     def __init__(self, adjacency: OwnerAdjacency, cuda: CudaContext, over: TensorComm) -> None:
         super().__init__(adjacency.grid, adjacency.block, cuda.engine, adjacency.layout)
-        self._cuda, self.over = cuda, over
-        self._inner_bounds = cuda.put(self.bounds[1:-1].astype(np.int32))
-        self._positions = None if self.layout.position is None else cuda.put(self.layout.position)
+        self._cuda, self.messages = cuda, OwnerMessages(cuda, over, self.layout)
+        self._row_sums: torch.Tensor | None = None
 
     def expand(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> list[Expansion]:
         """Expand with the bytes per hop of `OwnerAdjacency.sample_rows`; the host waits for counts three times a hop."""
         with self._cuda.streams.sample.on("expand"), memory_errors():
             bulk = self._bulk(seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new)
             return split_bulk(self._cuda, bulk, seeds, only_new)
+
+    def expand_layers(
+        self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
+        debias: bool, renormalise: bool,
+    ) -> list[Expansion]:  # fmt: skip
+        """Expand with the bytes per hop of `OwnerAdjacency.sample_layer` and `restrict`; the host waits for counts in every hop."""
+        with self._cuda.streams.sample.on("expand_layers"), memory_errors():
+            bulk = self._layered_bulk(seeds, drawn, [check_fanout(fanout) for fanout in fanouts], draws, only_new, (debias, renormalise))
+            return split_bulk(self._cuda, bulk, seeds, only_new)
+
+    # ---- node-wise
 
     def _bulk(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> DeviceBulk:
         device, k = self._cuda.kernels, len(seeds)
@@ -68,58 +73,103 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         minibatches = self._cuda.tensor(rows.minibatches)
 
         def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
-            return self._drawn(minibatches, frontier, fanouts[hop], draws[hop])
+            return self._drawn(self._selection(minibatches, frontier), fanouts[hop], draws[hop])
 
         return close(device, hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new))
 
-    def _drawn(self, minibatches: torch.Tensor, frontier: HeldVertices, fanout: int, draw: Draw) -> DrawnEdges:
+    def _selection(self, minibatches: torch.Tensor, frontier: HeldVertices) -> DeviceSelection:
+        tensor = self._cuda.tensor
+        return DeviceSelection(minibatches, tensor(frontier.pointers), tensor(frontier.vertices)[: frontier.size])
+
+    def _drawn(self, q: DeviceSelection, fanout: int, draw: Draw) -> DrawnEdges:
         """Have the owners of a frontier's rows draw their neighbors; return the picks in the order of the frontier."""
-        cuda, over = self._cuda, self.over
-        vertices = cuda.tensor(frontier.vertices)[: frontier.size]
-        routing = self._routing(vertices, cuda.tensor(frontier.pointers), len(minibatches))
-        tables = torch.stack([minibatches.expand_as(routing.sizes), routing.sizes], dim=2)
-        table, _ = over.start_alltoall(list(tables), "topology").whole()
-        requested, from_each = over.start_alltoall(vertices[routing.order][:, None].split(routing.rows), "topology").whole()
-        picks = draw_rows(cuda.kernels, cuda.kernels.matrix(self.block), self._own_rows(table, requested[:, 0]), fanout, draw)
-        pointers = cuda.tensor(picks.pointers)
-        ends = pointers[torch.tensor([0, *accumulate(from_each)], device=pointers.device)].tolist()
-        sent = cuda.tensor(picks.columns)[: ends[-1]].split([b - a for a, b in pairwise(ends)])
-        counts, columns = over.start_alltoall(pointers.diff().int().split(from_each), "topology"), over.start_alltoall(sent, "topology")
-        return DrawnEdges(*map(cuda.array, _in_order(routing.order, counts.whole()[0], columns.whole()[0])))
+        cuda, messages = self._cuda, self.messages
+        order, asked = messages.to_owners(q)
+        picks = draw_rows(cuda.kernels, cuda.kernels.matrix(self.block), messages.frontier(asked.selection, self.first), fanout, draw)
+        answers = messages.answer(asked.rows_of, cuda.tensor(picks.pointers), [cuda.tensor(picks.columns)])
+        return DrawnEdges(*map(cuda.array, in_order(order, *answers)))
 
-    def _routing(self, vertices: torch.Tensor, pointers: torch.Tensor, k: int) -> DeviceRouting:
-        """Group the rows of a frontier by owner, and count those of each mini-batch."""
-        owners = len(self.bounds) - 1
-        owner = torch.searchsorted(self._inner_bounds, self._rows_of(vertices), right=True)
-        minibatch = torch.arange(k, device=vertices.device).repeat_interleave(pointers.diff(), output_size=len(vertices))
-        sizes = torch.bincount(owner * k + minibatch, minlength=owners * k).reshape(owners, k)
-        return DeviceRouting(owner.argsort(stable=True), sizes.sum(1).tolist(), sizes)
+    # ---- layer-wise
 
-    def _own_rows(self, table: torch.Tensor, vertices: torch.Tensor) -> FrontierRows:
-        """Describe to the kernel the rows that the members of the process column request."""
-        array: Any = self._cuda.array
-        minibatches, sizes = table.T.contiguous()
-        rows, parts = array(self._rows_of(vertices) - self.first), array(_pointers(sizes))
-        return FrontierRows(rows, array(vertices), parts, array(minibatches), len(vertices), len(table))
+    def _layered_bulk(
+        self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
+        weighing: tuple[bool, bool],
+    ) -> DeviceBulk:  # fmt: skip
+        device, k = self._cuda.kernels, len(seeds)
+        most = fanouts if isinstance(drawn, LayerLaw) else [int(np.diff(picks.pointers).max(initial=0)) for picks in drawn]
+        found = sum(max(s, 0) for s in most)
+        bounds = None if min(most, default=0) < 0 else np.diff(seeds.pointers) + found
+        numbering = Numbering(device, k, self.n, len(seeds.vertices) + k * found, bounds)
+        rows = put_seeds(device, seeds)
+        minibatches = self._cuda.tensor(rows.minibatches)
 
-    def _rows_of(self, vertices: torch.Tensor) -> torch.Tensor:
-        """Return the row of each vertex in the order of the layout."""
-        return vertices if self._positions is None else self._positions[vertices.long()]
+        def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
+            q = self._selection(minibatches, frontier)
+            if isinstance(drawn, LayerLaw):
+                picked = self._picked(q, drawn, fanouts[hop], draws[hop])
+            else:
+                picked = DevicePicks(*(device.put(part) for part in drawn[hop]))
+            return self._edges(q, picked, weighing)
+
+        return close(device, hop_after_hop(device, numbering, rows, draw, len(fanouts), only_new))
+
+    def _picked(self, q: DeviceSelection, law: LayerLaw, fanout: int, draw: Draw) -> DevicePicks:
+        """Draw s vertices for each mini-batch: the s + 1 smallest keys of every range of columns, then the s smallest of those."""
+        cuda, device, tensor = self._cuda, self._cuda.kernels, self._cuda.tensor
+        asked = self.messages.to_all(q)
+        rows = self.messages.frontier(asked.selection)
+        block = device.matrix(self._summable_columns(law.entries))
+        pointers, columns, sums = spgemm(device, DeviceCSR(rows.parts, rows.vertices, None, (rows.k, self.n)), block)
+        named, totals = cuda.put(self._own)[tensor(columns).long()], tensor(sums)
+        ends, picks, _ = self._smallest(tensor(pointers), named, totals, law, fanout if fanout < 0 else fanout + 1, rows.minibatches, draw)
+        keys = _row_index(tensor(pointers), len(named)) * self.n + named
+        at = torch.searchsorted(keys, _row_index(ends, len(picks)) * self.n + picks)
+        answers = self.messages.answer(asked.minibatches_of, ends, [picks, totals[at]])
+        ends, columns, totals = merged(len(asked.minibatches_of), self.n, *answers)
+        return DevicePicks(*map(cuda.array, self._smallest(ends, columns, totals, law, fanout, cuda.array(q.minibatches), draw)))
+
+    def _smallest(
+        self, pointers: torch.Tensor, columns: torch.Tensor, sums: torch.Tensor, law: LayerLaw, s: int, minibatches: object, draw: Draw
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return pointers, columns and inclusion of the s smallest keys of each row; the host waits for their number."""
+        cuda, device = self._cuda, self._cuda.kernels
+        weights = race_weights(device, cuda.array(sums), law.power)
+        drawn = smallest(device, cuda.array(pointers), cuda.array(columns), weights, len(columns), s, minibatches, draw, False)
+        ends, picks, inclusion = (cuda.tensor(part) for part in drawn)
+        count = int(ends[-1])
+        return ends, picks[:count], inclusion[:count]
+
+    def _edges(self, q: DeviceSelection, picked: DevicePicks, weighing: tuple[bool, bool]) -> DrawnEdges:
+        """Have the owners of a frontier's rows extract the edges to the vertices drawn, and weigh them."""
+        cuda, messages, tensor = self._cuda, self.messages, self._cuda.tensor
+        order, asked = messages.to_owners(q)
+        selected = messages.to_all(DeviceSelection(q.minibatches, tensor(picked.pointers), tensor(picked.columns))).selection
+        block, rows = cuda.kernels.matrix(self.block), messages.frontier(asked.selection, self.first)
+        ends, columns, entries = restrict(cuda.kernels, block, rows, cuda.array(selected.pointers), cuda.array(selected.vertices))
+        shares = self._shares(tensor(rows.vertices), tensor(ends), tensor(entries), block)
+        answers = messages.answer(asked.rows_of, tensor(ends), [tensor(columns), shares])
+        kept = [cuda.array(part) for part in in_order(order, *answers)]
+        frontier = messages.frontier(q)
+        return weighed_edges(cuda.kernels, frontier, kept[0], kept[1], picked, *weighing, shares=kept[2])
+
+    def _shares(self, rows: torch.Tensor, ends: torch.Tensor, entries: torch.Tensor, block: DeviceCSR) -> torch.Tensor:
+        """Return the weight of each edge in its row of A, row-normalised: float64."""
+        if self._row_sums is None:
+            self._row_sums = self._cuda.put(np.maximum(self.local._row_sums, 1.0))
+        sums = self._row_sums[rows.long()].repeat_interleave(ends.diff(), output_size=len(entries))
+        return 1.0 / sums if block.values is None else self._cuda.tensor(block.values)[entries].double() / sums
+
+    def _summable_columns(self, entries: Entries) -> CSR:
+        """Return this rank's columns of A; raise `OverflowError` if the sum of one could exceed int64."""
+        first = entries not in self._column_blocks
+        block = self._columns_of(entries)
+        if first and block.value_bound * block.longest_column >= 2**63:
+            sums = np.bincount(block.indices, block.entries(), minlength=1)
+            if sums.max() >= 2**63:
+                raise OverflowError(f"a column of weights sums to {sums.max():.3g}, beyond int64; use weights of a coarser fixed point")
+        return block
 
 
-def _in_order(order: torch.Tensor, counts: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Put the owners' picks into the order of the frontier; see `distributed.matrix.selection_exchange.in_request_order`."""
-    own, start = counts.new_empty(len(order), dtype=torch.int64), counts.new_empty(len(order), dtype=torch.int64)
-    own[order], start[order] = counts.long(), _pointers(counts)[:-1]
-    ends, entry = _pointers(own), torch.arange(len(columns), device=columns.device)
-    if ends[-1] != len(columns):
-        raise PeerLost(f"{int(ends[-1])} picks were promised; {len(columns)} came")
-    row = torch.arange(len(order), device=columns.device).repeat_interleave(own, output_size=len(columns))
-    return ends, columns[start[row] + entry - ends[row]]
-
-
-def _pointers(counts: torch.Tensor) -> torch.Tensor:
-    """Compute row pointers from counts: int64."""
-    ends = counts.new_zeros(len(counts) + 1, dtype=torch.int64)
-    torch.cumsum(counts, 0, out=ends[1:])
-    return ends
+def _row_index(pointers: torch.Tensor, entries: int) -> torch.Tensor:
+    """Return the row of each entry: int64."""
+    return torch.arange(len(pointers) - 1, device=pointers.device).repeat_interleave(pointers.diff(), output_size=entries)

@@ -8,7 +8,7 @@ from emulation.host import compiler
 from grids import distributed, epoch, seeds_of
 from zoo import ZOO
 
-from bulksample import LocalAdjacency, PeerLost, Selection, Stream, backends
+from bulksample import CSR, LocalAdjacency, PeerLost, Selection, Stream, backends, samplers
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix import partition
 from bulksample.distributed.matrix.layout import Layout
@@ -19,7 +19,7 @@ from bulksample.training.tensor_comm import HostTensorComm
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no g++")
 GRIDS = [(4, 2), (3, 1)]
 MORE = [(1, 1), (2, 1), (4, 1), (4, 4), (6, 2), (8, 2)]
-QUICK_SETTINGS = ("sage", "labor")
+QUICK_SETTINGS = ("sage", "labor", "ladies")
 SETTING = [pytest.param(name, marks=[] if name in QUICK_SETTINGS else pytest.mark.long) for name in SETTINGS]
 
 
@@ -89,13 +89,27 @@ def nothing(sampler, adjacency):
     return sampler.sample_bulk(adjacency, Selection.of([], adjacency.n), Stream(3), epoch=1)
 
 
-def test_mini_batches_are_tensors():
+@pytest.mark.parametrize("setting", ["sage", "ladies", "fastgcn"])
+def test_mini_batches_are_tensors(setting):
     def rank(comm):
         there = on_devices(comm, 1, ZOO["weighted"], "gloo")
-        (minibatch,) = make("sage").sample_bulk(there, Selection.of([[1, 2, 3]], 200), Stream(3))
+        (minibatch,) = make(setting).sample_bulk(there, Selection.of([[1, 2, 3]], 200), Stream(3))
         return [type(array).__name__ for array in (minibatch.vertices, minibatch.blocks[0].indptr, minibatch.blocks[0].indices)]
 
     assert on_threads(2, rank) == [["Tensor"] * 3] * 2
+
+
+def test_weights_whose_sums_could_exceed_int64_are_refused():
+    """Four edges of 2**61 lead to vertex 1, so a sum over their rows would be 2**63."""
+    rows, columns = np.array([0, 1, 2, 3, 4]), np.array([1, 1, 1, 1, 0])
+    matrix = CSR.from_edges(rows, columns, (5, 5)).with_values(np.array([2**61] * 4 + [1]))
+
+    def rank(comm):
+        there, sampler = on_devices(comm, 1, matrix, "gloo"), samplers.make("ladies", (2,), importance="squared_sum")
+        return sampler.sample_bulk(there, Selection.of([[0, 1, 2, 3]], 5), Stream(3))
+
+    with pytest.raises(OverflowError, match=r"sums to 9\.22e\+18, beyond int64; use weights of a coarser fixed point"):
+        on_threads(2, rank)
 
 
 def test_a_wrong_number_of_picks_is_an_error():
@@ -108,8 +122,8 @@ def test_a_wrong_number_of_picks_is_an_error():
 
     def rank(comm):
         there = on_devices(comm, 1, ZOO["weighted"], "gloo")
-        there.over = Short(there.grid.column_comm, "gloo")
-        there.over.turn = 0
+        there.messages.over = Short(there.grid.column_comm, "gloo")
+        there.messages.over.turn = 0
         epoch(make("full", fanouts=(-1,)), there, [[1, 2, 150]] * 2, comm.rank, 2)
 
     with pytest.raises(PeerLost, match=r"picks were promised; \d+ came"):

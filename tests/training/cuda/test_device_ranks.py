@@ -122,6 +122,7 @@ def trained(source, comm, where, **options):
     ("half", 4, {"replication": 2, "partition": "random", "feature_codec": "bf16", "cache_bytes": 500, "model": "gcn"}),
     *(pytest.param(*case, marks=pytest.mark.long) for case in (
         ("plain", 4, {"partition": "metis", "sampler": "labor"}), ("plain", 3, {"sampler": "ladies", "fanouts": (20, 20)}),
+        ("plain", 2, {"sampler": "fastgcn", "fanouts": (20, 20)}),
         ("sparse", 2, {"input_dropout": 0.5}), ("plain", 2, {"exchange": "rows"}), ("plain", 2, {"feature_codec": "int8"}),
         ("plain", 2, {"backend": "native"}), ("plain", 2, {"sampler": "shadow", "bulk_size": "auto"}), ("half", 4, {"sampler": "full"}),
     )),
@@ -141,7 +142,7 @@ def test_devices_that_exchange_directly_train_as_cpu_ranks_do(stored, name, p, o
     assert report["device_comm"] == "gloo"
     host_rows = name == "sparse" or options.get("feature_codec") == "int8"
     assert [report["features_on"], report["features_by"]] == (["host", "host"] if host_rows else ["device", "gloo"])
-    on_device = options.get("sampler") != "ladies" and not {"exchange", "backend"} & options.keys()
+    on_device = not {"exchange", "backend"} & options.keys()
     assert report["samples_by"] == ("gloo" if on_device else "host")
 
 
@@ -197,7 +198,7 @@ from bulksample.distributed.comm.world import world
 with world(120) as comm:
     found = []
     for place in (reaching_place(), emulated_place()):
-        found.append(trained({source!r}, comm, place, replication={c}, epochs=1))
+        found.append(trained({source!r}, comm, place, replication={c}, epochs=1, **{options!r}))
     drawn = comm.gather_control([digests for _, _, digests in found])
     if comm.rank == 0:
         report = [[r["device_comm"], r["samples_by"], r["features_by"], r["features_on"]] for _, r, _ in found]
@@ -207,11 +208,14 @@ with world(120) as comm:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("p", "c"), [(2, 1), (4, 1), (4, 2)])
-def test_processes_on_devices_sample_as_one_rank_on_its_cpu_does(stored, p, c):
+@pytest.mark.parametrize(("p", "c", "options"), [
+    (2, 1, {}), (4, 1, {}), (4, 2, {}), (2, 1, {"sampler": "ladies", "fanouts": (20, 20)}),
+    (4, 2, {"sampler": "fastgcn", "fanouts": (20, 20)}), (4, 2, {"sampler": "ladies", "fanouts": (20, 20)}),
+])  # fmt: skip
+def test_processes_on_devices_sample_as_one_rank_on_its_cpu_does(stored, p, c, options):
     """Tensors travel over the host, as if ranks shared a GPU, and directly, as if each rank had its own."""
-    alone = trained(stored / "plain", SerialComm(), ComputeContext(), epochs=0)[2]
-    code = PROCESSES.format(folder=__file__.rsplit("/", 1)[0], source=str(stored / "plain"), c=c)
+    alone = trained(stored / "plain", SerialComm(), ComputeContext(), epochs=0, **options)[2]
+    code = PROCESSES.format(folder=__file__.rsplit("/", 1)[0], source=str(stored / "plain"), c=c, options=options)
     ended = run_ranks(p, code, 150)
     assert ended.code == 0, ended
     reports, drawn, (grouped, staged) = json.loads(ended.out)
