@@ -18,6 +18,7 @@ from .backends.hops import Expansion, Hop, hop_by_hop
 from .rng import Draw
 from .selection import Selection
 from .sparse import CSR, frozen
+from .vertex_table import check_adjacency_once
 
 Entries = Literal["ones", "weights", "squares"]
 
@@ -179,9 +180,20 @@ class LocalAdjacency(Adjacency):
         Entries of the longest column of the whole matrix, if this matrix is a block of its rows.
     entries : bool
         Return the position of each edge in the matrix with an expansion, if the back end knows it.
+    checked : bool
+        The matrix comes from one that has been checked: leave the check out.
+
+    Raises
+    ------
+    DataError
+        If the matrix is malformed; see `check_adjacency`. A matrix is read once, however many adjacencies are made of it.
     """
 
-    def __init__(self, matrix: CSR, backend: Backend, longest_column: int | None = None, entries: bool = False) -> None:
+    def __init__(
+        self, matrix: CSR, backend: Backend, longest_column: int | None = None, entries: bool = False, checked: bool = False
+    ) -> None:
+        if not checked:
+            check_adjacency_once(matrix)
         self._longest_column, self._entries = longest_column, entries
         self.matrix = matrix
         self.backend = backend

@@ -14,7 +14,7 @@ import numpy as np
 
 from .errors import DataError
 from .sparse import CSR
-from .vertex_table import VertexTable, check_edge_features, check_weights
+from .vertex_table import VertexTable, check_adjacency, check_edge_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +70,7 @@ class Graph(VertexTable):
         """Check everything the class promises and return self; raises `DataError` naming the array and the row."""
         if self.adjacency.shape[0] != self.adjacency.shape[1]:
             raise DataError(f"the adjacency must be square; its shape is {self.adjacency.shape}")
-        self.adjacency.validate("adjacency")
-        check_weights(self.adjacency, self.weight_unit)
+        check_adjacency(self.adjacency, self.weight_unit)
         if self.edge_features is not None:
             check_edge_features(self.adjacency, self.edge_features)
         self.check_columns()

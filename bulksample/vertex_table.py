@@ -14,6 +14,7 @@ from .mapped import pieces
 from .sparse import CSR
 
 SPLITS = ("train", "val", "test")
+_PASSED = "_passed"  # attribute of a checked CSR: True if columns were allowed to repeat
 
 
 class VertexTable:
@@ -108,12 +109,16 @@ class VertexTable:
             if column.shape[:1] != (self.n,):
                 raise DataError(f"{name} must have {self.n} rows; its shape is {column.shape}")
 
+    def check_rows(self) -> None:
+        """Raise `DataError` unless features have a row for each vertex; reads no values, so it costs nothing."""
+        if self.features is not None and self.features.shape[0] != self.n:
+            raise DataError(f"features must have {self.n} rows; they have {self.features.shape[0]}")
+
     def _check_features(self) -> None:
+        self.check_rows()
         x = self.features
         if x is None:
             return
-        if x.shape[0] != self.n:
-            raise DataError(f"features must have {self.n} rows; they have {x.shape[0]}")
         if isinstance(x, CSR):
             if x.values is None or x.values.dtype != np.float32:
                 raise DataError("sparse features must hold float32 values")
@@ -136,6 +141,20 @@ class VertexTable:
             if len(wrong):
                 raise DataError(f"{name} mask: row {wrong[0]} is in another split too, or has no label")
             taken = taken | mask
+
+
+def check_adjacency(matrix: CSR, unit: float = 1.0, repeats: bool = False) -> None:
+    """Raise `DataError` unless an adjacency is canonical, apart from `repeats` (`CSR.validate`), and its entries suit `check_weights`."""
+    matrix.validate("adjacency", repeats)
+    check_weights(matrix, unit)
+    matrix.__dict__[_PASSED] = repeats
+
+
+def check_adjacency_once(matrix: CSR, unit: float = 1.0, repeats: bool = False) -> None:
+    """Call `check_adjacency` unless this matrix has passed it; kernels of the back ends read out of bounds in a malformed one."""
+    passed: bool | None = matrix.__dict__.get(_PASSED)
+    if passed is None or (passed and not repeats):
+        check_adjacency(matrix, unit, repeats)
 
 
 def check_weights(matrix: CSR, unit: float) -> None:

@@ -71,6 +71,7 @@ class TableRows:
     """
 
     def __init__(self, table: VertexTable, threads: int, seeds: np.ndarray, profile: Profile | None = None) -> None:
+        table.check_rows()
         self._table, self._pool, self._engine = table, RowPool(), on_host(threads)
         self._is_seed = np.zeros(table.n, bool)
         self._is_seed[seeds] = True

@@ -37,6 +37,11 @@ class RelationAdjacency(Adjacency):
     graph : HeteroGraph
     backend : Backend
 
+    Raises
+    ------
+    DataError
+        If the graph is malformed; see `HeteroGraph.check_structure`.
+
     Attributes
     ----------
     n : int
@@ -44,6 +49,7 @@ class RelationAdjacency(Adjacency):
     """
 
     def __init__(self, graph: HeteroGraph, backend: Backend) -> None:
+        graph.check_structure()
         self.graph, self.backend, self.n = graph, backend, graph.n
         self._prepared: dict[By | None, list[RelationMatrix]] = {}
 

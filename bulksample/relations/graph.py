@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ import numpy as np
 from ..errors import DataError, UsageError
 from ..graph import Graph, write
 from ..sparse import CSR, MAX_VERTICES, row_pointers
-from ..vertex_table import VertexTable, check_edge_features, check_weights
+from ..vertex_table import VertexTable, check_adjacency, check_adjacency_once, check_edge_features
 from .times import as_times
 
 Key = tuple[str, str, str]  # source, name and destination of a relation
@@ -183,10 +184,19 @@ class HeteroGraph:
         for kind in self.types:
             _check(f"type {kind.name!r}", _check_type, kind)
         for relation in self.relations:
-            _check(str(relation), self._check_relation, relation)
+            _check(str(relation), self._check_relation, relation, check_adjacency)
+            if relation.features is not None:
+                _check(str(relation), check_edge_features, relation.adjacency, relation.features)
         return self
 
-    def _check_relation(self, relation: Relation) -> None:
+    def check_structure(self) -> None:
+        """Raise `DataError` unless kernels can read the types, their times and the relations; each adjacency is read once."""
+        for kind in self.types:
+            _check(f"type {kind.name!r}", _check_times, kind)
+        for relation in self.relations:
+            _check(str(relation), self._check_relation, relation, check_adjacency_once)
+
+    def _check_relation(self, relation: Relation, check: Callable[[CSR, float, bool], None]) -> None:
         counts = []
         for end in (relation.destination, relation.source):
             if end not in self._places:
@@ -195,10 +205,7 @@ class HeteroGraph:
         matrix = relation.adjacency
         if matrix.shape != tuple(counts):
             raise DataError(f"the adjacency must have shape {tuple(counts)}, destinations x sources; it has {matrix.shape}")
-        matrix.validate("adjacency", repeats=True)
-        check_weights(matrix, relation.weight_unit)
-        if relation.features is not None:
-            check_edge_features(matrix, relation.features)
+        check(matrix, relation.weight_unit, True)
         for name, column in (("times", relation.times), ("edge_ids", relation.edge_ids)):
             if column is not None:
                 _check_integers(name, column, matrix.nnz)
@@ -223,10 +230,10 @@ class HeteroGraph:
         return HeteroGraph((kind,), (edges,), graph.name)
 
 
-def _check(what: str, check: Any, part: Any) -> None:
+def _check(what: str, check: Callable[..., None], *parts: Any) -> None:
     """Call a check; its `DataError` begins with what it is about."""
     try:
-        check(part)
+        check(*parts)
     except DataError as error:
         raise DataError(f"{what}: {error}") from None
 
@@ -235,6 +242,10 @@ def _check_type(kind: VertexType) -> None:
     if not 0 <= kind.count <= MAX_VERTICES:
         raise DataError(f"count is {kind.count}; use 0 to {MAX_VERTICES} vertices")
     kind.check_columns()
+    _check_times(kind)
+
+
+def _check_times(kind: VertexType) -> None:
     if kind.times is not None:
         _check_integers("times", kind.times, kind.count)
 

@@ -47,8 +47,13 @@ def shared_fingerprint(source: Source, comm: Comm) -> str:
 
 
 def verify(source: Source, comm: Comm, check: str) -> None:
-    """Compare a store with its hashes, see `verify_together`; collective. A graph in memory has none; `held` checks a heterogeneous one."""
-    if not isinstance(source, Graph | HeteroGraph):
+    """Compare a store with its hashes, see `verify_together`; collective.
+
+    Of a graph in memory, check that features have a row for each vertex; `held` checks a heterogeneous one.
+    """
+    if isinstance(source, Graph):
+        source.check_rows()
+    elif not isinstance(source, HeteroGraph):
         verify_together(source, comm, check)
 
 

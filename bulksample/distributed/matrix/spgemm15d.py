@@ -65,7 +65,7 @@ class RowsAdjacency(BlockRowAdjacency):
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
         fetched, places = self._fetch(rows.vertices)
         at = Selection(rows.minibatches, rows.pointers, places, rows.n)
-        return LocalAdjacency(fetched, self.backend).restrict(at, columns, shares)
+        return LocalAdjacency(fetched, self.backend, checked=True).restrict(at, columns, shares)
 
     def _fetch(self, vertices: np.ndarray) -> tuple[CSR, np.ndarray]:
         """Fetch the distinct rows of A of some vertices, by place; return them and the position of each vertex among them."""

@@ -1,0 +1,109 @@
+"""A graph that was put together by hand is checked, once, before kernels read it: they would read out of bounds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import bulksample as bs
+from bulksample import backends
+from bulksample.relations.adjacency import RelationAdjacency
+from bulksample.sparse import CSR
+
+SOUND = (np.array([0, 2, 3, 3]), np.array([1, 2, 0], np.int32))
+MALFORMED = {
+    "names column 1000000": (SOUND[0], np.array([1, 10**6, 0], np.int32)),
+    "names column -1": (SOUND[0], np.array([-1, 2, 0], np.int32)),
+    "row pointers must not fall: row 1": (np.array([0, 3, 1, 3]), SOUND[1]),
+    "row 0 does not ascend": (SOUND[0], np.array([2, 1, 0], np.int32)),
+}
+
+
+def matrix(indptr, indices, values=None):
+    return CSR(indptr.astype(np.int64), indices, values, (3, 3))
+
+
+def typed(adjacency, **columns):
+    """A graph of papers that cite each other."""
+    relation = {name: columns.pop(name) for name in ("edge_ids",) if name in columns}
+    edge_times = columns.pop("edge_times", None)
+    kind = bs.VertexType("paper", 3, **columns)
+    return bs.HeteroGraph((kind,), (bs.Relation("paper", "cites", "paper", adjacency, times=edge_times, **relation),))
+
+
+@pytest.fixture(params=["reference", "native"])
+def backend(request):
+    if reason := backends.why_not(request.param):
+        pytest.skip(reason)
+    return request.param
+
+
+@pytest.mark.parametrize("fault", MALFORMED)
+def test_a_malformed_adjacency_is_refused_wherever_it_enters(fault, backend):
+    adjacency = matrix(*MALFORMED[fault])
+    with pytest.raises(bs.DataError, match=fault):
+        bs.Loader(bs.Graph(adjacency), fanouts=[2], backend=backend)
+    with pytest.raises(bs.DataError, match=fault):
+        bs.LocalAdjacency(adjacency, backends.make(backend))
+    with pytest.raises(bs.DataError, match=rf"relation \(paper, cites, paper\): .*{fault}"):
+        bs.HeteroLoader(typed(adjacency), fanouts=[2], seeds="paper", backend=backend)
+
+
+def test_negative_weights_are_refused():
+    adjacency = matrix(*SOUND, np.array([1, -5, 2]))
+    with pytest.raises(bs.DataError, match="row 0 holds -5"):
+        bs.Loader(bs.Graph(adjacency), fanouts=[2], weighted=True)
+    with pytest.raises(bs.DataError, match="row 0 holds -5"):
+        bs.HeteroLoader(typed(adjacency), fanouts=[2], seeds="paper", weighted=True)
+
+
+def test_features_without_a_row_for_each_vertex_are_refused():
+    adjacency, x = matrix(*SOUND), np.zeros((2, 4), np.float32)
+    with pytest.raises(bs.DataError, match="features must have 3 rows; they have 2"):
+        bs.Loader(bs.Graph(adjacency, features=x))
+    with pytest.raises(bs.DataError, match="features must have 3 rows; they have 2"):
+        bs.HeteroLoader(typed(adjacency, features=x), seeds="paper")
+
+
+def test_training_checks_the_graph_too():
+    y, mask = np.array([0, 1, 0]), {"train": np.ones(3, bool)}
+    sound = bs.Graph(matrix(*SOUND), features=np.zeros((3, 4), np.float32), labels=y, num_classes=2, masks=mask)
+    for fault, graph in {
+        "names column 1000000": replace(sound, adjacency=matrix(*MALFORMED["names column 1000000"])),
+        "features must have 3 rows": replace(sound, features=np.zeros((2, 4), np.float32)),
+    }.items():
+        with pytest.raises(bs.DataError, match=fault):
+            bs.train(graph, fanouts=[2], epochs=1, threads=1)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"times": np.array([0.0, 1.0, np.nan])},
+        {"times": np.array(["2020", "NaT", "2021"], "datetime64[s]")},
+        {"times": np.array([1, 2])},
+        {"edge_times": np.array([1.0, 2.0, 3.0])},
+        {"edge_times": np.array([1, 2])},
+        {"edge_ids": np.array([0, 1])},
+    ],
+    ids=str,
+)
+def test_times_and_ids_of_another_kind_are_refused(columns):
+    with pytest.raises(bs.DataError, match=r"(times|edge_ids) must be int64 of shape \(3,\)"):
+        bs.HeteroLoader(typed(matrix(*SOUND), **columns), fanouts=[2], seeds="paper")
+
+
+def test_an_adjacency_is_read_once(monkeypatch):
+    read = []
+    validate = CSR.validate
+    monkeypatch.setattr(CSR, "validate", lambda self, *options: read.append(self) or validate(self, *options))
+    graph = bs.Graph(matrix(*SOUND)).validate()
+    for _ in range(3):
+        bs.Loader(graph, fanouts=[2])
+    assert read == [graph.adjacency]
+    parallel = typed(matrix(SOUND[0], np.array([1, 1, 0], np.int32)))
+    for _ in range(2):
+        RelationAdjacency(parallel, backends.make("reference"))
+    assert len(read) == 2
+    with pytest.raises(bs.DataError, match="repeats"):  # columns may repeat in a relation alone
+        bs.LocalAdjacency(parallel.relations[0].adjacency, backends.make("reference"))
