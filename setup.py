@@ -4,6 +4,7 @@
 """
 
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -55,6 +56,8 @@ class OptionalBuild(build_ext):
 
 
 def extensions():
+    """Describe `bulksample._native`, which knows the digest of the sources that it was compiled from."""
+    sources = runpy.run_path(str(ROOT / "bulksample" / "backends" / "sources.py"))  # the package itself needs numpy
     if Pybind11Extension is None:
         return [Extension("bulksample._native", [])]  # so that build_ext runs, and says what is missing
     apple = sys.platform == "darwin"  # its compiler has OpenMP, but no library of it: brew install libomp
@@ -65,6 +68,7 @@ def extensions():
             sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").glob("native*.cpp")),
             include_dirs=["csrc"],
             depends=sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").glob("*.h")),
+            define_macros=[("BULKSAMPLE_SOURCES", f'"{sources["native_digest"](ROOT / "csrc")}"')],
             cxx_std=17,
             extra_compile_args=flags,
             extra_link_args=["-lomp" if apple else "-fopenmp"],

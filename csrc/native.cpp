@@ -2,7 +2,12 @@
 // kernels include too, decide what happens in a row.
 #include "native.h"
 
+#ifndef BULKSAMPLE_SOURCES  // a digest of these files, which setup.py gives; empty in a build by hand
+#define BULKSAMPLE_SOURCES ""
+#endif
+
 PYBIND11_MODULE(_native, m) {
+  m.attr("sources") = BULKSAMPLE_SOURCES;
   notice_forks();
   bind_draws(m);
   bind_hops(m);

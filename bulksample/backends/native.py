@@ -21,6 +21,7 @@ from ..sparse import CSR
 from .base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
 from .hops import Expansion, Hop
 from .relational import HeteroExpansion, RelationLaw, RelationRows, Trees
+from .sources import kernel_directory, native_digest
 
 _STORED = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}  # enum Stored of csrc/native_aggregation.cpp
 
@@ -29,11 +30,22 @@ _STORED = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16)
 def unavailable_because() -> str | None:
     """Say why the extension cannot be used here; None if it can."""
     try:
-        importlib.import_module("bulksample._native")
+        extension = importlib.import_module("bulksample._native")
     except ImportError as error:
         note = Path(__file__).parents[1] / "native_missing.txt"
         return note.read_text().strip() if note.exists() else f"the extension bulksample._native cannot be imported ({error})"
-    return None
+    return _stale(getattr(extension, "sources", ""))
+
+
+def _stale(built_from: str) -> str | None:
+    """Say that the extension was compiled from other sources than those of this checkout; None if not, or if it does not know its sources.
+
+    An installed package brings no sources of the extension, so it cannot be stale.
+    """
+    directory = kernel_directory()
+    if not built_from or not (directory / "native.cpp").is_file() or built_from == native_digest(directory):
+        return None
+    return f"the extension bulksample._native was compiled from other sources than those in {directory}; rebuild: pip install -e ."
 
 
 def processor_ids() -> list[int]:

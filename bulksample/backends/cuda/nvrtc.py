@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import native
 from .backend import Cuda
 from .cubins import compiled
 from .kernels import THREADS, kernels
@@ -144,11 +145,14 @@ class DeviceLauncher:
 @cache
 def _driver() -> Any:
     """Load the CUDA driver for `DeviceLauncher.enqueue`; None, and a warning, if it or the native back end is missing."""
-    try:
-        return importlib.import_module("bulksample._native").Driver(DRIVER)
-    except (ImportError, RuntimeError) as error:
-        warnings.warn(f"kernels are launched one by one, which takes more of the host's time: {error}", stacklevel=2)
-        return None
+    reason = native.unavailable_because()
+    if reason is None:
+        try:
+            return importlib.import_module("bulksample._native").Driver(DRIVER)
+        except RuntimeError as error:
+            reason = str(error)
+    warnings.warn(f"kernels are launched one by one, which takes more of the host's time: {reason}", stacklevel=2)
+    return None
 
 
 def _pointer(array: Any) -> Any:

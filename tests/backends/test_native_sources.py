@@ -1,0 +1,50 @@
+"""An extension that was compiled from other sources is not used, and the reason says what to do."""
+
+import importlib
+
+import pytest
+from engines import engine
+
+from bulksample import BackendUnavailable, backends
+from bulksample.backends import native
+from bulksample.backends.cuda import nvrtc
+from bulksample.backends.sources import kernel_directory, native_digest
+
+
+@pytest.fixture
+def edited(monkeypatch):
+    """The extension as it is, and other sources beside the package."""
+    engine("native")  # skips where it is missing
+    monkeypatch.setattr(importlib.import_module("bulksample._native"), "sources", "0" * 16, raising=False)
+    caches = native.unavailable_because, nvrtc._driver
+    for cached in caches:
+        cached.cache_clear()
+    yield
+    monkeypatch.undo()
+    for cached in caches:
+        cached.cache_clear()
+
+
+def test_a_stale_extension_is_refused(edited):
+    assert "compiled from other sources than those in" in backends.why_not("native")
+    with pytest.raises(BackendUnavailable, match=r"rebuild: pip install -e \."):
+        backends.make("native")
+    with pytest.warns(UserWarning, match=r"launched one by one, .*rebuild: pip install -e"):
+        assert nvrtc._driver() is None
+
+
+def test_the_digest_changes_with_every_file(tmp_path):
+    for name in ("native.cpp", "native_more.cpp", "philox.h", "draw.cu"):
+        (tmp_path / name).write_text("one")
+    before = native_digest(tmp_path)
+    for name in ("native_more.cpp", "philox.h"):
+        (tmp_path / name).write_text("two")
+        before, last = native_digest(tmp_path), before
+        assert before != last
+    (tmp_path / "draw.cu").write_text("kernels are compiled at their first use")
+    assert native_digest(tmp_path) == before
+
+
+def test_this_extension_is_compiled_from_the_sources_beside_it():
+    assert native._stale(native_digest(kernel_directory())) is None
+    assert native._stale("") is None  # built by hand
