@@ -27,7 +27,7 @@ from ..config.train import TrainOptions
 from ..distributed.comm.agree import agree
 from ..distributed.comm.base import Comm
 from ..distributed.comm.launchers import launched
-from ..distributed.comm.ledger import Ledger, balance, combine
+from ..distributed.comm.ledger import Ledger, balance, combine, sent_by
 from ..distributed.comm.stop_signals import StopSignals
 from ..distributed.comm.thread_budget import divide_threads, fair_threads
 from ..distributed.comm.threads import SerialComm
@@ -98,6 +98,7 @@ class Trainer:
         compute: ComputeContext | None = None, *, method: type[Method], module: nn.Module | None = None,
     ) -> None:  # fmt: skip
         self.config, self.comm = config, comm or SerialComm()
+        before = sent_by(self.comm)
         self.callbacks = list(callbacks) if self.comm.rank == 0 else []
         options = {f"option {key}": value for key, value in config.model_dump(mode="json").items()}
         agree(self.comm, {"version": __version__, **options})
@@ -130,7 +131,7 @@ class Trainer:
         if config.metric == "rocauc" and config.target == "class":
             check_two_classes(view.num_classes)
         check_splits(config, view)
-        ledger, tensor_comm = Ledger(self.comm, view.sampling, compute.phase), self.method.tensor_comm(compute, self.comm)
+        ledger, tensor_comm = Ledger(self.comm, view.sampling, compute.phase, before), self.method.tensor_comm(compute, self.comm)
         context = self.context = TrainingContext(config, self.comm, compute, tensor_comm, sampler, threads, ledger, view, virtual)
         self.method.view(context)
         self.data = {**sizes_of(graph), "features": view.num_features, "classes": view.num_classes, "seeds": len(view.seeds)}

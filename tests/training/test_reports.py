@@ -36,6 +36,18 @@ def test_seconds_and_bytes_go_to_their_phase():
     assert total["bytes_sent"]["total"] == 160
 
 
+def test_a_second_run_of_the_same_ranks_counts_its_own_bytes():
+    def body(comm):
+        return [make_trainer(TrainConfig.of(**SMALL), community_graph(), comm).run() for _ in range(2)]
+
+    first, second = on_threads(2, body)[0]
+    for count in ("bytes_sent", "messages_sent", "training_bytes", "bytes_between_machines"):
+        for kind in set(first[count]) - {"total", "control"}:  # reports name seconds, so their length differs
+            assert first[count][kind] == second[count][kind]
+        assert second[count]["total"] == pytest.approx(first[count]["total"], rel=0.05)
+    assert first["bytes_sent"]["gradients"] > 0
+
+
 def test_a_phase_that_fails_is_still_counted():
     ledger = on_threads(1, Ledger)[0]
     with pytest.raises(KeyError, match="in the phase"), ledger.phase("fetch"):

@@ -37,28 +37,36 @@ class Ledger:
         The communicator of a sampling thread. Its bytes count under "sample", whenever they are sent.
     around : callable, optional
         Returns a context manager for the name of a phase; entered around the phase. A profiler marks its timeline with it.
+    before : dict, optional
+        What the communicator had sent when the run began, `sent_by`; not counted. An earlier run of this process may have used it too.
     """
 
     def __init__(
-        self, comm: Comm, sampling: Comm | None = None, around: Callable[[str], AbstractContextManager[Any]] = lambda name: nullcontext()
-    ) -> None:
-        self._comm, self._sampling, self._around = comm, sampling, around
+        self, comm: Comm, sampling: Comm | None = None, around: Callable[[str], AbstractContextManager[Any]] = lambda name: nullcontext(),
+        before: dict[str, Sent] | None = None,
+    ) -> None:  # fmt: skip
+        self._comm, self._sampling, self._around, self._before = comm, sampling, around, before or {}
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._phase_bytes = dict.fromkeys(PHASES, 0)
         self._aside_seconds, self._aside = np.zeros(2), dict.fromkeys(KINDS, Sent())
         self._began: tuple[float, float] | None = None  # start of the first phase: set-up is not training
         self._taken = self.total()
 
+    @property
+    def run_bytes(self) -> int:
+        """Bytes that this rank has sent in this run, without those of the sampling thread."""
+        return _bytes(sent_by(self._comm)) - _bytes(self._before)
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count the seconds and bytes of a ``with`` block under one of PHASES."""
-        began, before = _now(), _sent(self._comm)
+        began, before = _now(), sent_by(self._comm)
         self._began = self._began or began
         try:
             with self._around(name):
                 yield
         finally:
-            now, after = _now(), _sent(self._comm)
+            now, after = _now(), sent_by(self._comm)
             self._seconds[name] += now[0] - began[0]
             self._phase_bytes[name] += _bytes(after) - _bytes(before)
             if name in ASIDE:
@@ -72,8 +80,8 @@ class Ledger:
         is every phase except ASIDE. "training" holds its wall-clock and CPU seconds from the first phase on; a rank that waits for others
         spends no CPU seconds. The result is short, because ranks send it to each other after every epoch.
         """
-        beside = _sent(self._sampling) if self._sampling else {}
-        everything = _add(_sent(self._comm), beside, {})
+        beside = sent_by(self._sampling) if self._sampling else {}
+        everything = _add(sent_by(self._comm), beside, self._before)
         training = _add(everything, {}, self._aside)
         now = _now()
         clock, processor = (np.subtract(now, self._began or now) - self._aside_seconds).tolist()
@@ -146,7 +154,8 @@ def _most(ranks: list[dict[str, dict[str, Any]]], column: int) -> int:
     return int(max(sum(sent[column] for sent in rank["sent"].values()) for rank in ranks))
 
 
-def _sent(comm: Comm) -> dict[str, Sent]:
+def sent_by(comm: Comm) -> dict[str, Sent]:
+    """Return the messages and bytes that this rank has sent over a communicator so far, by kind."""
     return {kind: Sent(*comm.tally[kind], comm.between_machines[kind]) for kind in KINDS}
 
 

@@ -70,7 +70,7 @@ class CoFree(Method):
                 "copies of a vertex count by their number of neighbours; got means by edge weight: use a sampler of plain means"
             )
         self.local, self._weights = cut_view(whole, self._comm, self.config.vertex_cut, self.config.seed)
-        self.initial_bytes = sum(sent.bytes for sent in self._comm.tally.values())
+        self.initial_bytes = context.ledger.run_bytes
         context.replace_view(self.local)
 
     def batches(self, context: TrainingContext) -> BatchSource:

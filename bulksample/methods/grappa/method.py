@@ -97,7 +97,7 @@ class Grappa(Method):
         self._blocks = VisibleParts.of_blocks(self.whole.layout)
         self._turn = 0
         self.local = self._start_view(0).wait()
-        self._sent["initial"] = self._sent_so_far()
+        self._sent["initial"] = context.ledger.run_bytes
         context.replace_view(self.local)
 
     def visible_parts(self, turn: int) -> VisibleParts:
