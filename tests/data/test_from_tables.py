@@ -216,6 +216,17 @@ def test_wrong_tables_are_refused_by_table_column_and_row(case):
         build(tables)
 
 
+def test_years_and_dates_are_not_mixed():
+    """2009 would be 2009 seconds after 1970, before every date."""
+    tables = {
+        "races": {"id": [1, 2], "year": [2009, 2010]},
+        "results": {"race": [1, 2], "date": np.array(["2009-03-29", "2010-03-14"], "M8[s]")},
+    }
+    schema = {"races": {"primary_key": "id", "time": "year"}, "results": {"foreign_keys": {"race": "races"}, "time": "date"}}
+    with pytest.raises(DataError, match=r"of one kind: .*races.*year.* holds numbers, .*results.*date.* holds dates; use dates in all"):
+        bs.from_tables(tables, schema)
+
+
 def schema(**changes):
     return {**SCHEMA, "orders": {**SCHEMA["orders"], **changes}}
 

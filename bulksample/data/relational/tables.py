@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import UsageError, instead_of
+from ...errors import DataError, UsageError, instead_of
 from ...labels import outputs_of
 from ...relations.from_edges import relation_from_edges
 from ...relations.graph import HeteroGraph, Relation, VertexType
@@ -107,6 +107,7 @@ def read_tables(
     last = None if until is None else as_time("until", until, time_unit)
     fit = None if fit_until is None else as_time("fit_until", fit_until, time_unit)
     read = {key: _table(key, table, schemas[key], time_unit, last) for key, table in given.items()}
+    _check_one_kind_of_times(read)
     encoded = {key: encode(table.columns, table.schema, table.kept, _seen(table, fit)) for key, table in read.items()}
     types = {key: _vertices(table, encoded[key]) for key, table in read.items()}
     relations = _relations(read, types, reverse)
@@ -138,6 +139,15 @@ def _table(name: str, given: Any, schema: TableSchema, unit: str, until: int | N
     times = None if schema.time is None else times_of(columns[schema.time], unit)
     kept = np.ones(count, bool) if times is None or until is None else times <= until
     return Table(name, schema, columns, count, times, kept)
+
+
+def _check_one_kind_of_times(tables: dict[str, Table]) -> None:
+    """Raise `DataError` if some tables have dates and others whole numbers: a year such as 2009 would be 2009 units after 1970."""
+    timed = [table.columns[table.schema.time] for table in tables.values() if table.schema.time is not None]
+    of_kind = {column.kind: column.where for column in timed}
+    if len(of_kind) > 1:
+        found = ", ".join(f"{where} holds {kind}s" for kind, where in of_kind.items())
+        raise DataError(f"times of a graph must be of one kind: {found}; use dates in all tables, or whole numbers in all")
 
 
 def _seen(table: Table, fit: int | None) -> Array:
