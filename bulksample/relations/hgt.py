@@ -21,6 +21,7 @@ from ..backends.base import Restriction, check_fanout
 from ..errors import UsageError
 from ..minibatch import Block
 from ..rng import MAX_LAYERS, Stream
+from ..samplers import whole_fanouts
 from ..selection import Selection
 from ..sparse import CSR, row_pointers, runs
 from .adjacency import RelationAdjacency
@@ -48,9 +49,11 @@ class HGSampler:
     def __post_init__(self) -> None:
         given = self.num_samples
         if isinstance(given, Mapping):
-            object.__setattr__(self, "num_samples", {name: tuple(counts) for name, counts in given.items()})
+            object.__setattr__(
+                self, "num_samples", {name: whole_fanouts(counts, f"num_samples of type {name!r}") for name, counts in given.items()}
+            )
         else:
-            object.__setattr__(self, "num_samples", tuple(given))
+            object.__setattr__(self, "num_samples", whole_fanouts(given, "num_samples"))
         lists = self._lists()
         lengths = {len(counts) for counts in lists}
         if len(lengths) != 1 or not 1 <= min(lengths) < MAX_LAYERS:

@@ -179,7 +179,8 @@ class RelationSampler:
         if self.is_disjoint:
             if not self.stride or sizes.max(initial=0) > self.stride:
                 raise UsageError(
-                    f"a mini-batch has {sizes.max(initial=0)} seeds with trees of their own; stride is {self.stride}: use that many"
+                    f"a mini-batch has {sizes.max(initial=0)} seeds with trees of their own; stride is {self.stride}: "
+                    "use at most that many, or a larger stride, which is the batch size of a loader"
                 )
             owner = np.arange(len(seeds.vertices))
             names = np.repeat(seeds.minibatches, sizes) * self.stride + owner - np.repeat(seeds.pointers[:-1], sizes)

@@ -39,9 +39,9 @@ def make(name: str, fanouts: Sequence[int], **options: Any) -> Sampler:
     return SAMPLERS[name](whole_fanouts(fanouts), **options)
 
 
-def whole_fanouts(given: Any) -> tuple[int, ...]:
-    """Return fanouts as a tuple of int; raises `UsageError` unless they are a list of whole numbers."""
+def whole_fanouts(given: Any, what: str = "fanouts") -> tuple[int, ...]:
+    """Return fanouts as a tuple of int; raises `UsageError`, naming `what`, unless they are a list of whole numbers."""
     try:
         return tuple(operator.index(fanout) for fanout in given)
     except TypeError:
-        raise UsageError(f"fanouts must be a list of whole numbers, one for each hop; got {given!r}") from None
+        raise UsageError(f"{what} must be a list of whole numbers, one for each hop; got {given!r}") from None

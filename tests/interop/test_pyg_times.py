@@ -11,6 +11,7 @@ from pyg_typed import EDGES, assert_rows_belong, reached, typed_data
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
 
+from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import DataError, UsageError
 from bulksample.interop.pyg import LinkNeighborLoader, NeighborLoader
 
@@ -163,3 +164,15 @@ def test_refused_in_time():
     plain = Data(x=torch.zeros(3, 1), edge_index=torch.tensor([[0], [1]]), time=torch.tensor([0.5, 1.0, 2.0]))
     with pytest.raises(DataError, match="float32"):
         NeighborLoader(plain, [2], time_attr="time", batch_size=3)
+
+
+def test_ranks_with_other_times_or_seeds_are_refused():
+    data, own = typed_data(times="vertices"), {"time_attr": "time", "batch_size": 1, "backend": "reference"}
+
+    def make(comm, seeds=(3, 9), times=(5, 19)):
+        NeighborLoader(data, [2], ("paper", list(seeds)), input_time=torch.tensor(times), comm=comm, **own)
+
+    for other in ({"times": (5, 20)}, {"seeds": (3, 8)}):
+        with pytest.raises(UsageError, match=r"do not agree on the examples of the loader and their times: '\w+' on rank 0, '\w+' on rank"):
+            on_threads(2, lambda comm, other=other: make(comm, **(other if comm.rank else {})))
+    on_threads(2, make)

@@ -200,3 +200,9 @@ def test_the_loader_gives_features_and_continues_from_a_state():
 def test_counts_that_do_not_fit_are_refused(counts, says):
     with pytest.raises(UsageError, match=says):
         sample(library(), HGSampler(counts))
+
+
+@pytest.mark.parametrize(("given", "what"), [(5, "num_samples"), ({"a": 5}, "num_samples of type 'a'"), ([1.5], "num_samples")])
+def test_counts_that_are_no_list_of_whole_numbers_are_refused(given, what):
+    with pytest.raises(UsageError, match=f"^{what} must be a list of whole numbers, one for each hop; got"):
+        HGSampler(given)

@@ -12,6 +12,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.sampler import HeteroSamplerOutput
 
+from ...distributed.comm.agree import agree
 from ..feature_gather import FeatureGather, can_gather
 from .bulk_sampler import Sampled, SamplerOfBulks
 from .epochs import EpochLoading
@@ -30,6 +31,11 @@ class BulkLoading(EpochLoading):
         """Keep the options that `DataLoader` does not have; see `EpochLoading.set_up_epochs`."""
         self._gather, self._sampler = FeatureGather(), sampler
         self.set_up_epochs(sampler.stream, bulk_size, memory_budget, options, sampler.comm, sampler.grid is not None)
+
+    def agree_on_examples(self) -> None:
+        """Raise `UsageError` on every rank if ranks that share the mini-batches were given other examples or times; collective."""
+        if (comm := self._sampler.comm) is not None:
+            agree(comm, {"the examples of the loader and their times": hashed(vars(self.input_data))[:16]})
 
     @abstractmethod
     def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> Sequence[Sampled]:

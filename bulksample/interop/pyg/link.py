@@ -99,6 +99,7 @@ transform_sampler_output, filter_per_worker
         )  # fmt: skip
         if edge_label_time is not None and len(edge_label_time) != len(self.input_data.row):
             raise UsageError(f"edge_label_time: got {len(edge_label_time)} times for {len(self.input_data.row)} links; use one for each")
+        self.agree_on_examples()
 
     def _describe(self) -> dict[str, Any]:
         law = self.neg_sampling

@@ -71,6 +71,7 @@ class BulkNodeLoader(BulkLoading, NodeLoader):
         )  # fmt: skip
         if input_time is not None and len(input_time) != len(self.input_data.node):
             raise UsageError(f"got {len(input_time)} input times for {len(self.input_data.node)} input nodes; use one for each")
+        self.agree_on_examples()
 
     def _sample(self, inputs: list[Any], ids: list[int], epoch: int) -> Sequence[Sampled]:
         return self.node_sampler.sample_nodes(inputs, ids, epoch)
