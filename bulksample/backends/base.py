@@ -214,6 +214,8 @@ class Backend(ABC):
     def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
         """Compute Q_R A Q_C for each mini-batch: the entries of A whose row and column it selected.
 
+        The columns of a mini-batch must be distinct, which is not checked; its rows may repeat.
+
         Work is the sum of the degrees of the rows, or less if few columns are selected; memory is per mini-batch, never n words.
         """
 

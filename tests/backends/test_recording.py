@@ -15,9 +15,10 @@ from zoo import random_matrix
 
 from bulksample import CSR, Selection, Stream, backends
 from bulksample.backends.cuda import nvrtc
+from bulksample.backends.cuda.kernels import kernels
 from bulksample.backends.cuda.node_wise import RECORDINGS
 from bulksample.backends.cuda.occupancy import Processor
-from bulksample.backends.cuda.recording import Memory, _placed
+from bulksample.backends.cuda.recording import Memory, _placed, _Recorder
 from bulksample.backends.cuda.tables import STRUCTURES
 from bulksample.rng import Law
 
@@ -149,3 +150,11 @@ def test_arguments_that_are_not_there_are_refused():
 def test_blocks_that_a_multiprocessor_holds(registers, shared, blocks):
     """Of an H100; the first figures are those that nvcc's occupancy gave for our kernels."""
     assert Processor(2048, 32, 65536, 233472, 1024).blocks(registers, shared) == blocks
+
+
+def test_a_number_that_is_not_whole_is_refused():
+    """An argument of a recording is a word; a float would be cut without a word."""
+    notes = _Recorder(lambda name: 1)
+    name, kernel = next((name, kernel) for name, kernel in kernels().items() if kernel.parameters[-1] is not None)
+    with pytest.raises(TypeError, match="float"):
+        notes(name, 1, *[None] * (len(kernel.parameters) - 1), 0.5)

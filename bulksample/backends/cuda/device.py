@@ -49,6 +49,7 @@ class CudaDevice:
         self.arrays, self.launch, self.free_bytes = arrays, launcher, free_bytes
         self.prepares = launcher.can_enqueue  # True if launches of bulks are recorded and enqueued together
         self.recordings: dict[Any, Any] = {}  # by the shape of a bulk
+        self.recordings_lock = threading.Lock()  # the loaders of several threads may share a device
         self.numbering: Any = None  # a name of `tables.STRUCTURES`; None chooses by size
         self._constants: dict[int, Any] = {}
         self._thread = threading.local()  # of the thread that samples: its zeroed words

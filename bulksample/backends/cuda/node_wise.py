@@ -64,9 +64,10 @@ def _prepared(
     recording = device.recordings.get(key)
     if recording is None:
         recording = Recording(device, partial(_recorded, seeds, a.shape, fanouts, draws, only_new), a[:3])
-        while len(device.recordings) >= RECORDINGS:
-            device.recordings.pop(next(iter(device.recordings)), None)
-        device.recordings[key] = recording
+        with device.recordings_lock:
+            while len(device.recordings) >= RECORDINGS:
+                del device.recordings[next(iter(device.recordings))]
+            device.recordings[key] = recording
     asked, bulk = recording.result
     inputs = [(asked.minibatches, np.asarray(seeds.minibatches, np.int64)), (asked.seeds.columns, seeds.vertices)]
     with device.phase("enqueue"):

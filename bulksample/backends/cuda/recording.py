@@ -7,6 +7,7 @@ kept, and scratch, in which arrays that live at different times share bytes.
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -95,7 +96,7 @@ class _Recorder:
                 self.numbers.append((len(self.words), value.index))
             if isinstance(value, RecordedArray):
                 self.addresses.append(_Address(len(self.words), value.owner.memory, value.offset))
-            self.words.append(0 if value is None or isinstance(value, RecordedArray) else int(value) & (2**64 - 1))
+            self.words.append(0 if value is None or isinstance(value, RecordedArray) else operator.index(value) & (2**64 - 1))
         assert len(values) == len(kernels()[name].parameters)
         self._launched(name, blocks)
 
