@@ -105,6 +105,7 @@ def train(graph: Graph | str | os.PathLike[str], /, **options: Any) -> dict[str,
     Parameters
     ----------
     graph : Graph, or the path of a store
+        A run that divides a graph in memory over ranks first writes it to the folder for temporary files, once on each machine.
     **options
         Those of ``bulksample train`` in the command line, with ``_`` for ``-``: ``method="sync"``, ``model="sage"``,
         ``fanouts=[10, 10]``, ``batch_size=1024``, ``epochs=10``, ``seed=0``, … `TrainConfig` lists them. `model` may be a torch module with

@@ -55,6 +55,7 @@ from .setup import ViewRequest, check_splits, make_sampler, sampled_scoring
 from .source import Source, fitted, gaps, preferred, shared_fingerprint, sizes_of, verify
 from .state import capture, read, restore
 from .step_sums import StepSums, on_device
+from .temporary_store import readable
 from .virtual_ranks import SlotSums, virtual_ranks
 
 
@@ -124,7 +125,8 @@ class Trainer:
         snapshot = read(config, self.comm)
         state = None if snapshot is None else snapshot[1]
         virtual = virtual_ranks(config, self.comm, state, self.method.name, self.method.elastic)
-        view = self.method.open(ViewRequest(graph, mark, placement, backend, sampler, self.comm, threads.gather))
+        opened, self._folder = readable(graph, placement, self.comm)
+        view = self.method.open(ViewRequest(opened, mark, placement, backend, sampler, self.comm, threads.gather))
         self._gaps = gaps(graph, config) if self.comm.rank == 0 else []
         for warning in self._gaps:
             print(f"bulksample: warning: {warning}", file=sys.stderr)

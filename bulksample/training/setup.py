@@ -102,12 +102,6 @@ def _check_options(config: TrainOptions, request: ViewRequest) -> None:
             f"feature_codec, cache_bytes and fetch_together are for features that other ranks hold; got features {features}: "
             "use graph partitioned, or features partitioned"
         )
-    source = request.source
-    if isinstance(source, Graph) and (placement.divided or features in ("host", "machine")):
-        raise UsageError(
-            f"a partitioned graph, and features in the memory of a machine, are read from a store; got graph {source.name!r} in memory: "
-            "use the directory of a store"
-        )
     if config.task == "links" and placement.divided:
         raise UsageError(f"link prediction reads edges and features on every rank; got {placement}: use features replicated or host")
 
@@ -200,7 +194,7 @@ def _remote_features(
 
 
 def _directory(source: Source) -> str:
-    assert not isinstance(source, Graph)  # checked before
+    assert not isinstance(source, Graph)  # see `temporary_store.readable`
     return str(source)
 
 

@@ -230,11 +230,6 @@ def test_what_has_no_meaning_is_refused_on_every_rank(stored, name, options, mes
     on_threads(4, rank)
 
 
-def test_a_graph_in_memory_cannot_be_partitioned():
-    with pytest.raises(UsageError, match="use the directory of a store"):
-        trained(community_graph(), graph="partitioned")
-
-
 def test_a_partition_from_a_file(stored, tmp_path):
     graph = store.load(stored / "plain")
     partition.metis(graph.adjacency, 2, 0).save(tmp_path / "two.npz")

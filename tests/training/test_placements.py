@@ -159,12 +159,6 @@ def test_what_has_no_meaning_is_refused_on_every_rank_before_anything_moves(stor
     assert not sum(sum(sent.values()) for sent in on_threads(4, rank))
 
 
-@pytest.mark.parametrize("features", ["partitioned", "host"])
-def test_a_graph_in_memory_has_no_such_placement(features):
-    with pytest.raises(UsageError, match="use the directory of a store"):
-        make_trainer(TrainConfig.of(**STILL, features=features), community_graph())
-
-
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in ("sync", *AVERAGING, "retexo-federated")])
 def test_every_method_takes_its_features_from_anywhere(stored, method):
     """Methods on parts and on the whole graph: the losses are those with features in block rows, and no feature travels."""
