@@ -25,7 +25,8 @@ class Labor(NodeWise):
     Parameters
     ----------
     layer_dependent : bool
-        Use the same random number of a vertex in every layer of a mini-batch.
+        Use the same random number of a vertex in every layer of a mini-batch. Each layer stays unbiased, but the mean over two
+        layers is not the full aggregation: a vertex that is drawn has a small number in both.
     """
 
     name: ClassVar[str] = "labor"
