@@ -9,7 +9,8 @@ from __future__ import annotations
 import mmap
 import os
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from math import prod
 
 import numpy as np
@@ -21,6 +22,7 @@ from .base import Comm
 from .machines import on_one_machine
 
 _CHUNK_BYTES, _CHUNK_ROWS = 2**20, 2**9  # filled at once; the allocator keeps memory of about that size
+_MEETINGS = 10  # of the ranks that fill an array, in the time that a wait may take
 
 
 def shared_array(comm: Comm, shape: tuple[int, ...], dtype: np.dtype, fill: Callable[[int, int], np.ndarray], what: str) -> np.ndarray:
@@ -59,7 +61,7 @@ def shared_array(comm: Comm, shape: tuple[int, ...], dtype: np.dtype, fill: Call
     array: np.ndarray = np.ndarray(shape, dtype, mmap.mmap(opened, size))
     os.close(opened)
     first, last = (shape[0] * r // machine.size for r in (machine.rank, machine.rank + 1))
-    together(comm, lambda: _fill(array, first, last, fill))
+    _fill_together(comm, array, _chunks(array, first, last), fill)
     array.flags.writeable = False
     return array
 
@@ -92,8 +94,22 @@ def _open(pid: int, number: int, size: int, what: str) -> int:
     return opened
 
 
-def _fill(array: np.ndarray, first: int, last: int, fill: Callable[[int, int], np.ndarray]) -> None:
+def _chunks(array: np.ndarray, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield (a, b) of consecutive rows that are filled at once."""
     step = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(1, array[:1].nbytes)))
-    for a in range(first, last, step):
-        b = min(a + step, last)
-        array[a:b] = fill(a, b)
+    return ((a, min(a + step, last)) for a in range(first, last, step))
+
+
+def _fill_together(comm: Comm, array: np.ndarray, chunks: Iterator[tuple[int, int]], fill: Callable[[int, int], np.ndarray]) -> None:
+    """Fill this rank's chunks; collective. Ranks meet several times within a timeout: one that reads from a slow disk is not lost."""
+
+    def fill_some() -> bool:
+        until = time.monotonic() + comm.timeout / _MEETINGS
+        for a, b in chunks:
+            array[a:b] = fill(a, b)
+            if time.monotonic() >= until:
+                return False
+        return True
+
+    while not all(comm.gather_control(together(comm, fill_some))):
+        pass

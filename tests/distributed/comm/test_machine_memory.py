@@ -43,6 +43,18 @@ def test_long_arrays_are_filled_in_chunks(monkeypatch):
     assert shared_array(SerialComm(), (0, 2), np.dtype(np.float16), lambda a, b: np.empty((0, 2)), "nothing").shape == (0, 2)
 
 
+def test_ranks_meet_while_a_slow_one_fills(monkeypatch):
+    """One that is done waits for the next meeting alone, not for the slowest rank; here ranks meet after each chunk."""
+    met, together = [], machine_memory.together
+    monkeypatch.setattr(machine_memory, "_CHUNK_ROWS", 1)
+    monkeypatch.setattr(machine_memory, "_MEETINGS", 1e30)
+    monkeypatch.setattr(machine_memory, "together", lambda comm, call: met.append(comm.rank) or together(comm, call))
+    monkeypatch.setenv(VARIABLE, "4,1")  # four ranks share six rows, one fills all of them
+    found = on_threads(5, lambda comm: shared_array(comm, (6, 1), np.dtype(int), lambda a, b: np.arange(a, b)[:, None], "numbers").tolist())
+    assert found == [[[i] for i in range(6)]] * 5
+    assert [met.count(rank) for rank in range(5)] == [2 + 7] * 5  # to make it, to open it, and after each chunk of the last rank
+
+
 def test_too_little_memory_is_a_sentence_on_every_rank(monkeypatch):
     monkeypatch.setattr(machine_memory, "free_memory", lambda: 100)
 
