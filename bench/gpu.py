@@ -178,7 +178,7 @@ def _numbered_by(bench: Bench, structure: Any, seeds: Selection) -> dict[str, An
 
 
 def copying(bench: Bench) -> dict[str, Any]:
-    """Measure bytes a second, read and written, of a plain copy, of feature rows of 400 bytes, and of R-MAT rows."""
+    """Measure bytes a second, read and written, of a plain copy, of feature rows by type and place, and of R-MAT rows."""
     device, rng = bench.device, np.random.default_rng(1)
     n, width = bench.large.shape[0], 100
     features = device.full(n * width, 1, np.float32)
@@ -187,12 +187,17 @@ def copying(bench: Bench) -> dict[str, Any]:
     rows = device.put(rng.integers(0, n, n).astype(np.int32))
     rows_400 = bench.median(lambda: gather(device, features, width, rows))
     halved = bench.median(lambda: gather(device, features, width, rows, wanted="float16"))
+    packed, halves = device.full(n * 128, 1, np.uint16), {}
+    for half, kind in ((128, "float16"), (128, "bfloat16"), (100, "float16")):
+        seconds = bench.median(partial(gather, device, packed, half, rows, kind, kind))
+        halves[f"rows of {2 * half} bytes, {kind}"] = (4 * half * n + 4 * n) / seconds["median"]
     skewed, picked = device.matrix(bench.skewed), rng.integers(0, bench.skewed.shape[0], bench.skewed.shape[0]).astype(np.int32)
     there, entries = device.put(picked), int(bench.skewed.degrees[picked].sum())
     extraction = bench.median(lambda: copied(device, skewed, FrontierRows(there, there, None, None, len(picked), 0)))
     rates = {
         "copy": 8 * n * width / plain["median"], "rows of 400 bytes": (8 * n * width + 4 * n) / rows_400["median"],
         "the same to fp16": (6 * n * width + 4 * n) / halved["median"],
+        **halves,
         "R-MAT rows": (8 * entries + 40 * len(picked)) / extraction["median"],
     }  # fmt: skip
     return {"bytes_per_second": rates, "share_of_copy": {name: rate / rates["copy"] for name, rate in rates.items()}}

@@ -104,8 +104,8 @@ class Features(FeatureSource):
 
     Attributes
     ----------
-    on_host : bool
-        True if the features stay in the memory of the machine, also where a device computes.
+    shared : bool
+        True if the ranks of a machine share one copy, which devices are not to copy to other memory of the host.
 
     Raises
     ------
@@ -124,7 +124,7 @@ class Features(FeatureSource):
         self.width = graph.num_features
         self.is_sparse = isinstance(self._x, CSR)
         self._scale = None if norm == "none" else _scales(x, norm, shared_by)
-        self.on_host = shared_by is not None
+        self.shared = shared_by is not None
         self._pool, self._threads = RowPool(), threads
         self._thread = Ahead(1, "gather") if threads else None
 

@@ -31,7 +31,8 @@ def test_sections_that_need_no_library_give_their_figures(bench):
         assert own.pop("chosen") in own
         assert all(own[name]["edges_per_second"] > 0 for name in ("direct", "hash"))
     assert bench.device.numbering is None
-    assert set(found["copying"]["share_of_copy"]) == {"copy", "rows of 400 bytes", "the same to fp16", "R-MAT rows"}
+    halves = {f"rows of {size}" for size in ("256 bytes, float16", "256 bytes, bfloat16", "200 bytes, float16")}
+    assert set(found["copying"]["share_of_copy"]) == {"copy", "rows of 400 bytes", "the same to fp16", "R-MAT rows", *halves}
 
 
 def test_a_wrong_sample_is_named(bench):

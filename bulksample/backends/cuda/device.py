@@ -39,7 +39,7 @@ class CudaDevice:
     ----------
     arrays : module
         ``empty, full, asarray, argsort, from_dlpack, asnumpy`` as CuPy has them; ``pinned`` copies an array to
-        memory of the host that kernels can read.
+        memory of the host that kernels can read, and ``registered`` pins the memory of an array where it lies, or raises `RuntimeError`.
     launcher : Launcher
     free_bytes : int
         Memory to plan with: half of it for matrices, the rest for samples.

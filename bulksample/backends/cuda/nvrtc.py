@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -20,6 +21,7 @@ from .kernels import THREADS, kernels
 from .occupancy import Processor
 
 DRIVER = "libcuda.so.1"
+_READABLE, _READ_ONLY = 1 | 2, 8  # flags of cudaHostRegister: by all contexts and by kernels; never written
 PROCESSOR = (  # attributes of a device, in the order of `Processor`
     "MaxThreadsPerMultiProcessor", "MaxBlocksPerMultiprocessor", "MaxRegistersPerMultiprocessor", "MaxSharedMemoryPerMultiprocessor",
     "ReservedSharedMemoryPerBlock",
@@ -70,8 +72,19 @@ def device_arrays() -> SimpleNamespace:
         copy[...] = array
         return copy
 
+    def registered(array: np.ndarray) -> np.ndarray:
+        if array.ctypes.data % 16:
+            raise RuntimeError(f"an array at address {array.ctypes.data:#x} is not aligned to 16 bytes")
+        runtime = cupy.cuda.runtime
+        try:
+            runtime.hostRegister(array.ctypes.data, array.nbytes, _READABLE)
+        except runtime.CUDARuntimeError:  # a file that is mapped for reading
+            runtime.hostRegister(array.ctypes.data, array.nbytes, _READABLE | _READ_ONLY)
+        weakref.finalize(array, runtime.hostUnregister, array.ctypes.data).atexit = False
+        return array
+
     same = {name: getattr(cupy, name) for name in ("empty", "full", "asarray", "argsort", "asnumpy", "from_dlpack")}
-    return SimpleNamespace(**same, pinned=pinned)
+    return SimpleNamespace(**same, pinned=pinned, registered=registered)
 
 
 class DeviceLauncher:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -102,8 +103,8 @@ class CudaComputeContext(ComputeContext):
         if can_fetch_on_devices(source) and over.name != "host":
             remote, room = cast(RemoteFeatures, source), room_for_features(free, cast(CSR, matrix))
             made = DeviceRemoteFeatures(self.cuda, remote, over.among(remote.column), room)
-        elif isinstance(source, Features) and not (source.is_sparse or source.on_host) and matrix is not None:
-            made = DeviceFeatures(self.cuda, source, access_counts(matrix), room_for_features(free, matrix))
+        elif isinstance(source, Features) and not source.is_sparse and matrix is not None:
+            made = self._placed(source, matrix)
         if isinstance(source, RemoteFeatures):
             self._placement["features_by"] = over.name if made else "host"
         self._placement["features_on"] = str(made.held) if made else "host"
@@ -111,6 +112,16 @@ class CudaComputeContext(ComputeContext):
             return HostFetchedFeatures(self.cuda, source)
         self._placement["features_device_bytes"] = made.held.nbytes
         return made
+
+    def _placed(self, source: Features, matrix: CSR) -> DeviceFeatures | None:
+        """Place features by the memory left beside the graph; None, with a warning, if the shared copy of a machine cannot be pinned."""
+        try:
+            return DeviceFeatures(self.cuda, source, access_counts(matrix), room_for_features(self.cuda.kernels.free_bytes, matrix))
+        except RuntimeError as error:  # CuPy's errors of the driver are some
+            if not source.shared:
+                raise
+            warnings.warn(f"the host gathers features, since the driver does not pin the machine's copy of them: {error}", stacklevel=2)
+            return None
 
     def move_model(self, model: Model) -> Model:
         """Move a model to the GPU, with a generator there: its random numbers differ from those of a CPU run."""

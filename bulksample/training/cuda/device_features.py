@@ -56,10 +56,17 @@ class CachedRows:
         How often each row is expected to be read.
     free : int
         Bytes of the device that the rows may take.
+    shared : bool
+        Rows that do not fit are read from `x` itself, whose memory other processes map as well: it is pinned where it lies, not copied.
+
+    Raises
+    ------
+    RuntimeError
+        If the driver cannot pin shared memory.
     """
 
-    def __init__(self, cuda: CudaContext, x: np.ndarray, access_count: np.ndarray, free: int) -> None:
-        self._cuda, self._width, self._type = cuda, x.shape[1], _TYPES[x.dtype]
+    def __init__(self, cuda: CudaContext, x: np.ndarray, access_count: np.ndarray, free: int, shared: bool = False) -> None:
+        self._shared, self._cuda, self._width, self._type = shared, cuda, x.shape[1], _TYPES[x.dtype]
         self.held = fit_rows(len(x), x.itemsize * self._width, free)
         self._x, self._cache = self._placed(x, access_count)
 
@@ -67,7 +74,7 @@ class CachedRows:
         device = self._cuda.kernels
         if self.held.whole:
             return device.put(x).reshape(-1), NO_CACHE
-        pinned = device.arrays.pinned(np.ascontiguousarray(x)).reshape(-1)
+        pinned = (device.arrays.registered(x) if self._shared else device.arrays.pinned(np.ascontiguousarray(x))).reshape(-1)
         if not self.held.rows:
             return pinned, NO_CACHE
         hot, slots = np.argsort(-access_count.astype(np.int64), kind="stable")[: self.held.rows], np.full(len(x), -1, np.int32)
@@ -105,7 +112,7 @@ class DeviceFeatures(FeatureSource):
         assert isinstance(x, np.ndarray)
         self._cuda, self.width = cuda, features.width
         self._scale = None if scale is None else cuda.put(scale)
-        self.rows = CachedRows(cuda, x, access_count, free)
+        self.rows = CachedRows(cuda, x, access_count, free, features.shared)
         self.held = self.rows.held
 
     def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:

@@ -1,5 +1,7 @@
 """Training on an emulated device runs the kernels and streams of a real one, and gives the losses of the CPU."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -92,6 +94,36 @@ def test_the_cached_rows_are_the_most_frequent_ones():
     asked = rng.integers(0, 60, 200).astype(np.int32)
     assert (features.fetch(asked).numpy() == graph.features[asked]).all()
     assert features.fetch(np.empty(0, np.int32)).shape == (0, 8)
+
+
+@pytest.mark.parametrize("storage", ["given", "fp16", "bf16"])
+def test_ranks_of_a_machine_read_one_copy_of_the_rows_that_do_not_fit(storage):
+    """Nothing is copied in the memory of the host, and frequent rows are on each device."""
+    graph, rng = community_graph(60), np.random.default_rng(1)
+    access_count, asked = rng.permutation(60), rng.integers(0, 60, 200).astype(np.int32)
+    alone = Features(graph, storage=storage)
+    expected = DeviceFeatures(emulated_card(), alone, access_count, 1 << 20).fetch(asked)
+
+    def rank(comm):
+        features = Features(graph, storage=storage, shared_by=comm)
+        there = DeviceFeatures(emulated_card(), features, access_count, 4 * 60 + features.stored()[0][:10].nbytes)
+        shared = np.shares_memory(there.rows._x, features.stored()[0])
+        return str(there.held), shared, torch.equal(there.fetch(asked), expected)
+
+    assert on_threads(2, rank) == [("pinned memory, 10 of 60 rows on the device", True, True)] * 2
+
+
+def test_the_host_gathers_if_the_driver_does_not_pin_the_copy_of_a_machine(tmp_path):
+    def refuse(array):
+        raise RuntimeError("cudaErrorNotSupported")
+
+    graph, place = tmp_path / "g", emulated_place(free_bytes=1 << 15)
+    store.save(community_graph(150, width=64), graph)
+    place.cuda.kernels.arrays = SimpleNamespace(**{**vars(place.cuda.kernels.arrays), "registered": refuse})
+    expected, _ = losses(graph, device="cpu", features="host")
+    with pytest.warns(UserWarning, match="the host gathers features, .*: cudaErrorNotSupported"):
+        got, report = losses(graph, where=place, features="host")
+    assert (got, report["features_on"]) == (expected, "host")
 
 
 @pytest.mark.parametrize(("free", "rows", "held"), [(1000, 10, 1000), (999, 9, 940), (140, 1, 140), (139, 0, 0), (0, 0, 0)])

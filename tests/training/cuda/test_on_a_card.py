@@ -77,6 +77,20 @@ def test_a_step_does_not_wait_for_the_device():
     assert trainer.run()["steps"] > 4 * 16
 
 
+@pytest.mark.parametrize("storage", ["given", "fp16", "bf16"])
+def test_kernels_read_the_one_copy_of_a_machine(storage):
+    """Memory that two ranks map is pinned by both, where it lies; read-only files of a store are tried as well."""
+    graph, asked = community_graph(2000, width=32), np.random.default_rng(1).integers(0, 2000, 5000).astype(np.int32)
+    expected = Features(graph, storage=storage).fetch(asked)
+
+    def rank(comm):
+        features = Features(graph, storage=storage, shared_by=comm)
+        there = DeviceFeatures(open_cuda(), features, np.arange(2000), 4 * 2000 + 10 * 128)
+        return there.held.rows, torch.equal(there.fetch(asked).cpu(), expected)
+
+    assert on_threads(1, rank) == [(10 if storage == "given" else 20, True)]
+
+
 def test_tensors_are_sent_and_read_without_waiting():
     card = open_cuda()
     there = card.send(torch.arange(5.0))
