@@ -64,7 +64,8 @@ Devices whose bytes the host exchanges (`--device-comm host`) add 2 z / (bytes a
     epoch     k sample + (T - k) max(sample, fetch + compute + reduce) + k (fetch + compute + reduce)
     evaluate  one evaluation, exact or sampled, divided by the epochs between two (`evaluation`)
 A rank samples the next bulk while it trains on this one, so training waits for the first bulk only. Overlap of communication and
-computation is not counted: not every MPI library makes progress on its own. Loading and waiting for slower ranks are not counted either.
+computation is not counted: not every MPI library makes progress on its own. Loading is not counted either, and waiting for slower ranks
+only where `--measured` has the JSON of a `train` on as many ranks: its all-reduce takes the place of the predicted one if that is shorter.
 
 """
 

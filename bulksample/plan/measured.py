@@ -30,6 +30,7 @@ class Measured:
     device : its measured rates included
     edges, inputs : edges and input vertices of one mini-batch
     compute_seconds, gather_seconds : seconds of one step
+    reduce_seconds, reduce_ranks : seconds of one all-reduce, waiting for slower ranks included, and the ranks that took part
     files : names of the files read
     """
 
@@ -38,6 +39,8 @@ class Measured:
     inputs: float | None = None
     compute_seconds: float | None = None
     gather_seconds: float | None = None
+    reduce_seconds: float = 0.0
+    reduce_ranks: int = 0
     files: tuple[str, ...] = ()
 
 
@@ -95,6 +98,8 @@ def _read_train(request: PlanRequest, found: _Found, measured: Measured, name: s
     steps = _positive(found["steps"], name) * _positive(found["epochs_in_this_run"], name) / _positive(found["epochs"], name)
     phases = found["phases"]
     compute = _positive(sum(phases[phase] for phase in ("forward", "backward", "step")), name) / steps
+    if phases.get("reduce") and "ranks" in found:
+        measured = replace(measured, reduce_seconds=_positive(phases["reduce"], name) / steps, reduce_ranks=found["ranks"])
     if found.get("graph", "replicated") != "replicated":
         return replace(measured, compute_seconds=compute)
     return replace(measured, compute_seconds=compute, gather_seconds=_positive(phases["fetch"], name) / steps)

@@ -39,7 +39,7 @@ def epoch_seconds(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
     gather = measured.gather_seconds if measured.gather_seconds is not None else gathering(request, sizes, grid, device)
     fetch = gather + coding(request, sizes, grid, device) + fetched.total
     compute = measured.compute_seconds if measured.compute_seconds is not None else computing(request, sizes, device)
-    reduce = gradients.total
+    reduce = max(gradients.total, measured.reduce_seconds if measured.reduce_ranks == grid.ranks else 0.0)
     train = fetch + compute + reduce
     epoch = k * sample + (steps - k) * max(sample, train) + k * train
     moving = (sampled + fetched + gradients) * steps

@@ -20,7 +20,7 @@ SAMPLED = {
 }  # fmt: skip
 TRAINED = {
     "sampler": "sage", "fanouts": [8, 5, 3], "model": "sage", "parameters": 0, "steps": 40, "epochs": 4, "epochs_in_this_run": 2,
-    "phases": {"fetch": 1.0, "forward": 2.0, "backward": 3.0, "step": 1.0},
+    "phases": {"fetch": 1.0, "forward": 2.0, "backward": 3.0, "step": 1.0, "reduce": 5.0}, "ranks": 2,
 }  # fmt: skip
 
 
@@ -164,6 +164,7 @@ def test_a_measured_training_replaces_the_time_of_a_step(written):
     found = measure(asked, [written(TRAINED | {"parameters": asked.parameters})])
     assert found.compute_seconds == (2 + 3 + 1) / 20
     assert found.gather_seconds == 1 / 20
+    assert (found.reduce_seconds, found.reduce_ranks) == (5 / 20, 2)
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,15 @@ def test_measured_steps_replace_the_model():
     assert found.fetch == 148 * 0.25
 
 
+def test_an_all_reduce_that_was_measured_counts_for_as_many_ranks():
+    """It includes waiting for slower ranks, so a shorter prediction gives way; a longer one stays."""
+    asked, eight = papers(), CandidateGrid(8, 8, "replicated")
+    expected = reduced(asked, 8).total
+    assert predicted(asked, eight, reduce_seconds=0.5, reduce_ranks=8).reduce == 148 * 0.5
+    assert predicted(asked, eight, reduce_seconds=expected / 2, reduce_ranks=8).reduce == pytest.approx(148 * expected)
+    assert predicted(asked, eight, reduce_seconds=0.5, reduce_ranks=4).reduce == pytest.approx(148 * expected)
+
+
 def test_time_falls_with_p_and_with_c():
     asked = papers()
     by_p = [predicted(asked, CandidateGrid(p, p, "replicated"), 4).epoch for p in (1, 4, 16, 64)]

@@ -63,7 +63,7 @@ def measure_network(comm: Comm, rounds: int = ROUNDS, bytes_sent: int = BYTES_SE
     dict, equal on all ranks
         "ranks_of_machines": list of int. "collective", "message": host seconds. "inside", "between": None where no two ranks are on one
         machine, or all are; else "ranks" of a group, "latency" in seconds and "bandwidth" in bytes a second that each rank sends while
-        all send: those of the slowest group, each the median of the rounds.
+        all send: those of the slowest group, each the mean of the rounds (10 times as many for latency).
     """
     collective, message = (float(cost) for cost in np.median(comm.gather_control(host_seconds()), axis=0))
     place = np.count_nonzero(comm.machine_of[: comm.rank] == comm.machine_of[comm.rank])
@@ -102,7 +102,7 @@ def _group(comm: Comm, host: tuple[float, float], rounds: int, bytes_sent: int) 
     others = comm.size - 1
     if not others:
         return None
-    short = _seconds(comm, 8, rounds)
+    short = _seconds(comm, 8, 10 * rounds)
     long = _seconds(comm, max(8, bytes_sent // others), rounds)
     latency = max(_LEAST_SECONDS, (short - host[0]) / (2 * others) - host[1])
     sent = max(8, bytes_sent // others) * others
@@ -110,14 +110,17 @@ def _group(comm: Comm, host: tuple[float, float], rounds: int, bytes_sent: int) 
 
 
 def _seconds(comm: Comm, part_bytes: int, rounds: int) -> float:
-    """Return the seconds of an all-to-all of parts of so many bytes: those of the slowest rank, the median of the rounds after one more."""
+    """Return the seconds of an all-to-all of parts of so many bytes: those of the slowest rank, the mean of the rounds after one more.
+
+    The mean of several adds up to the time of many, where the median leaves out what a busy machine delays.
+    """
     parts, times = [np.zeros(part_bytes, np.uint8)] * comm.size, []
     for _ in range(rounds + 1):
         comm.barrier()
         began = time.perf_counter()
         comm.alltoall(parts, "control")
         times.append(time.perf_counter() - began)
-    return float(np.median(np.max(comm.gather_control(times), axis=0)[1:]))
+    return float(np.mean(np.max(comm.gather_control(times), axis=0)[1:]))
 
 
 def _slowest(comm: Comm, found: dict[str, float] | None) -> dict[str, float] | None:

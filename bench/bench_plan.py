@@ -1,0 +1,154 @@
+"""Hold predictions of `bulksample plan` against real runs of 4 ranks: bytes by kind, and seconds of an epoch and of an evaluation.
+
+    python bench/bench_plan.py FOLDER [--rounds 3] [--json FILE]
+
+FOLDER keeps the graph: a block model of 60,000 vertices with 64 features. A round measures the network (`info --network`), a replicated
+`sample` and a replicated `train` of one epoch. `plan` takes the three files and predicts the runs of the round that follow:
+
+    replicated     topology and features on every rank
+    partitioned    both in block rows, on a 2 x 2 grid
+    host           features once in the memory of the machine
+    evaluated      partitioned, and exact scores after each epoch
+
+An epoch is the median of those after the first. Bytes of the kinds topology, features and gradients must equal `foreseen.Foresight`,
+which draws the same mini-batches; the figure of `plan` beside them is an expectation over random graphs. Seconds are ratios, measured over
+predicted, the median of the rounds: a busy machine slows the ranks, and the runs that measure the rates as well. The exit code is 1 where
+bytes differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from foreseen import Foresight, over_ranks, together
+from harness import machine, report, summary
+from ranks import Grid, Work, graph_in, launch
+
+from bulksample.report.launch import starter
+
+RANKS, EPOCHS, TIMEOUT = 4, 3, 600.0
+CASES: dict[str, list[str]] = {
+    "replicated": ["--topology", "replicated", "--features", "replicated", "--evaluate", "none"],
+    "partitioned": ["--topology", "partitioned", "--features", "partitioned", "--replication", "2", "--evaluate", "none"],
+    "host": ["--topology", "replicated", "--features", "host", "--evaluate", "none"],
+    "evaluated": ["--topology", "partitioned", "--features", "partitioned", "--replication", "2", "--evaluate", "exact"],
+}
+KINDS = ("topology", "features", "gradients")
+
+
+class Bench:
+    """The runs of one workload, with their results in a folder."""
+
+    def __init__(self, work: Work, folder: Path) -> None:
+        self.work, self.folder = work, folder
+
+    def run(self, name: str, *arguments: str) -> Any:
+        """Run a command of bulksample on the ranks, and return its JSON."""
+        path = self.folder / f"{name}.json"
+        program = [sys.executable, "-m", "bulksample", *arguments, "--overwrite", "--json", str(path)]
+        launch([*starter(RANKS, None), *program], TIMEOUT)
+        return json.loads(path.read_text())
+
+    def train(self, name: str, epochs: int, *options: str) -> dict[str, Any]:
+        """Train some epochs; return the report, with the lines of the epochs."""
+        lines = self.folder / f"{name}.jsonl"
+        told = ["--hidden", str(self.work.hidden), "--epochs", str(epochs), "--quiet", "--metrics", str(lines)]
+        found = self.run(name, "train", *self.work.options(), *told, *options)
+        return found | {"lines": [json.loads(line) for line in lines.read_text().splitlines()]}
+
+    def calibrate(self) -> None:
+        """Measure the network, and the rates of sampling, gathering and computing."""
+        self.run("network", "info", "--network")
+        self.run("sample", "sample", *self.work.options())
+        self.train("train", 1, *CASES["replicated"])
+
+    def predicted(self, case: str) -> dict[str, Any]:
+        """Return the prediction of `plan` for a case, with the rates of this round."""
+        options = dict(zip(CASES[case][::2], CASES[case][1::2], strict=True))
+        placement = ["--topology", options["--topology"], "--feature-placement", options["--features"], "--evaluate", options["--evaluate"]]
+        c = ["--replication", "2"] if "--replication" in options else []
+        measured = [part for name in ("sample", "train") for part in ("--measured", str(self.folder / f"{name}.json"))]
+        path = self.folder / "plan.json"
+        work = self.work
+        asked = [
+            "plan", "--from", str(work.directory), "--ranks", str(RANKS), "--device", "cpu", "--network", str(self.folder / "network.json"),
+            "--fanouts", ",".join(map(str, work.fanouts)), "--batch-size", str(work.batch_size), "--hidden", str(work.hidden),
+        ]  # fmt: skip
+        launch([sys.executable, "-m", "bulksample", *asked, *placement, *c, *measured, "--overwrite", "--json", str(path)], TIMEOUT)
+        (row,) = json.loads(path.read_text())["placements"]
+        return dict(row)
+
+    def measured(self, case: str) -> dict[str, Any]:
+        """Run a case; return its bytes in the first epoch, and the seconds of later ones."""
+        lines = self.train(case, EPOCHS, *CASES[case])["lines"]
+        return {
+            "bytes": {kind: lines[1]["training_bytes"][kind] for kind in KINDS},
+            "seconds": statistics.median(line["seconds"] for line in lines[1:]),
+            "evaluation": statistics.median(line["phases"]["evaluate"] for line in lines[1:]),
+            "activations": lines[1]["bytes_sent"]["activations"],
+        }
+
+
+def foreseen(foresight: Foresight, case: str) -> dict[str, int]:
+    """Return the bytes of the second epoch by kind."""
+    grid = Grid(RANKS, 2, "owner")
+    if "partitioned" not in CASES[case]:
+        return over_ranks(together(foresight.reduced(grid)))
+    return over_ranks(together(foresight.sampled(grid, 1), foresight.fetched(grid, 1), foresight.reduced(grid)))
+
+
+def measure(directory: Path, rounds: int) -> dict[str, Any]:
+    """Run all rounds; return, for each case, bytes measured and predicted, and ratios of seconds."""
+    work = Work(directory, "sage", (10, 5), batch_size=64, bulk_size=19, hidden=64)
+    foresight, found = Foresight(work), {case: [] for case in CASES}  # type: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]]
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(work, Path(folder))
+        for _ in range(rounds):
+            bench.calibrate()
+            for case, pairs in found.items():
+                pairs.append((bench.measured(case), bench.predicted(case)))
+    return {case: _line(pairs, foreseen(foresight, case)) for case, pairs in found.items()}
+
+
+def _line(pairs: list[tuple[dict[str, Any], dict[str, Any]]], exact: dict[str, int]) -> dict[str, Any]:
+    """Return one case: bytes of all rounds are equal; ratios of seconds differ."""
+    run, plan = pairs[0]
+    line = {
+        "bytes": run["bytes"],
+        "foreseen": exact,
+        "equal": all(one["bytes"] == exact for one, _ in pairs),
+        "bytes_of_plan": {kind: plan["bytes_sent"][kind] for kind in KINDS},
+        "seconds": summary([one["seconds"] for one, _ in pairs]),
+        "seconds_of_plan": summary([other["seconds"]["epoch"] for _, other in pairs]),
+        "measured_over_predicted": summary([one["seconds"] / other["seconds"]["epoch"] for one, other in pairs]),
+    }
+    if plan["evaluation"]["kind"] == "exact":
+        line["evaluation"] = {
+            "seconds": summary([one["evaluation"] for one, _ in pairs]),
+            "measured_over_predicted": summary([one["evaluation"] / other["evaluation"]["seconds"] for one, other in pairs]),
+            "bytes": run["activations"],
+            "bytes_of_plan": plan["evaluation"]["bytes"],
+        }
+    return line
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    before = machine()
+    cases = measure(graph_in(options.folder, 60_000, 15, 64), options.rounds)
+    report({"machine": before, "load_after": machine()["load"], "rounds": options.rounds, "cases": cases}, options.json)
+    raise SystemExit(0 if all(line["equal"] for line in cases.values()) else 1)
+
+
+if __name__ == "__main__":
+    main()
