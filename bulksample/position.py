@@ -83,7 +83,7 @@ class EpochShare:
 
 
 def own_share(rank: int, ranks: int, virtual: int) -> range:
-    """Return the virtual ranks of a rank: consecutive ones, of which all ranks have as many, or one more."""
+    """Return the virtual ranks of a rank: consecutive ones. Shares of two ranks differ by one at most."""
     return range(rank * virtual // ranks, (rank + 1) * virtual // ranks)
 
 

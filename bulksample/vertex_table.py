@@ -62,7 +62,7 @@ class VertexTable:
         return np.flatnonzero(self.masks[split]).astype(np.int32)
 
     def default_split(self, training: bool = False) -> str:
-        """Return the split of the seeds if the user names none: ``train``, or ``all`` of a graph without masks; see `default_split`."""
+        """Return the split of the seeds if the user names none; see the function `default_split`."""
         return default_split(f"{self.kind} {self.name!r}", {split: bool(mask.any()) for split, mask in self.masks.items()}, training)
 
     def default_seeds(self, training: bool = False) -> np.ndarray:

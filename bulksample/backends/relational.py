@@ -23,7 +23,7 @@ class RelationRows(NamedTuple):
 
 
 class RelationLaw(NamedTuple):
-    """How the rows of one relation draw in one hop."""
+    """The law by which the rows of one relation draw in one hop."""
 
     fanout: int
     draw: Draw

@@ -40,7 +40,7 @@ class _Held:
     def found(
         self, vertices: np.ndarray, trees: np.ndarray, ends: np.ndarray | None, minibatch_of_tree: np.ndarray
     ) -> tuple[_Held, np.ndarray]:
-        """Add the vertices that trees found, unless they hold them; return what is held then, and the place of each in its mini-batch."""
+        """Add the vertices that trees found, unless they hold them; return all held vertices, and the place of each in its mini-batch."""
         every = [np.concatenate(pair) for pair in ((self.vertices, vertices), (self.trees, trees))]
         times = None if self.ends is None or ends is None else np.concatenate([self.ends, ends])
         keys = np.stack([*every, *([] if times is None else [times])]).astype(np.int64)

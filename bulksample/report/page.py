@@ -62,7 +62,7 @@ class Page:
 
     @property
     def sentence(self) -> str:
-        """One line about what was read: number of runs, graphs, version."""
+        """Return one line about the runs that were read: their number, graphs and version."""
         names = list(dict.fromkeys(str(one.first["data"]["name"]) for one in self.series if one.has("data")))
         count = sum(len(one.runs) for one in self.series)
         runs = [f"{count} run{'s' if count != 1 else ''}" + (f" in {len(self.series)} series" if count > len(self.series) else "")]

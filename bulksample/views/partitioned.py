@@ -39,12 +39,12 @@ class OtherFeatures(NamedTuple):
 
 
 def rows_of_block(features: RemoteFeatures) -> OwnRows:
-    """Return the access to features of which this rank holds the same rows."""
+    """Return a function that reads the features of own vertices from the block of rows that this rank holds."""
     return lambda a, b: as_input(_consecutive(features.block, a, b))
 
 
 def fetched_rows(source: FeatureSource, vertices: np.ndarray) -> OwnRows:
-    """Return the access to features that this rank or its machine holds whole, for the vertices of a block."""
+    """Return a function that reads the features of the vertices of a block, where this rank or its machine holds all features."""
     return lambda a, b: source.now(vertices[a:b])
 
 

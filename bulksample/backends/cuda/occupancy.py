@@ -15,7 +15,7 @@ _SHARED = 128  # bytes: shared memory is given to a block in such units
 
 
 class Processor(NamedTuple):
-    """What a multiprocessor has for all its blocks."""
+    """The resources of a multiprocessor, which all its blocks share."""
 
     threads: int
     blocks_at_most: int

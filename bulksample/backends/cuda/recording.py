@@ -226,7 +226,7 @@ def _joined(inputs: list[np.ndarray]) -> np.ndarray:
 
 
 def _placed(memories: list[Memory], shared: bool) -> int:
-    """Give each allocation an offset, the largest first; `shared`: those that live at different times may overlap. Returns the bytes."""
+    """Give each allocation an offset and return the bytes of all; with `shared`, allocations used at other times may overlap."""
     done: list[Memory] = []
     for memory in sorted(memories, key=lambda one: -one.nbytes):
         size = _aligned(memory.nbytes)
@@ -241,5 +241,5 @@ def _placed(memories: list[Memory], shared: bool) -> int:
 
 
 def _meet(a: Memory, b: Memory) -> bool:
-    """True if both are used at the same time; what was never freed is used to the end."""
+    """True if both allocations are used at the same time; one that was never freed is used to the end."""
     return (b.died < 0 or a.born < b.died) and (a.died < 0 or b.born < a.died)

@@ -1,4 +1,4 @@
-"""The store of a heterogeneous graph: a folder of `.npy` files and one manifest, as that of a graph of one vertex type.
+"""The store of a heterogeneous graph: a folder of `.npy` files and one manifest, as for a graph of one vertex type.
 
 It keeps the promises of `data.store`: a store is written completely or not at all, its arrays are mapped from their files, and files are
 compared with their SHA-256 when they are first opened.

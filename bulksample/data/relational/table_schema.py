@@ -16,7 +16,7 @@ Use = Literal["number", "category", "keep", "drop"]
 
 
 class TableSchema(BaseModel):
-    """What the columns of one table are.
+    """The roles of the columns of one table: keys, time, label, split and features.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ _MEETINGS = 10  # of the ranks that fill an array, in the time that a wait may t
 
 
 def shared_array(comm: Comm, shape: tuple[int, ...], dtype: np.dtype, fill: Callable[[int, int], np.ndarray], what: str) -> np.ndarray:
-    """Return an array of which every machine holds one copy; collective.
+    """Return an array with one copy on every machine, shared by its ranks; collective.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ _MANY = 16  # made: look for garbage in reference cycles before making more
 
 
 class CommPool(Generic[T]):
-    """Lends communicators, or what is made of them, and takes them back from users that are no more.
+    """Lends communicators, or objects made of them, and takes them back when their users have been deleted.
 
     Parameters
     ----------
