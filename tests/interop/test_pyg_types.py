@@ -1,5 +1,7 @@
 """Drop-in loaders on graphs with types: `HeteroData`, typed stores, and the batches of torch_geometric to the letter."""
 
+import json
+
 import pytest
 
 pytest.importorskip("torch_geometric", reason="torch_geometric is missing: pip install 'bulksample[pyg]'")
@@ -14,8 +16,9 @@ from torch_geometric.testing.feature_store import MyFeatureStore
 from torch_geometric.testing.graph_store import MyGraphStore
 from torch_geometric.utils import trim_to_layer
 
+from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import UsageError
-from bulksample.interop.pyg import LinkNeighborLoader, NeighborLoader
+from bulksample.interop.pyg import HGTLoader, LinkNeighborLoader, NeighborLoader
 
 CITES = ("paper", "cites", "paper")
 WRITES = ("author", "writes", "paper")
@@ -97,6 +100,43 @@ def test_bulks_threads_and_a_state_change_nothing(loader):
     again = loader(data, [3, 2], **options)
     again.load_state_dict(state)
     assert all(equal(a, b) for a, b in zip(expected[3:], again, strict=True))
+
+
+HETERO = {
+    "neighbors": lambda **options: NeighborLoader(typed_data(), [3, 2], input_nodes="paper", **options),
+    "links": lambda **options: LinkNeighborLoader(typed_data(), [3, 2], edge_label_index=WRITES, neg_sampling="binary", **options),
+    "hgt": lambda **options: HGTLoader(typed_data(), [3, 2], "paper", **options),
+}
+
+
+@pytest.mark.parametrize("kind", HETERO)
+def test_a_state_in_mid_epoch_continues_with_other_workers_and_on_other_ranks(kind):
+    def made(**options):
+        return HETERO[kind](batch_size=7, shuffle=True, seed=5, **options)
+
+    def stopped(comm=None):
+        loader = made(**({} if comm is None else {"comm": comm}))
+        for _, _batch in zip(range(2), loader, strict=False):
+            state = loader.state_dict()
+        return json.loads(json.dumps(state))
+
+    def rest(comm):
+        loader = made(comm=comm)
+        loader.load_state_dict(stopped())
+        return list(loader)
+
+    expected = list(made())
+    again = made(num_workers=2, bulk_size=1)
+    again.load_state_dict(stopped())
+    assert all(equal(a, b) for a, b in zip(expected[2:], again, strict=True))
+    fewer = made(num_workers=1)
+    fewer.load_state_dict(on_threads(2, stopped)[-1])  # two steps of two ranks
+    assert all(equal(a, b) for a, b in zip(expected[4:], fewer, strict=True))
+    for rank, left in enumerate(on_threads(3, rest)):
+        dealt = expected[2 + rank :: 3]
+        assert len(dealt) > 1
+        assert all(equal(a, b) for a, b in zip(dealt, left, strict=False))
+        assert len(left) == -(-(len(expected) - 2) // 3)
 
 
 def test_weights_are_the_law_of_draws():
