@@ -104,6 +104,7 @@ def sample(
                 "backend": engine.name, "threads": engine.threads, "bulk_size": loader.bulk_size,
                 "predicted_bytes": loader.predicted_bytes, "peak_memory_bytes": max(peaks), "read_bytes": list(reads),
                 "bytes_sent": total["bytes_sent"], "bytes_between_machines": total["bytes_between_machines"],
+                "messages_sent": total["messages_sent"], "collectives": total["collectives"],
                 "fetch_seconds": max(fetched) if rows is not None else None,
                 "digest": digest_of((e, i, text) for rank in found for e, i, text in rank) if config.digest else None,
                 "data": {"name": manifest.name, "vertices": manifest.vertices, "edges": manifest.edges}, "environment": environment(),

@@ -40,21 +40,27 @@ The peak is graph + features + vectors + model + max(bulk + buffers + activation
 Traffic (`traffic`), bytes, each message once: expectations of the tables of `distributed.costs.sampling` and
 `distributed.matrix.feature_exchange` for even or random block rows; METIS sends less. Per mini-batch and hop, kind topology,
 V_x = n (1 - (1 - R / n)^x) the distinct rows of x mini-batches:
-    owner          16 (q - 1) + a (8 R + 4 E)
-    owner, LADIES  (q - 1) (16 + 4 R + 4 + 12 min(S + 1, C / q)), and as FastGCN: (q - 1) (32 + 4 S) + a (8 R + 12 E)
+    owner          (q - 1) (8 + 4 / k) + a (4 R + 4 R s), with ragged answers a (8 R + 4 E)
+    owner, LADIES  (q - 1) (12 + 4 / k + 4 R + 12 min(S + 1, C / q)), and as FastGCN: (q - 1) (12 + 4 / k + 4 S) + a (8 R + 12 E)
     rows           4 (c - 1) V_k / k + (1 - 1 / c) (4 + 4 d) V_k / k + a (8 + 4 d) V_kc / (k c)
-    rows, LADIES   the same, and (c - 1) (16 + 4 R + 4 + 12 n (1 - exp(-x / c))) + a (8 + 12 d) V_kc / (k c)
+    rows, LADIES   the same, and (c - 1) (12 + 4 / k + 4 R + 12 n (1 - exp(-x / c))) + a (8 + 12 d) V_kc / (k c)
     rows-oblivious in place of each term with V_kc: (q - 1) (4 n + 4 m or 12 m) / (p k), whole block rows
     features       a U v f, and a U 4 of ids (kind topology), once a mini-batch; caches are not counted
     gradients      2 (p - 1) 4 (theta + 3) a step, over all ranks
-    control        8 (g - 1) for each rank and all-to-all among g ranks: 4 a hop and bulk with `owner`, 12 LADIES, 7 FastGCN; 2 a fetch
+    control        8 (g - 1) for each rank and lengths sent ahead among g ranks: 1 a hop and bulk with `owner` (2 where answers are
+                   ragged), 4 LADIES, 2 FastGCN; 1 a fetch
 Between machines, control left out: topology and features times the share of a process column that another machine holds
 (`distributed.matrix.grid`; none with `machine` and `host`), and (p - g) / (p - 1) of the gradients.
 `distributed.costs.published` computes the published cost of the 1.5D algorithm: k b d / c + c k b d / p words a process in its first hop.
 
-Time of a step (`seconds`, `moving`). Sending z bytes takes z / B. An all-to-all among g ranks costs 2 (g - 1) messages, counts included,
-each of latency alpha. The processor of a rank adds h for the collective and h' for each message; `bulksample info --network` measures both.
-Devices whose bytes the host exchanges (`--device-comm host`) add 2 z / (bytes a second of the host's bus).
+Answers of s picks a row are padded if s <= 32 and s <= 2 (1 + d), else ragged (`distributed.matrix.selection_exchange.is_padded`).
+Collectives of an epoch (`collectives`), with lengths: 3 a hop and bulk with `owner` (4 where ragged), 8 LADIES, 4 FastGCN; 3 a fetch; an
+all-reduce a step.
+
+Time of a step (`seconds`, `moving`). Sending z bytes takes z / B. A collective among g ranks costs g - 1 messages, each of latency alpha.
+The processor of a rank adds h / 2 for the collective and h' for each message; `bulksample info --network` measures both, h for an
+all-to-all with its lengths, which are two collectives. Devices whose bytes the host exchanges (`--device-comm host`) add
+2 z / (bytes a second of the host's bus).
     sample    sum of E / (edges a second) + topology / B + latency and host / k
     fetch     U f w / (bytes gathered a second) + a U (4 + f v) / B + latency and host; with `host` U f w / (bytes a second from the host);
               with a codec also 2 a U (4 f + v) / (bytes gathered a second), to encode and to decode

@@ -50,6 +50,7 @@ def _row(row: GridPrediction, chosen: bool) -> dict[str, Any]:
         "bulk_size": row.bulk_size,
         "memory": {**asdict(row.memory), "total": row.memory.total},
         "bytes_sent": {"total": row.traffic.total, **asdict(row.traffic)},
+        "collectives": row.collectives,
         "bytes_between_machines": row.between_machines,
         "host_bytes_of_a_machine": row.host_bytes,
         "seconds": {**asdict(row.seconds), "with_evaluation": row.whole_epoch},

@@ -20,7 +20,7 @@ from .prediction import GridPrediction, Plan, fastest, gigabytes
 from .request import PlanRequest, divisors
 from .seconds import epoch_seconds
 from .sizes import Sizes, expected_sizes
-from .traffic import CandidateGrid, bytes_between_machines, epoch_bytes, published
+from .traffic import CandidateGrid, bytes_between_machines, epoch_bytes, epoch_collectives, published
 
 CODECS = ("fp32", "fp16", "bf16", "int8", "int4", "int2")
 _MOST_RANKS = 2**20
@@ -89,6 +89,7 @@ def predict(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, budget: flo
         grid, rank_memory(request, sizes, grid, k), largest, k, epoch_bytes(request, sizes, grid, k),
         epoch_seconds(request, sizes, grid, k, measured), published(request, sizes, grid),
         bytes_between_machines(request, sizes, grid, k), on_host, evaluation_cost(request, sizes, grid, measured),
+        epoch_collectives(request, sizes, grid, k),
     )  # fmt: skip
 
 

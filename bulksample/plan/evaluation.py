@@ -65,7 +65,7 @@ def _exact(request: PlanRequest, grid: CandidateGrid, measured: Measured, speed:
             sent = (rows - 1) * 4 * n * u + p * (1 - rows / p) * distinct * (4 + 4 * u)
         else:
             sent = 0.0 if i == 0 and into <= out else (p - 1) * 4.0 * n * u
-        seconds += exchanged(request, sent / p, 2.0 if sent else 0.0, p, inside).total
+        seconds += exchanged(request, sent / p, 4.0 if sent else 0.0, p, inside).total
         total += sent
     return seconds, total
 

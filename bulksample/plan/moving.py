@@ -40,15 +40,18 @@ class Moving:
 
 
 def exchanged(request: PlanRequest, sent: float, calls: float, size: int, inside: float) -> Moving:
-    """Predict all-to-alls among `size` ranks, each with 2 (size - 1) messages, counts included; a share stays inside the node."""
+    """Predict collectives among `size` ranks, each with size - 1 messages; a share stays inside the node.
+
+    `NetworkProfile.collective` is of an all-to-all with its lengths, which are two collectives.
+    """
     if size == 1:
         return Moving()
-    network, messages = request.connection(), 2 * (size - 1)
+    network, messages = request.connection(), size - 1
     waiting = inside * network.latency_inside.value + (1 - inside) * network.latency.value
     return Moving(
         bytes=sent * (inside / network.inside.value + (1 - inside) / network.between.value),
         latency=calls * messages * waiting,
-        host=calls * (network.collective.value + messages * network.message.value),
+        host=calls * (network.collective.value / 2 + messages * network.message.value),
         staging=_staged(request, sent),
     )
 

@@ -23,6 +23,7 @@ class GridPrediction:
     ----------
     largest_bulk : the largest k that fits; 0 if the grid does not fit
     between_machines : bytes of an epoch that go to other machines, control messages left out
+    collectives : of an epoch that a rank takes part in, by kind
     host_bytes : bytes of features in the memory of each machine, beside its devices
     evaluation : what one evaluation costs
     """
@@ -37,6 +38,7 @@ class GridPrediction:
     between_machines: float
     host_bytes: float
     evaluation: EvaluationCost
+    collectives: dict[str, float]
 
     @property
     def whole_epoch(self) -> float:

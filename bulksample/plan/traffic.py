@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import expm1
 
 from ..distributed.costs.published import PublishedWords, published_words
 from ..distributed.matrix.grid import Order
+from ..distributed.matrix.selection_exchange import is_padded
 from .profiles import NetworkProfile
 from .request import PlanRequest
 from .sizes import ExpectedHop, Sizes, union
@@ -75,17 +76,24 @@ class CandidateGrid:
 
 @dataclass(frozen=True)
 class SentPerRank:
-    """Bytes and all-to-alls that one rank sends on average, inside its process column and its process row."""
+    """Bytes and collectives of one rank on average, inside its process column and its process row.
+
+    Attributes
+    ----------
+    column, row : bytes sent, without the lengths that go ahead of messages
+    column_calls, row_calls : collectives, those of lengths included
+    column_words, row_words : those of lengths alone
+    """
 
     column: float = 0.0
     row: float = 0.0
     column_calls: float = 0.0
     row_calls: float = 0.0
+    column_words: float = 0.0
+    row_words: float = 0.0
 
     def __add__(self, other: SentPerRank) -> SentPerRank:
-        return SentPerRank(
-            self.column + other.column, self.row + other.row, self.column_calls + other.column_calls, self.row_calls + other.row_calls
-        )
+        return SentPerRank(*(own + its for own, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -108,15 +116,33 @@ def epoch_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int)
     minibatches, steps = request.minibatches, -(-request.minibatches // grid.ranks)
     bulk, fetch = sampling(request, sizes, grid, k), fetching(request, sizes, grid)
     calls = grid.ranks * -(-steps // k)
-    words = 8 * (grid.rows - 1) * bulk.column_calls + 8 * (grid.replication - 1) * bulk.row_calls
+    words = 8 * (grid.rows - 1) * bulk.column_words + 8 * (grid.replication - 1) * bulk.row_words
     group = feature_group(request, grid)
     ids = (1 - 1 / group) * 4 * sizes.inputs
     return EpochBytes(
         topology=minibatches * ((bulk.column + bulk.row) / k + ids),
         features=minibatches * (fetch.column - ids),
         gradients=steps * 2 * (grid.ranks - 1) * 4 * (request.parameters + 3),
-        control=calls * words + grid.ranks * steps * 8 * (group - 1) * fetch.column_calls,
+        control=calls * words + grid.ranks * steps * 8 * (group - 1) * fetch.column_words,
     )
+
+
+def epoch_collectives(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> dict[str, float]:
+    """Predict the collectives of an epoch that a rank takes part in, by kind, with bulks of k mini-batches and no other collectives.
+
+    Lengths that go ahead of messages are of kind "control"; those of an epoch's end are not counted.
+    """
+    steps = -(-request.minibatches // grid.ranks)
+    bulk, bulks = sampling(request, sizes, grid, k), -(-steps // k)
+    column, row = grid.rows > 1, grid.replication > 1
+    words = column * bulk.column_words + row * bulk.row_words
+    fetches = steps if feature_group(request, grid) > 1 else 0
+    return {
+        "topology": bulks * (column * bulk.column_calls + row * bulk.row_calls - words) + fetches,
+        "features": fetches,
+        "gradients": steps if grid.ranks > 1 else 0,
+        "control": bulks * words + fetches,
+    }
 
 
 def sampling(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> SentPerRank:
@@ -133,8 +159,9 @@ def sampling_hops(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
 
 
 def fetching(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> SentPerRank:
-    """Predict what one rank sends to fetch the features of one mini-batch: ids, then rows."""
-    return SentPerRank(column=(1 - 1 / feature_group(request, grid)) * sizes.inputs * (4 + request.row_bytes), column_calls=2)
+    """Predict what one rank sends to fetch the features of one mini-batch: lengths, ids, then rows."""
+    moved = (1 - 1 / feature_group(request, grid)) * sizes.inputs * (4 + request.row_bytes)
+    return SentPerRank(column=moved, column_calls=3, column_words=1)
 
 
 def feature_group(request: PlanRequest, grid: CandidateGrid) -> int:
@@ -171,13 +198,18 @@ def published(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> Publis
 def _owner(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateGrid, k: int) -> SentPerRank:
     others, away = grid.rows - 1, grid.away
     if request.sampler == "sage":
-        return SentPerRank(column=k * (16 * others + away * (8 * hop.rows + 4 * hop.edges)), column_calls=4)
-    restrict = SentPerRank(column=k * (32 * others + 4 * hop.drawn * others + away * (8 * hop.rows + 12 * hop.edges)), column_calls=7)
+        padded = is_padded(fanout, request.edges, request.vertices)
+        answers = 4 * fanout * hop.rows if padded else 4 * hop.rows + 4 * hop.edges
+        sent = others * (4 + 8 * k) + k * away * (4 * hop.rows + answers)
+        return SentPerRank(column=sent, column_calls=3 if padded else 4, column_words=1 if padded else 2)
+    asked = others * (4 + 12 * k + 4 * k * hop.drawn)
+    restrict = SentPerRank(column=asked + k * away * (8 * hop.rows + 12 * hop.edges), column_calls=4, column_words=2)
     if request.sampler == "fastgcn":
         return restrict
     own_range = hop.candidates / grid.rows
     answers = 12 * (own_range if fanout < 0 else min(fanout + 1.0, own_range))
-    return restrict + SentPerRank(column=k * others * (16 + 4 * hop.rows + 4 + answers), column_calls=5)
+    products = others * (4 + k * (12 + 4 * hop.rows + answers))
+    return restrict + SentPerRank(column=products, column_calls=4, column_words=2)
 
 
 def _rows(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateGrid, k: int) -> SentPerRank:
@@ -186,7 +218,7 @@ def _rows(request: PlanRequest, hop: ExpectedHop, fanout: int, grid: CandidateGr
         return fetch
     others = grid.replication - 1
     products = -request.vertices * expm1(-hop.rows * request.degree / (grid.replication * request.vertices))
-    reduce = SentPerRank(row=k * others * (16 + 4 * hop.rows + 4 + 12 * products), row_calls=5)
+    reduce = SentPerRank(row=others * (4 + k * (12 + 4 * hop.rows + 12 * products)), row_calls=4, row_words=2)
     return _stages(request, hop, grid, k, entry=12) + reduce + fetch
 
 
@@ -194,18 +226,19 @@ def _fetch_rows(request: PlanRequest, hop: ExpectedHop, grid: CandidateGrid, k: 
     """Predict the fetch of distinct rows of A: ids go around the process row, its columns fetch the rows and pass them on."""
     own, others = union(hop.rows, request.vertices, k), grid.replication - 1
     answers = own * (1 - 1 / grid.replication) * (4 + _entry(request) * request.degree)
-    row = SentPerRank(row=4 * own * others + answers, row_calls=4 if request.weighted else 3)
+    row = SentPerRank(row=4 * own * others + answers, row_calls=4, row_words=2)
     return _stages(request, hop, grid, k, _entry(request)) + row
 
 
 def _stages(request: PlanRequest, hop: ExpectedHop, grid: CandidateGrid, k: int, entry: int) -> SentPerRank:
     """Predict the stages that fetch the rows a process row names; each member requests those in the blocks of its process column."""
     n, d, stages = request.vertices, request.degree, grid.rows / grid.replication
-    calls = 2 + (entry == 12)
     if request.exchange == "rows-oblivious":
-        return SentPerRank(column=(grid.rows - 1) * n * (4 + entry * d) / grid.ranks, column_calls=stages * calls)
+        moved = (grid.rows - 1) * n * (4 + entry * d) / grid.ranks
+        return SentPerRank(column=moved, column_calls=2 * stages, column_words=stages)
     named = union(hop.rows, n, k * grid.replication)
-    return SentPerRank(column=grid.away * named * (8 + entry * d) / grid.replication, column_calls=stages * (calls + 1))
+    moved = grid.away * named * (8 + entry * d) / grid.replication
+    return SentPerRank(column=moved, column_calls=4 * stages, column_words=2 * stages)
 
 
 def _entry(request: PlanRequest) -> int:

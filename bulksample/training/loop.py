@@ -144,6 +144,7 @@ class Trainer:
             )
         context.set_model(self.method.model(context, 0))
         self.epoch_seconds: list[float] = []  # of the epochs of this run, without evaluation
+        self.steps_of_run = 0
         self.stopped = False
         self._sums = StepSums(compute)
         self.failed_saves = 0
@@ -209,7 +210,7 @@ class Trainer:
         batches = iter(context.batches)
         for step in range(done, done + steps):
             self._sums.add(step, self._step(batches, epoch, step, signals.received))
-            progress.steps += 1
+            progress.steps, self.steps_of_run = progress.steps + 1, self.steps_of_run + 1
             saves = bool(self.config.checkpoint_every) and progress.steps % self.config.checkpoint_every == 0
             alone_and_stopped = self.comm.size == 1 and signals.received
             self._count(epoch, now=saves or alone_and_stopped or step == done + steps - 1)
@@ -398,7 +399,8 @@ class Trainer:
             "best_epoch": progress.best_epoch,
             "seconds_per_epoch": sum(self.epoch_seconds) / max(1, len(self.epoch_seconds)),
             "seconds": seconds,
-            **combine(ledgers),
+            **(spent := combine(ledgers)),
+            "collectives_per_step": spent["training_collectives"]["total"] / max(1, self.steps_of_run),
             "balance": balance(ledgers),
             **self.placement.describe(self.comm),
             "held_bytes": {part: max(rank[part] for rank in memory) for part in memory[0]},

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 
 from ..distributed.comm.base import Comm
@@ -56,10 +57,11 @@ class TensorComm(ABC):
         """Sum a contiguous 1-d float32 tensor over ranks, in place; counts the bytes that `Comm.allreduce` counts."""
 
     @abstractmethod
-    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> TensorArrival:
-        """Start to send one part to each rank, by the contract of `Comm.start_alltoall`.
+    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str, incoming: Sequence[int] | None = None) -> TensorArrival:
+        """Start to send one part to each rank, by the contract of `Comm.start_alltoall_rows`.
 
-        All parts are on one device, and the received rows arrive there. Work is queued on torch's current stream.
+        All parts are on one device, and the received rows arrive there. Work is queued on torch's current stream. `incoming` is the number
+        of rows from each rank, where all ranks know it.
         """
 
     @abstractmethod
@@ -85,15 +87,15 @@ class HostTensorComm(TensorComm):
         if on_host is not tensor:
             tensor.copy_(on_host)
 
-    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> TensorArrival:
-        counts, where, dtype = [len(part) for part in parts], parts[0].device, parts[0].dtype
+    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str, incoming: Sequence[int] | None = None) -> TensorArrival:
+        counts, where, dtype = np.array([len(part) for part in parts]), parts[0].device, parts[0].dtype
         rows = torch.cat(list(parts)).cpu()
         numbers = rows.view(torch.int16) if dtype == torch.bfloat16 else rows  # numpy has no bfloat16
-        arrival = self._comm.start_alltoall([part.numpy() for part in torch.split(numbers, counts)], kind)
+        known = None if incoming is None else np.array(incoming)
+        arrival = self._comm.start_alltoall_rows(numbers.numpy(), counts, kind, known)
 
         def finish() -> tuple[torch.Tensor, list[int]]:
-            received = [torch.from_numpy(part).view(dtype) for part in arrival.wait()]
-            return torch.cat(received).to(where), [len(part) for part in received]
+            return torch.from_numpy(arrival.wait()).view(dtype).to(where), arrival.counts.tolist()
 
         return TensorArrival(finish)
 

@@ -127,14 +127,18 @@ def test_replication_gives_c_ranks_the_same_rows(drawn):
 
 
 def test_exchange_decides_what_travels(drawn):
-    """`rows` sends 4 bytes for each edge of a remote row, `owner` 4 for each pick and 16 for each call; both, 8 for each row."""
+    """`rows` sends 8 bytes for a remote row and 4 for each edge of it; `owner` 4, and 4 for each of 2 picks, padded.
+
+    For each call with a remote row `owner` adds 12 bytes, and once 8 from each rank to the other: the entries that it holds.
+    """
     sent, away = {}, []
     for exchange in ("owner", "rows"):
         result, calls = drawn(*ONE_HOP, "--batch-size", 10, "--graph", "partitioned", "--exchange", exchange, ranks=2)
         sent[exchange] = result["bytes_sent"]["topology"]
         away = [seeds.vertices[seeds.vertices // 30 != rank] for rank in range(2) for seeds in calls.seeds[rank]]
-    picks, whole = (sum(int(np.minimum(DEGREES[rows], most).sum()) for rows in away) for most in (2, N))
-    assert sent["rows"] - sent["owner"] == 4 * (whole - picks) - 16 * len(away)
+    rows, edges = sum(map(len, away)), sum(int(DEGREES[vertices].sum()) for vertices in away)
+    asked = sum(len(vertices) > 0 for vertices in away)
+    assert sent["rows"] - sent["owner"] == 8 * rows + 4 * edges - (4 + 4 * 2) * rows - 12 * asked - 2 * 8
 
 
 def test_partition_of_a_file_decides_who_holds_what(drawn, tmp_path):

@@ -24,10 +24,11 @@ def test_papers100m_by_hand():
     """p = 128 A100, c = 16: 10 steps in one bulk, q = 8 ranks of a column on 8 nodes."""
     found = predicted(papers(), CandidateGrid(128, 16, "partitioned"), 10)
     away, inputs, edges = 7 / 8, 928_449, 997_883
-    alltoall = COLLECTIVE + 2 * 7 * (5e-6 + MESSAGE)  # counts and parts to 7 ranks
-    topology = 3 * 16 * 7 + away * (8 * 181_701 + 4 * edges)
-    sample = edges / 1.5e9 + topology / 25e9 + 3 * 4 * alltoall / 10
-    fetch = inputs * 512 / 0.776e12 + away * inputs * (4 + 512) / 25e9 + 2 * alltoall
+    collective = COLLECTIVE / 2 + 7 * (5e-6 + MESSAGE)  # a message to 7 ranks
+    rows = 15 * 1024 + 10 * 15_920 + 5 * 164_758  # of padded answers
+    topology = 3 * 8.4 * 7 + away * 4 * (181_701 + rows)
+    sample = edges / 1.5e9 + topology / 25e9 + 3 * 3 * collective / 10
+    fetch = inputs * 512 / 0.776e12 + away * inputs * (4 + 512) / 25e9 + 3 * collective
     products = 164_758 * 128 * 256 + 15_920 * 256 * 256 + 1024 * 256 * 172
     aggregated = 823_788 * 128 + 159_199 * 256 + 14_897 * 256
     compute = 12 * products / 9.75e12 + 8 * aggregated / 0.776e12
@@ -65,9 +66,9 @@ def test_columns_use_the_network_and_rows_stay_inside_a_node():
     assert across.total == pytest.approx(1 / 7 / 100 + 6 / 7 / 25)
     # all on one node
     assert transfer(asked, SentPerRank(column=gigabyte), CandidateGrid(4, 1, "partitioned")).total == pytest.approx(1 / 100)
-    # 3 calls among 4: 3 x 2 x 3 messages
+    # 3 collectives among 4: 3 x 3 messages
     calls = transfer(asked, SentPerRank(column_calls=3), grid)
-    assert calls == Moving(latency=pytest.approx(18 * 5e-6), host=pytest.approx(3 * COLLECTIVE + 18 * MESSAGE))
+    assert calls == Moving(latency=pytest.approx(9 * 5e-6), host=pytest.approx(1.5 * COLLECTIVE + 9 * MESSAGE))
 
 
 def test_bytes_that_the_host_exchanges_cross_its_bus_twice():

@@ -12,7 +12,7 @@ from bulksample.distributed.matrix.owner import OwnerAdjacency
 from bulksample.distributed.matrix.partition import block_bounds
 from bulksample.distributed.matrix.spgemm15d import RowsAdjacency
 from bulksample.plan.sizes import expected_sizes
-from bulksample.plan.traffic import CandidateGrid, epoch_bytes, published, sampling
+from bulksample.plan.traffic import CandidateGrid, epoch_bytes, epoch_collectives, published, sampling
 
 WEIGHTS = np.random.default_rng(2).integers(1, 1000, N * DEGREE)
 GRIDS = [(2, 1), (4, 1), (4, 2), (8, 2), (8, 4)]
@@ -28,6 +28,16 @@ def block_row(grid, weighted):
 
 def sent_by_a_run(asked, p, c, k):
     """Return the bytes by kind that p ranks send for one bulk of k mini-batches each and for the features of their inputs."""
+    sent = counted_in_a_run(asked, p, c, k, lambda comm: {kind: tally.bytes for kind, tally in comm.tally.items()})
+    return {kind: sum(counts) for kind, counts in sent.items()}
+
+
+def collectives_of_a_run(asked, p, c, k):
+    """Return the collectives of each rank by kind in the same work."""
+    return counted_in_a_run(asked, p, c, k, lambda comm: dict(comm.collectives))
+
+
+def counted_in_a_run(asked, p, c, k, count):
     sampler = samplers.make(asked.sampler, asked.fanouts, frontier=asked.frontier)
     seeds = np.random.default_rng(1).permutation(N)[: p * k * asked.batch_size].reshape(p, k, asked.batch_size)
 
@@ -43,13 +53,13 @@ def sent_by_a_run(asked, p, c, k):
         ids = comm.rank * k + np.arange(k)
         q = Selection.of(list(seeds[comm.rank]), N, ids)
         sampler.sample_bulk(adjacency, q, Stream(3))  # what the first call makes once is not counted
-        before = {kind: tally.bytes for kind, tally in comm.tally.items()}
+        before = count(comm)
         for minibatch in sampler.sample_bulk(adjacency, q, Stream(3), epoch=1):
             features.fetch(minibatch.vertices)
-        return {kind: tally.bytes - before[kind] for kind, tally in comm.tally.items()}
+        return {kind: number - before[kind] for kind, number in count(comm).items()}
 
-    sent = on_threads(p, rank, timeout=200)
-    return {kind: sum(one[kind] for one in sent) for kind in sent[0]}
+    found = on_threads(p, rank, timeout=200)
+    return {kind: [one[kind] for one in found] for kind in found[0]}
 
 
 def compare(p, c, k, tolerance, batch_size=64, **changes):
@@ -66,6 +76,21 @@ def compare(p, c, k, tolerance, batch_size=64, **changes):
 @pytest.mark.parametrize("exchange", ["owner", "rows", "rows-oblivious"])
 def test_node_wise_traffic_is_what_a_run_sends(p, c, exchange):
     compare(p, c, 3, 0.02, exchange=exchange)
+
+
+@pytest.mark.parametrize(("p", "c"), GRIDS)
+@pytest.mark.parametrize(("exchange", "fanouts"), [("owner", (4, 3)), ("owner", (40, 3)), ("rows", (4, 3)), ("rows-oblivious", (4, 3))])
+def test_collectives_are_those_of_a_run(p, c, exchange, fanouts):
+    """Of ranks in the column with the most stages; padded and ragged answers."""
+    asked = request(seeds=p * 2 * 64, batch_size=64, features=6, exchange=exchange, fanouts=fanouts)
+    expected = epoch_collectives(asked, expected_sizes(asked), CandidateGrid(p, c, "partitioned"), 2)
+    found = collectives_of_a_run(asked, p, c, 2)
+    if exchange == "owner":
+        assert found["topology"] == [expected["topology"]] * p
+        assert found["control"] == [expected["control"]] * p
+    for kind in ("topology", "control"):
+        assert np.mean(found[kind]) == pytest.approx(expected[kind])
+    assert found["features"] == [expected["features"]] * p
 
 
 @pytest.mark.parametrize("exchange", ["owner", "rows", "rows-oblivious"])
@@ -101,14 +126,15 @@ def test_papers100m_by_hand():
     """p = 128, c = 32: q = 4, three quarters of the rows are on other ranks; 1,179 mini-batches, 10 steps."""
     asked = papers()
     sent = epoch_bytes(asked, expected_sizes(asked), CandidateGrid(128, 32, "partitioned"), 10)
-    rows, edges, inputs = 1024 + 15_920 + 164_758, 997_883, 928_449
-    sampled = 3 * 16 * 3 + 0.75 * (8 * rows + 4 * edges)  # 4.08 MB a minibatch
+    rows, inputs = (1024, 15_919.883, 164_757.525), 928_449
+    answers = 15 * rows[0] + 10 * rows[1] + 5 * rows[2]  # padded
+    sampled = 3 * 8.4 * 3 + 0.75 * 4 * (sum(rows) + answers)  # 3.54 MB a minibatch
     assert sent.topology == pytest.approx(1179 * (sampled + 0.75 * 4 * inputs), rel=1e-5)  # and 2.79 MB of ids
     assert sent.features == pytest.approx(1179 * 0.75 * 928_449 * 512, rel=1e-5)  # 420 GB
     assert asked.parameters == 2 * 128 * 256 + 256 + 2 * 256 * 256 + 256 + 2 * 256 * 172 + 172 == 285_356
     assert sent.gradients == 10 * 2 * 127 * 4 * (285_356 + 3)  # 2.9 GB
-    # all-to-alls among 4 ranks: 4 a hop and bulk, 2 a fetch; one bulk of 10
-    assert sent.control == 128 * 8 * 3 * (3 * 4 + 10 * 2)
+    # lengths sent ahead among 4 ranks: once a hop and bulk, once a fetch; one bulk of 10
+    assert sent.control == 128 * 8 * 3 * (3 + 10)
 
 
 def test_the_published_cost_is_as_printed():

@@ -13,8 +13,8 @@ collective      rank r counts                             sum over ranks        
 allreduce       (w - w_r) + (p - 1) w_r                   2 (p - 1) w                 2 (p - 1)
 allgather(rows) (p - 1) w_r                               (p - 1) sum_r w_r           p - 1
 broadcast       (p - 1) w at the root, 0 elsewhere        (p - 1) w                   p - 1 at the root
-alltoall        bytes of its parts for others             sum over ranks              nonempty parts
-  + control     8 (p - 1)                                 8 p (p - 1)                 p - 1
+alltoall(_rows) bytes of its parts for others             sum over ranks              nonempty parts
+  + control     8 (p - 1), or 0 if counts are known       8 p (p - 1)                 p - 1
 split (control) 16 (p - 1)                                16 p (p - 1)                p - 1
 barrier         0                                         0                           0
 =============== ========================================= =========================== ==================
@@ -36,9 +36,9 @@ import numpy as np
 
 from ...errors import PeerLost, UsageError
 from .cuda_aware import CudaAware
-from .primitives import COMPLETED, KINDS, MOST_ELEMENTS, PendingAlltoall, Primitives, SentCount, TransferHandle
+from .primitives import COMPLETED, KINDS, MOST_ELEMENTS, PendingAlltoall, PendingRows, Primitives, SentCount, TransferHandle
 
-__all__ = ["COMPLETED", "KINDS", "MOST_ELEMENTS", "Comm", "PendingAlltoall", "Primitives", "SentCount", "TransferHandle"]
+__all__ = ["COMPLETED", "KINDS", "MOST_ELEMENTS", "Comm", "PendingAlltoall", "PendingRows", "Primitives", "SentCount", "TransferHandle"]
 
 _COUNT_BITS = 40  # of the word sent ahead of a part hold its row count; 23 more hold a checksum of its kind, dtype and shape
 
@@ -94,6 +94,7 @@ class Comm(Primitives):
 
     def count_allreduce(self, kind: str, numbers: int, itemsize: int) -> None:
         """Count what an all-reduce sends: the shares of the other ranks to them, and the sum of this rank's share to each of them."""
+        self._count_collective(kind)
         shares = itemsize * ((numbers + self.size - 1 - np.arange(self.size)) // self.size)
         own, away = int(shares[self.rank]), self.elsewhere
         between = int(shares[away].sum()) + int(np.count_nonzero(away)) * own
@@ -129,6 +130,7 @@ class Comm(Primitives):
         if counts.shape != (self.size,) or counts.min(initial=0) < 0 or counts[self.rank] != len(rows):
             raise UsageError(f"counts must be {self.size} numbers with {len(rows)} at rank {self.rank}; got {counts.tolist()}")
         self._note(f"allgather {kind} {rows.dtype} {rows.shape[1:]} {counts.tolist()}")
+        self._count_collective(kind)
         self.count_to_each(kind, self.size - 1, rows.nbytes)
         row_bytes = rows.itemsize * int(np.prod(rows.shape[1:], dtype=np.int64))
         sizes = counts * row_bytes
@@ -145,6 +147,7 @@ class Comm(Primitives):
         if not 0 <= root < self.size:
             raise UsageError(f"root must be a rank, 0 to {self.size - 1}; got {root}")
         self._note(f"broadcast {kind} {array.dtype} {array.shape} {root}")
+        self._count_collective(kind)
         if self.rank == root:
             self.count_to_each(kind, self.size - 1, array.nbytes)
         if self.size > 1:
@@ -182,17 +185,51 @@ class Comm(Primitives):
     def start_alltoall(self, parts: Sequence[np.ndarray], kind: str) -> PendingAlltoall:
         """Begin `alltoall`; ``.wait()`` of the returned object gives its result. Row counts have been exchanged on return."""
         held = self._checked_parts(parts, kind)
-        dtype, shape = held[0].dtype, held[0].shape[1:]
-        row_bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-        counts = self.exchange_counts([len(part) for part in held], kind, f"{dtype.str} {shape}", row_bytes)
-        out = np.empty((int(counts.sum()), *shape), dtype)
-        into = np.split(out, np.cumsum(counts)[:-1])
-        into[self.rank][:] = held[self.rank]
-        if self.size == 1:
-            return PendingAlltoall(into, COMPLETED)
-        return PendingAlltoall(into, self._start_alltoall([_bytes_of(part) for part in held], [_bytes_of(part) for part in into], kind))
+        return PendingAlltoall(self.start_alltoall_rows(np.concatenate(held), np.array([len(part) for part in held]), kind))
 
-    def exchange_counts(self, rows: Sequence[int], kind: str, made_of: str, row_bytes: int) -> np.ndarray:
+    def alltoall_rows(self, rows: np.ndarray, counts: np.ndarray, kind: str, incoming: np.ndarray | None = None) -> np.ndarray:
+        """Send consecutive rows of one array to each rank; see `start_alltoall_rows`. Return the received rows, in rank order."""
+        return self.start_alltoall_rows(rows, counts, kind, incoming).wait()
+
+    def start_alltoall_rows(self, rows: np.ndarray, counts: np.ndarray, kind: str, incoming: np.ndarray | None = None) -> PendingRows:
+        """Begin to send consecutive rows of one array to each rank; ``.wait()`` of the returned object gives the received rows.
+
+        Parameters
+        ----------
+        rows : shape (sum of counts, ...), any dtype but object
+            The first ``counts[0]`` rows go to rank 0, the next ``counts[1]`` to rank 1, and so on.
+        counts : integers, shape (size,)
+        kind : one of KINDS
+        incoming : integers, shape (size,), optional
+            Number of rows that each rank will send to this one, where both sides know it already: given on all ranks or on none. Without
+            it ranks first exchange row counts, as in `alltoall`.
+
+        Raises
+        ------
+        UsageError
+            As `alltoall`; also if the counts do not fit the rows.
+        """
+        rows, counts = np.ascontiguousarray(rows), np.asarray(counts, np.int64)
+        self._check(rows, kind)
+        if counts.shape != (self.size,) or counts.min(initial=0) < 0 or counts.sum() != len(rows) or rows.dtype.hasobject:
+            raise UsageError(
+                f"counts must divide {len(rows)} rows of numbers among {self.size} ranks; got {counts.tolist()}, rows of {rows.dtype}"
+            )
+        shape = rows.shape[1:]
+        row_bytes = rows.itemsize * int(np.prod(shape, dtype=np.int64))
+        made_of = f"{rows.dtype.str} {shape}"
+        if incoming is None:
+            incoming = self.exchange_counts(counts, kind, made_of, row_bytes)
+        else:
+            incoming = np.asarray(incoming, np.int64)
+            self.count_alltoall(counts, kind, made_of, row_bytes)
+        if self.size == 1:
+            return PendingRows(rows.copy(), incoming, COMPLETED)
+        out = np.empty((int(incoming.sum()), *shape), rows.dtype)
+        flight = self._start_alltoall(_bytes_of(rows), row_bytes * counts, _bytes_of(out), row_bytes * incoming, kind)
+        return PendingRows(out, incoming, flight)
+
+    def exchange_counts(self, rows: Sequence[int] | np.ndarray, kind: str, made_of: str, row_bytes: int) -> np.ndarray:
         """Exchange row counts before an all-to-all and add its bytes to the tally. The rows themselves do not move here.
 
         Parameters
@@ -209,12 +246,18 @@ class Comm(Primitives):
         Number of rows that each rank will send to this one: int64, shape (size,).
         """
         self._check_kind(kind)
+        counts = self._agree_on_counts(np.array(rows, np.int64), f"{kind} {made_of}")
+        self.count_alltoall(rows, kind, made_of, row_bytes)
+        return counts
+
+    def count_alltoall(self, rows: Sequence[int] | np.ndarray, kind: str, made_of: str, row_bytes: int) -> None:
+        """Add an all-to-all whose counts all ranks know to the tally; arguments as in `exchange_counts`. Nothing moves here."""
+        self._check_kind(kind)
         self._note(f"alltoall {kind} {made_of}")
-        counts = self._agree_on_counts(list(rows), f"{kind} {made_of}")
+        self._count_collective(kind)
         sent = row_bytes * np.array(rows, np.int64)
         sent[self.rank] = 0
         self._count(kind, int(np.count_nonzero(sent)), int(sent.sum()), int(sent[self.elsewhere].sum()))
-        return counts
 
     def at(self, place: str, told: str) -> None:
         """Name the place in the program that all ranks must have reached at the next all-to-alls, which compare it.
@@ -262,7 +305,7 @@ class Comm(Primitives):
         same = np.flatnonzero(colors == color)
         members = same[np.argsort(keys[same], kind="stable")]
         made: Comm = self._split(color, members.tolist())
-        made.tally, made.between_machines = self.tally, self.between_machines
+        made.tally, made.between_machines, made.collectives = self.tally, self.between_machines, self.collectives
         made.machine_of, made.most_elements = self.machine_of[members], self.most_elements
         return made
 
@@ -270,6 +313,7 @@ class Comm(Primitives):
         """Return a communicator of the same ranks with a tally of its own, for use by another thread."""
         made = self.split(0, self.rank)
         made.tally, made.between_machines = dict.fromkeys(KINDS, SentCount(0, 0)), dict.fromkeys(KINDS, 0)
+        made.collectives = dict.fromkeys(KINDS, 0)
         return made
 
     def gather_control(self, thing: Any) -> list[Any]:
@@ -326,12 +370,13 @@ class Comm(Primitives):
                 raise UsageError(f"the parts of an alltoall must be numbers of one dtype and one shape of rows; got {found}")
         return held
 
-    def _agree_on_counts(self, counts: list[int], made_of: str) -> np.ndarray:
+    def _agree_on_counts(self, counts: np.ndarray, made_of: str) -> np.ndarray:
         """Exchange row counts, with a checksum of `made_of` and of the place; return the counts: int64, shape (size,)."""
-        if max(counts) >= 2**_COUNT_BITS:
-            raise UsageError(f"a part of an all-to-all has {max(counts)} rows; use fewer than 2**{_COUNT_BITS}")
+        if counts.max() >= 2**_COUNT_BITS:
+            raise UsageError(f"a part of an all-to-all has {counts.max()} rows; use fewer than 2**{_COUNT_BITS}")
         mark = zlib.crc32(self._place.encode(), zlib.crc32(made_of.encode())) >> 9
-        words = np.array(counts, np.int64) | (mark << _COUNT_BITS)
+        words = counts | (mark << _COUNT_BITS)
+        self._count_collective("control")
         self.count_to_each("control", self.size - 1, 8)
         if self.size > 1:
             words = self._alltoall_words(words)

@@ -15,15 +15,17 @@ from .base import KINDS, Comm
 PHASES = ("sample", "fetch", "forward", "backward", "reduce", "step", "evaluate", "checkpoint")
 ASIDE = ("evaluate", "checkpoint")  # phases that are not training
 WAITING = ("sample", "fetch")  # phases in which a step waits for its mini-batch
-_MESSAGES, _BYTES, _BETWEEN, _TRAINING_MESSAGES, _TRAINING_BYTES, _TRAINING_BETWEEN = range(6)
+_MESSAGES, _BYTES, _BETWEEN, _COLLECTIVES = range(4)
+_TRAINING_MESSAGES, _TRAINING_BYTES, _TRAINING_BETWEEN, _TRAINING_COLLECTIVES = range(4, 8)
 
 
 class Sent(NamedTuple):
-    """Messages and bytes that a rank has sent, and how many of the bytes went to other machines."""
+    """Messages and bytes that a rank has sent, how many of the bytes went to other machines, and the collectives that it took part in."""
 
     messages: int = 0
     bytes: int = 0
     between_machines: int = 0
+    collectives: int = 0
 
 
 class Ledger:
@@ -76,9 +78,9 @@ class Ledger:
     def total(self) -> dict[str, dict[str, Any]]:
         """Return seconds by phase, bytes by phase, counts by kind, and the seconds of training.
 
-        "sent" holds six numbers for each kind: messages, bytes and bytes between machines of the run, then those of training. Training
-        is every phase except ASIDE. "training" holds its wall-clock and CPU seconds from the first phase on; a rank that waits for others
-        spends no CPU seconds. The result is short, because ranks send it to each other after every epoch.
+        "sent" holds eight numbers for each kind: messages, bytes, bytes between machines and collectives of the run, then those of
+        training. Training is every phase except ASIDE. "training" holds its wall-clock and CPU seconds from the first phase on; a rank
+        that waits for others spends no CPU seconds. The result is short, because ranks send it to each other after every epoch.
         """
         beside = sent_by(self._sampling) if self._sampling else {}
         everything = _add(sent_by(self._comm), beside, self._before)
@@ -104,7 +106,8 @@ def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
 
     "waiting_share" is the largest share of its training time that a rank spent in "sample" and in "fetch". "busiest_rank" is the
     largest number of messages and of bytes that a rank sent in training. "compute_seconds" is the largest over ranks of its CPU
-    seconds of training (all threads), but at most its wall-clock seconds.
+    seconds of training (all threads), but at most its wall-clock seconds. "collectives" and "training_collectives" are those of the rank
+    with the most, by kind.
     """
     return {
         "phases": {name: max(rank["seconds"][name] for rank in ranks) for name in PHASES},
@@ -115,6 +118,8 @@ def combine(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
         "training_bytes": _summed(ranks, _TRAINING_BYTES),
         "training_bytes_between_machines": _summed(ranks, _TRAINING_BETWEEN),
         "training_messages": _summed(ranks, _TRAINING_MESSAGES),
+        "collectives": _largest(ranks, _COLLECTIVES),
+        "training_collectives": _largest(ranks, _TRAINING_COLLECTIVES),
         "busiest_rank": {"messages": _most(ranks, _TRAINING_MESSAGES), "bytes": _most(ranks, _TRAINING_BYTES)},
         "waiting_share": {name: max(_share(rank, name) for rank in ranks) for name in WAITING},
         "compute_seconds": max(min(rank["training"].values()) for rank in ranks),
@@ -150,13 +155,18 @@ def _summed(ranks: list[dict[str, dict[str, Any]]], column: int) -> dict[str, in
     return {"total": sum(kinds.values()), **kinds}
 
 
+def _largest(ranks: list[dict[str, dict[str, Any]]], column: int) -> dict[str, int]:
+    kinds = {kind: max(rank["sent"][kind][column] for rank in ranks) for kind in KINDS}
+    return {"total": sum(kinds.values()), **kinds}
+
+
 def _most(ranks: list[dict[str, dict[str, Any]]], column: int) -> int:
     return int(max(sum(sent[column] for sent in rank["sent"].values()) for rank in ranks))
 
 
 def sent_by(comm: Comm) -> dict[str, Sent]:
-    """Return the messages and bytes that this rank has sent over a communicator so far, by kind."""
-    return {kind: Sent(*comm.tally[kind], comm.between_machines[kind]) for kind in KINDS}
+    """Return the messages, bytes and collectives of this rank over a communicator so far, by kind."""
+    return {kind: Sent(*comm.tally[kind], comm.between_machines[kind], comm.collectives[kind]) for kind in KINDS}
 
 
 def _bytes(tally: dict[str, Sent]) -> int:

@@ -68,7 +68,16 @@ class MpiComm(ProcessComm):
         self._complete("alltoall counts", lambda: self._comm.Ialltoall([words, self._mpi.INT64_T], [out, self._mpi.INT64_T]).Test)
         return out
 
-    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
+    def _start_alltoall(self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str) -> TransferHandle:
+        parts, buffers = _pieces(sent, outgoing), _pieces(into, incoming)
+        buffers[self.rank][:] = parts[self.rank]
+        return self.start_bytes(parts, buffers, kind)
+
+    def start_bytes(self, parts: list[Any], into: list[Any], kind: str) -> TransferHandle:
+        """Begin an all-to-all of one-dimensional byte buffers in host or device memory, of agreed lengths; no bytes are counted.
+
+        This rank's own part stays where it is.
+        """
         self._alltoalls += 1
         incoming = sum(len(buffer) for r, buffer in enumerate(into) if r != self.rank)
         what = f"alltoall {kind} {incoming} bytes"
@@ -93,10 +102,6 @@ class MpiComm(ProcessComm):
     def cuda_aware(self) -> CudaAware:
         return ask(self._mpi.__file__)
 
-    def start_bytes(self, parts: list[Any], into: list[Any], kind: str) -> TransferHandle:
-        """Begin an all-to-all of one-dimensional byte buffers in host or device memory, of agreed lengths; no bytes are counted."""
-        return self._start_alltoall(parts, into, kind)
-
     def barrier(self) -> None:
         self._complete("barrier", lambda: self._comm.Ibarrier().Test)
 
@@ -105,6 +110,12 @@ class MpiComm(ProcessComm):
             if self._sentinel.abort(code):
                 time.sleep(_ABORT_SECONDS)
             self._comm.Abort(code)
+
+
+def _pieces(buffer: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """Return consecutive views of a buffer with the given lengths."""
+    ends = np.cumsum(lengths).tolist()
+    return [buffer[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 class _MpiSubComm(SubComm, MpiComm):

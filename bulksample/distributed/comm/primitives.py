@@ -27,22 +27,45 @@ class SentCount(NamedTuple):
     bytes: int
 
 
-class PendingAlltoall:
-    """An all-to-all under way. Call `wait` on each, and do not change the sent parts before it returns.
+class PendingRows:
+    """An all-to-all of rows under way. Call `wait` on each, and do not change the sent rows before it returns.
 
     Some MPI libraries move long messages only while the process is inside one of their calls; `done` is such a call.
+
+    Attributes
+    ----------
+    counts : int64, shape (size,)
+        Number of rows from each rank.
     """
 
-    def __init__(self, parts: list[np.ndarray], flight: TransferHandle) -> None:
-        self._parts, self._flight = parts, flight
+    def __init__(self, rows: np.ndarray, counts: np.ndarray, flight: TransferHandle) -> None:
+        self._rows, self.counts, self._flight = rows, counts, flight
+
+    def done(self) -> bool:
+        """Return True once all rows have been sent and received; does not wait."""
+        return self._flight.done()
+
+    def wait(self) -> np.ndarray:
+        """Return the rows that all ranks sent to this one, in rank order. May be called again."""
+        self._flight.wait()
+        return self._rows
+
+
+class PendingAlltoall:
+    """An all-to-all of parts under way; see `PendingRows`."""
+
+    def __init__(self, rows: PendingRows) -> None:
+        self._rows = rows
+        self._parts: list[np.ndarray] | None = None
 
     def done(self) -> bool:
         """Return True once all parts have been sent and received; does not wait."""
-        return self._flight.done()
+        return self._rows.done()
 
     def wait(self) -> list[np.ndarray]:
         """Return the part that each rank sent to this one, in rank order: views of one buffer. May be called again."""
-        self._flight.wait()
+        if self._parts is None:
+            self._parts = np.split(self._rows.wait(), np.cumsum(self._rows.counts)[:-1])
         return self._parts
 
 
@@ -68,6 +91,9 @@ class Primitives(ABC):
         Messages and bytes that this rank has sent so far.
     between_machines : dict of kind to int
         How many of these bytes went to ranks of other machines.
+    collectives : dict of kind to int
+        How many collectives this rank has taken part in, among several ranks. Row counts that go ahead of an all-to-all are one of kind
+        "control".
     pools : dict
         Communicators of the same ranks that are used again; see `matrix.comm_pool`.
     """
@@ -81,7 +107,7 @@ class Primitives(ABC):
         self.most_elements = MOST_ELEMENTS
         self.tally = dict.fromkeys(KINDS, SentCount(0, 0))
         self.pools: dict[str, Any] = {}
-        self.between_machines = dict.fromkeys(KINDS, 0)
+        self.between_machines, self.collectives = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
         self._place = self._told = ""  # see `Comm.at`
         self._history = 0  # checksum of all collectives so far; equal on ranks that called the same ones
 
@@ -102,10 +128,11 @@ class Primitives(ABC):
         """Send entry r of `words` to rank r; return the word received from each rank: int64, shape (size,)."""
 
     @abstractmethod
-    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
-        """Begin to send the bytes ``parts[r]`` to each other rank r and to fill ``into[r]`` from it, `most_elements` a message.
+    def _start_alltoall(self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str) -> TransferHandle:
+        """Begin to send ``outgoing[r]`` bytes of `sent` to each rank r, one after another, and to fill `into` with ``incoming[r]`` from it.
 
-        Lengths were agreed before, and are checked when the messages arrive.
+        Messages have at most `most_elements` bytes. Lengths were agreed before, and are checked when the messages arrive. This rank's own
+        part goes the same way.
         """
 
     @abstractmethod
@@ -145,6 +172,12 @@ class Primitives(ABC):
     def count_to_each(self, kind: str, messages: int, each: int) -> None:
         """Count `each` bytes sent to each other rank."""
         self._count(kind, messages, (self.size - 1) * each, int(np.count_nonzero(self.elsewhere)) * each)
+
+    def _count_collective(self, kind: str) -> None:
+        """Count a collective in which this rank takes part; a rank alone has none."""
+        if self.size > 1:
+            with _COUNTING:
+                self.collectives[kind] += 1
 
     def _count(self, kind: str, messages: int, sent: int, between_machines: int) -> None:
         with _COUNTING:  # communicators of several threads can share a tally

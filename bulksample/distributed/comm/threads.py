@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...errors import PeerLost
+from ...sparse import row_pointers
 from .base import COMPLETED, Comm, TransferHandle
 from .machines import VARIABLE, simulated
 from .tree_sum import tree_sum
@@ -39,7 +40,8 @@ class SerialComm(Comm):
     def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
         return words
 
-    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
+    def _start_alltoall(self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str) -> TransferHandle:
+        into[:] = sent
         return COMPLETED
 
     def _split(self, color: int, members: list[int]) -> Comm:
@@ -110,13 +112,14 @@ class ThreadComm(Comm):
     def _alltoall_words(self, words: np.ndarray) -> np.ndarray:
         return np.array([theirs[self.rank] for theirs in self._exchange(words.copy(), "alltoall counts")], np.int64)
 
-    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
-        received = self._exchange([part.copy() for part in parts], f"alltoall {kind}")
-        for r, (theirs, buffer) in enumerate(zip(received, into, strict=True)):
-            part = theirs[self.rank]
-            if len(part) != len(buffer):
-                raise PeerLost(f"rank {r} sent {len(part)} bytes to rank {self.rank}; {len(buffer)} were agreed")
-            buffer[:] = part
+    def _start_alltoall(self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str) -> TransferHandle:
+        received = self._exchange((sent.copy(), row_pointers(outgoing)), f"alltoall {kind}")
+        ends, rank = row_pointers(incoming), self.rank
+        for r, (theirs, cuts) in enumerate(received):
+            part = theirs[cuts[rank] : cuts[rank + 1]]
+            if len(part) != incoming[r]:
+                raise PeerLost(f"rank {r} sent {len(part)} bytes to rank {rank}; {incoming[r]} were agreed")
+            into[ends[r] : ends[r + 1]] = part
         return COMPLETED
 
     def _split(self, color: int, members: list[int]) -> Comm:

@@ -145,22 +145,14 @@ class TorchComm(ProcessComm):
         self._complete(what, lambda: self._start(words, ones, out, ones))
         return out
 
-    def _start_alltoall(self, parts: list[np.ndarray], into: list[np.ndarray], kind: str) -> TransferHandle:
+    def _start_alltoall(self, sent: np.ndarray, outgoing: np.ndarray, into: np.ndarray, incoming: np.ndarray, kind: str) -> TransferHandle:
         """Send one message to each rank, however long: gloo counts bytes in 64 bits."""
-        outgoing, incoming = [len(part) for part in parts], [len(buffer) for buffer in into]
-        outgoing[self.rank] = incoming[self.rank] = 0  # the caller has copied its own part
-        held = np.concatenate([part[:length] for part, length in zip(parts, outgoing, strict=True)])
-        out = np.empty(sum(incoming), np.uint8)
-        what = f"alltoall {kind} {len(out)} bytes"
-        done = self._attempt(what, lambda: self._start(held, outgoing, out, incoming))
-        copies = list(zip(np.split(out, np.cumsum(incoming)[:-1]), into, incoming, strict=True))
+        what = f"alltoall {kind} {len(into)} bytes"
+        sent = sent if sent.flags.writeable else sent.copy()  # torch warns of memory that it must not write
+        done = self._attempt(what, lambda: self._start(sent, outgoing.tolist(), into, incoming.tolist()))
 
         def wait() -> None:
-            if copies:
-                self._attempt(what, lambda: self.watch.wait(done, what + self._among, self._glance))
-            while copies:
-                received, buffer, length = copies.pop()
-                buffer[:length] = received
+            self._attempt(what, lambda: self.watch.wait(done, what + self._among, self._glance))
 
         return TransferHandle(lambda: self._attempt(what, done), wait)
 

@@ -61,6 +61,8 @@ def predict_calls(costs: BlockRowCosts, calls: Sequence[Sequence[AdjacencyCall]]
         If one rank makes more calls than another.
     """
     sent, used = nothing_sent(costs.rows, costs.replication), set[Entries]()
+    if any(call.name == "sample_rows" for call in calls[0]):
+        sent += costs.first_rows()
     for together in zip(*calls, strict=True):
         arguments = [_each_or_one(values) for values in zip(*(call.arguments for call in together), strict=True)]
         sent += getattr(costs, together[0].name)(*arguments)

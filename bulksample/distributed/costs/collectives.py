@@ -15,7 +15,7 @@ from ..comm.primitives import SentCount
 SENT_KINDS = ("topology", "control")
 GridSent = NDArray[np.int64]  # int64, shape (2, 2, p / c, c): by SENT_KINDS; messages and bytes; of rank (i, j)
 
-ID, VALUE, HEAD = 4, 8, 16  # bytes of an id or a count; of a value or a share; of a mini-batch's id and size
+ID, VALUE = 4, 8  # bytes of an id or a count; of a value or a share
 
 
 def nothing_sent(rows: int, replication: int) -> GridSent:
@@ -50,10 +50,10 @@ class CollectiveCosts:
         """Repeat sizes of shape (p / c, c) for each member."""
         return np.repeat(sizes[:, :, None], self.size, axis=2)
 
-    def alltoall(self, sizes: np.ndarray) -> GridSent:
-        """Predict `Comm.alltoall` of parts of the given bytes."""
+    def alltoall(self, sizes: np.ndarray, counts_known: bool = False) -> GridSent:
+        """Predict `Comm.alltoall` of parts of the given bytes; no counts go ahead where both sides know them."""
         away = np.where(self._own, 0, sizes)
-        others = np.full(away.shape[:2], self.size - 1)
+        others = np.full(away.shape[:2], 0 if counts_known else self.size - 1)
         return np.array([[np.count_nonzero(away, axis=2), away.sum(axis=2)], [others, 8 * others]])
 
     def allgather(self, sizes: np.ndarray) -> GridSent:
@@ -61,12 +61,16 @@ class CollectiveCosts:
         others = np.full(sizes.shape, self.size - 1)
         return np.array([[others, others * sizes], 2 * [np.zeros_like(others)]])
 
-    def selections(self, minibatches: np.ndarray, rows: np.ndarray, named: bool) -> GridSent:
-        """Predict `exchange_selections` of the given numbers of mini-batches and rows."""
-        return self.alltoall(HEAD * minibatches) + self.alltoall((2 * ID if named else ID) * rows)
+    def requests(self, minibatches: np.ndarray, rows: np.ndarray, named: bool, columns: np.ndarray | None = None) -> GridSent:
+        """Predict `request_rows` of the given numbers of mini-batches, rows and columns; nothing goes where no row is."""
+        table = 1 + 2 * minibatches if columns is None else 1 + 3 * minibatches + columns
+        return self.alltoall(ID * np.where(rows > 0, table + (2 if named else 1) * rows, 0))
 
     def answers(self, rows: np.ndarray, entries: np.ndarray, values: bool) -> GridSent:
         """Predict `exchange_ragged_rows` back to the ranks that requested `rows`; each entry is an id, perhaps with a value."""
         rows, entries = rows.transpose(self._turned), entries.transpose(self._turned)
-        sent = self.alltoall(ID * rows) + self.alltoall(ID * entries)
-        return sent + self.alltoall(VALUE * entries) if values else sent
+        return self.alltoall(ID * rows + (ID + VALUE if values else ID) * entries)
+
+    def padded(self, rows: np.ndarray, fanout: int) -> GridSent:
+        """Predict `answer_padded` back to the ranks that requested `rows`."""
+        return self.alltoall(ID * fanout * rows.transpose(self._turned), counts_known=True)

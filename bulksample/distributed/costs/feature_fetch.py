@@ -58,7 +58,7 @@ def predict_column_fetch(
         {
             "topology": SentCount(int(np.count_nonzero(need[r])), 4 * int(need[r].sum())),
             "features": SentCount(int(np.count_nonzero(need[:, r])) * (row_bytes > 0), row_bytes * int(need[:, r].sum())),
-            "control": SentCount(2 * (p - 1), 16 * (p - 1)),
+            "control": SentCount(p - 1, 8 * (p - 1)),
         }
         for r in range(p)
     ]

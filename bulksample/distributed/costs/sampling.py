@@ -8,19 +8,20 @@ the requests of its whole process row in the block column of a stage. v is 8 if 
 ======================== ============== ==================================== ==========================================
 operation                among          by the requesting rank               back to it
 ======================== ============== ==================================== ==========================================
-owner: sample_rows       process column 16 k to each, 4 R in all (8 R named) 4 R + 4 E in all
-owner: restrict          process column the same, 16 k + 4 C to each         4 R + 4 E in all (4 R + 12 E with shares)
-owner: left_multiply     process column 16 k + 4 R to each                   4 k + 12 N_m from each m
-owner: sample_layer      process column 16 k + 4 R to each                   4 k + 12 min(N_m, s + 1) from each m
+owner: sample_rows       process column 4 + 8 k to owners, 4 R (8 R named)   4 s R in all, or 4 R + 4 E where ragged
+owner: restrict          process column 4 + 12 k + 4 C to owners, 4 R        4 R + 4 E in all (4 R + 12 E with shares)
+owner: left_multiply     process column 4 + 8 k + 4 R to each                4 k + 12 N_m from each m
+owner: sample_layer      process column 4 + 8 k + 4 R to each                4 k + 12 min(N_m, s + 1) from each m
 rows: sample_rows,       process row    4 U to each                          4 U + (4 + v) D in all
 restrict                 process column 4 U' to one, in each stage           4 U' + (4 + v) D'
-rows: left_multiply,     process row    16 k + 4 R to each                   4 k + 12 N^j from each j
+rows: left_multiply,     process row    4 + 8 k + 4 R to each                4 k + 12 N^j from each j
 sample_layer             process column 4 U' to one, in each stage           4 U' + (4 + v) D'
 ======================== ============== ==================================== ==========================================
 
-C is the number of selected columns; the minimum is taken in each mini-batch. A rank sends nothing to itself. `rows-oblivious` sends
-no requests in the stages; its U', D' are the whole block row. Every nonempty part for another rank is one message. Every all-to-all
-among g ranks adds g - 1 messages and 8 (g - 1) bytes of kind control from each (see `Comm`).
+C is the number of selected columns; the minimum is taken in each mini-batch. A rank sends nothing to itself, and no request without a
+row; owners are the ranks that own one. `matrix.selection_exchange.is_padded` says which answers of `sample_rows` are ragged.
+`rows-oblivious` sends no requests in the stages; its U', D' are the whole block row. Each direction is one message to each rank. Every
+all-to-all but that of padded answers adds g - 1 messages and 8 (g - 1) bytes of kind control among g ranks (see `Comm`).
 
 Tripathy, Yelick, Buluc, "Distributed matrix-based sampling for graph neural network training", MLSys 2024; its own formula is in
 `published`.
@@ -40,9 +41,9 @@ from ...backends.base import Backend
 from ...errors import UsageError
 from ...rng import Draw, Law
 from ...selection import Selection
-from ...sparse import CSR
+from ...sparse import CSR, row_pointers
 from ..matrix.layout import Layout
-from ..matrix.selection_exchange import split_by_owner
+from ..matrix.selection_exchange import is_padded
 from .collectives import ID, VALUE, CollectiveCosts, GridSent, nothing_sent
 
 
@@ -95,6 +96,10 @@ class BlockRowCosts(ABC):
     def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> GridSent:
         """Predict `Adjacency.restrict`."""
 
+    def first_rows(self) -> GridSent:
+        """Predict what the first `sample_rows` adds, once: nothing, unless a policy says otherwise."""
+        return nothing_sent(self.rows, self.replication)
+
     def first_use(self, entries: Entries) -> GridSent:
         """Predict what the first layer-wise call with these entries adds, once.
 
@@ -113,7 +118,7 @@ class BlockRowCosts(ABC):
     def _to_each(self, members: CollectiveCosts, asked: Sequence[Selection]) -> GridSent:
         """Predict sending every selection to all members."""
         minibatches, rows = (members.to_each(self._on_grid(sizes)) for sizes in ([len(q) for q in asked], [len(q.vertices) for q in asked]))
-        return members.selections(minibatches, rows, asked[0].own_names is not None)
+        return members.requests(minibatches, rows, asked[0].own_names is not None)
 
     def _stored(self, entries: Entries) -> bool:
         """Return True if the matrix with these entries has values."""
@@ -124,15 +129,23 @@ class OwnerCosts(BlockRowCosts):
     """Predicted messages and bytes of `OwnerAdjacency`."""
 
     def sample_rows(self, asked: Sequence[Selection], fanout: int, draw: Draw) -> GridSent:
+        rows = self._by_owner(asked)
+        if is_padded(fanout, self.whole.matrix.nnz, self.layout.n):
+            return self._to_owners(asked, rows) + self.column.padded(rows, fanout)
         drawn = self._drawn(fanout, draw.law)
-        rows, picks = self._by_owner(asked), self._by_owner(asked, [drawn[q.vertices] for q in asked])
+        picks = self._by_owner(asked, [drawn[q.vertices] for q in asked])
         return self._to_owners(asked, rows) + self.column.answers(rows, picks, values=False)
+
+    def first_rows(self) -> GridSent:
+        """Predict the entries of all block rows: each rank sends 8 bytes to the others of its process column."""
+        return self.column.allgather(self._on_grid([8] * self.ranks))
 
     def restrict(self, rows: Sequence[Selection], columns: Sequence[Selection], shares: bool = True) -> GridSent:
         backend, pattern = self.whole.backend, self.whole.matrix.with_values(None)
         kept = [np.diff(backend.restrict(pattern, *pair).pointers) for pair in zip(rows, columns, strict=True)]
         asked, edges = self._by_owner(rows), self._by_owner(rows, kept)
-        return self._to_owners(rows, asked) + self._to_each(self.column, columns) + self.column.answers(asked, edges, shares)
+        selected = self.column.to_each(self._on_grid([len(q.vertices) for q in columns]))
+        return self._to_owners(rows, asked, selected) + self.column.answers(asked, edges, shares)
 
     def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> GridSent:
         return self._sums(asked, entries, most=self.layout.n)
@@ -157,12 +170,12 @@ class OwnerCosts(BlockRowCosts):
             place = product.row_of_entry() * self.rows + self.layout.blocks_of(product.indices)
             of_range = np.bincount(place, minlength=len(q) * self.rows).reshape(len(q), self.rows)
             sizes.append(np.minimum(of_range, most).sum(axis=0))
-        minibatches = self.column.to_each(self._on_grid([len(q) for q in asked]))
+        minibatches = self.column.to_each(self._on_grid([_answered(q) for q in asked]))
         return self._to_each(self.column, asked) + self.column.answers(minibatches, self._on_grid(sizes), values=True)
 
-    def _to_owners(self, asked: Sequence[Selection], rows: np.ndarray) -> GridSent:
+    def _to_owners(self, asked: Sequence[Selection], rows: np.ndarray, columns: np.ndarray | None = None) -> GridSent:
         minibatches = self.column.to_each(self._on_grid([len(q) for q in asked]))
-        return self.column.selections(minibatches, rows, asked[0].own_names is not None)
+        return self.column.requests(minibatches, rows, asked[0].own_names is not None, columns)
 
     def _by_owner(self, asked: Sequence[Selection], each: Sequence[np.ndarray] | None = None) -> np.ndarray:
         """Sum a number for each requested row, 1 by default, over the rows of every block: shape (p / c, c, p / c)."""
@@ -210,8 +223,8 @@ class RowsCosts(BlockRowCosts):
         return self.left_multiply(asked, entries)
 
     def left_multiply(self, asked: Sequence[Selection], entries: Entries) -> GridSent:
-        sizes = [[self.whole.left_multiply(part, entries).nnz for part in split_by_owner(q, self.shares).parts] for q in asked]
-        minibatches = self.row.to_each(self._on_grid([len(q) for q in asked]))
+        sizes = [[self.whole.left_multiply(part, entries).nnz for part in _split(q, self.shares)] for q in asked]
+        minibatches = self.row.to_each(self._on_grid([_answered(q) for q in asked]))
         back = self.row.answers(minibatches, self._on_grid(sizes), values=True)
         return self._to_each(self.row, asked) + self._stages([q.vertices for q in asked], self._stored(entries)) + back
 
@@ -242,6 +255,21 @@ class RowsCosts(BlockRowCosts):
         rows = [np.bincount(block, minlength=layout.blocks) for block in blocks]
         entries = [np.bincount(block, degrees[vertices], layout.blocks) for block, vertices in zip(blocks, lists, strict=True)]
         return np.array(rows, np.int64), np.array(entries, np.int64)
+
+
+def _answered(q: Selection) -> int:
+    """Return the mini-batches of which products come back: a selection without rows is not requested."""
+    return len(q) if len(q.vertices) else 0
+
+
+def _split(q: Selection, layout: Layout) -> list[Selection]:
+    """Split a selection into one part for each block of a layout."""
+    owner, parts = layout.blocks_of(q.vertices), []
+    for block in range(layout.blocks):
+        rows = np.flatnonzero(owner == block)
+        sizes = np.bincount(q.minibatch_of_row()[rows], minlength=len(q))
+        parts.append(Selection(q.minibatches, row_pointers(sizes), q.vertices[rows], q.n))
+    return parts
 
 
 def costs_of(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import PeerLost
 from ...sparse import CSR
-from ..comm.base import Comm, PendingAlltoall
+from ..comm.base import Comm, PendingRows
 from .layout import Layout
 
 
@@ -49,15 +49,14 @@ class EdgeExchange:
         keys = self._layout.places(destinations).astype(np.int64) * n + sources
         distinct, position = np.unique(keys, return_inverse=True)
         requests = np.stack([distinct // n, distinct % n], axis=1).astype(np.int32)
-        parts = np.split(requests, np.searchsorted(requests[:, 0], self._layout.bounds[1:-1]))
-        asked = self.comm.alltoall(parts, "topology")
-        rows, entries = self._entries(np.concatenate(asked))
-        cuts = np.cumsum([len(part) for part in asked])[:-1]
+        counts = np.diff(np.searchsorted(requests[:, 0], self._layout.bounds))
+        asked = self.comm.start_alltoall_rows(requests, counts, "topology")
+        rows, entries = self._entries(asked.wait())
         pending = []
         if numbers:
-            pending.append(self.comm.start_alltoall(np.split(entries + self._shift[rows], cuts), "topology"))
+            pending.append(self.comm.start_alltoall_rows(entries + self._shift[rows], asked.counts, "topology", incoming=counts))
         if self._features is not None:
-            pending.append(self.comm.start_alltoall(np.split(self._features[entries], cuts), "features"))
+            pending.append(self.comm.start_alltoall_rows(self._features[entries], asked.counts, "features", incoming=counts))
         return EdgeFetch(pending, numbers, position)
 
     def _entries(self, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -73,11 +72,11 @@ class EdgeExchange:
 class EdgeFetch:
     """A fetch under way; call `wait` on every one."""
 
-    def __init__(self, pending: list[PendingAlltoall], numbers: bool, position: np.ndarray) -> None:
+    def __init__(self, pending: list[PendingRows], numbers: bool, position: np.ndarray) -> None:
         self._pending, self._numbers, self._position = pending, numbers, position
 
     def wait(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return numbers (int64, shape (m,)) and features (shape (m, d)) in the requested order; None for what was not fetched."""
-        found = [np.concatenate(one.wait())[self._position] for one in self._pending]
+        found = [one.wait()[self._position] for one in self._pending]
         numbers = found.pop(0) if self._numbers else None
         return numbers, found[0] if found else None

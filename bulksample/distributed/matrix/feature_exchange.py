@@ -10,7 +10,7 @@ kind      what                     bytes that rank r sends        messages of ra
 ========= ======================== ============================== =============================
 topology  ids, int32               ``4 |U_r|``                    the q with U_rq not empty
 `kind`    rows, encoded            row_bytes(f) sum_q ``|U_qr|``  the q with U_qr not empty
-control   counts, twice            16 (p - 1)                     2 (p - 1)
+control   counts of ids            8 (p - 1)                      p - 1
 ========= ======================== ============================== =============================
 
 which `costs.feature_fetch` predicts from the same bounds. (Rows without columns send nothing.) Ids are places of a `Layout`.
@@ -23,7 +23,7 @@ import zlib
 import numpy as np
 
 from ...errors import PeerLost, UsageError
-from ..comm.base import Comm, PendingAlltoall
+from ..comm.base import Comm, PendingRows
 from .codec import codec_named
 from .hot_rows import HotRows, hottest, no_rows
 from .layout import checked_bounds
@@ -108,10 +108,12 @@ class RowExchange:
         at = self.cache.find(unique)
         own = (unique >= self._first) & (unique < self._end)
         away = ~own & (at < 0)
-        requested = self.comm.alltoall(_split_by_owner(unique[away].astype(np.int32), self.bounds), "topology")
-        parts = [self._encoded(ids) for ids in requested]
+        ids = unique[away].astype(np.int32)
+        expected = np.diff(np.searchsorted(ids, self.bounds))
+        asked = self.comm.start_alltoall_rows(ids, expected, "topology")
+        requested = self._encoded(asked.wait())
         rows = np.empty((len(unique), self.codec.columns(self.width)), self.codec.dtype)
-        pending = self.comm.start_alltoall(parts, self.kind)
+        pending = self.comm.start_alltoall_rows(requested, asked.counts, self.kind, incoming=expected)
         rows[own] = self._encoded(unique[own])
         cached = ~own & ~away
         rows[cached] = self.cache.rows[at[cached]]
@@ -158,7 +160,7 @@ class RowExchange:
 class Fetch:
     """A fetch under way. Call `wait` on every fetch, in any order; it may be called again."""
 
-    def __init__(self, pending: PendingAlltoall, rows: np.ndarray, away: np.ndarray, position: np.ndarray, exchange: RowExchange) -> None:
+    def __init__(self, pending: PendingRows, rows: np.ndarray, away: np.ndarray, position: np.ndarray, exchange: RowExchange) -> None:
         self._pending, self._rows, self._away, self._position, self._exchange = pending, rows, away, position, exchange
         self._result: np.ndarray | None = None
 
@@ -169,10 +171,7 @@ class Fetch:
     def wait(self) -> np.ndarray:
         """Return the rows in the requested order: float32, shape (m, f)."""
         if self._result is None:
-            received = np.concatenate(self._pending.wait())  # owners ascend as the ids do
-            if len(received) != np.count_nonzero(self._away):
-                raise PeerLost(f"{np.count_nonzero(self._away)} rows were requested; {len(received)} arrived")
-            self._rows[self._away] = received
+            self._rows[self._away] = self._pending.wait()  # owners ascend as the ids do
             self._result = self._exchange.codec.decode(self._rows, self._exchange.width)[self._position]
         return self._result
 
@@ -182,8 +181,3 @@ def bounds_of_ranks(bounds: np.ndarray, p: int) -> np.ndarray:
     if np.shape(bounds) != (p + 1,):
         raise UsageError(f"bounds must be {p + 1} integers, one more than there are ranks; got shape {np.shape(bounds)}")
     return checked_bounds(bounds)
-
-
-def _split_by_owner(ids: np.ndarray, bounds: np.ndarray) -> list[np.ndarray]:
-    """Split ascending ids at the bounds of their owners."""
-    return np.split(ids, np.searchsorted(ids, bounds[1:-1]))

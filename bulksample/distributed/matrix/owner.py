@@ -1,6 +1,7 @@
 """The `owner` policy: the owner of a row draws from it, and the owner of a column range adds up its columns. Only picks travel.
 
-Node-wise: requests for rows go to their owners in the process column, and s picks a row come back. Layer-wise: every member of the
+Node-wise: requests for rows go to their owners in the process column, and s picks a row come back: three collectives, one of them the
+lengths of the requests (four where answers are ragged; see `selection_exchange`). Layer-wise: every member of the
 column holds its own range of columns over all rows, so its column sums are complete. The s + 1 smallest keys of each range contain
 the s + 1 smallest of all. Before and after, each rank holds its block row, its column block (made in the first layer-wise call) and
 its own mini-batches.
@@ -23,12 +24,15 @@ from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
 from .layout import Layout
 from .selection_exchange import (
+    Requests,
+    answer_padded,
     exchange_ragged_rows,
-    exchange_selections,
     in_request_order,
+    is_padded,
     merge_columns,
-    split_by_owner,
-    stack_selections,
+    request_from_all,
+    request_rows,
+    route,
     to_places,
 )
 
@@ -40,25 +44,36 @@ class OwnerAdjacency(BlockRowAdjacency):
         super().__init__(grid, block, backend, layout)
         self._own = self.layout.members(grid.row)
         self._column_blocks: dict[Entries, CSR] = {}
+        self._all_entries: int | None = None
 
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
-        """Send each row to its owner (4 bytes, or 8 with names); receive 4 bytes a row and 4 bytes a pick."""
-        routed = split_by_owner(q, self.layout)
-        requests = exchange_selections(self._column, routed.parts)
-        picks = self.backend.sample_rows(
-            self.block, to_places(stack_selections(requests), self.layout, self.first), check_fanout(fanout), draw
-        )
-        answers = exchange_ragged_rows(self._column, [len(part.vertices) for part in requests], picks.pointers, [picks.columns])
+        """Send each row to its owner (4 bytes, or 8 with names); receive 4 s bytes a row, or 4 bytes a row and 4 bytes a pick."""
+        padded, routed = self.padded(fanout), route(q, self.layout)
+        requests = request_rows(self._column, q, routed)
+        rows = to_places(requests.rows, self.layout, self.first)
+        picks = self.backend.sample_rows(self.block, rows, check_fanout(fanout), draw)
+        if padded:
+            return Picks(*answer_padded(self._column, fanout, picks.pointers, picks.columns, requests.counts, routed))
+        answers = exchange_ragged_rows(self._column, requests.counts, picks.pointers, [picks.columns], routed.rows)
         return Picks(*in_request_order(routed.order, answers))
 
+    def padded(self, fanout: int) -> bool:
+        """Return True if answers of this fanout are padded (`is_padded`), the same on every rank.
+
+        The first call is collective: each rank of the process column sends its number of entries, 8 bytes, to all others.
+        """
+        if self._all_entries is None:
+            self._all_entries = int(self._column.allgather(np.array([self.block.nnz]), "topology").sum())
+        return is_padded(fanout, self._all_entries, self.n)
+
     def restrict(self, rows: Selection, columns: Selection, shares: bool = True) -> KeptEdges:
-        """Send rows to their owners and columns to the whole process column; receive 4 bytes an edge, 12 with shares."""
-        routed = split_by_owner(rows, self.layout)
-        requests = exchange_selections(self._column, routed.parts)
-        selected = stack_selections(exchange_selections(self._column, [columns] * self._column.size))
-        kept = self.local.restrict(to_places(stack_selections(requests), self.layout, self.first), selected, shares)
+        """Send rows to their owners, with the columns of their mini-batches; receive 4 bytes a row, and 4 an edge, 12 with shares."""
+        routed = route(rows, self.layout)
+        requests = request_rows(self._column, rows, routed, columns)
+        assert requests.columns is not None
+        kept = self.local.restrict(to_places(requests.rows, self.layout, self.first), requests.columns, shares)
         entries = [kept.columns] if kept.shares is None else [kept.columns, kept.shares]
-        answers = exchange_ragged_rows(self._column, [len(part.vertices) for part in requests], kept.pointers, entries)
+        answers = exchange_ragged_rows(self._column, requests.counts, kept.pointers, entries, routed.rows)
         ends, *found = in_request_order(routed.order, answers)
         return KeptEdges(ends, found[0], found[1] if shares else None)
 
@@ -66,8 +81,9 @@ class OwnerAdjacency(BlockRowAdjacency):
         """Compute Q A: send the frontier to all ranks of the process column; receive 12 bytes for each entry of the product."""
         requests, product = self._multiply_own_range(q, entries)
         columns = self._own[product.indices]
-        answers = exchange_ragged_rows(self._column, [len(part) for part in requests], product.indptr, [columns, product.entries()])
-        ends, found, values = merge_columns(answers)
+        expected = self._answered(q)
+        answers = exchange_ragged_rows(self._column, requests.minibatches, product.indptr, [columns, product.entries()], expected)
+        ends, found, values = merge_columns(answers, len(q))
         return CSR(ends, found, values, (len(q), self.n))
 
     def sample_layer(self, q: Selection, entries: Entries, power: Literal[1, 2], fanout: int, draw: Draw) -> LayerPicks:
@@ -79,23 +95,27 @@ class OwnerAdjacency(BlockRowAdjacency):
         check_fanout(fanout)
         requests, product = self._multiply_own_range(q, entries)
         columns, sums = self._own[product.indices], product.entries()
-        ids = np.concatenate([part.minibatches for part in requests])
-        weights = race_weights(sums, power)
+        ids, weights = requests.rows.minibatches, race_weights(sums, power)
         near = self.backend.smallest_keys(product.indptr, columns, weights, -1 if fanout < 0 else fanout + 1, ids, draw)
         row = np.repeat(np.arange(len(ids)), np.diff(near.pointers))
         place = np.searchsorted(product.row_of_entry() * self.n + columns, row * self.n + near.columns)
-        answers = exchange_ragged_rows(self._column, [len(part) for part in requests], near.pointers, [near.columns, sums[place]])
-        ends, found, values = merge_columns(answers)
+        found_sums, expected = sums[place], self._answered(q)
+        answers = exchange_ragged_rows(self._column, requests.minibatches, near.pointers, [near.columns, found_sums], expected)
+        ends, found, values = merge_columns(answers, len(q))
         return self.backend.smallest_keys(ends, found, race_weights(values, power), fanout, q.minibatches, draw)
 
     @property
     def _column(self) -> Comm:
         return self.grid.column_comm
 
-    def _multiply_own_range(self, q: Selection, entries: Entries) -> tuple[list[Selection], CSR]:
+    def _multiply_own_range(self, q: Selection, entries: Entries) -> tuple[Requests, CSR]:
         """Return the selections of all members, and Q A[:, this rank's columns] for them, with columns numbered from 0."""
-        requests = exchange_selections(self._column, [q] * self._column.size)
-        return requests, self.backend.spgemm(to_places(stack_selections(requests), self.layout).per_minibatch(), self._columns_of(entries))
+        requests = request_from_all(self._column, q)
+        return requests, self.backend.spgemm(to_places(requests.rows, self.layout).per_minibatch(), self._columns_of(entries))
+
+    def _answered(self, q: Selection) -> np.ndarray:
+        """Return how many rows of Q A each member answers: those of all mini-batches, or none for a selection without rows."""
+        return np.full(self._column.size, len(q) if len(q.vertices) else 0)
 
     def _columns_of(self, entries: Entries) -> CSR:
         """Return A[:, this rank's columns] with the given entries; the first call is collective and makes it."""

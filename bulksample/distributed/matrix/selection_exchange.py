@@ -1,62 +1,125 @@
-"""Exchange selections (requests for rows of the adjacency) and ragged rows (their answers) between ranks.
+"""Exchange selections (requests for rows of the adjacency) and their answers between ranks: a message to each rank, and one back.
 
-A request names rows by mini-batch: 16 bytes a mini-batch and 4 bytes a row, or 8 where rows have names of their own. An answer is a
-count for each row and, for each of its entries, the arrays requested. All of it is of kind "topology".
+A request to one rank, in words of 4 bytes, with k mini-batches of which it is for R rows:
+
+    k | ids of the mini-batches | rows of each | the rows (| their names) (| columns of each | the columns)
+
+It is empty if it names no row. The answer has one of two forms, which all ranks choose alike (`is_padded`):
+
+    padded: s words for each row, picks and then -1       its length is known, so no counts go ahead
+    ragged: entries of each row | arrays of the entries   4 bytes a row; 4 or 8 bytes an entry and array
+
+All of it is of kind "topology", unless said otherwise.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
+from ...errors import PeerLost
 from ...selection import Selection
 from ...sparse import row_pointers, runs
-from ..comm.base import Comm, PendingAlltoall
+from ..comm.base import Comm, PendingRows
 from .layout import Layout
+from .packed_messages import Section, pack, unpack
+
+MOST_PADDED = 32  # picks a row
 
 
 class RoutedSelection(NamedTuple):
-    """A selection split by the owners of its rows."""
+    """The rows of a selection, grouped by owner."""
 
     order: np.ndarray  # int64, shape (R,): rows of the selection sorted by owner, stable
-    parts: list[Selection]
+    sizes: np.ndarray  # int64, shape (owners, k): rows by owner and mini-batch
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Number of rows of each owner: int64, shape (owners,)."""
+        return np.asarray(self.sizes.sum(axis=1))
 
 
-def split_by_owner(q: Selection, layout: Layout) -> RoutedSelection:
-    """Split a selection into one part for each block row."""
+class Requests(NamedTuple):
+    """The requests of all ranks, stacked in rank order."""
+
+    rows: Selection
+    counts: np.ndarray  # int64, shape (size,): rows from each rank
+    minibatches: np.ndarray  # int64, shape (size,): mini-batches from each rank
+    columns: Selection | None = None
+
+
+def route(q: Selection, layout: Layout) -> RoutedSelection:
+    """Group the rows of a selection by owner: a counting sort."""
     owner = layout.blocks_of(q.vertices)
-    order = np.argsort(owner, kind="stable")
-    ends = np.searchsorted(owner[order], np.arange(layout.blocks + 1))
-    minibatch = q.minibatch_of_row()
-    parts = []
-    for a, b in pairwise(ends):
-        rows = order[a:b]
-        sizes = np.bincount(minibatch[rows], minlength=len(q))
-        names = None if q.own_names is None else q.own_names[rows]
-        parts.append(Selection(q.minibatches, row_pointers(sizes), q.vertices[rows], q.n, names))
-    return RoutedSelection(order, parts)
+    sizes = np.bincount(owner * len(q) + q.minibatch_of_row(), minlength=layout.blocks * len(q))
+    small = owner.astype(np.uint16) if layout.blocks < 2**16 else owner  # numpy sorts short integers by counting
+    return RoutedSelection(np.argsort(small, kind="stable"), sizes.reshape(layout.blocks, len(q)))
 
 
-def exchange_selections(comm: Comm, parts: list[Selection]) -> list[Selection]:
-    """Send ``parts[r]`` to rank r; return the selection received from each rank. Rows have names on all ranks or on none."""
-    n, named = parts[0].n, parts[0].own_names is not None
-    tables = comm.alltoall([np.stack([part.minibatches, part.sizes], axis=1) for part in parts], "topology")
-    rows = comm.alltoall([np.stack([part.vertices, part.names][: 1 + named], axis=1) for part in parts], "topology")
-    return [
-        Selection(table[:, 0], row_pointers(table[:, 1]), row[:, 0], n, row[:, 1] if named else None)
-        for table, row in zip(tables, rows, strict=True)
+def request_rows(comm: Comm, q: Selection, routed: RoutedSelection, columns: Selection | None = None) -> Requests:
+    """Send each row to its owner, and `columns` (of the same mini-batches) to all ranks that own one; return what was received.
+
+    Rows have names on all ranks or on none.
+    """
+    names = None if q.own_names is None else q.own_names[routed.order]
+    return _exchange(comm, q, routed.sizes, q.vertices[routed.order], names, columns)
+
+
+def request_from_all(comm: Comm, q: Selection) -> Requests:
+    """Send the whole selection to every rank; return what was received."""
+    sizes = np.broadcast_to(q.sizes, (comm.size, len(q)))
+    names = None if q.own_names is None else np.tile(q.own_names, comm.size)
+    return _exchange(comm, q, sizes, np.tile(q.vertices, comm.size), names, None)
+
+
+def _exchange(
+    comm: Comm, q: Selection, sizes: np.ndarray, vertices: np.ndarray, names: np.ndarray | None, columns: Selection | None
+) -> Requests:
+    rows, k = sizes.sum(axis=1), len(q)
+    used = rows > 0
+    often = used * k
+    ids = q.minibatches.astype(np.uint32).view(np.int32)
+    sections = [
+        Section(np.full(np.count_nonzero(used), k, np.int32), used.astype(np.int64)),
+        Section(np.tile(ids, np.count_nonzero(used)), often),
+        Section(sizes[used].astype(np.int32).reshape(-1), often),
+        Section(vertices, rows),
     ]
+    if names is not None:
+        sections.append(Section(names, rows))
+    if columns is not None:
+        sections.append(Section(np.tile(columns.sizes.astype(np.int32), np.count_nonzero(used)), often))
+        sections.append(Section(np.tile(columns.vertices, np.count_nonzero(used)), used * len(columns.vertices)))
+    message, lengths = pack(sections)
+    pending = comm.start_alltoall_rows(message, lengths, "topology")
+    return _received(pending.wait(), pending.counts, q.n, names is not None, columns is not None)
 
 
-def stack_selections(selections: list[Selection]) -> Selection:
-    """Concatenate selections."""
-    sizes = np.concatenate([s.sizes for s in selections])
-    vertices = np.concatenate([s.vertices for s in selections])
-    names = np.concatenate([s.names for s in selections])
-    minibatches = np.concatenate([s.minibatches for s in selections])
-    return Selection(minibatches, row_pointers(sizes), vertices, selections[0].n, names)
+def _received(message: np.ndarray, lengths: np.ndarray, n: int, named: bool, with_columns: bool) -> Requests:
+    at, used = row_pointers(lengths)[:-1], lengths > 0
+    k = np.zeros(len(lengths), np.int64)
+    k[used] = message[at[used]]
+    ids = unpack(message, at + used, k, np.uint32).astype(np.int64)
+    sizes = unpack(message, at + used + k, k)
+    rows, at = _sums(sizes, k), at + used + 2 * k
+    vertices, at = unpack(message, at, rows), at + rows
+    names = None
+    if named:
+        names, at = unpack(message, at, rows), at + rows
+    columns = None
+    if with_columns:
+        of_each, at = unpack(message, at, k), at + k
+        selected = _sums(of_each, k)
+        columns, at = Selection(ids, row_pointers(of_each), unpack(message, at, selected), n), at + selected
+    if (at != row_pointers(lengths)[1:]).any():
+        raise PeerLost(f"rank {np.flatnonzero(at != row_pointers(lengths)[1:])[0]} sent a request of another length than its sizes say")
+    return Requests(Selection(ids, row_pointers(sizes), vertices, n, names), rows, k, columns)
+
+
+def _sums(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Sum consecutive runs of the given lengths: int64."""
+    return np.diff(row_pointers(values)[row_pointers(counts)])
 
 
 def to_places(q: Selection, layout: Layout, first: int = 0) -> Selection:
@@ -64,56 +127,114 @@ def to_places(q: Selection, layout: Layout, first: int = 0) -> Selection:
     return Selection(q.minibatches, q.pointers, layout.places(q.vertices) - np.int32(first), q.n, q.names)
 
 
-def exchange_ragged_rows(comm: Comm, rows: list[int], ends: np.ndarray, entries: list[np.ndarray]) -> list[list[np.ndarray]]:
-    """Send consecutive rows of different lengths to each rank.
+def is_padded(fanout: int, entries: int, n: int) -> bool:
+    """Return True if answers of s picks a row are padded: s is at most 32, and at most twice one more than the mean degree.
+
+    A padded answer takes 4 s bytes a row, a ragged one 4 for its count and 4 a pick, and one more collective.
+    """
+    return 0 <= fanout <= MOST_PADDED and fanout * n <= 2 * (n + entries)
+
+
+def answer_padded(
+    comm: Comm, fanout: int, ends: np.ndarray, columns: np.ndarray, counts: np.ndarray, routed: RoutedSelection
+) -> tuple[np.ndarray, np.ndarray]:
+    """Send at most `fanout` picks for each row back to who requested it; return the picks of the own rows.
 
     Parameters
     ----------
-    rows : number of rows for each rank
-    ends : int64, shape (sum of rows + 1,)
-        Row pointers.
-    entries : arrays of shape (ends[-1],)
+    ends : int64, shape (rows of all requests + 1,)
+        Row pointers of the picks.
+    columns : int32, shape (ends[-1],)
+    counts : int64, shape (size,)
+        Rows that each rank requested.
+    routed : RoutedSelection
+        The own request.
 
     Returns
     -------
-    For each rank, the received counts (int32), then its part of each array.
+    Row pointers and picks in the order of the rows of the own selection.
     """
-    return wait_ragged_rows(start_ragged_rows(comm, rows, ends, entries))
+    sent = np.full((len(ends) - 1, fanout), -1, np.int32)
+    sent[np.arange(fanout) < np.diff(ends)[:, None]] = columns
+    found = np.empty((len(routed.order), fanout), np.int32)
+    found[routed.order] = comm.alltoall_rows(sent, counts, "topology", incoming=routed.rows)
+    picked = found >= 0
+    return row_pointers(np.count_nonzero(picked, axis=1)), found[picked]
 
 
-def wait_ragged_rows(pending: list[PendingAlltoall]) -> list[list[np.ndarray]]:
-    """Wait for `start_ragged_rows`; return the received arrays, rank by rank."""
-    return [list(found) for found in zip(*[part.wait() for part in pending], strict=True)]
+class RaggedRows(NamedTuple):
+    """Rows of different lengths from all ranks, one after another."""
+
+    rows: np.ndarray  # int64, shape (size,): rows from each rank
+    counts: np.ndarray  # int32, shape (sum of rows,): entries of each row
+    arrays: list[np.ndarray]
+
+
+class PendingRaggedRows:
+    """Ragged rows under way. Call `wait` on each."""
+
+    def __init__(self, pending: PendingRows, rows: np.ndarray, dtypes: list[np.dtype]) -> None:
+        self._pending, self._rows, self._dtypes = pending, rows, dtypes
+
+    def wait(self) -> RaggedRows:
+        """Return the received rows."""
+        message, lengths = self._pending.wait(), self._pending.counts
+        at, rows = row_pointers(lengths)[:-1], self._rows
+        counts, at = unpack(message, at, rows), at + rows
+        entries, arrays = _sums(counts, rows), []
+        for dtype in self._dtypes:
+            arrays.append(unpack(message, at, entries, dtype))
+            at = at + entries * (dtype.itemsize // 4)
+        if (at != row_pointers(lengths)[1:]).any():
+            rank = np.flatnonzero(at != row_pointers(lengths)[1:])[0]
+            raise PeerLost(f"rank {rank} sent an answer of another length than its counts say")
+        return RaggedRows(rows, counts, arrays)
 
 
 def start_ragged_rows(
-    comm: Comm, rows: list[int], ends: np.ndarray, entries: list[np.ndarray], kind: str = "topology"
-) -> list[PendingAlltoall]:
-    """Begin `exchange_ragged_rows`: one all-to-all for the counts and one for each array."""
-    cuts = row_pointers(rows)
-    counts = np.diff(ends).astype(np.int32)
-    pending = [comm.start_alltoall([counts[a:b] for a, b in pairwise(cuts)], kind)]
-    for array in entries:
-        pending.append(comm.start_alltoall([array[ends[a] : ends[b]] for a, b in pairwise(cuts)], kind))
-    return pending
+    comm: Comm, rows: np.ndarray, ends: np.ndarray, entries: list[np.ndarray], expected: np.ndarray, kind: str = "topology"
+) -> PendingRaggedRows:
+    """Begin to send consecutive rows of different lengths to each rank: one message to each.
+
+    Parameters
+    ----------
+    rows : integers, shape (size,)
+        Number of rows for each rank.
+    ends : int64, shape (sum of rows + 1,)
+        Row pointers.
+    entries : arrays of 4-byte or 8-byte numbers, shape (ends[-1],)
+    expected : integers, shape (size,)
+        Number of rows that each rank will send to this one.
+    """
+    of_each = np.diff(ends[row_pointers(rows)])
+    sections = [Section(np.diff(ends).astype(np.int32), np.asarray(rows, np.int64)), *(Section(array, of_each) for array in entries)]
+    message, lengths = pack(sections)
+    pending = comm.start_alltoall_rows(message, lengths, kind)
+    return PendingRaggedRows(pending, np.asarray(expected, np.int64), [array.dtype for array in entries])
 
 
-def in_request_order(order: np.ndarray, answers: list[list[np.ndarray]]) -> list[np.ndarray]:
+def exchange_ragged_rows(comm: Comm, rows: np.ndarray, ends: np.ndarray, entries: list[np.ndarray], expected: np.ndarray) -> RaggedRows:
+    """Send consecutive rows of different lengths to each rank, and return those received; see `start_ragged_rows`."""
+    return start_ragged_rows(comm, rows, ends, entries, expected).wait()
+
+
+def in_request_order(order: np.ndarray, answers: RaggedRows) -> list[np.ndarray]:
     """Sort the answers to a `RoutedSelection` back into the order of its rows: row pointers, then each array."""
-    counts, *arrays = (np.concatenate(column) for column in zip(*answers, strict=True))
     own = np.empty(len(order), np.int64)
-    own[order] = counts
+    own[order] = answers.counts
     ends = row_pointers(own)
     start = np.empty(len(order), np.int64)
-    start[order] = row_pointers(counts)[:-1]
+    start[order] = row_pointers(answers.counts)[:-1]
     entry = runs(start, own)
-    return [ends, *(array[entry] for array in arrays)]
+    return [ends, *(array[entry] for array in answers.arrays)]
 
 
-def merge_columns(answers: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """Merge pieces of the same rows from all ranks: row pointers, then each array. The first array ascends within each row."""
-    row = np.concatenate([np.repeat(np.arange(len(counts)), counts) for counts, *_ in answers])
-    columns = np.concatenate([answer[1] for answer in answers])
+def merge_columns(answers: RaggedRows, rows: int) -> list[np.ndarray]:
+    """Merge pieces of the same rows from all ranks: row pointers, then each array. The first array ascends within each row.
+
+    Every rank has sent a piece of all `rows`, or of none.
+    """
+    row = np.repeat(runs(np.zeros(len(answers.rows)), answers.rows), answers.counts)
+    columns = answers.arrays[0]
     order = np.argsort(row * (int(columns.max(initial=0)) + 1) + columns, kind="stable")  # ascending pieces: a merge
-    arrays = [np.concatenate(column)[order] for column in list(zip(*answers, strict=True))[1:]]
-    return [row_pointers(np.bincount(row, minlength=len(answers[0][0]))), *arrays]
+    return [row_pointers(np.bincount(row, minlength=rows)), *(array[order] for array in answers.arrays)]

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...errors import PeerLost, UsageError
 from ...sparse import CSR, row_pointers
-from ..comm.base import Comm, PendingAlltoall
+from ..comm.base import Comm
 from .layout import checked_bounds
-from .selection_exchange import start_ragged_rows, wait_ragged_rows
+from .selection_exchange import PendingRaggedRows, start_ragged_rows
 
 
 class SparseRowExchange:
@@ -42,24 +42,24 @@ class SparseRowExchange:
         unique, position = np.unique(ids, return_inverse=True)
         if len(unique) and not 0 <= unique[0] <= unique[-1] < self.bounds[-1]:
             raise UsageError(f"ids must be rows of the matrix, 0 to {self.bounds[-1] - 1}; got {unique[0]} to {unique[-1]}")
-        requested = self.comm.alltoall(np.split(unique.astype(np.int32), np.searchsorted(unique, self.bounds[1:-1])), "topology")
-        local = np.concatenate(requested) - np.int32(self._first)
+        expected = np.diff(np.searchsorted(unique, self.bounds))
+        asked = self.comm.start_alltoall_rows(unique.astype(np.int32), expected, "topology")
+        local = asked.wait() - np.int32(self._first)
         if len(local) and not 0 <= local.min() <= local.max() < self._rows.shape[0]:
             raise PeerLost(f"rank {self.comm.rank} was asked for rows that it does not hold")
         sent = self._rows.take(local)
-        pending = start_ragged_rows(self.comm, [len(part) for part in requested], sent.indptr, [sent.indices, sent.entries()], "features")
+        pending = start_ragged_rows(self.comm, asked.counts, sent.indptr, [sent.indices, sent.entries()], expected, "features")
         return SparseFetch(pending, position, self._rows.shape[1])
 
 
 class SparseFetch:
     """A fetch of sparse rows that has been started. Call `wait` on every fetch; calling it again is allowed."""
 
-    def __init__(self, pending: list[PendingAlltoall], position: np.ndarray, width: int) -> None:
+    def __init__(self, pending: PendingRaggedRows, position: np.ndarray, width: int) -> None:
         self._pending, self._position, self._width = pending, position, width
 
     def wait(self) -> CSR:
         """Return the rows in the requested order: float32, shape (m, f)."""
-        counts, columns, values = (
-            np.concatenate(part) for part in zip(*wait_ragged_rows(self._pending), strict=True)
-        )  # owners ascend as ids do
-        return CSR(row_pointers(counts), columns, values, (len(counts), self._width)).take(self._position)
+        found = self._pending.wait()  # owners ascend as ids do
+        columns, values = found.arrays
+        return CSR(row_pointers(found.counts), columns, values, (len(found.counts), self._width)).take(self._position)

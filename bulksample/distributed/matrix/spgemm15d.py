@@ -14,7 +14,6 @@ and algorithm 2. Their all-reduce over the process row is a reduce-scatter here,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 
@@ -22,12 +21,11 @@ from ...adjacency import Entries, KeptEdges, LocalAdjacency
 from ...backends.base import Backend, Picks, check_fanout
 from ...rng import Draw
 from ...selection import Selection
-from ...sparse import CSR, row_pointers
-from ..comm.base import PendingAlltoall
+from ...sparse import CSR, row_pointers, runs
 from .block_rows import BlockRowAdjacency
 from .grid import ProcessGrid
 from .layout import Layout
-from .selection_exchange import exchange_ragged_rows, exchange_selections, stack_selections, to_places
+from .selection_exchange import PendingRaggedRows, exchange_ragged_rows, request_from_all, start_ragged_rows, to_places
 
 
 class RowsAdjacency(BlockRowAdjacency):
@@ -44,8 +42,8 @@ class RowsAdjacency(BlockRowAdjacency):
         self.oblivious = oblivious
 
     def left_multiply(self, q: Selection, entries: Entries) -> CSR:
-        members = exchange_selections(self.grid.row_comm, [q] * self.grid.replication)
-        q_row = to_places(stack_selections(members), self.layout)
+        members = request_from_all(self.grid.row_comm, q)
+        q_row = to_places(members.rows, self.layout)
         products = [self._empty(len(q_row))]
         for first, needed, rows in self._stages(np.unique(q_row.vertices), self.with_entries(entries)):
             here = (q_row.vertices >= first) & (q_row.vertices <= (needed[-1] if len(needed) else -1))
@@ -53,9 +51,10 @@ class RowsAdjacency(BlockRowAdjacency):
             q_k = CSR.from_edges(q_row.minibatch_of_row()[here], places, (len(q_row), len(needed)))
             products.append(self.backend.spgemm(q_k, rows))
         own = _sum(products)
-        answers = exchange_ragged_rows(self.grid.row_comm, [len(member) for member in members], own.indptr, [own.indices, own.entries()])
-        shares = [CSR(row_pointers(counts), columns, values, (len(q), self.n)) for counts, columns, values in answers]
-        return _sum(shares)
+        expected = np.full(self.grid.replication, len(q) if len(q.vertices) else 0)
+        answers = exchange_ragged_rows(self.grid.row_comm, members.minibatches, own.indptr, [own.indices, own.entries()], expected)
+        row = runs(np.zeros(len(answers.rows)), answers.rows)
+        return CSR.from_edges(np.repeat(row, answers.counts), answers.arrays[0], (len(q), self.n), answers.arrays[1])
 
     def sample_rows(self, q: Selection, fanout: int, draw: Draw) -> Picks:
         rows, places = self._fetch(q.vertices)
@@ -71,17 +70,24 @@ class RowsAdjacency(BlockRowAdjacency):
         """Fetch the distinct rows of A of some vertices, by place; return them and the position of each vertex among them."""
         row_comm = self.grid.row_comm
         own, places = np.unique(self.layout.places(vertices), return_inverse=True)
-        requested = row_comm.alltoall([own] * row_comm.size, "topology")
+        pending = row_comm.start_alltoall_rows(np.tile(own, row_comm.size), np.full(row_comm.size, len(own)), "topology")
+        together, ends = pending.wait(), row_pointers(pending.counts)
         fetched = [(np.empty(0, np.int32), CSR(np.zeros(1, np.int64), np.empty(0, np.int32), self._no_values(), (0, self.n)))]
-        fetched += [(needed, rows) for _, needed, rows in self._stages(np.unique(np.concatenate(requested)), self.block)]
+        fetched += [(needed, rows) for _, needed, rows in self._stages(np.unique(together), self.block)]
         ids, rows = np.concatenate([needed for needed, _ in fetched]), _stacked_rows([part for _, part in fetched])
-        for_each = [np.flatnonzero(np.isin(ids, wanted, assume_unique=True)).astype(np.int32) for wanted in requested]
-        sent = self.backend.extract_rows(rows, np.concatenate(for_each))
+        held = np.isin(together, ids)
+        sent = self.backend.extract_rows(rows, np.searchsorted(ids, together[held]).astype(np.int32))
         entries = [sent.indices] if sent.values is None else [sent.indices, sent.values]
-        answers = exchange_ragged_rows(row_comm, [len(part) for part in for_each], sent.indptr, entries)
-        counts, *arrays = (np.concatenate(part) for part in zip(*answers, strict=True))  # columns of the grid ascend, so ids do
-        values = arrays[1] if self.weighted else None
-        return CSR(row_pointers(counts), arrays[0], values, (len(own), self.n)), places
+        of_each = np.diff(row_pointers(held)[ends])
+        answers = exchange_ragged_rows(row_comm, of_each, sent.indptr, entries, self._held_by_columns(own))
+        values = answers.arrays[1] if self.weighted else None  # columns of the grid ascend, so ids do
+        return CSR(row_pointers(answers.counts), answers.arrays[0], values, (len(own), self.n)), places
+
+    def _held_by_columns(self, own: np.ndarray) -> np.ndarray:
+        """Return how many of these ascending places lie in the block columns of each process column: int64, shape (c,)."""
+        grid = self.grid
+        cuts = [0, *(grid.block_columns(j).stop for j in range(grid.replication))]
+        return np.diff(np.searchsorted(own, self.bounds[cuts]))
 
     def _stages(self, ids: np.ndarray, block: CSR) -> Iterator[tuple[int, np.ndarray, CSR]]:
         """Yield for each block column of this process column its first place, the `ids` in it, and their rows of A."""
@@ -90,31 +96,29 @@ class RowsAdjacency(BlockRowAdjacency):
         for t, k in enumerate(stages):
             needed, pending = waiting.pop()
             waiting += [self._start(following, ids, block) for following in stages[t + 1 : t + 2]]
-            counts, columns, *values = (part.wait()[k] for part in pending)
-            rows = CSR(row_pointers(counts), columns, values[0] if values else None, (len(counts), self.n))
+            found = pending.wait()
+            values = found.arrays[1] if len(found.arrays) > 1 else None
+            rows = CSR(row_pointers(found.counts), found.arrays[0], values, (len(found.counts), self.n))
             if self.oblivious:
                 rows = self.backend.extract_rows(rows, needed - np.int32(self.bounds[k]))
             yield int(self.bounds[k]), needed, rows
 
-    def _start(self, k: int, ids: np.ndarray, block: CSR) -> tuple[np.ndarray, list[PendingAlltoall]]:
+    def _start(self, k: int, ids: np.ndarray, block: CSR) -> tuple[np.ndarray, PendingRaggedRows]:
         """Request rows of block row k from its holder; the holder begins to send all requested rows."""
         column, grid = self.grid.column_comm, self.grid
         needed = ids[np.searchsorted(ids, self.bounds[k]) : np.searchsorted(ids, self.bounds[k + 1])].astype(np.int32)
-        nothing = np.empty(0, np.int32)
+        holder = np.arange(column.size) == k
         if self.oblivious:
-            requested = [np.arange(block.shape[0], dtype=np.int32) if grid.row == k else nothing] * column.size
+            counts = np.full(column.size, block.shape[0] if grid.row == k else 0)
+            requested = np.tile(np.arange(block.shape[0], dtype=np.int32), column.size if grid.row == k else 0)
+            expected = holder * int(self.bounds[k + 1] - self.bounds[k])
         else:
-            local = needed - np.int32(self.bounds[k])
-            requested = column.alltoall([local if i == k else nothing for i in range(column.size)], "topology")
-        sent = self.backend.extract_rows(block, np.concatenate(requested))
-        cuts = row_pointers([len(part) for part in requested])
-        pieces = [np.diff(sent.indptr).astype(np.int32)[a:b] for a, b in pairwise(cuts)]
-        pending = [column.start_alltoall(pieces, "topology")]
-        for array in (sent.indices, sent.values):
-            if array is not None:
-                ends = sent.indptr[cuts]
-                pending.append(column.start_alltoall([array[a:b] for a, b in pairwise(ends)], "topology"))
-        return needed, pending
+            expected = holder * len(needed)
+            asked = column.start_alltoall_rows(needed - np.int32(self.bounds[k]), expected, "topology")
+            requested, counts = asked.wait(), asked.counts
+        sent = self.backend.extract_rows(block, requested)
+        entries = [sent.indices] if sent.values is None else [sent.indices, sent.values]
+        return needed, start_ragged_rows(column, counts, sent.indptr, entries, expected)
 
     def _empty(self, rows: int) -> CSR:
         return CSR(np.zeros(rows + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), (rows, self.n))

@@ -55,9 +55,9 @@ class GroupTensorComm(TensorComm):
         _count_allreduce(self._comm, tensor, kind)
         self._wait(self._started(lambda: self._group.allreduce([tensor])), f"allreduce {kind} {tuple(tensor.shape)}")
 
-    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> TensorArrival:
+    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str, incoming: Sequence[int] | None = None) -> TensorArrival:
         """Send the parts as bytes, which every torch.distributed back end takes; this rank's own part goes the same way."""
-        sent, counts = torch.cat(list(parts)), _announced(self._comm, parts, kind)
+        sent, counts = torch.cat(list(parts)), _agreed(self._comm, parts, kind, incoming)
         out, row = sent.new_empty((sum(counts), *sent.shape[1:])), sent.element_size() * sent.shape[1:].numel()
         lengths = [row * count for count in counts], [row * len(part) for part in parts]
         own, options = (_bytes(out), _bytes(sent)), torch_distributed.AllToAllOptions()
@@ -108,8 +108,8 @@ class MpiTensorComm(TensorComm):
         total = tree_sum(shares)
         tensor.copy_(self._start([total] * comm.size, counts, kind).whole()[0])
 
-    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str) -> TensorArrival:
-        return self._start(parts, _announced(self._comm, parts, kind), kind)
+    def start_alltoall(self, parts: Sequence[torch.Tensor], kind: str, incoming: Sequence[int] | None = None) -> TensorArrival:
+        return self._start(parts, _agreed(self._comm, parts, kind, incoming), kind)
 
     def among(self, comm: Comm) -> TensorComm:
         assert isinstance(comm, MpiComm)
@@ -153,11 +153,15 @@ def choose_tensor_comm(comm: Comm, where: torch.device, device_comm: str) -> Ten
     return HostTensorComm(comm, f"{not_nccl}; {not_mpi or aware.reason + ', so device_comm mpi would work'}")
 
 
-def _announced(comm: Comm, parts: Sequence[torch.Tensor], kind: str) -> list[int]:
-    """Exchange row counts: how many rows each rank has for this one; see `Comm.exchange_counts`."""
+def _agreed(comm: Comm, parts: Sequence[torch.Tensor], kind: str, incoming: Sequence[int] | None) -> list[int]:
+    """Return how many rows each rank has for this one; exchange the numbers unless they are known. See `Comm.exchange_counts`."""
     shape, row = tuple(parts[0].shape[1:]), parts[0].element_size() * parts[0].shape[1:].numel()
-    counts: list[int] = comm.exchange_counts([len(part) for part in parts], kind, f"{parts[0].dtype} {shape}", row).tolist()
-    return counts
+    about = ([len(part) for part in parts], kind, f"{parts[0].dtype} {shape}", row)
+    if incoming is None:
+        counts: list[int] = comm.exchange_counts(*about).tolist()
+        return counts
+    comm.count_alltoall(*about)
+    return list(incoming)
 
 
 def _count_allreduce(comm: Comm, tensor: torch.Tensor, kind: str) -> None:

@@ -83,11 +83,13 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
 
     def _drawn(self, q: DeviceSelection, fanout: int, draw: Draw) -> DrawnEdges:
         """Have the owners of a frontier's rows draw their neighbors; return the picks in the order of the frontier."""
-        cuda, messages = self._cuda, self.messages
-        order, asked = messages.to_owners(q)
+        cuda, messages, padded = self._cuda, self.messages, self.padded(fanout)
+        order, rows, asked = messages.to_owners(q)
         picks = draw_rows(cuda.kernels, cuda.kernels.matrix(self.block), messages.frontier(asked.selection, self.first), fanout, draw)
-        answers = messages.answer(asked.rows_of, cuda.tensor(picks.pointers), [cuda.tensor(picks.columns)])
-        return DrawnEdges(*map(cuda.array, in_order(order, *answers)))
+        pointers, columns = cuda.tensor(picks.pointers), cuda.tensor(picks.columns)
+        if padded:
+            return DrawnEdges(*map(cuda.array, messages.answer_padded(asked.rows_of, fanout, pointers, columns, order, rows)))
+        return DrawnEdges(*map(cuda.array, in_order(order, *messages.answer(asked.rows_of, pointers, [columns], rows))))
 
     # ---- layer-wise
 
@@ -124,8 +126,9 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         ends, picks, _ = self._smallest(tensor(pointers), named, totals, law, fanout if fanout < 0 else fanout + 1, rows.minibatches, draw)
         keys = _row_index(tensor(pointers), len(named)) * self.n + named
         at = torch.searchsorted(keys, _row_index(ends, len(picks)) * self.n + picks)
-        answers = self.messages.answer(asked.minibatches_of, ends, [picks, totals[at]])
-        ends, columns, totals = merged(len(asked.minibatches_of), self.n, *answers)
+        expected = [len(q.minibatches) if len(q.vertices) else 0] * len(asked.minibatches_of)
+        answers = self.messages.answer(asked.minibatches_of, ends, [picks, totals[at]], expected)
+        ends, columns, totals = merged(len(q.minibatches), self.n, *answers)
         return DevicePicks(*map(cuda.array, self._smallest(ends, columns, totals, law, fanout, cuda.array(q.minibatches), draw)))
 
     def _smallest(
@@ -142,12 +145,14 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
     def _edges(self, q: DeviceSelection, picked: DevicePicks, weighing: tuple[bool, bool]) -> DrawnEdges:
         """Have the owners of a frontier's rows extract the edges to the vertices drawn, and weigh them."""
         cuda, messages, tensor = self._cuda, self.messages, self._cuda.tensor
-        order, asked = messages.to_owners(q)
-        selected = messages.to_all(DeviceSelection(q.minibatches, tensor(picked.pointers), tensor(picked.columns))).selection
+        chosen = DeviceSelection(q.minibatches, tensor(picked.pointers), tensor(picked.columns))
+        order, of_owners, asked = messages.to_owners(q, chosen)
+        selected = asked.columns
+        assert selected is not None
         block, rows = cuda.kernels.matrix(self.block), messages.frontier(asked.selection, self.first)
         ends, columns, entries = restrict(cuda.kernels, block, rows, cuda.array(selected.pointers), cuda.array(selected.vertices))
         shares = self._shares(tensor(rows.vertices), tensor(ends), tensor(entries), block)
-        answers = messages.answer(asked.rows_of, tensor(ends), [tensor(columns), shares])
+        answers = messages.answer(asked.rows_of, tensor(ends), [tensor(columns), shares], of_owners)
         kept = [cuda.array(part) for part in in_order(order, *answers)]
         frontier = messages.frontier(q)
         return weighed_edges(cuda.kernels, frontier, kept[0], kept[1], picked, *weighing, shares=kept[2])

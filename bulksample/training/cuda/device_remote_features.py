@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ...distributed.matrix.feature_exchange import RowExchange
-from ...errors import PeerLost, UsageError
+from ...errors import UsageError
 from ...views.features import FeatureSource, Fetching
 from ...views.remote_features import RemoteFeatures
 from ..tensor_comm import TensorComm
@@ -71,10 +71,11 @@ class DeviceRemoteFeatures(FeatureSource):
         away = slot < 0
         away[own] = False
         requested = unique[away]
-        wanted, counts = self._over.start_alltoall(torch.split(requested, self._count_by_owner(requested)), "topology").whole()
+        of_owners = self._count_by_owner(requested)
+        wanted, counts = self._over.start_alltoall(torch.split(requested, of_owners), "topology").whole()
         if len(wanted):
             self._exchange.check_own(*(int(end) for end in torch.aminmax(wanted)))
-        arrival = self._over.start_alltoall(torch.split(self._encoded(wanted), counts), self._exchange.kind)
+        arrival = self._over.start_alltoall(torch.split(self._encoded(wanted), counts), self._exchange.kind, of_owners)
         rows = self._cached.new_empty((len(unique), self.width))
         if len(self._cached):
             rows[~away] = self._cached[slot[~away].clamp(min=0)]
@@ -84,10 +85,7 @@ class DeviceRemoteFeatures(FeatureSource):
         def finish() -> torch.Tensor:
             streams = self._cuda.streams
             with streams.fetch.on("fetch"):
-                received, _ = arrival.whole()  # in the order of ids, since owners ascend with them
-                if len(received) != len(requested):
-                    raise PeerLost(f"{len(requested)} rows were asked for; {len(received)} came")
-                rows[away] = received
+                rows[away], _ = arrival.whole()  # in the order of ids, since owners ascend with them
                 result: torch.Tensor = rows.float()[inverse]
                 event = streams.fetch.record()
             streams.train.wait(event)

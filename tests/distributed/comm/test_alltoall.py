@@ -172,7 +172,7 @@ def test_an_error_frees_the_ranks_of_every_split():
 def test_parts_of_another_length_than_agreed_raise():
     def body(comm):
         if comm.rank == 1:
-            comm._agree_on_counts = lambda counts, made_of: type(comm)._agree_on_counts(comm, [9, 4], made_of)
+            comm._agree_on_counts = lambda counts, made_of: type(comm)._agree_on_counts(comm, np.array([9, 4]), made_of)
         comm.alltoall([np.zeros(4)] * 2, "topology")
 
     with pytest.raises(PeerLost, match="rank 1 sent 32 bytes to rank 0; 72 were agreed"):
@@ -185,7 +185,7 @@ from bulksample.distributed.comm.world import world
 comm = world(5)
 if comm.rank == 1:
     agree = comm._agree_on_counts
-    comm._agree_on_counts = lambda counts, made_of: agree([{said}, 4], made_of)
+    comm._agree_on_counts = lambda counts, made_of: agree(np.array([{said}, 4]), made_of)
 comm.alltoall([np.zeros(4)] * 2, "topology")
 comm.barrier()
 """

@@ -133,5 +133,5 @@ def test_balance_gives_minimum_median_and_maximum_over_ranks():
         ledgers[rank]["seconds"]["forward"] = seconds
     found = balance(ledgers)
     assert found["seconds"]["forward"] == {"min": 1.0, "median": 2.0, "max": 3.0, "rank": 0}
-    control = ledgers[0]["sent"]["control"][4]
+    control = ledgers[0]["sent"]["control"][5]
     assert found["bytes"] == {"min": control, "median": control, "max": control + 16, "rank": 1}

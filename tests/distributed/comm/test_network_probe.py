@@ -21,10 +21,9 @@ class ClockedComm(MirrorComm):
         type(self).now += COLLECTIVE + (self.size - 1) * (MESSAGE + LATENCY)
         return super()._alltoall_words(words)
 
-    def _start_alltoall(self, parts, into, kind):
-        sent = sum(len(part) for r, part in enumerate(parts) if r)
-        type(self).now += (self.size - 1) * (MESSAGE + LATENCY) + sent / BANDWIDTH
-        return super()._start_alltoall(parts, into, kind)
+    def _start_alltoall(self, sent, outgoing, into, incoming, kind):
+        type(self).now += (self.size - 1) * (MESSAGE + LATENCY) + outgoing[1:].sum() / BANDWIDTH
+        return super()._start_alltoall(sent, outgoing, into, incoming, kind)
 
     def _split(self, color, members):
         return ClockedComm(len(members))

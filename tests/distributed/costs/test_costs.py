@@ -161,30 +161,39 @@ DRAW = Stream(0).draw(samplers.sage.Law.UNIFORM, layer=0, epoch=0)
 
 
 def test_owner_sample_rows_by_hand():
-    first, second = tallies(costs_of("owner", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
-    # rank 0: a table of two minibatches (32) and three ids (12) go; to rank 1 it returns a count (4) and one pick of row 1 (4)
-    assert first == {"topology": (4, 32 + 12 + 4 + 4), "control": (4, 4 * 8)}
-    # rank 1: a table of one (16) and an id (4) go; it returns three counts (12) and three picks (12)
-    assert second == {"topology": (4, 16 + 4 + 12 + 12), "control": (4, 4 * 8)}
+    first, second = tallies(costs_of("owner", 2, 1, PATH, BACKEND).sample_rows(ASKED, 2, DRAW))
+    # rank 0: the number of minibatches (4), a table of two (16) and three ids (12) go; to rank 1 it returns two picks of row 1 (8)
+    assert first == {"topology": (2, 4 + 16 + 12 + 8), "control": (1, 8)}
+    # rank 1: 4, a table of one (8) and an id (4) go; it returns three times two picks (24)
+    assert second == {"topology": (2, 4 + 8 + 4 + 24), "control": (1, 8)}
+
+
+def test_owner_sample_rows_with_ragged_answers_by_hand():
+    first, second = tallies(costs_of("owner", 2, 1, PATH, BACKEND).sample_rows(ASKED, 6, DRAW))
+    # 6 picks are more than twice 1 + 7/4: rank 0 returns a count (4) and both neighbors of row 1 (8), rank 1 three counts and 3 * 2 picks
+    assert first == {"topology": (2, 4 + 16 + 12 + 4 + 8), "control": (2, 2 * 8)}
+    assert second == {"topology": (2, 4 + 8 + 4 + 12 + 24), "control": (2, 2 * 8)}
+    # the entries of all block rows, which decide it, are exchanged once
+    assert tallies(costs_of("owner", 2, 1, PATH, BACKEND).first_rows())[0] == {"topology": (1, 8), "control": (0, 0)}
 
 
 def test_owner_sample_layer_by_hand():
     first, second = tallies(costs_of("owner", 2, 1, PATH, BACKEND).sample_layer(ASKED, "ones", 1, 1, DRAW))
     # P of rank 0: columns 1 3 and 1 2 3; of rank 1: columns 0 2. Rank 0 owns columns 0 and 1, rank 1 columns 2 and 3; s + 1 = 2.
-    # rank 0: two minibatches (32), four ids (16); for rank 1 a count (4) and column 0 with its sum (4 and 8)
-    assert first == {"topology": (5, 32 + 16 + 4 + 12), "control": (5, 5 * 8)}
-    # rank 1: one minibatch (16), an id (4); for rank 0 two counts (8) and columns 3, 2, 3 with their sums (3 * 12)
-    assert second == {"topology": (5, 16 + 4 + 8 + 36), "control": (5, 5 * 8)}
+    # rank 0: their number (4), two minibatches (16), four ids (16); for rank 1 a count (4) and column 0 with its sum (4 and 8)
+    assert first == {"topology": (2, 4 + 16 + 16 + 4 + 12), "control": (2, 2 * 8)}
+    # rank 1: 4, one minibatch (8), an id (4); for rank 0 two counts (8) and columns 3, 2, 3 with their sums (3 * 12)
+    assert second == {"topology": (2, 4 + 8 + 4 + 8 + 36), "control": (2, 2 * 8)}
 
 
 def test_owner_restrict_and_its_first_use_by_hand():
     costs = costs_of("owner", 2, 1, PATH, BACKEND)
     columns = [Selection.of([[1], [2, 3]], 4), Selection.of([[0, 3]], 4)]
     first, second = tallies(costs.restrict(ASKED, columns))
-    # rank 0: two minibatches and three ids, the minibatches again with three columns; for rank 1 a count and the edge (1, 0)
-    assert first == {"topology": (7, 32 + 12 + 32 + 12 + 4 + 4 + 8), "control": (7, 7 * 8)}
-    # rank 1: one minibatch and an id, again with two columns; for rank 0 three counts and the edges (2, 1); (2, 3), (3, 2), (3, 3)
-    assert second == {"topology": (7, 16 + 4 + 16 + 8 + 12 + 16 + 32), "control": (7, 7 * 8)}
+    # rank 0: their number, two minibatches and three ids, two sizes and three columns; for rank 1 a count and the edge (1, 0)
+    assert first == {"topology": (2, 4 + 16 + 12 + 8 + 12 + 4 + 4 + 8), "control": (2, 2 * 8)}
+    # rank 1: 4, one minibatch and an id, a size and two columns; for rank 0 three counts and the edges (2, 1); (2, 3), (3, 2), (3, 3)
+    assert second == {"topology": (2, 4 + 8 + 4 + 4 + 8 + 12 + 16 + 32), "control": (2, 2 * 8)}
     first, second = tallies(costs.first_use("squares"))
     # longest column: two counts of 8 bytes, then one number; column block: two counts of 4, then (1, 2) or (2, 1), an id and a value
     assert first == second == {"topology": (5, 16 + 8 + 8 + 4 + 8), "control": (4, 4 * 8)}
@@ -193,20 +202,20 @@ def test_owner_restrict_and_its_first_use_by_hand():
 def test_rows_by_hand():
     first, second = tallies(costs_of("rows", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
     # rank 0 asks for rows 2 and 3 once each (8); it serves row 1: a count (4) and two columns (8). One process row a rank: no more.
-    assert first == {"topology": (3, 8 + 4 + 8), "control": (6, 6 * 8)}
-    assert second == {"topology": (3, 4 + 8 + 16), "control": (6, 6 * 8)}
+    assert first == {"topology": (2, 8 + 4 + 8), "control": (4, 4 * 8)}
+    assert second == {"topology": (2, 4 + 8 + 16), "control": (4, 4 * 8)}
     first, second = tallies(costs_of("rows-oblivious", 2, 1, PATH, BACKEND).sample_rows(ASKED, 1, DRAW))
-    assert first == {"topology": (2, 8 + 12), "control": (4, 4 * 8)}  # rows 0 and 1: two counts, three columns
-    assert second == {"topology": (2, 8 + 16), "control": (4, 4 * 8)}
+    assert first == {"topology": (1, 8 + 12), "control": (2, 2 * 8)}  # rows 0 and 1: two counts, three columns
+    assert second == {"topology": (1, 8 + 16), "control": (2, 2 * 8)}
 
 
 def test_rows_by_hand_in_one_process_row():
     first, second = tallies(costs_of("rows", 2, 2, PATH, BACKEND).left_multiply(ASKED, "ones"))
-    # all rows lie on both ranks; column 0 works on the one block column, column 1 on none. Rank 0 sends two minibatches (32) and four
-    # ids (16), then the product of rank 1, a count (4) and columns 0 and 2 with their sums (24)
-    assert first == {"topology": (5, 32 + 16 + 4 + 24), "control": (5, 5 * 8)}
-    # rank 1 sends one minibatch and an id, then two counts of zero for its share of the product of rank 0
-    assert second == {"topology": (3, 16 + 4 + 8), "control": (5, 5 * 8)}
+    # all rows lie on both ranks; column 0 works on the one block column, column 1 on none. Rank 0 sends their
+    # number (4), two minibatches (16) and four ids (16), then the product of rank 1, a count (4) and columns 0 and 2 with their sums (24)
+    assert first == {"topology": (2, 4 + 16 + 16 + 4 + 24), "control": (2, 2 * 8)}
+    # rank 1 sends 4, one minibatch and an id, then two counts of zero for its share of the product of rank 0
+    assert second == {"topology": (2, 4 + 8 + 4 + 8), "control": (2, 2 * 8)}
 
 
 def test_stages_are_those_of_the_grid():

@@ -148,8 +148,8 @@ def test_rows_are_rounded_by_the_name_of_the_vertex(codec, bits):
 def test_a_prediction_by_hand():
     asked = [np.array([0, 5, 5, 9, 6]), np.array([1, 5, 2], np.int32)]
     first, second = predict_column_fetch(asked, np.array([0, 5, 10]), width=3, codec="bf16", cached=np.array([2, 9]))
-    assert first == {"topology": (1, 2 * 4), "features": (1, 1 * 6), "control": (2, 16)}
-    assert second == {"topology": (1, 1 * 4), "features": (1, 2 * 6), "control": (2, 16)}
+    assert first == {"topology": (1, 2 * 4), "features": (1, 1 * 6), "control": (1, 8)}
+    assert second == {"topology": (1, 1 * 4), "features": (1, 2 * 6), "control": (1, 8)}
 
 
 def test_bfloat16_rounds_to_the_nearest_and_to_even():

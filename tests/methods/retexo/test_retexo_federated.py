@@ -15,7 +15,7 @@ class Payloads:
 
     def __init__(self, monkeypatch):
         self.brought = []
-        for name in ("allreduce", "allgather_rows", "broadcast", "start_alltoall"):
+        for name in ("allreduce", "allgather_rows", "broadcast", "start_alltoall_rows"):
             monkeypatch.setattr(Comm, name, self._wrapped(getattr(Comm, name)))
 
     def _wrapped(self, collective):

@@ -126,5 +126,5 @@ def test_a_wrong_number_of_picks_is_an_error():
         there.messages.over.turn = 0
         epoch(make("full", fanouts=(-1,)), there, [[1, 2, 150]] * 2, comm.rank, 2)
 
-    with pytest.raises(PeerLost, match=r"picks were promised; \d+ came"):
+    with pytest.raises(PeerLost, match=r"picks were promised"):
         on_threads(2, rank)

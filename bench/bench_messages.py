@@ -1,0 +1,168 @@
+"""Measure the messages of partitioned sampling on many ranks: collectives a hop, bytes beside the prediction, CPU time of a tiny hop.
+
+    python bench/bench_messages.py [--threads 128] [--processes 32] [--rounds 15] [--json FILE]
+
+Three parts, on a degree-corrected block model of 2^15 vertices:
+
+- ranks as threads, and ranks as processes under mpirun: each samples one bulk of two mini-batches with GraphSAGE 15,10,5. The benchmark
+  stops unless the digests are those of one process, and every rank sends the bytes and messages that `distributed.costs` predicts.
+- a hop of one rank of 128 on a mirrored communicator: each message comes back to its sender, whose "block row" is the whole graph, so the
+  hop gives correct picks and costs the CPU time of one rank without a transport. Picks are compared with those of one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import machine, report
+from ranks import mpirun
+
+from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, digest, samplers
+from bulksample.data.blockmodel import PRESETS
+from bulksample.data.dcsbm import dcsbm
+from bulksample.distributed.comm.base import Comm, SentCount
+from bulksample.distributed.comm.network_probe import MirrorComm
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.comm.world import world
+from bulksample.distributed.costs.call_recorder import CallRecorder, predict_calls
+from bulksample.distributed.costs.collectives import SENT_KINDS, tallies
+from bulksample.distributed.costs.sampling import costs_of
+from bulksample.distributed.matrix.grid import ProcessGrid
+from bulksample.distributed.matrix.layout import Layout
+from bulksample.distributed.matrix.owner import OwnerAdjacency
+from bulksample.rng import Law
+
+FANOUTS, BATCH, BULK = (15, 10, 5), 16, 2
+
+
+def graph() -> CSR:
+    """Return the adjacency of the benchmark."""
+    return dcsbm(2**15, 30, replace(PRESETS["products"], features=0), seed=1).adjacency.with_values(None)
+
+
+def seeds_of(rank: int, n: int) -> Selection:
+    """Return the mini-batches of a rank."""
+    order, ids = Stream(7).permutation(n), rank * BULK + np.arange(BULK)
+    return Selection.of([order[i * BATCH : (i + 1) * BATCH] for i in ids], n, ids)
+
+
+def sampled(comm: Comm, matrix: CSR) -> dict[str, Any]:
+    """Sample the bulk of this rank on a p x 1 grid; return digests, what was sent by kind, and collectives."""
+    grid, layout = ProcessGrid(comm, 1), Layout.even(matrix.shape[0], comm.size)
+    first, last = (int(bound) for bound in layout.bounds[comm.rank : comm.rank + 2])
+    block = matrix.take(np.arange(first, last))
+    adjacency = OwnerAdjacency(grid, block, backends.make("auto", 1), layout)
+    adjacency.padded(0)  # what the first call makes once
+    before, calls = dict(comm.tally), dict(comm.collectives)
+    minibatches = samplers.make("sage", FANOUTS).sample_bulk(adjacency, seeds_of(comm.rank, matrix.shape[0]), Stream(1))
+    return {
+        "digests": [(0, m.id, m.digest()) for m in minibatches],
+        "sent": {kind: np.subtract(comm.tally[kind], before[kind]).tolist() for kind in SENT_KINDS},
+        "collectives": sum(comm.collectives.values()) - sum(calls.values()),
+    }
+
+
+def checked(found: list[dict[str, Any]], matrix: CSR) -> dict[str, Any]:
+    """Compare the digests with those of one process and the counts with the prediction; return both as figures."""
+    p, n, backend = len(found), matrix.shape[0], backends.make("auto", 1)
+    recorders, alone = [CallRecorder(LocalAdjacency(matrix, backend)) for _ in range(p)], []
+    for rank, recorder in enumerate(recorders):
+        drawn = samplers.make("sage", FANOUTS).sample_bulk(recorder, seeds_of(rank, n), Stream(1))
+        alone += [(0, m.id, m.digest()) for m in drawn]
+    costs = costs_of("owner", p, 1, matrix, backend, Layout.even(n, p))
+    predicted = tallies(predict_calls(costs, [recorder.calls for recorder in recorders]) - costs.first_rows())
+    spread = digest(tuple(one) for rank in found for one in rank["digests"])
+    equal = {
+        "digests_equal": spread == digest(alone),
+        "counts_as_predicted": [{k: SentCount(*v) for k, v in rank["sent"].items()} for rank in found] == predicted,
+    }
+    if not all(equal.values()):
+        raise SystemExit(f"{p} ranks: {equal}")
+    totals = {kind: np.sum([rank["sent"][kind] for rank in found], axis=0).tolist() for kind in SENT_KINDS}
+    return {
+        "ranks": p, **equal, "collectives_a_hop": max(rank["collectives"] for rank in found) / len(FANOUTS),
+        "messages": sum(messages for messages, _ in totals.values()), "bytes": {kind: sent for kind, (_, sent) in totals.items()},
+    }  # fmt: skip
+
+
+class MirroredGrid:
+    """A process column of one mirrored communicator."""
+
+    def __init__(self, size: int) -> None:
+        self.column_comm = self.row_comm = self.comm = MirrorComm(size)
+        self.row, self.rows, self.replication = 0, size, 1
+
+
+def mirrored(matrix: CSR, ranks: int, rows: int, rounds: int) -> dict[str, Any]:
+    """Time a hop of fanout 10 of `rows` rows in two mini-batches on `ranks` mirrored ranks; CPU milliseconds."""
+    n, backend = matrix.shape[0], backends.make("auto", 1)
+    layout = Layout.even(n, ranks)
+    adjacency = OwnerAdjacency(MirroredGrid(ranks), matrix.take(np.arange(layout.bounds[1])), backend, layout)  # type: ignore[arg-type]
+    adjacency.block, adjacency.first = matrix, 0
+    order = Stream(3).permutation(n)[:rows]
+    q, draw = Selection.of(np.split(order, [rows // 2]), n), Stream(1).draw(Law.UNIFORM, layer=0, epoch=0)
+    alone = LocalAdjacency(matrix, backend)
+    for own, its in zip(adjacency.sample_rows(q, 10, draw), alone.sample_rows(q, 10, draw), strict=True):
+        np.testing.assert_array_equal(own, its)
+    comm = adjacency.grid.column_comm
+    before = sum(comm.collectives.values())
+    adjacency.sample_rows(q, 10, draw)
+    collectives = sum(comm.collectives.values()) - before
+    spread, within = (processor_ms(partial(one.sample_rows, q, 10, draw), rounds) for one in (adjacency, alone))
+    return {"ranks": ranks, "rows": rows, "collectives": collectives, "hop_ms": spread, "one_process_ms": within}
+
+
+def processor_ms(work: Callable[[], Any], rounds: int) -> dict[str, float]:
+    """Return median, minimum and maximum CPU milliseconds of a call, over rounds of ten calls."""
+    found = []
+    for _ in range(rounds + 1):  # the first warms up
+        began = time.process_time()
+        for _ in range(10):
+            work()
+        found.append((time.process_time() - began) * 100)
+    return {"median": statistics.median(found[1:]), "min": min(found[1:]), "max": max(found[1:])}
+
+
+def process_rank() -> None:
+    """Run one rank of the part with processes; rank 0 prints what all have found."""
+    with world(300) as comm:
+        everyone = comm.gather_control(sampled(comm, graph()))
+        if comm.rank == 0:
+            print(json.dumps(everyone))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=128)
+    parser.add_argument("--processes", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rank:
+        process_rank()
+        return
+    matrix = graph()
+    hops = [mirrored(matrix, 128, rows, given.rounds) for rows in (64, 1024, 16_384)]
+    results: dict[str, Any] = {"machine": machine(), "mirrored_hops": hops}
+    results["threads"] = checked(on_threads(given.threads, lambda comm: sampled(comm, matrix), timeout=600), matrix)
+    if given.processes:
+        command = [mpirun(), "-n", str(given.processes), sys.executable, __file__, "--rank"]
+        ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
+        results["processes"] = checked(json.loads(ended.stdout), matrix)
+    report(results, given.json)
+
+
+if __name__ == "__main__":
+    main()
