@@ -1,18 +1,9 @@
-// Steps of layer-wise sampling beside the product, the race and the restriction: the factors of rows, the weights of the race, and the
-// weights of kept edges. The IEEE operations and their order are those of bulksample/adjacency.py.
+// Steps of layer-wise sampling beside the product, the race and the restriction: the factors of rows, and the weights of kept edges. The IEEE operations and their order are those of bulksample/adjacency.py.
 #include "device.h"
 
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) factors_of(const bs_i64* __restrict__ factors, const bs_i32* __restrict__ vertices,
                                                                   bs_i64 count, bs_i64* __restrict__ out) {
   for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) out[i] = factors[vertices[i]];
-}
-
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) race_weights(const bs_i64* __restrict__ sums, bs_i64 count, bs_i32 squared,
-                                                                    double* __restrict__ weights) {
-  for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) {
-    const double weight = (double)sums[i];
-    weights[i] = squared ? weight * weight : weight;
-  }
 }
 
 // Writes the edges of the rows of k frontiers: the vertices found and their weights. A thread takes a row, since its total is summed

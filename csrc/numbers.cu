@@ -1,8 +1,8 @@
 // Numbers the vertices of each minibatch in order of first occurrence, with all threads at once.
 // A slot holds the number of its vertex, below 2^31, or 2^31 + the smallest place at which a new vertex was found. So a minimum
 // settles every race, and known vertices win. In a hash table `numbers` begins a word behind `table`, so a place serves for both. First occurrences are then counted, and take the next numbers, in one pass (look_back.h).
-#include "look_back.h"
 #include "table.h"
+#include "votes.h"
 
 constexpr bs_u32 NEW = 0x80000000u;
 
@@ -41,22 +41,6 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) add_pointers(const bs_i64
   for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) out[i] = a[i] + b[i];
 }
 
-constexpr bs_i32 WORDS = 64;                 // of votes, one for 32 places
-constexpr bs_i64 TILE = 32 * (bs_i64)WORDS;  // places of a tile
-
-// The votes of a tile of places: a bit is set at the first place of a new vertex.
-struct Votes {
-  bs_u32 words[WORDS];
-  bs_i32 before[WORDS];  // set bits in the words before each
-  bs_i64 earlier;        // in the tiles before
-};
-
-// The number of new vertices before a place of the tile that begins at `first`.
-__device__ __forceinline__ bs_i64 rank_at(const Votes& votes, bs_i64 first, bs_i64 at) {
-  const bs_i32 word = (bs_i32)(at - first) / 32, bit = (bs_i32)(at - first) % 32;
-  return votes.earlier + votes.before[word] + __popc(votes.words[word] & ((1u << bit) - 1u));
-}
-
 // Numbers the new vertices, in the order of their first places, and appends them to the known ones. Writes ends[j], the known and the new
 // vertices of the minibatches before j; after these k + 1 the number of vertices found before each. Other blocks may meet the numbers:
 // they read either first places or numbers, and neither is the place that they ask for. `states`, all 0: a ticket, k + 1 words for the new
@@ -71,44 +55,29 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) number_found(const bs_i64
   bs_u64 *begun = states + 1, *sums = begun + k + 1;
   const bs_i64 count = pointers[k];
   for (;;) {
-    const bs_i64 tile = bs_next_tile(states, &place), first = tile * TILE, last = first + TILE < count ? first + TILE : count;
+    const bs_i64 tile = bs_next_tile(states, &place), first = tile * BS_VOTES, last = first + BS_VOTES < count ? first + BS_VOTES : count;
     if (first > count) return;
     const bs_i64 j_first = bs_row_of(pointers, k, first), of_tile = first < last ? bs_row_of(pointers, k, last - 1) - j_first + 1 : 1;
-    for (bs_i32 w = (bs_i32)threadIdx.x / 32; w < WORDS; w += BS_BLOCK / 32) {
-      const bs_i64 i = first + 32 * w + bs_lane();
-      const bs_i64 j = i < last ? j_first + bs_row_of(pointers + j_first, of_tile, i) : 0;
-      const bool is_new = i < last && bs_load(&numbers[slot_of(slots, starts, found, j, i)]) == NEW + (bs_u32)(i - pointers[j]);
-      const bs_u32 vote = __ballot_sync(BS_ALL, is_new);
-      if (bs_lane() == 0) votes.words[w] = vote;
-    }
-    __syncthreads();
-    if (threadIdx.x < 32) {
-      const bs_i32 w = 2 * bs_lane(), even = __popc(votes.words[w]), odd = __popc(votes.words[w + 1]);
-      bs_i32 all;
-      votes.before[w] = bs_warp_before(even + odd, &all);
-      votes.before[w + 1] = votes.before[w] + even;
-      const bs_i64 earlier = bs_look_back(sums, tile, all);
-      if (threadIdx.x == 0) votes.earlier = earlier;
-    }
-    __syncthreads();
+    auto minibatch_of = [&](bs_i64 i) { return j_first + bs_row_of(pointers + j_first, of_tile, i); };
+    bs_vote(votes, sums, tile, last, [&](bs_i64 i) {
+      const bs_i64 j = minibatch_of(i);
+      return bs_load(&numbers[slot_of(slots, starts, found, j, i)]) == NEW + (bs_u32)(i - pointers[j]);
+    });
     const bs_i64 j_here = first > 0 ? bs_row_of(pointers, k + 1, first - 1) + 1 : 0;  // the first minibatch that begins in the tile
-    for (bs_i64 j = j_here + threadIdx.x; j <= k && pointers[j] < first + TILE; j += BS_BLOCK) {
-      const bs_i64 rank = rank_at(votes, first, pointers[j]);
+    for (bs_i64 j = j_here + threadIdx.x; j <= k && pointers[j] < first + BS_VOTES; j += BS_BLOCK) {
+      const bs_i64 rank = bs_kept_before(votes, first, pointers[j]);
       ends[j] = known[j] + rank;
       ends[k + 1 + j] = pointers[j];
       bs_store(&begun[j], (bs_u64)rank + 1);
     }
     if (threadIdx.x == 0 && first < last)
-      before_first = pointers[j_first] < first ? (bs_i64)bs_wait(&begun[j_first]) - 1 : rank_at(votes, first, pointers[j_first]);
+      before_first = pointers[j_first] < first ? (bs_i64)bs_wait(&begun[j_first]) - 1 : bs_kept_before(votes, first, pointers[j_first]);
     __syncthreads();
-    for (bs_i32 w = (bs_i32)threadIdx.x / 32; w < WORDS; w += BS_BLOCK / 32) {
-      const bs_i64 i = first + 32 * w + bs_lane();
-      if (!(votes.words[w] >> bs_lane() & 1u)) continue;
-      const bs_i64 j = j_first + bs_row_of(pointers + j_first, of_tile, i), rank = rank_at(votes, first, i);
-      const bs_i64 begin = j == j_first ? before_first : rank_at(votes, first, pointers[j]);
+    bs_visit_kept(votes, first, [&](bs_i64 i, bs_i64 rank) {
+      const bs_i64 j = minibatch_of(i), begin = j == j_first ? before_first : bs_kept_before(votes, first, pointers[j]);
       bs_store(&numbers[slot_of(slots, starts, found, j, i)], (bs_u32)(known[j + 1] - known[j] + rank - begin));
       vertices[known[j + 1] + rank] = found[i];
-    }
+    });
   }
 }
 

@@ -2,21 +2,12 @@
 // The products are walked over as one list (bs_walk), so many warps share a hub among the rows of B. Sums are exact, so their order
 // does not matter; the caller sorts the entries of a table.
 #include "table.h"
+#include "votes.h"
 
 // The row of each entry.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) rows_of_entries(const bs_i64* __restrict__ pointers, bs_i64 rows,
                                                                        bs_i32* __restrict__ out) {
   bs_walk(pointers, rows, [](bs_i64) { return 0ll; }, [&](bs_i64 r, bs_i64 at, bs_i64) { out[at] = (bs_i32)r; });
-}
-
-// The slots of each row's table: a power of two, twice what the row can hold; 0 where it has no products.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) table_sizes(const bs_i64* __restrict__ pointers, const bs_i64* __restrict__ products,
-                                                                   bs_i64 rows, bs_i64 most, bs_i32* __restrict__ sizes) {
-  for (bs_i64 r = bs_thread(); r < rows; r += bs_threads()) {
-    const bs_i64 all = products ? products[pointers[r + 1]] - products[pointers[r]] : pointers[r + 1] - pointers[r];
-    const bs_i64 held = all < most ? all : most;
-    sizes[r] = held ? (bs_i32)(1ll << (64 - bs_leading_zeros((bs_u64)(2 * held - 1)))) : 0;
-  }
 }
 
 // Adds every product a_ie b_ec to the slot of column c in the table of row i; e runs over the entries of A.
@@ -64,33 +55,41 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) order_sums(const bs_i64* 
   }
 }
 
-// Looks up the number of each neighbour's column in its minibatch, or -1, and marks those that have one.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) meet_columns(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
-                                                                    const bs_i32* __restrict__ vertices, bs_i64 rows,
-                                                                    const bs_i64* __restrict__ parts, bs_i64 k,
-                                                                    const bs_i64* __restrict__ pointers, const bs_u32* __restrict__ table,
-                                                                    const bs_i64* __restrict__ starts, const bs_u32* __restrict__ numbers,
-                                                                    bs_i32* __restrict__ met, bs_i32* __restrict__ marks) {
-  auto shift = [&](bs_i64 r) { return indptr[vertices[r]] - pointers[r]; };
-  bs_walk(pointers, rows, shift, [&](bs_i64 r, bs_i64 at, bs_i64 by) {
-    const bs_i64 j = bs_row_of(parts, k, r);
-    const bs_i64 slot = starts[j + 1] > starts[j] ? bs_seek<BS_NUMBERED>(table, starts, j, (bs_u32)indices[at + by]) : -1;
-    met[at] = slot < 0 ? -1 : (bs_i32)numbers[slot];
-    marks[at] = slot >= 0;
-  });
-}
-
-// Keeps the marked neighbours: their numbers, their positions in A, and the ends of the rows.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) keep_met(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ vertices,
-                                                                bs_i64 rows, const bs_i64* __restrict__ pointers,
-                                                                const bs_i32* __restrict__ met, const bs_i64* __restrict__ ranks,
-                                                                bs_i64* __restrict__ ends, bs_i32* __restrict__ columns,
+// Keeps the neighbours of each row whose columns are in the table of its minibatch: their numbers there, their positions in A, and the ends
+// of the rows; and how many are kept before each minibatch. A tile holds few rows, so an entry finds its own by few steps. `states`: a ticket, and a word for each tile, all 0.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) keep_met(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
+                                                                const bs_i32* __restrict__ vertices, bs_i64 rows,
+                                                                const bs_i64* __restrict__ parts, bs_i64 k,
+                                                                const bs_i64* __restrict__ pointers, const bs_u32* __restrict__ table,
+                                                                const bs_i64* __restrict__ starts, const bs_u32* __restrict__ numbers,
+                                                                bs_u64* states, bs_i64* __restrict__ ends,
+                                                                bs_i64* __restrict__ of_minibatches, bs_i32* __restrict__ columns,
                                                                 bs_i64* __restrict__ entries) {
-  for (bs_i64 r = bs_thread(); r <= rows; r += bs_threads()) ends[r] = ranks[pointers[r]];
-  auto shift = [&](bs_i64 r) { return indptr[vertices[r]] - pointers[r]; };
-  bs_walk(pointers, rows, shift, [&](bs_i64, bs_i64 at, bs_i64 by) {
-    if (met[at] < 0) return;
-    columns[ranks[at]] = met[at];
-    entries[ranks[at]] = at + by;
-  });
+  __shared__ Votes votes;
+  __shared__ bs_i64 place;
+  const bs_i64 count = pointers[rows];
+  for (;;) {
+    const bs_i64 tile = bs_next_tile(states, &place), first = tile * BS_VOTES, last = first + BS_VOTES < count ? first + BS_VOTES : count;
+    if (first > count) return;
+    const bs_i64 r_first = bs_row_of(pointers, rows, first), r_last = first < last ? bs_row_of(pointers, rows, last - 1) : r_first;
+    auto row_of = [&](bs_i64 at) { return r_first + bs_row_of(pointers + r_first, r_last - r_first + 1, at); };
+    auto entry_of = [&](bs_i64 r, bs_i64 at) { return indptr[vertices[r]] + at - pointers[r]; };
+    auto slot_of = [&](bs_i64 r, bs_i64 at) {
+      const bs_i64 j = bs_row_of(parts, k, r);
+      return starts[j + 1] > starts[j] ? bs_seek<BS_NUMBERED>(table, starts, j, (bs_u32)indices[entry_of(r, at)]) : -1;
+    };
+    bs_vote(votes, states + 1, tile, last, [&](bs_i64 at) { return slot_of(row_of(at), at) >= 0; });
+    const bs_i64 r_here = first > 0 ? bs_row_of(pointers, rows + 1, first - 1) + 1 : 0;  // the first row that begins in the tile
+    for (bs_i64 r = r_here + threadIdx.x; r <= rows && pointers[r] < first + BS_VOTES; r += BS_BLOCK)
+      ends[r] = bs_kept_before(votes, first, pointers[r]);
+    for (bs_i64 j = threadIdx.x; j <= k; j += BS_BLOCK) {
+      const bs_i64 begin = pointers[parts[j]];
+      if (first <= begin && begin < first + BS_VOTES) of_minibatches[j] = bs_kept_before(votes, first, begin);
+    }
+    bs_visit_kept(votes, first, [&](bs_i64 at, bs_i64 to) {
+      const bs_i64 r = row_of(at);
+      columns[to] = (bs_i32)numbers[slot_of(r, at)];
+      entries[to] = entry_of(r, at);
+    });
+  }
 }

@@ -1,9 +1,8 @@
 // Draws by key: the s smallest of -log(u) / w, as race_row.h makes them.
 // For s <= 32 a warp keeps the best in its lanes: 32 candidates are sorted and merged into those kept, and a chunk without a small
-// enough key is skipped. For a larger s, and for rows of whole layers, all keys are written to memory; a block then finds the s-th
-// smallest digit by digit and takes the keys below it, in the order of the columns.
-#include "device.h"
-#include "race_row.h"
+// enough key is skipped. For a larger s all keys are written to memory; a block then finds the s-th smallest digit by digit and takes the
+// keys below it, in the order of the columns. Rows of whole layers: layer_race.cu.
+#include "ranked_keys.h"
 
 struct Candidate {
   double key;
@@ -11,8 +10,6 @@ struct Candidate {
 };
 
 constexpr bs_i32 NO_COLUMN = 0x7FFFFFFF;
-
-__device__ __forceinline__ double no_key() { return __longlong_as_double(0x7FF0000000000000ll); }  // infinity
 
 // One step of a sorting network over the lanes: lane i meets lane i ^ mask, and the lower of both keeps the one that comes first.
 template <class Before>
@@ -87,13 +84,6 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) race_few(const bs_i64* __
   }
 }
 
-// The bits of a key order as keys do; a candidate of weight 0 comes after all.
-constexpr bs_u64 NO_BITS = 0xFFFFFFFFFFFFFFFFull;
-
-__device__ __forceinline__ bs_u64 key_bits(const BsStream& stream, bs_i32 column, double weight) {
-  return weight > 0.0 ? (bs_u64)__double_as_longlong(bs_key(stream, (bs_u32)column, weight)) : NO_BITS;
-}
-
 // The keys of all neighbours of parts[k] rows, laid end to end from pointers[0].
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) keys_of_rows(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
                                                                     const bs_i64* __restrict__ values, const bs_i32* __restrict__ vertices,
@@ -110,96 +100,25 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) keys_of_rows(const bs_i64
   });
 }
 
-// The keys of k rows of weighted columns, one a minibatch; `once`: one row of columns that all of them share.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) keys_of_layer(const bs_i64* __restrict__ pointers, const bs_i32* __restrict__ columns,
-                                                                     const double* __restrict__ weights, bs_i32 once, bs_i64 k,
-                                                                     const bs_i64* __restrict__ minibatches, bs_u64 seed, bs_u32 tag,
-                                                                     bs_u64* __restrict__ keys) {
-  const bs_i64 width = pointers[once ? 1 : k], all = once ? k * width : width;
-  for (bs_i64 at = bs_thread(); at < all; at += bs_threads()) {
-    const bs_i64 j = once ? at / width : bs_row_of(pointers, k, at), from = once ? at - j * width : at;
-    keys[at] = key_bits(BsStream{seed, 0u, (bs_u32)minibatches[j], tag}, columns[from], weights[from]);
-  }
-}
-
-// Counts the keys of each row, at most s (s < 0: all); a block counts a row.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_keys(const bs_i64* __restrict__ pointers, const bs_u64* __restrict__ keys,
-                                                                  bs_i64 width, bs_i64 rows, bs_i64 s, bs_i32* __restrict__ counts) {
-  __shared__ bs_u32 found;
-  for (bs_i64 r = blockIdx.x; r < rows; r += gridDim.x) {
-    const bs_i64 begin = width < 0 ? pointers[r] : r * width, end = width < 0 ? pointers[r + 1] : begin + width;
-    if (threadIdx.x == 0) found = 0;
-    __syncthreads();
-    bs_u32 own = 0;
-    for (bs_i64 at = begin + threadIdx.x; at < end; at += BS_BLOCK) own += keys[at] != NO_BITS;
-    atomicAdd(&found, own);
-    __syncthreads();
-    if (threadIdx.x == 0) counts[r] = (bs_i32)(s >= 0 && found > s ? s : found);
-    __syncthreads();
-  }
-}
-
-// Shared memory of a block that looks for a key.
-struct Search {
-  bs_u32 bins[256];
-  bs_i64 sums[BS_BLOCK / 32], left;
-  bs_u32 digit;
-};
-
-// The key of rank `rank` among keys[begin .. end - 1], and how many are below it: eight bits at a time, the highest first.
-// A thread looks after two of the 256 bins.
-__device__ __forceinline__ bs_u64 key_of_rank(const bs_u64* keys, bs_i64 begin, bs_i64 end, bs_i64 rank, Search& search, bs_i64* below) {
-  bs_u64 known = 0;
-  bs_i64 left = rank;
-  for (int shift = 56; shift >= 0; shift -= 8) {
-    bs_u32* own = search.bins + 2 * threadIdx.x;
-    own[0] = own[1] = 0;
-    __syncthreads();
-    for (bs_i64 at = begin + threadIdx.x; at < end; at += BS_BLOCK)
-      if (shift == 56 || (keys[at] ^ known) >> (shift + 8) == 0) atomicAdd(&search.bins[keys[at] >> shift & 255u], 1u);
-    __syncthreads();
-    bs_i64 all;
-    const bs_i64 before = bs_block_before((bs_i64)own[0] + own[1], search.sums, &all);
-    if (before <= left && left < before + own[0] + own[1]) {
-      const bool second = left >= before + own[0];
-      search.digit = 2 * threadIdx.x + second;
-      search.left = left - before - (second ? own[0] : 0);
-    }
-    __syncthreads();
-    known |= (bs_u64)search.digit << shift;
-    left = search.left;
-    __syncthreads();
-  }
-  *below = rank - left;
-  return known;
-}
-
-// Writes the picks of each row in the order of their columns; a block takes a row. `width` is the length of a row that all share, or -1.
-// With `weights`, `inclusion` is P(key < tau), tau the smallest key that was left out. There are parts[k] rows, or k where `parts` is null.
+// Writes the picks of each of parts[k] rows in the order of their columns; a block takes a row.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) take_smallest(const bs_i64* __restrict__ pointers, const bs_u64* __restrict__ keys,
-                                                                     bs_i64 width, const bs_i32* __restrict__ columns,
-                                                                     const double* __restrict__ weights, const bs_i64* __restrict__ parts,
-                                                                     bs_i64 k, bs_i64 s, const bs_i64* __restrict__ ends,
-                                                                     bs_i32* __restrict__ picks, double* __restrict__ inclusion) {
+                                                                     const bs_i32* __restrict__ columns,
+                                                                     const bs_i64* __restrict__ parts, bs_i64 k, bs_i64 s,
+                                                                     const bs_i64* __restrict__ ends, bs_i32* __restrict__ picks) {
   __shared__ Search search;
-  const bs_i64 rows = parts ? parts[k] : k;
+  const bs_i64 rows = parts[k];
   for (bs_i64 r = blockIdx.x; r < rows; r += gridDim.x) {
-    const bs_i64 begin = width < 0 ? pointers[r] : r * width, end = width < 0 ? pointers[r + 1] : begin + width;
+    const bs_i64 begin = pointers[r], end = pointers[r + 1];
     bs_i64 below = 0, written = ends[r];
-    const bs_u64 bound = s >= 0 && s < end - begin ? key_of_rank(keys, begin, end, s, search, &below) : NO_BITS;
+    const bs_u64 bound = s < end - begin ? word_of_rank(begin, end, s, 64, search, &below, [&](bs_i64 at) { return keys[at]; }) : NO_BITS;
     bs_i64 ties = bound == NO_BITS ? 0 : s - below;  // how many keys equal to the bound are taken
-    const double tau = bound == NO_BITS ? no_key() : __longlong_as_double((bs_i64)bound);
     for (bs_i64 first = begin; first < end; first += BS_BLOCK) {
       const bs_i64 at = first + threadIdx.x;
       const bool less = at < end && keys[at] < bound, tie = at < end && keys[at] == bound && bound != NO_BITS;
       bs_i64 all, all_ties;
       const bool taken = bs_block_before((bs_i64)tie, search.sums, &all_ties) < ties ? less || tie : less;
       const bs_i64 place = written + bs_block_before((bs_i64)taken, search.sums, &all);
-      if (taken) {
-        const bs_i64 from = width < 0 ? at : at - begin;
-        picks[place] = columns[from];
-        if (weights) inclusion[place] = bs_inclusion(weights[from], tau);
-      }
+      if (taken) picks[place] = columns[at];
       written += all;
       ties -= ties < all_ties ? ties : all_ties;
     }

@@ -48,6 +48,20 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) scan_counts(const bs_i32*
   scan_tiles(n, states, pointers, shared, [&](bs_i64 at) { return counts[at]; }, [](bs_i64) {});
 }
 
+// The first slot of the hash table of each row: it has a power of two of them, twice what the row can hold, which is at most `most`; none if
+// it holds nothing. Row r holds pointers[r + 1] - pointers[r], or what `products` counts for these.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) table_starts(const bs_i64* __restrict__ pointers, const bs_i64* __restrict__ products,
+                                                                    bs_i64 rows, bs_i64 most, bs_u64* states,
+                                                                    bs_i64* __restrict__ starts) {
+  __shared__ Scan shared;
+  auto slots = [&](bs_i64 r) {
+    const bs_i64 all = products ? products[pointers[r + 1]] - products[pointers[r]] : pointers[r + 1] - pointers[r];
+    const bs_i64 held = all < most ? all : most;
+    return held ? (bs_i32)(1ll << (64 - bs_leading_zeros((bs_u64)(2 * held - 1)))) : 0;
+  };
+  scan_tiles(rows, states, starts, shared, slots, [](bs_i64) {});
+}
+
 // The row pointers of the picks of parts[k] rows (`parts` may be null: of `room` rows). A row has counts[r] picks; where `counts` is
 // null, as many as it has neighbours, at most `most`; with replacement (`repeated`) `most` if it has any. Writes the picks before each
 // minibatch to `ends`, k + 1 numbers, unless that is null.

@@ -3,6 +3,7 @@
 import gc
 import weakref
 
+import battery
 import numpy as np
 import pytest
 from bulks import assert_same_hops, mixed_seeds
@@ -102,9 +103,28 @@ def test_a_bulk_of_three_hops_is_so_many_launches(numbering, law, launches):
     assert recording.names.count(None) == 2
 
 
-@pytest.mark.parametrize(("name", "fanouts", "waits"), [("ladies", (20, 10), 5), ("ladies", (20, -1), 7), ("fastgcn", (20, 10), 5)])
+@pytest.mark.parametrize(("name", "launches", "fills"), [("ladies", 15, 3), ("ladies squared_sum", 14, 3), ("fastgcn", 8, 1)])
+def test_a_layer_wise_hop_is_so_many_launches(name, launches, fills):
+    """Beside those of the seeds: three, and two fills."""
+    engine, matrix = emulated(), random_matrix(200, 3000, 1)
+    device, asked, counts = engine.device, [], []
+    adjacency = LocalAdjacency(matrix, engine)
+    for fanouts in ((20,), (20, 20), (20, 20, 20)):
+        sampler, draws = battery.make(name, fanouts), [Stream(1).layer_draw(layer=h) for h in range(len(fanouts))]
+        drawn = sampler.law(adjacency, mixed_seeds(200), draws)
+        launch, full = device._launch, device.full
+        device._launch = lambda name, *more, launch=launch: asked.append(name) or launch(name, *more)
+        device.full = lambda *arguments, full=full: asked.append("fill") or full(*arguments)
+        adjacency.expand_layers(mixed_seeds(200), drawn, fanouts, draws, False, True, True)
+        device._launch, device.full = launch, full
+        counts.append((len(asked) - asked.count("fill"), asked.count("fill")))
+        asked.clear()
+    assert counts == [(3 + h * launches, 2 + h * fills) for h in range(1, 4)]
+
+
+@pytest.mark.parametrize(("name", "fanouts", "waits"), [("ladies", (20, 10), 5), ("ladies", (20, -1), 5), ("fastgcn", (20, 10), 5)])
 def test_a_layer_waits_twice(name, fanouts, waits):
-    """And once for the seeds; twice more where a hop takes all. Then the copies of the result: two arrays of a bulk and four of a hop."""
+    """And once for the seeds. Then the copies of the result: two arrays of a bulk and four of a hop."""
     engine, matrix = emulated(), random_matrix(200, 3000, 1)
     adjacency, sampler = LocalAdjacency(matrix, engine), samplers.make(name, fanouts)
     sampler.sample_bulk(adjacency, mixed_seeds(200), Stream(1))

@@ -18,7 +18,7 @@ from ...sparse import CSR
 from ..base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
 from ..hops import Expansion, cut
 from ..reference import located
-from . import draws, features, layers, numbering, products, tables
+from . import draws, features, layer_race, layers, numbering, products, tables
 from .device import CudaDevice
 from .kernels import Launcher
 from .node_wise import expand
@@ -88,22 +88,24 @@ class Cuda(Backend):
     ) -> LayerPicks:
         once = len(pointers) == 2 and len(minibatches) != 1
         p, c, w, ids = (self.device.put(part) for part in (pointers, columns, weights, np.asarray(minibatches, np.int64)))
-        ends, picks, inclusion = draws.smallest(self.device, p, c, w, len(columns), fanout, ids, draw, once)
+        layer = layer_race.LayerEntries(p, c, w, once=once)
+        ends, picks, inclusion = layer_race.smallest(self.device, layer, fanout, ids, draw, len(columns) * (len(ids) if once else 1))
         drawn = self.device.get(ends)
         return LayerPicks(drawn, self.device.get(picks[: drawn[-1]]), self.device.get(inclusion[: drawn[-1]]))
 
     @_phase
     def first_arrivals(self, ends: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
         ids = self.device.put(np.asarray(minibatches, np.int64))
-        picks, times = draws.first_arrivals(self.device, self.device.constant(ends), len(ends), fanout, ids, draw)
+        picks, times = layer_race.first_arrivals(self.device, self.device.constant(ends), len(ends), fanout, ids, draw)
         return self.device.get(picks).astype(np.int64).reshape(len(minibatches), fanout), self.device.get(times)
 
     @_phase
     def restrict(self, a: CSR, rows: Selection, columns: Selection) -> Restriction:
         there = draws.rows_of(self.device, rows)
         selected = self.device.put(columns.pointers), self.device.put(columns.vertices)
-        parts = products.restrict(self.device, self.device.matrix(a), there, *selected)
-        return Restriction(*(self.device.get(part) for part in parts))
+        found = products.restrict(self.device, self.device.matrix(a), there, *selected)
+        ends = self.device.get(found.pointers)
+        return Restriction(ends, *(self.device.get(part[: ends[-1]]) for part in (found.columns, found.entries)))
 
     def locate(self, a: CSR, rows: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> np.ndarray:
         return located(a, rows, pointers, columns)  # A and the picks are on the host as well

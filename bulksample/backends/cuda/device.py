@@ -81,6 +81,10 @@ class CudaDevice:
         """Launch a kernel whose warps walk over at most `entries` entries."""
         self._launch(name, -(-entries // (TILE * THREADS // 32)), values)
 
+    def tiles(self, name: str, entries: int, *values: Any) -> None:
+        """Launch a kernel whose blocks take tiles of `SCANNED` entries."""
+        self._launch(name, -(-entries // SCANNED), values)
+
     def blocks(self, name: str, count: int, *values: Any) -> None:
         """Launch a kernel whose blocks take `count` rows."""
         self._launch(name, count, values)
@@ -108,19 +112,19 @@ class CudaDevice:
 
         ``values(states)`` gives its arguments; the states are zeros, as many as `state_words` says.
         """
-        self._launch(name, entries // SCANNED + 1, values(self._zeros(self.state_words(entries, words))))
+        self._launch(name, entries // SCANNED + 1, values(self.zeros(self.state_words(entries, words))))
 
     @contextmanager
     def zeroed_together(self, words: int) -> Iterator[None]:
-        """Zero the states of many scans of this thread, `words` in all, by one fill."""
+        """Zero the states of launches of this thread, `words` in all, by one fill."""
         self._thread.zeroed = self.full(words, 0, np.uint64)
         try:
             yield
         finally:
             del self._thread.zeroed
 
-    def _zeros(self, words: int) -> Any:
-        """Return uint64 zeros that no other scan uses."""
+    def zeros(self, words: int) -> Any:
+        """Return uint64 zeros that no other launch uses."""
         left = getattr(self._thread, "zeroed", ())
         if len(left) < words:
             return self.full(words, 0, np.uint64)

@@ -1,4 +1,4 @@
-"""Draw on a device: SAMPLE(NORM(Q A), s), and the s smallest keys of whole layers."""
+"""Draw rows on a device: SAMPLE(NORM(Q A), s)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 from ...rng import Draw, Law
 from ...selection import Selection
 from .device import CudaDevice, DeviceCSR
-from .kernels import THREADS
 
 FEW = 32  # picks of a row that a thread draws in registers, or a warp keeps in its lanes
 _ALL = 2**62  # more than any row has
@@ -94,7 +93,7 @@ def _race(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Dr
     pointers, _, entries = extents(device, a, rows)
     keys, columns = device.empty(entries, np.uint64), device.empty(entries, np.int32)
     device.walk("keys_of_rows", entries, a.indptr, a.indices, a.values, *counters, shared, draw.seed, draw.tag, pointers, keys, columns)
-    device.blocks("take_smallest", rows.size, pointers, keys, -1, columns, None, rows.parts, rows.k, s, drawn.pointers, drawn.columns, None)
+    device.blocks("take_smallest", rows.size, pointers, keys, columns, rows.parts, rows.k, s, drawn.pointers, drawn.columns)
 
 
 def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[Any, Any, int]:
@@ -111,30 +110,3 @@ def copied(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[DrawnE
     asked = (a.indptr, a.indices, a.values, rows.vertices, rows.size, rows.parts, rows.k)
     device.walk("copy_rows", entries, *asked, pointers, columns, values)
     return DrawnEdges(pointers, columns, None, ends), values
-
-
-def smallest(
-    device: CudaDevice, pointers: Any, columns: Any, weights: Any, entries: int, s: int, minibatches: Any, draw: Draw, once: bool
-) -> tuple[Any, Any, Any]:
-    """Draw as `Backend.smallest_keys` defines; picks may be longer than the last pointer. Waits for their number if fanout is -1."""
-    k = len(minibatches)
-    keys = device.empty(entries * (k if once else 1), np.uint64)
-    width = entries if once else -1
-    device.start("keys_of_layer", len(keys), pointers, columns, weights, int(once), k, minibatches, draw.seed, draw.tag, keys)
-    counts = device.empty(k, np.int32)
-    device.blocks("count_keys", k, pointers, keys, width, k, s, counts)
-    ends = device.pointers(counts)
-    drawn = int(device.get(ends[-1:])[0]) if s < 0 else min(len(keys), k * s)
-    picks, inclusion = device.empty(drawn, np.int32), device.empty(drawn, np.float64)
-    device.blocks("take_smallest", k, pointers, keys, width, columns, weights, None, k, s, ends, picks, inclusion)
-    return ends, picks, inclusion
-
-
-def first_arrivals(device: CudaDevice, ends: Any, count: int, s: int, minibatches: Any, draw: Draw) -> tuple[Any, Any]:
-    """Draw as `Backend.first_arrivals` defines from `count` columns: uint32 of k s positions, and k times."""
-    k, bits = len(minibatches), (2 * (s + THREADS) - 1).bit_length()
-    blocks = max(1, min(k, DRAWING_BLOCKS, device.launch.most_blocks("first_arrivals")))
-    picks, times = device.empty(k * s, np.uint32), device.empty(k, np.float64)
-    scratch = device.empty(blocks * (2 << bits), np.uint32)
-    device.blocks("first_arrivals", blocks, ends, count, s, minibatches, k, draw.seed, draw.tag, scratch, bits, picks, times)
-    return picks, times

@@ -1,13 +1,13 @@
 """Take mini-batches through layer-wise hops on a device: product, race, restriction and numbering, hop after hop.
 
-A hop waits for two sizes, the neighbors of the frontier and the vertices held after it; for two more if it takes all. Sums over
-neighbors have room for one per neighbor.
+A hop waits for two sizes, the neighbors of the frontier and the vertices held after it. Sums over neighbors, and the edges of a
+hop that takes all, have room for one per neighbor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,18 +15,12 @@ from ...selection import Selection
 from ..base import LayerPicks, LayerRace, LayerWeights
 from .bulk import DeviceBulk, close, hop_after_hop, put_seeds
 from .device import CudaDevice, DeviceCSR
-from .draws import DrawnEdges, FrontierRows, extents, smallest
+from .draws import DrawnEdges, FrontierRows, extents
+from .layer_race import DevicePicks, LayerEntries, smallest
 from .numbering import Numbering
-from .products import restrict, spgemm
+from .predicted_layers import zeroed_words
+from .products import restrict, sum_products
 from .tables import HeldVertices
-
-
-class DevicePicks(NamedTuple):
-    """The vertices that each mini-batch drew."""
-
-    pointers: Any  # int64, shape (k + 1,)
-    columns: Any  # int32
-    inclusion: Any  # float64
 
 
 def expand_layers(
@@ -50,7 +44,8 @@ def expand_layers(
             picked = DevicePicks(*(device.put(part) for part in drawn[hop]))
         return _edges(device, a, rows, counted, picked, fanouts[hop], weights, row_sums)
 
-    return close(device, hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new))
+    with device.zeroed_together(zeroed_words(k, len(fanouts), isinstance(drawn, LayerRace))):
+        return close(device, hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new))
 
 
 def _race(
@@ -62,18 +57,9 @@ def _race(
         factors = device.empty(rows.size, np.int64)
         device.start("factors_of", rows.size, device.constant(race.factors), rows.vertices, rows.size, factors)
     q = DeviceCSR(rows.parts, rows.vertices, factors, (rows.k, shape[0]))
-    pointers, columns, sums = spgemm(device, q, device.matrix(race.entries), counted, loose=True)
-    weights = race_weights(device, sums, race.power)
-    return DevicePicks(
-        *smallest(device, pointers, columns, weights, len(columns), race.fanouts[hop], rows.minibatches, race.draws[hop], False)
-    )
-
-
-def race_weights(device: CudaDevice, sums: Any, power: int) -> Any:
-    """Compute NORM of layer-wise draws: the sums or, with power 2, their squares, as float64."""
-    weights = device.empty(len(sums), np.float64)
-    device.start("race_weights", len(sums), sums, len(sums), int(power == 2), weights)
-    return weights
+    starts, columns, sums, most = sum_products(device, q, device.matrix(race.entries), counted)
+    layer = LayerEntries(starts, columns, None, sums, race.power == 2)
+    return smallest(device, layer, race.fanouts[hop], rows.minibatches, race.draws[hop], most)
 
 
 def _edges(
@@ -81,22 +67,25 @@ def _edges(
     row_sums: Any,
 ) -> DrawnEdges:  # fmt: skip
     """Extract the edges of one hop: the vertices found, and the weight of each edge."""
-    ends, columns, entries = restrict(device, a, rows, picked.pointers, picked.columns, most, counted)
+    pointers, columns, entries, ends = restrict(device, a, rows, picked.pointers, picked.columns, most, counted)
     return weighed_edges(
-        device, rows, ends, columns, picked, weights.debias, weights.renormalise, entries=entries, values=a.values, row_sums=row_sums
-    )
+        device, rows, pointers, columns, picked, weights.debias, weights.renormalise, ends=ends, entries=entries, values=a.values,
+        row_sums=row_sums,
+    )  # fmt: skip
 
 
 def weighed_edges(
-    device: CudaDevice, rows: FrontierRows, ends: Any, columns: Any, picked: DevicePicks, debias: bool, renormalise: bool, *,
-    entries: Any = None, values: Any = None, row_sums: Any = None, shares: Any = None,
+    device: CudaDevice, rows: FrontierRows, pointers: Any, columns: Any, picked: DevicePicks, debias: bool, renormalise: bool, *,
+    ends: Any = None, entries: Any = None, values: Any = None, row_sums: Any = None, shares: Any = None,
 ) -> DrawnEdges:  # fmt: skip
     """Weigh the edges from the rows of a frontier to what its mini-batches drew; see `Adjacency.expand_layers`.
 
     Parameters
     ----------
-    ends, columns : int64 of shape (R + 1,), int32
+    pointers, columns : int64 of shape (R + 1,), int32
         The edges of each row, as places among the picks of its mini-batch.
+    ends : int64, shape (k + 1,), optional
+        The edges before each mini-batch.
     entries, values, row_sums
         The entry of A of each edge, the entries of A (None: ones), and the sum of each row of A.
     shares : float64, optional
@@ -104,7 +93,7 @@ def weighed_edges(
     """
     found, own, scratch = (device.empty(len(columns), dtype) for dtype in (np.int32, np.float32, np.float64))
     device.start(
-        "weigh_edges", rows.size, rows.vertices, rows.size, rows.parts, rows.k, ends, columns, entries, values, row_sums, shares, *picked,
+        "weigh_edges", rows.size, rows.vertices, rows.size, rows.parts, rows.k, pointers, columns, entries, values, row_sums, shares, *picked,
         int(debias), int(renormalise), scratch, found, own,
     )  # fmt: skip
-    return DrawnEdges(ends, found, own)
+    return DrawnEdges(pointers, found, own, ends)

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .layer_race import ROW_WORDS
 from .predicted import NUMBERING, SLACK, BulkBytes
 from .tables import HASHED, STRUCTURES, Name, TableBytes, chosen
 
-_SUM = 4 * 24  # bytes of a sum in the tables of a product: four slots, each a vertex, a sum, a mark and a rank
-_SORTED = 28 + 32  # bytes of a sum while sorted: key, sum, both in order, the order; and the copies of CuPy's argsort
-_ENTRY = 16  # bytes of a neighbor while it is looked up: its column number, a mark and a rank
+_SUM = 4 * 24  # bytes of a sum: four slots, each a vertex, a sum, a key and a place among the candidates
+_SCANS = 16384  # words of zeros for the scans of a hop; those over more than some five million neighbors are zeroed apart
 _DRAWN = 12  # bytes of a drawn vertex and its inclusion probability
 
 
@@ -59,6 +59,7 @@ def layer_bytes(
     structure = STRUCTURES[numbering or chosen(n, k, seeds + k * sum(max(s, 0) for s in drawn), free)]
     most = None if min(drawn, default=0) < 0 else seeds + k * sum(drawn)
     tables = structure.bytes(n, k, 0, seeds, most)
+    standing = tables.standing + 8 * zeroed_words(k, len(fanouts), from_frontier)
     kept, before, vertices = 4 * seeds + 8 * (k + 1), 0, 4 * seeds
     peak = kept + max(tables.entering, tables.left + (NUMBERING + 8) * seeds)
     for hop in _hops(n, top, k, seeds, fanouts, only_new, from_frontier):
@@ -68,7 +69,12 @@ def layer_bytes(
         vertices = 4 * (hop.held + hop.edges)
         before = 8 * hop.rows + _DRAWN * hop.drawn + 4 * hop.edges + (4 * hop.drawn if only_new else 0)
     small = 8192 * (len(fanouts) + 2)
-    return BulkBytes(int(SLACK * (peak + tables.standing)) + small, int(SLACK * (kept + vertices)) + small)
+    return BulkBytes(int(SLACK * (peak + standing)) + small, int(SLACK * (kept + vertices)) + small)
+
+
+def zeroed_words(k: int, hops: int, from_frontier: bool) -> int:
+    """Return the words that one fill zeroes for the launches of a bulk: scans, and counts of keys."""
+    return hops * (_SCANS + 4 * k + (ROW_WORDS * k if from_frontier else 0))
 
 
 def _hops(n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> Iterator[_Hop]:
@@ -86,7 +92,7 @@ def _hops(n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], o
 def _making(hop: _Hop, tables: TableBytes, only_new: bool, from_frontier: bool) -> int:
     """Bound the scratch of a hop: the largest of the product, the restriction, the weights of the edges, and the numbering."""
     numbered = tables.left + (NUMBERING + 4) * hop.edges + 4 * (hop.held + hop.edges) + (4 * hop.drawn if only_new else 0)
-    product = 12 * hop.rows + (_SUM + _SORTED) * hop.sums if from_frontier else 0
-    restriction = HASHED * hop.drawn + _ENTRY * hop.entries + 12 * hop.edges
+    product = 12 * hop.rows + _SUM * hop.sums if from_frontier else 0
+    restriction = HASHED * hop.drawn + 12 * hop.edges
     weights = 28 * hop.edges
     return 16 * hop.rows + max(product, _DRAWN * hop.drawn + max(restriction, weights, 8 * hop.edges + max(tables.entering, numbered)))

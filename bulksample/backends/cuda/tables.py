@@ -148,12 +148,18 @@ def table_of(device: CudaDevice, k: int, pointers: Any, vertices: Any, count: in
 def _tables(device: CudaDevice, k: int, pointers: Any, count: int, n: int) -> tuple[Any, Any, Any]:
     """Allocate k hash tables (vertices, starts, numbers): table j for pointers[j + 1] - pointers[j] of n vertices, `count` in all."""
     _check_size(min(count, n), count)
-    sizes = device.empty(k, np.int32)
-    device.start("table_sizes", k, pointers, None, k, n, sizes)
-    table, numbers = _filled(
-        device, 4 * min(count, k * n)
-    )  # a power of two is below twice what it covers, and it covers twice the vertices
-    return table, device.pointers(sizes), numbers
+    table, numbers = _filled(device, 4 * min(count, k * n))  # a power of two is below twice what it covers: twice the vertices
+    return table, table_starts(device, k, pointers, None, n), numbers
+
+
+def table_starts(device: CudaDevice, rows: int, pointers: Any, products: Any, most: int) -> Any:
+    """Return the first slot of a hash table for each row: int64, shape (rows + 1,).
+
+    Row r holds ``pointers[r + 1] - pointers[r]`` columns, or as many as `products` counts between these, but no more than `most`.
+    """
+    starts = device.empty(rows + 1, np.int64)
+    device.scan("table_starts", rows, 0, lambda states: (pointers, products, rows, most, states, starts))
+    return starts
 
 
 def _check_size(largest: int, count: int) -> None:
@@ -162,7 +168,7 @@ def _check_size(largest: int, count: int) -> None:
 
 
 def _slots_for(most: np.ndarray) -> np.ndarray:
-    """Return the slots of tables with room for `most` vertices each, as the kernel `table_sizes` does: powers of two, or 0."""
+    """Return the slots of tables with room for `most` vertices each, as the kernel `table_starts` does: powers of two, or 0."""
     _check_size(int(most.max(initial=0)), int(most.sum()))
     sizes: np.ndarray = np.exp2(np.ceil(np.log2(np.maximum(2 * most, 1)))).astype(np.int64) * (most > 0)
     return sizes

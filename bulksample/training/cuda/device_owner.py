@@ -15,8 +15,9 @@ from ...adjacency import Entries, LayerLaw
 from ...backends.base import LayerPicks, check_fanout
 from ...backends.cuda.bulk import DeviceBulk, close, hop_after_hop, put_seeds
 from ...backends.cuda.device import DeviceCSR
-from ...backends.cuda.draws import DrawnEdges, draw_rows, smallest
-from ...backends.cuda.layers import DevicePicks, race_weights, weighed_edges
+from ...backends.cuda.draws import DrawnEdges, draw_rows
+from ...backends.cuda.layer_race import DevicePicks, LayerEntries, smallest
+from ...backends.cuda.layers import weighed_edges
 from ...backends.cuda.numbering import Numbering
 from ...backends.cuda.predicted import most_found
 from ...backends.cuda.products import restrict, spgemm
@@ -136,8 +137,8 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return pointers, columns and inclusion of the s smallest keys of each row; the host waits for their number."""
         cuda, device = self._cuda, self._cuda.kernels
-        weights = race_weights(device, cuda.array(sums), law.power)
-        drawn = smallest(device, cuda.array(pointers), cuda.array(columns), weights, len(columns), s, minibatches, draw, False)
+        layer = LayerEntries(cuda.array(pointers), cuda.array(columns), None, cuda.array(sums), law.power == 2)
+        drawn = smallest(device, layer, s, minibatches, draw, len(columns))
         ends, picks, inclusion = (cuda.tensor(part) for part in drawn)
         count = int(ends[-1])
         return ends, picks[:count], inclusion[:count]
@@ -150,9 +151,11 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         selected = asked.columns
         assert selected is not None
         block, rows = cuda.kernels.matrix(self.block), messages.frontier(asked.selection, self.first)
-        ends, columns, entries = restrict(cuda.kernels, block, rows, cuda.array(selected.pointers), cuda.array(selected.vertices))
-        shares = self._shares(tensor(rows.vertices), tensor(ends), tensor(entries), block)
-        answers = messages.answer(asked.rows_of, tensor(ends), [tensor(columns), shares], of_owners)
+        found = restrict(cuda.kernels, block, rows, cuda.array(selected.pointers), cuda.array(selected.vertices))
+        ends = tensor(found.pointers)
+        columns, entries = (tensor(part)[: int(ends[-1])] for part in (found.columns, found.entries))
+        shares = self._shares(tensor(rows.vertices), ends, entries, block)
+        answers = messages.answer(asked.rows_of, ends, [columns, shares], of_owners)
         kept = [cuda.array(part) for part in in_order(order, *answers)]
         frontier = messages.frontier(q)
         return weighed_edges(cuda.kernels, frontier, kept[0], kept[1], picked, *weighing, shares=kept[2])

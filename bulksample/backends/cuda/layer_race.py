@@ -1,0 +1,61 @@
+"""Draw whole layers on a device: the s smallest keys of rows of weighted columns, and the first s arrivals."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...rng import Draw
+from .device import CudaDevice
+from .draws import DRAWING_BLOCKS
+from .kernels import THREADS
+
+ROW_WORDS = 8 + 4096 // 2  # of a row, 64 bits each: LayerRow of csrc/layer_race.cu
+
+
+class LayerEntries(NamedTuple):
+    """Weighted columns of k rows, one for each mini-batch; or of one row that all k share (`once`)."""
+
+    pointers: Any  # int64, shape (k + 1,) or (2,)
+    columns: Any  # int32, ascending in a row; or the slots of `products.SumTables`
+    weights: Any  # float64; or None: the sums below, or their squares
+    sums: Any = None
+    squared: bool = False
+    once: bool = False
+
+
+class DevicePicks(NamedTuple):
+    """The vertices that each mini-batch drew, in the order of the entries. Arrays may be longer than the last pointer."""
+
+    pointers: Any  # int64, shape (k + 1,)
+    columns: Any  # int32
+    inclusion: Any  # float64
+
+
+def smallest(device: CudaDevice, layer: LayerEntries, s: int, minibatches: Any, draw: Draw, most: int) -> DevicePicks:
+    """Draw as `Backend.smallest_keys` defines, by three launches. Waits for nothing.
+
+    At most `most` columns can be drawn if `s` is -1.
+    """
+    k = len(minibatches)
+    entries = len(layer.columns) * (k if layer.once else 1)
+    asked = (layer.pointers, layer.columns, layer.weights, layer.sums, int(layer.squared), int(layer.once), k)
+    rows = device.zeros(k * ROW_WORDS)
+    keys, candidates = device.empty(entries + entries % 2, np.uint64), device.empty(entries, np.uint32)
+    device.tiles("layer_keys", entries, *asked, s, minibatches, draw.seed, draw.tag, rows, keys)
+    device.tiles("layer_bounds", entries, layer.pointers, layer.columns, int(layer.once), k, rows, keys, candidates)
+    drawn = most if s < 0 else min(entries, k * s)
+    ends, picks, inclusion = device.empty(k + 1, np.int64), device.empty(drawn, np.int32), device.empty(drawn, np.float64)
+    device.scan("layer_take", entries, 0, lambda states: (*asked, rows, keys, states, ends, picks, inclusion))
+    return DevicePicks(ends, picks, inclusion)
+
+
+def first_arrivals(device: CudaDevice, ends: Any, count: int, s: int, minibatches: Any, draw: Draw) -> tuple[Any, Any]:
+    """Draw as `Backend.first_arrivals` defines from `count` columns: uint32 of k s positions, and k times."""
+    k, bits = len(minibatches), (2 * (s + THREADS) - 1).bit_length()
+    blocks = max(1, min(k, DRAWING_BLOCKS, device.launch.most_blocks("first_arrivals")))
+    picks, times = device.empty(k * s, np.uint32), device.empty(k, np.float64)
+    scratch = device.empty(blocks * (2 << bits), np.uint32)
+    device.blocks("first_arrivals", blocks, ends, count, s, minibatches, k, draw.seed, draw.tag, scratch, bits, picks, times)
+    return picks, times
