@@ -1,4 +1,5 @@
-// Steps of layer-wise sampling beside the product, the race and the restriction: the factors of rows, and the weights of kept edges. The IEEE operations and their order are those of bulksample/adjacency.py.
+// Steps of layer-wise sampling beside the product, the race and the restriction: the factors of rows, and the
+// weights of kept edges. The IEEE operations and their order are those of bulksample/adjacency.py.
 #include "device.h"
 
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) factors_of(const bs_i64* __restrict__ factors, const bs_i32* __restrict__ vertices,

@@ -1,7 +1,8 @@
 // Draws by key: the s smallest of -log(u) / w, as race_row.h makes them.
 // For s <= 32 a warp keeps the best in its lanes: 32 candidates are sorted and merged into those kept, and a chunk without a small
-// enough key is skipped. For a larger s all keys are written to memory; a block then finds the s-th smallest digit by digit and takes the
+// enough key is skipped. Many warps share a hub (hubs.h). For a larger s all keys are written to memory; a block then finds the s-th smallest digit by digit and takes the
 // keys below it, in the order of the columns. Rows of whole layers: layer_race.cu.
+#include "hubs.h"
 #include "ranked_keys.h"
 
 struct Candidate {
@@ -53,34 +54,79 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_positive(const bs_i
   }
 }
 
-// s <= 32; `values` may be null: ones. `shared`: the row is left out of the key.
+__device__ __forceinline__ bool by_key(const Candidate& a, const Candidate& b) { return bs_before(a.key, a.column, b.key, b.column); }
+__device__ __forceinline__ bool by_column(const Candidate& a, const Candidate& b) { return a.column < b.column; }
+
+// Keeps the best s of those kept and 32 more, all sorted.
+__device__ __forceinline__ void keep_best(Candidate& kept, Candidate fresh, bs_i32 s, bool sorted) {
+  if (!__ballot_sync(BS_ALL, fresh.key <= __shfl_sync(BS_ALL, kept.key, s - 1) && fresh.column != NO_COLUMN)) return;
+  if (!sorted) sort_lanes(fresh, by_key);
+  merge_lanes(kept, fresh, by_key);
+}
+
+// The best s of the neighbours from .. to - 1, sorted; `values` may be null: ones.
+__device__ __forceinline__ Candidate best_of(const bs_i32* indices, const bs_i64* values, const BsStream& stream, bs_i64 from, bs_i64 to,
+                                             bs_i32 s) {
+  Candidate kept{no_key(), NO_COLUMN};
+  for (bs_i64 first = from; first < to && s > 0; first += 32) {
+    Candidate fresh{no_key(), NO_COLUMN};
+    const bs_i64 at = first + bs_lane();
+    const double weight = at >= to ? 0.0 : values ? (double)values[at] : 1.0;
+    if (weight > 0.0) fresh = Candidate{bs_key(stream, (bs_u32)indices[at], weight), indices[at]};
+    keep_best(kept, fresh, s, false);
+  }
+  return kept;
+}
+
+// Writes the columns of the best s, ascending.
+__device__ __forceinline__ void write_best(Candidate kept, bs_i32 s, bs_i64 start, bs_i64 end, bs_i32* columns) {
+  if (bs_lane() >= s) kept.column = NO_COLUMN;
+  sort_lanes(kept, by_column);
+  if (start + bs_lane() < end) columns[start + bs_lane()] = kept.column;
+}
+
+// s <= 32. `shared`: the row is left out of the key. Lists hubs, unless `hubs` is null, in the place of drawing them.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) race_few(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
                                                                 const bs_i64* __restrict__ values, const bs_i32* __restrict__ vertices,
                                                                 const bs_i32* __restrict__ names,
                                                                 const bs_i64* __restrict__ parts, bs_i64 k,
                                                                 const bs_i64* __restrict__ minibatches, bs_i32 s, bs_i32 shared,
                                                                 bs_u64 seed, bs_u32 tag, const bs_i64* __restrict__ pointers,
-                                                                bs_i32* __restrict__ columns) {
-  auto by_key = [](const Candidate& a, const Candidate& b) { return bs_before(a.key, a.column, b.key, b.column); };
-  auto by_column = [](const Candidate& a, const Candidate& b) { return a.column < b.column; };
+                                                                bs_i32* __restrict__ columns, Hubs* hubs) {
   const bs_i64 rows = parts[k];
   for (bs_i64 r = bs_thread() / 32; r < rows; r += bs_threads() / 32) {
     const bs_i64 begin = indptr[vertices[r]], end = indptr[vertices[r] + 1];
+    if (hubs && end - begin > BS_HUB && __ballot_sync(BS_ALL, bs_lane() == 0 && bs_list_hub(hubs, r))) continue;
     const BsStream stream{seed, shared ? 0u : (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
+    write_best(best_of(indices, values, stream, begin, end, s), s, pointers[r], pointers[r + 1], columns);
+  }
+}
+
+// The rows that `race_few` listed. A warp takes a slice and leaves its best 32 in `keys` and `found`; the one that ends the last slice of a
+// row merges them.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) race_hubs(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
+                                                                 const bs_i64* __restrict__ values, const bs_i32* __restrict__ vertices,
+                                                                 const bs_i32* __restrict__ names,
+                                                                 const bs_i64* __restrict__ parts, bs_i64 k,
+                                                                 const bs_i64* __restrict__ minibatches, bs_i32 s, bs_i32 shared,
+                                                                 bs_u64 seed, bs_u32 tag, const bs_i64* __restrict__ pointers,
+                                                                 bs_i32* __restrict__ columns, Hubs* hubs, double* keys, bs_i32* found) {
+  const bs_i64 all = bs_all_slices(hubs);
+  for (bs_i64 item = bs_thread() / 32; item < all; item += bs_threads() / 32) {
+    const bs_i64 hub = item / BS_SLICES, r = hubs->rows[hub];
+    const Slice own = bs_slice(indptr[vertices[r]], indptr[vertices[r] + 1], item % BS_SLICES);
+    const BsStream stream{seed, shared ? 0u : (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
+    const Candidate best = best_of(indices, values, stream, own.from, own.to, s);
+    bs_store(&keys[32 * item + bs_lane()], best.key);
+    bs_store(&found[32 * item + bs_lane()], best.column);
+    __threadfence();
+    __syncwarp();
+    if (!__ballot_sync(BS_ALL, bs_lane() == 0 && atomicAdd(&hubs->done[hub], 1ull) == BS_SLICES - 1)) continue;
+    __threadfence();
     Candidate kept{no_key(), NO_COLUMN};
-    for (bs_i64 first = begin; first < end && s > 0; first += 32) {
-      Candidate fresh{no_key(), NO_COLUMN};
-      const bs_i64 at = first + bs_lane();
-      const double weight = at >= end ? 0.0 : values ? (double)values[at] : 1.0;
-      if (weight > 0.0) fresh = Candidate{bs_key(stream, (bs_u32)indices[at], weight), indices[at]};
-      if (!__ballot_sync(BS_ALL, fresh.key <= __shfl_sync(BS_ALL, kept.key, s - 1) && fresh.column != NO_COLUMN)) continue;
-      sort_lanes(fresh, by_key);
-      merge_lanes(kept, fresh, by_key);
-    }
-    if (bs_lane() >= s) kept.column = NO_COLUMN;
-    sort_lanes(kept, by_column);
-    const bs_i64 start = pointers[r];
-    if (start + bs_lane() < pointers[r + 1]) columns[start + bs_lane()] = kept.column;
+    for (bs_i64 other = hub * BS_SLICES; other < (hub + 1) * BS_SLICES && s > 0; ++other)
+      keep_best(kept, Candidate{bs_load(&keys[32 * other + bs_lane()]), bs_load(&found[32 * other + bs_lane()])}, s, true);
+    write_best(kept, s, pointers[r], pointers[r + 1], columns);
   }
 }
 

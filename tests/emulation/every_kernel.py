@@ -5,12 +5,14 @@ from itertools import cycle
 import battery
 import bulks
 import numpy as np
+from oracles import assert_identical
 from zoo import ZOO
 
-from bulksample import LocalAdjacency, Stream, backends
+from bulksample import CSR, LocalAdjacency, Selection, Stream, backends
 from bulksample.backends.cuda.features import Cache, FloatCSR, aggregate, gather, transposed
 from bulksample.backends.cuda.kernels import kernels
 from bulksample.backends.cuda.tables import STRUCTURES
+from bulksample.rng import Law
 
 FANOUTS = ((4, 3, 2), (40, -1), (300, 9, 17))
 
@@ -41,7 +43,21 @@ def run_all(make, graphs, fanouts=FANOUTS):
     engine.first_arrivals(np.cumsum(np.arange(1, 200)), 40, np.arange(9), Stream(3).layer_draw())
     engine.extract_rows(ZOO["weighted"], np.arange(49, -1, -1, dtype=np.int32))
     engine.spgemm(ZOO["weighted"], ZOO["random"])
+    _hub(engine, backends.make("reference"))
     return sorted(set(kernels()) - launched)
+
+
+def _hub(engine, reference):
+    """Draw from a row that many warps share, beside short ones, by every law of keys and weights."""
+    values = np.arange(2103, dtype=np.int64) % 5
+    hub = CSR(np.array([0, 3, 2103]), np.r_[0:3, 0:2100].astype(np.int32), values, (2, 2100))
+    device, ends = engine.device, engine.device.empty(2, np.int64)
+    device.start("pick_pointers", 2, device.put(hub.indptr), device.put(np.array([0, 2])), 2, ends)
+    assert device.get(ends).tolist() == [0, 2103]
+    q = Selection(np.arange(2), np.array([0, 2, 3]), np.array([0, 1, 1], np.int32), 2)
+    for law in (Law.RACE, Law.LABOR, Law.WEIGHTED):
+        draw = Stream(3).draw(law)
+        assert_identical(engine.sample_rows(hub, q, 5, draw), reference.sample_rows(hub, q, 5, draw), law.name)
 
 
 def _features(engine):

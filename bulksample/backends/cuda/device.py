@@ -30,6 +30,7 @@ class DeviceCSR(NamedTuple):
     indices: Any  # int32, shape (nnz,)
     values: Any  # int64, shape (nnz,), or None: ones
     shape: tuple[int, int]
+    longest: int = 0  # entries of the longest row; 0 if it is not known
 
 
 class CudaDevice:
@@ -125,8 +126,8 @@ class CudaDevice:
 
     def zeros(self, words: int) -> Any:
         """Return uint64 zeros that no other launch uses."""
-        left = getattr(self._thread, "zeroed", ())
-        if len(left) < words:
+        left = getattr(self._thread, "zeroed", None)
+        if left is None or len(left) < words:
             return self.full(words, 0, np.uint64)
         self._thread.zeroed = left[words:]
         return left[:words]
@@ -144,7 +145,9 @@ class CudaDevice:
         """Copy a matrix once to where kernels can read it. Matrices that share arrays on the host share them on the device."""
         if a not in self._matrices:
             values = None if a.values is None else self._shared(a.values)
-            self._matrices[a] = a.with_values(a.values), DeviceCSR(self._shared(a.indptr), self._shared(a.indices), values, a.shape)
+            longest = int(np.diff(a.indptr).max(initial=0))
+            there = DeviceCSR(self._shared(a.indptr), self._shared(a.indices), values, a.shape, longest)
+            self._matrices[a] = a.with_values(a.values), there
         return self._matrices[a][1]
 
     def constant(self, array: np.ndarray) -> Any:

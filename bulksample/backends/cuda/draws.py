@@ -11,6 +11,8 @@ from ...selection import Selection
 from .device import CudaDevice, DeviceCSR
 
 FEW = 32  # picks of a row that a thread draws in registers, or a warp keeps in its lanes
+HUB, HUBS, SLICES = 2048, 256, 32  # BS_HUB, BS_HUBS, BS_SLICES of csrc/hubs.h
+HUB_WORDS = 1 + 2 * HUBS  # of Hubs
 _ALL = 2**62  # more than any row has
 DRAWING_BLOCKS = 256  # rows of more picks drawn at the same time; each has scratch of its own
 
@@ -47,17 +49,25 @@ def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int,
     if fanout == -1:
         return copied(device, a, rows)[0]
     keyed, weighed, counts = draw.law in (Law.RACE, Law.LABOR), draw.law is Law.WEIGHTED, None
+    hubs = _hubs(device, a) if weighed or (keyed and fanout <= FEW) else None
     if weighed or (keyed and a.values is not None):
         counts = device.empty(rows.size, np.int32)
-        name, work = ("count_weighted", rows.size) if weighed else ("count_positive", 32 * rows.size)
-        device.start(name, work, a.indptr, a.values, rows.vertices, rows.parts, rows.k, fanout, counts)
+        counted = (a.indptr, a.values, rows.vertices, rows.parts, rows.k, fanout, counts)
+        if weighed:
+            device.start("count_weighted", rows.size, *counted, hubs)
+        else:
+            device.start("count_positive", 32 * rows.size, *counted)
     pointers, ends = _pointers(device, a, rows, fanout, draw.law is Law.REPLACEMENT, counts)
     drawn = DrawnEdges(pointers, device.empty(rows.size * fanout, np.int32), None, ends)
     if weighed:
         named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, draw.seed, draw.tag)
-        device.start("draw_weighted", 32 * rows.size, a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns)
+        asked = (a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns, hubs)
+        sums = None if hubs is None else device.empty(_slices(rows), np.uint64)
+        device.start("draw_weighted", 32 * rows.size, *asked, sums)
+        if hubs is not None:
+            device.start("pick_in_hubs", 32 * _slices(rows), *asked, sums)
     elif keyed:
-        _race(device, a, rows, fanout, draw, drawn)
+        _race(device, a, rows, fanout, draw, drawn, hubs)
     else:
         _uniform(device, a, rows, fanout, draw, drawn)
     return drawn
@@ -83,11 +93,25 @@ def _uniform(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw:
     device.blocks("draw_many", blocks, *common, device.empty(blocks * ((2 << bits) + s), np.uint32), bits)
 
 
-def _race(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Draw, drawn: DrawnEdges) -> None:
+def _hubs(device: CudaDevice, a: DeviceCSR) -> Any:
+    """Return an empty list of hubs, or None if the matrix has none."""
+    return device.zeros(HUB_WORDS) if a.longest > HUB else None
+
+
+def _slices(rows: FrontierRows) -> int:
+    """Bound the slices of the hubs that are listed."""
+    return SLICES * min(rows.size, HUBS)
+
+
+def _race(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Draw, drawn: DrawnEdges, hubs: Any) -> None:
     shared = int(draw.law is Law.LABOR)
     if s <= FEW:
         named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, s, shared, draw.seed, draw.tag)
-        device.start("race_few", 32 * rows.size, a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns)
+        asked = (a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns, hubs)
+        device.start("race_few", 32 * rows.size, *asked)
+        if hubs is not None:
+            best = 32 * _slices(rows)
+            device.start("race_hubs", best, *asked, device.empty(best, np.float64), device.empty(best, np.int32))
         return
     counters = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches)
     pointers, _, entries = extents(device, a, rows)

@@ -93,7 +93,7 @@ def weighed_edges(
     """
     found, own, scratch = (device.empty(len(columns), dtype) for dtype in (np.int32, np.float32, np.float64))
     device.start(
-        "weigh_edges", rows.size, rows.vertices, rows.size, rows.parts, rows.k, pointers, columns, entries, values, row_sums, shares, *picked,
-        int(debias), int(renormalise), scratch, found, own,
+        "weigh_edges", rows.size, rows.vertices, rows.size, rows.parts, rows.k, pointers, columns, entries, values, row_sums, shares,
+        *picked, int(debias), int(renormalise), scratch, found, own,
     )  # fmt: skip
     return DrawnEdges(pointers, found, own, ends)

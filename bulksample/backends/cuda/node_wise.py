@@ -12,7 +12,7 @@ from ...rng import Draw, Law
 from ...selection import Selection
 from .bulk import DeviceBulk, DeviceSeeds, OpenBulk, close, hop_after_hop, put_seeds
 from .device import CudaDevice, DeviceCSR
-from .draws import FEW, DrawnEdges, FrontierRows, draw_rows
+from .draws import FEW, HUB, HUB_WORDS, DrawnEdges, FrontierRows, draw_rows
 from .numbering import Numbering
 from .predicted import bulk_bytes, most_found, most_held, state_words
 from .recording import Later, Recording
@@ -50,6 +50,7 @@ def _node_wise(
         return draw_rows(device, a, rows, fanouts[hop], draws[hop])
 
     words = state_words(n, k, int(seeds[-1]), fanouts, only_new) if most is not None else 0
+    words += HUB_WORDS * len(fanouts) if a.longest > HUB else 0
     with device.zeroed_together(words):
         numbering = Numbering(device, k, n, most_found(int(seeds[-1]), fanouts, len(a.indices), k), most)
         return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new, bounded)
@@ -60,10 +61,10 @@ def _prepared(
 ) -> DeviceBulk:
     """Enqueue all hops in one call, as they were recorded for a bulk of the same shape; the newest `RECORDINGS` are kept."""
     laws, graph = tuple(draw.law for draw in draws), (a.shape, len(a.indices), a.values is None)
-    key = (*graph, seeds.pointers.tobytes(), tuple(fanouts), laws, only_new, device.free_bytes, device.numbering)
+    key = (*graph, seeds.pointers.tobytes(), tuple(fanouts), laws, only_new, device.free_bytes, device.numbering, a.longest > HUB)
     recording = device.recordings.get(key)
     if recording is None:
-        recording = Recording(device, partial(_recorded, seeds, a.shape, fanouts, draws, only_new), a[:3])
+        recording = Recording(device, partial(_recorded, seeds, a.shape, a.longest, fanouts, draws, only_new), a[:3])
         with device.recordings_lock:
             while len(device.recordings) >= RECORDINGS:
                 del device.recordings[next(iter(device.recordings))]
@@ -76,13 +77,13 @@ def _prepared(
 
 
 def _recorded(
-    seeds: Selection, shape: tuple[int, int], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool, device: CudaDevice,
-    a: Sequence[Any],
+    seeds: Selection, shape: tuple[int, int], longest: int, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
+    device: CudaDevice, a: Sequence[Any],
 ) -> tuple[tuple[DeviceSeeds, OpenBulk], list[Any]]:  # fmt: skip
     """Enqueue all hops on a device that records; seeds of the counters come later."""
     later = [Draw(draw.law, *Later.of_draw(h)) for h, draw in enumerate(draws)]
     asked = put_seeds(device, seeds)
-    bulk = _node_wise(device, DeviceCSR(a[0], a[1], a[2], shape), asked, seeds.pointers, fanouts, later, only_new, True)
+    bulk = _node_wise(device, DeviceCSR(a[0], a[1], a[2], shape, longest), asked, seeds.pointers, fanouts, later, only_new, True)
     kept = [
         bulk.counts,
         bulk.seed_rows,
