@@ -128,6 +128,8 @@ class Run:
                 if not self._one(section) and section.stops:
                     code = 2
                     break
+            if self._beside and not code:
+                self._beside.join(max(0.0, self._deadline - time.monotonic()))
         finally:
             self._end(sections)
         return code or int(not all(self._passed(section.name) for section in sections))

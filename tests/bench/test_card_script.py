@@ -112,6 +112,12 @@ def test_what_runs_beside_is_waited_for_and_run_by_every_call(tmp_path):
     assert states(tmp_path)["beside"] != "passed"
 
 
+def test_what_runs_beside_may_end_after_all_others(tmp_path):
+    beside = shell("beside", f"until grep -q passed {tmp_path}/on_a_card.json; do sleep 0.05; done; sleep 0.2", beside=True)
+    assert Run(tmp_path, 60).run([beside, shell("quick", "true")]) == 0
+    assert states(tmp_path) == {"beside": "passed", "quick": "passed"}
+
+
 def test_long_logs_are_cut_in_the_middle(tmp_path, monkeypatch):
     monkeypatch.setattr(card_sections, "LARGEST_LOG", 1000)
     Run(tmp_path, 60).run([shell("long", "echo first; head -c 5000 /dev/zero | tr '\\0' x; echo; echo last")])

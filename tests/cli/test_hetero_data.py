@@ -40,7 +40,6 @@ def test_verify_names_every_file(folder):
 @pytest.mark.parametrize(
     "command",
     [
-        ["train"],
         ["predict", "--checkpoint", "c", "-o", "o.npz"],
         ["partition", "--parts", "2", "-o", "p"],
         ["data", "split-edges", "-o", "s"],
@@ -52,6 +51,12 @@ def test_commands_of_one_vertex_type_refuse_it(folder, command, tmp_path, monkey
     result = CliRunner().invoke(whole, words)
     with pytest.raises(UsageError, match="holds a heterogeneous graph; use a store of a graph of one vertex type"):
         raise result.exception
+
+
+def test_train_names_the_models_that_it_has_for_it(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="is heterogeneous; got model sage: use model hetero-sage or hetero-gat"):
+        raise CliRunner().invoke(whole, ["train", str(folder)]).exception
 
 
 def test_import_parquet(tmp_path):
