@@ -26,13 +26,14 @@ SPLITS = ("test", "val", "train")
 def rows(runs: list[ContestantRun], networks: list[NetworkModel]) -> list[dict[str, Any]]:
     """Return one object for each method, in the order of the runs. A method that failed has only the reason.
 
-    `difference` is the score minus that of the first method, paired by seed.
+    `difference` is the score minus that of the first method, paired by seed, if both are the same metric of the same split.
     """
     labels = dict.fromkeys(run.label for run in runs)
     found = [_row(label, [run for run in runs if run.label == label], networks) for label in labels]
     for row in found[1:]:
         if not row["failed"] and not found[0]["failed"]:
-            row["difference"] = paired(row["score"], found[0]["score"])
+            alike = (row["split"], row["metric"]) == (found[0]["split"], found[0]["metric"])
+            row["difference"] = paired(row["score"], found[0]["score"]) if alike else None
     return found
 
 

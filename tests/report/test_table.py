@@ -155,6 +155,14 @@ def test_differences_are_paired_by_seed_with_an_interval():
     assert "say little" not in to_markdown(five, [], "")
 
 
+@pytest.mark.parametrize("other", [{"metric": "f1"}, {"split": "val"}], ids=["metric", "split"])
+def test_a_score_is_not_subtracted_from_another_metric_or_split(other):
+    runs = [run(name, seed=seed, **more) for name, more in (("sync", {}), ("full", other)) for seed in range(2)]
+    table = rows(runs, [])
+    assert table[1]["difference"] is None
+    assert "minus sync" not in to_markdown(table, [], "")
+
+
 def test_a_method_is_not_paired_with_one_that_failed_or_has_one_seed():
     assert "difference" not in rows([run("sync", failure="no"), run("full")], [])[1]
     assert rows([run("sync"), run("full")], [])[1]["difference"] is None
