@@ -106,17 +106,21 @@ class VertexTable:
         self._check_features()
         self._check_labels()
         for name, column in self.extra.items():
-            if column.shape[:1] != (self.n,):
-                raise DataError(f"{name} must have {self.n} rows; its shape is {column.shape}")
+            self._check_length(name, column)
 
     def check_rows(self) -> None:
-        """Raise `DataError` unless features have a row for each vertex; reads no values, so it costs nothing."""
-        if self.features is not None and self.features.shape[0] != self.n:
-            raise DataError(f"features must have {self.n} rows; they have {self.features.shape[0]}")
+        """Raise `DataError` unless every column has a row for each vertex; reads no values, so it costs nothing."""
+        masks = {f"{split} mask": mask for split, mask in self.masks.items()}
+        for name, column in {"features": self.features, "labels": self.labels, **masks, **self.extra}.items():
+            self._check_length(name, column)
+
+    def _check_length(self, name: str, column: np.ndarray | CSR | None) -> None:
+        if column is not None and column.shape[:1] != (self.n,):
+            raise DataError(f"{name} must have {self.n} rows; got shape {column.shape}")
 
     def _check_features(self) -> None:
-        self.check_rows()
         x = self.features
+        self._check_length("features", x)
         if x is None:
             return
         if isinstance(x, CSR):

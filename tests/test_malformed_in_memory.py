@@ -59,9 +59,9 @@ def test_negative_weights_are_refused():
 
 def test_features_without_a_row_for_each_vertex_are_refused():
     adjacency, x = matrix(*SOUND), np.zeros((2, 4), np.float32)
-    with pytest.raises(bs.DataError, match="features must have 3 rows; they have 2"):
+    with pytest.raises(bs.DataError, match="features must have 3 rows; got shape"):
         bs.Loader(bs.Graph(adjacency, features=x))
-    with pytest.raises(bs.DataError, match="features must have 3 rows; they have 2"):
+    with pytest.raises(bs.DataError, match="features must have 3 rows; got shape"):
         bs.HeteroLoader(typed(adjacency, features=x), seeds="paper")
 
 
@@ -71,6 +71,8 @@ def test_training_checks_the_graph_too():
     for fault, graph in {
         "names column 1000000": replace(sound, adjacency=matrix(*MALFORMED["names column 1000000"])),
         "features must have 3 rows": replace(sound, features=np.zeros((2, 4), np.float32)),
+        "labels must have 3 rows": replace(sound, labels=y[:2]),
+        "train mask must have 3 rows": replace(sound, masks={"train": np.ones(2, bool)}),
     }.items():
         with pytest.raises(bs.DataError, match=fault):
             bs.train(graph, fanouts=[2], epochs=1, threads=1)

@@ -190,8 +190,9 @@ class HeteroGraph:
         return self
 
     def check_structure(self) -> None:
-        """Raise `DataError` unless kernels can read the types, their times and the relations; each adjacency is read once."""
+        """Raise `DataError` unless kernels can read the columns of the types and the relations; each adjacency is read once."""
         for kind in self.types:
+            _check(f"type {kind.name!r}", kind.check_rows)
             _check(f"type {kind.name!r}", _check_times, kind)
         for relation in self.relations:
             _check(str(relation), self._check_relation, relation, check_adjacency_once)

@@ -52,7 +52,7 @@ def seed_times(config: TrainOptions, graph: HeteroGraph, kind: VertexType, backe
             raise UsageError(f"{', '.join(given)}: graph {graph.name!r} has no times; leave the option out")
         return None
     if config.seed_times is None and kind.times is None:
-        columns = ", ".join(name for name, column in kind.extra.items() if column.ndim == 1 and column.dtype.kind in "iuM")
+        columns = ", ".join(name for name, column in kind.extra.items() if column.ndim == 1 and column.dtype.kind in "iu")
         raise UsageError(
             f"{timed[0]} of graph {graph.name!r} has times, but vertices of type {kind.name!r} have none, so it is unknown what was known "
             f"of each; use seed_times with a column of the type ({columns or 'it has none'})"

@@ -26,15 +26,21 @@ AnySource = Graph | HeteroGraph | str | os.PathLike[str]
 def held(source: AnySource, config: TrainOptions, comm: Comm) -> AnySource:
     """Return the source of a run: a heterogeneous graph opened, with its hashes compared on every rank; others as they are. Collective.
 
+    A heterogeneous graph in memory has no hashes; its arrays are checked instead.
+
     Raises
     ------
     UsageError
         On every rank, if the model does not suit the graph.
+    DataError
+        On every rank, if a heterogeneous graph is malformed on one of them.
     """
 
     def opened() -> AnySource:
         if isinstance(source, Graph | HeteroGraph):
             config.check_graph(source.name, isinstance(source, HeteroGraph))
+            if isinstance(source, HeteroGraph):
+                source.check_structure()
             return source
         heterogeneous = is_heterogeneous(source)
         config.check_graph(str(source), heterogeneous)

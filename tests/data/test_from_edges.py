@@ -131,7 +131,7 @@ BAD = {
     "weights": ({"weights": [1.0]}, r"weights: got shape \(1,\); use one number for each of the 4 edges"),
     "a negative weight": ({"weights": [1.0, -1, 1, 1]}, "weight 1 is -1.0"),
     "no weight": ({"weights": [1.0, np.nan, 1, 1]}, "weight 1 is nan"),
-    "features of some": ({"x": np.eye(3)}, "features must have 4 rows; they have 3"),
+    "features of some": ({"x": np.eye(3)}, r"features must have 4 rows; got shape \(3, 3\)"),
     "features of one number": ({"x": np.ones(4)}, r"x: got float64 of shape \(4,\); use float32 with 2 dimension"),
     "infinite features": ({"x": np.full((4, 1), np.inf)}, "features: row 0 is not finite"),
     "labels of some": ({"y": [0, 1]}, r"labels must be int64 of shape \(4,\)"),

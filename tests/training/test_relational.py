@@ -177,6 +177,22 @@ def test_what_does_not_work_is_refused_by_name(options, message):
         trainer_of(planted(), **options)
 
 
+@pytest.mark.parametrize("column", ["features", "labels", "masks"])
+def test_a_column_without_a_row_for_each_vertex_is_refused_on_all_ranks(column):
+    """Kernels read features of a vertex without a row from whatever lies behind them."""
+    graph = planted()
+    paper = graph.type("paper")
+    short = {"features": paper.features[:60], "labels": paper.labels[:60], "masks": {name: mask[:60] for name, mask in paper.masks.items()}}
+    malformed = replace(graph, types=(replace(paper, **{column: short[column]}), *graph.types[1:]))
+    names = "train mask" if column == "masks" else column
+
+    def refused(comm):
+        with pytest.raises(bs.DataError, match=f"rank 1: type 'paper': {names} must have 120 rows; got shape"):
+            trainer_of(malformed if comm.rank == 1 else graph, comm)
+
+    on_threads(2, refused)
+
+
 def test_a_graph_of_one_type_is_refused():
     from communities import community_graph
 
