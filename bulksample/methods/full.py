@@ -48,7 +48,6 @@ class Full(Method):
     graphs: ClassVar[tuple[str, ...]] = ("partitioned",)
     shares_features: ClassVar[bool] = True
     elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "whole"
-    models: ClassVar[Literal["any", "layers", "own"]] = "layers"
 
     config: TrainConfig
 

@@ -1,6 +1,7 @@
 """A model of the user's own, as the training loop sees it.
 
     logits = module(x, blocks)
+    h = block.sources(h)        at the start of each layer, for methods that exchange rows between layers
 
 ``x`` holds the features of all vertices of a mini-batch, shape (N, f), and ``blocks`` one `TensorBlock` a layer, from the input
 layer to the output layer. Logits are those of the destinations of the last block: shape (D, outputs). A model that trains with
@@ -13,7 +14,7 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -76,13 +77,27 @@ class OwnModel(Model):
         """
         if len(blocks) != self.hops:
             raise UsageError(f"the model trains on {self.hops} hops; the mini-batch has {len(blocks)} blocks: use one fanout for each hop")
-        rows = (x if isinstance(x, torch.Tensor) else x.packed().dense()).float()
+        rows = as_dense(x)
         converted = {id(block): TensorBlock(block, rows.device) for block in blocks}
-        with _seeded(self.generator.initial_seed(), rows.device), passes_of(self.name, "forward(x, blocks)"):
-            logits = self.module(rows, [converted[id(block)] for block in blocks])
+        return self.over(rows, [converted[id(block)] for block in blocks])
+
+    def over(self, x: torch.Tensor, blocks: Sequence[TensorBlock]) -> torch.Tensor:
+        """Call the module on rows of the input, shape (N, f), and one block for each hop; see `forward`."""
+        with _Turn(self.generator.initial_seed(), x.device) as self._turn, passes_of(self.name, "forward(x, blocks)"):
+            logits = self.module(x, list(blocks))
         check_logits(logits, self.name, (blocks[-1].num_destinations, self.outputs), self.training and torch.is_grad_enabled())
         self.newest = logits.detach()
         return cast(torch.Tensor, logits)
+
+    def exchange(self, rows_of_all: Callable[[torch.Tensor], torch.Tensor], h: torch.Tensor) -> torch.Tensor:
+        """Return ``rows_of_all(h)`` in the middle of a pass. It waits for other ranks, and those that are threads draw meanwhile."""
+        with self._turn.paused():
+            return rows_of_all(h)
+
+
+def as_dense(x: Input) -> torch.Tensor:
+    """Return rows as a module of the user's takes them: dense, float32."""
+    return (x if isinstance(x, torch.Tensor) else x.packed().dense()).float()
 
 
 def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
@@ -104,7 +119,7 @@ def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
         raise UsageError(f"--model: got {name!r}, but {error}; use package.module:factory, which python can import here") from error
     except Exception as error:
         raise UsageError(f"--model: got {name!r}, but its import raised {type(error).__name__}: {error}; mend it") from error
-    with _seeded(seed, torch.device("cpu")), passes_of(name, f"the factory, called with {features} and {outputs},"):
+    with _Turn(seed, torch.device("cpu")), passes_of(name, f"the factory, called with {features} and {outputs},"):
         try:
             module = factory(features, outputs)
         except TypeError as error:
@@ -115,10 +130,41 @@ def make_module(name: str, features: int, outputs: int, seed: int) -> nn.Module:
     return module
 
 
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's global generators inside the block, and put their state back afterwards."""
-    devices = [device] if device.type == "cuda" else []
-    with _GLOBAL_GENERATOR, torch.random.fork_rng(devices):
-        torch.manual_seed(seed)
-        yield
+class _Turn:
+    """The turn of one rank to draw from torch's global generators, which all threads of a process share.
+
+    The generators have `seed` inside the block; afterwards they are as they were.
+    """
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self._seed, self._device = seed, device
+
+    def __enter__(self) -> _Turn:
+        _GLOBAL_GENERATOR.acquire()
+        self._found = self._states()
+        torch.manual_seed(self._seed)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._install(self._found)
+        _GLOBAL_GENERATOR.release()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let other threads draw inside the block."""
+        own = self._states()
+        self.__exit__()
+        try:
+            yield
+        finally:
+            _GLOBAL_GENERATOR.acquire()
+            self._found = self._states()
+            self._install(own)
+
+    def _states(self) -> list[torch.Tensor]:
+        return [torch.get_rng_state(), *([torch.cuda.get_rng_state(self._device)] if self._device.type == "cuda" else [])]
+
+    def _install(self, states: list[torch.Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        for state in states[1:]:
+            torch.cuda.set_rng_state(state, self._device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,6 @@ from ..minibatch import Block
 from .aggregate import aggregate
 
 
-@dataclass(frozen=True, eq=False)
 class TensorBlock:
     """The sampled edges of one layer as tensors, made when they are first read. Destinations are the first of the sources.
 
@@ -23,8 +22,16 @@ class TensorBlock:
     device : torch.device
     """
 
-    block: Block
-    device: Any
+    def __init__(self, block: Block, device: Any) -> None:
+        self.block, self.device = block, device
+
+    def sources(self, h: torch.Tensor) -> torch.Tensor:
+        """Return the rows of all sources, shape (num_sources, f), from the output of the layer before.
+
+        In a mini-batch these are the same rows. Methods that exchange rows between layers fetch those of other ranks here (`HaloBlock`),
+        so a module that begins each layer with ``h = block.sources(h)`` trains by every method.
+        """
+        return h
 
     @property
     def num_sources(self) -> int:
@@ -50,7 +57,14 @@ class TensorBlock:
         """Return the weighted sum, or the mean, of the sources of each destination: shape (num_destinations, f) from (num_sources, f).
 
         On a CPU by the kernel that the package's own layers use, with its gradient.
+
+        Raises
+        ------
+        ValueError
+            If `h` has fewer rows than the block has sources.
         """
+        if len(h) < self.num_sources:
+            raise ValueError(f"aggregate needs a row for each of the {self.num_sources} sources; got {len(h)}: use block.sources(h) first")
         if h.device.type == "cpu":
             return aggregate(self.block, h).to(h.dtype)
         source, destination = self.edge_index
@@ -58,6 +72,42 @@ class TensorBlock:
         if scale is None:
             scale = 1 / destination.bincount(minlength=self.num_destinations).clamp(min=1).to(h.dtype)[destination]
         return h.new_zeros(self.num_destinations, h.shape[1]).index_add(0, destination, h[source] * scale[:, None])
+
+
+class HaloBlock(TensorBlock):
+    """A layer of a pass over the whole graph: its sources are this rank's m rows, then h halo rows, which other ranks hold.
+
+    Parameters
+    ----------
+    edges : TensorBlock
+        Holds the edges, which all layers share.
+    exchange : callable
+        Returns the rows of all sources, shape (m + h, f), from those of this rank, shape (m, f); collective, forward and backward.
+
+    Attributes
+    ----------
+    exchanges : int
+        The number of exchanges so far.
+    """
+
+    def __init__(self, edges: TensorBlock, exchange: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__(edges.block, edges.device)
+        self._edges, self._exchange, self.exchanges = edges, exchange, 0
+
+    def sources(self, h: torch.Tensor) -> torch.Tensor:
+        """Return this rank's rows, then the halo rows. Collective: every rank calls it once for each layer."""
+        self.exchanges += 1
+        return self._exchange(h)
+
+    @property
+    def edge_index(self) -> torch.Tensor:
+        """See `TensorBlock.edge_index`."""
+        return self._edges.edge_index
+
+    @property
+    def weights(self) -> torch.Tensor | None:
+        """See `TensorBlock.weights`."""
+        return self._edges.weights
 
 
 def _tensor(array: Any, device: Any) -> torch.Tensor:

@@ -10,19 +10,27 @@ first layer never changes, so its halo is fetched once and, if the aggregation i
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 
+from ..errors import UsageError
 from ..minibatch import Block
 from ..nn.aggregate import SparseRows
 from ..nn.layers import Input, Layer, LinearLayer
 from ..nn.model import Gnn, Model
-from ..nn.own_model import OwnModel
+from ..nn.own_model import OwnModel, as_dense
+from ..nn.tensor_block import HaloBlock, TensorBlock
+
+if TYPE_CHECKING:
+    from .own_rows import OwnRows
 
 
 class PassRows(Protocol):
-    """The rows that a full-graph pass computes: `OwnRows`, or `LocalRows` of a part that exchanges nothing."""
+    """The rows that a full-graph pass computes: `OwnRows`, which have a halo, or `LocalRows` of a part that exchanges nothing."""
+
+    has_halo: bool
 
     n: int
     edges: int
@@ -91,10 +99,13 @@ class FullGraph:
     def __call__(self, model: Model) -> torch.Tensor:
         """Run the model on the whole graph, and return the logits of this rank's m rows: shape (m, classes). Collective.
 
-        A model of a user's own takes all rows at once, which only a pass without exchanges has.
+        Raises
+        ------
+        UsageError
+            If a module of the user's does not ask each block after the first for its sources, once.
         """
         if isinstance(model, OwnModel):
-            return cast(torch.Tensor, model([self.rows.block] * model.hops, self.rows.x, self.rows.degrees))
+            return self._own(model)
         assert isinstance(model, Gnn)
         rows, h = self.rows, cast(Input, None)
         for i, module in enumerate(model.layers):
@@ -109,3 +120,30 @@ class FullGraph:
             h = model.between(i, out)
         assert isinstance(h, torch.Tensor)
         return h
+
+    def _own(self, model: OwnModel) -> torch.Tensor:
+        """Run a module of the user's, whose blocks exchange the halo rows of their layers."""
+        rows, edges = self.rows, self._edges
+        if not rows.has_halo:
+            return model.over(self._dense, [edges] * model.hops)
+        halos = [partial(cast("OwnRows", rows).with_halo, key=str(i)) for i in range(model.hops)]
+        blocks: list[TensorBlock] = [HaloBlock(edges, partial(model.exchange, halo)) for halo in halos]
+        if self.strong:  # the input of the first layer has its halo already
+            blocks[0] = edges
+        logits = model.over(self._dense if self.strong else self._dense[: rows.rows], blocks)
+        asked = [block.exchanges for block in blocks if isinstance(block, HaloBlock)]
+        if asked != [1] * len(asked):
+            found = f"{asked} times the blocks of layers {model.hops - len(asked) + 1} to {model.hops}"
+            raise UsageError(
+                f"model {model.name}: this method exchanges rows between layers; the module asked {found} for their sources: "
+                "call h = block.sources(h) once at the start of each layer, or use method sync"
+            )
+        return logits
+
+    @cached_property
+    def _dense(self) -> torch.Tensor:
+        return as_dense(self.rows.x)
+
+    @cached_property
+    def _edges(self) -> TensorBlock:
+        return TensorBlock(self.rows.block, self._dense.device)

@@ -199,6 +199,8 @@ class LocalRows:
         Edges to use instead of the view's.
     """
 
+    has_halo = False
+
     def __init__(self, view: LocalView, matrix: CSR | None = None) -> None:
         matrix, everything = matrix or view.matrix, np.arange(len(view.vertices))
         weights = mean_weights(matrix.indptr, matrix.values, view.whole.block.weight_unit, view.whole.weights is not None)[1]

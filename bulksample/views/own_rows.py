@@ -50,6 +50,8 @@ class OwnRows:
         If the graph is replicated c > 1 times.
     """
 
+    has_halo = True
+
     def __init__(self, view: BlockView, messages: MessageFormat | None = None, overlap: bool = True, fetch: bool = True) -> None:
         if view.grid.replication != 1:
             raise UsageError(f"full-graph training keeps one block row on each rank; got replication {view.grid.replication}: use 1")
@@ -116,6 +118,20 @@ class OwnRows:
         everything = torch.cat([sent, _ReceiveHalo.apply(token, exchange)])  # type: ignore[no-untyped-call]
         marginal = self.part(c, m, len(everything))
         return torch.cat([central, layer.receive(marginal, everything, h[c:m], slice(c, m), self.degrees[c:m], transforms)])
+
+    def with_halo(self, h: torch.Tensor, key: str) -> torch.Tensor:
+        """Return this rank's rows, then the halo rows: shape (m + h, f) from (m, f); collective, forward and backward.
+
+        Raises
+        ------
+        ValueError
+            If `h` has not a row for each row of this rank.
+        """
+        if len(h) != self.rows:
+            raise ValueError(f"sources needs the {self.rows} rows of this rank; got {len(h)}")
+        exchange, sent = LayerHaloExchange(self, key), h.float()
+        token: torch.Tensor = _SendHalo.apply(sent, exchange)  # type: ignore[no-untyped-call]
+        return torch.cat([sent, _ReceiveHalo.apply(token, exchange)])  # type: ignore[no-untyped-call]
 
 
 class LayerHaloExchange:

@@ -28,6 +28,9 @@ METHODS = {
     "cofree": {},
     "random-tma": {"interval": "2"},
     "llcg": {"interval": "2", "server_steps": 1},
+    "full": {},
+    "full in the naive form": {"form": "naive"},
+    "bns": {"boundary_share": 0.5},
 }
 FACTORY = '''
 import torch
@@ -68,7 +71,7 @@ class PlainSage(torch.nn.Module):
     def forward(self, x, blocks):
         layers = [self.weights[i : i + 3] for i in range(0, len(self.weights), 3)]
         for i, ((own, mean, bias), block) in enumerate(zip(layers, blocks, strict=True)):
-            source, destination = block.edge_index
+            x, (source, destination) = block.sources(x), block.edge_index
             counts = torch.zeros(block.num_destinations).index_add(0, destination, torch.ones(len(destination)))
             sums = torch.zeros(block.num_destinations, x.shape[1]).index_add(0, destination, x[source])
             x = x[: block.num_destinations] @ own + sums / counts.clamp(min=1)[:, None] @ mean + bias
@@ -229,8 +232,8 @@ def test_a_module_is_trained_in_place_and_frozen_weights_stay(folder):
         ({"model": "own_factories:NotFinite"}, r"the logits of \d+ vertices of the train split are not finite"),
         ({"model": "saeg"}, "model: got 'saeg'; did you mean 'sage'"),
         ({"model": "own_factories:Sage", "hidden": 7}, "hidden is an option of the models sage, sage-pool, gcn, gat"),
-        ({"model": "own_factories:Sage", "method": "full"}, "method 'full' exchanges rows between the layers of the model"),
-        ({"model": "own_factories:Sage", "method": "bns"}, "method 'bns' exchanges rows"),
+        ({"model": "own_factories:Sage", "method": "adaqp"}, "method 'adaqp' exchanges rows between the layers of the model"),
+        ({"model": "own_factories:Sage", "method": "full", "layers": 2}, r"the module asked \[0\] times the blocks of layers 2 to 2"),
         ({"model": "own_factories:Sage", "method": "retexo"}, "method 'retexo' makes its own models"),
         ({"model": "own_factories:Sage", "task": "links"}, "link prediction scores embeddings of our layers"),
         ({"model": Gnn("sage", [9, 8, 3])}, "the model has widths 9, 8, 3, but the graph 8 features; use widths 8, ..., 3"),

@@ -38,6 +38,7 @@ class AdaQP(Full):
 
     name: ClassVar[str] = "adaqp"
     elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "whole"
+    models: ClassVar[Literal["any", "layers", "own"]] = "layers"
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

@@ -39,8 +39,9 @@ class BNS(Full):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        if config.model not in ("sage", "gcn"):
-            raise UsageError(f"a halo row that is not drawn counts as zero in a sum; got model {config.model}: use sage or gcn")
+        if config.model not in ("sage", "gcn") and not config.is_own_model:
+            fits = "use sage, gcn, or a module of your own that sums or averages neighbors"
+            raise UsageError(f"a halo row that is not drawn counts as zero in a sum; got model {config.model}: {fits}")
 
     def messages(self, comm: Comm) -> MessageFormat:
         self.sample = SampledMessages(self.config.boundary_share, self.config.seed, comm)
