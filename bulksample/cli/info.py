@@ -37,12 +37,12 @@ def info(network: NetworkOption = False, overwrite: OverwriteOption = False, jso
     """
     check_outputs(overwrite, json_file)
     if network:
-        _measured(overwrite, json_file)
+        _measured(json_file)
     else:
         emit(_installed() | {"mpi_reads_device_memory": _cuda_aware()}, json_file, "bulksample")
 
 
-def _measured(overwrite: bool, json_file: Path | None) -> None:
+def _measured(json_file: Path | None) -> None:
     """Measure the network between the ranks of a job; rank 0 shows it."""
     from ..distributed.comm.launchers import launched
     from ..distributed.comm.network_probe import measure_network

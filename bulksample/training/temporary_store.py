@@ -23,7 +23,8 @@ def readable(source: Source, placement: Placement, comm: Comm) -> tuple[Source, 
     source : Source
         As it was given, or the path of the store.
     folder : TemporaryDirectory, optional
-        On a rank that wrote a store, which is deleted with this object, at the latest when the process ends.
+        On a rank that wrote a store, which is deleted with this object, at the latest when the process ends in good order. A process that
+        is killed, or exits at once because a peer was lost, leaves the folder behind.
 
     Raises
     ------

@@ -60,9 +60,10 @@ def measure_network(comm: Comm, rounds: int = ROUNDS, bytes_sent: int = BYTES_SE
     Returns
     -------
     dict, equal on all ranks
-        "ranks_of_machines": list of int. "collective", "message": host seconds. "inside", "between": None where no two ranks are on one
-        machine, or all are; else "ranks" of a group, "latency" in seconds and "bandwidth" in bytes a second that each rank sends while
-        all send: those of the slowest group, each the mean of the rounds (10 times as many for latency).
+        "ranks_of_machines": list of int. "even": True if all machines have equally many. "collective", "message": host seconds. "inside",
+        "between": None where no two ranks are on one machine, or all are; else "ranks" of a group, "latency" in seconds and "bandwidth" in
+        bytes a second that each rank sends while all send: those of the slowest group, each the mean of the rounds (10 times as many for
+        latency).
     """
     collective, message = (float(cost) for cost in np.median(comm.gather_control(host_seconds()), axis=0))
     place = np.count_nonzero(comm.machine_of[: comm.rank] == comm.machine_of[comm.rank])
