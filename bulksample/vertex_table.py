@@ -130,22 +130,17 @@ class VertexTable:
             return
         _check_dense(x, "features")
 
-    def check_truth(self) -> None:
-        """Raise `DataError` unless labels suit the classes and masks are bool, with a row for each vertex; reads the labels."""
-        if self.labels is not None:
-            check_labels(self.labels, self.n, self.num_classes)
-        for name, mask in self.masks.items():
-            if mask.shape != (self.n,) or mask.dtype != np.bool_:
-                raise DataError(f"{name} mask must be bool of shape ({self.n},); got {mask.dtype} of shape {mask.shape}")
-
     def _check_labels(self) -> None:
-        self.check_truth()
         y = self.labels
+        if y is not None:
+            check_labels(y, self.n, self.num_classes)
         taken = np.zeros(self.n, bool)
         unlabelled = taken if y is None or y.ndim > 1 else y < 0
         for name, mask in self.masks.items():
             if name not in SPLITS:
                 raise DataError(f"mask {name!r} is not a split; use {', '.join(SPLITS)}")
+            if mask.shape != (self.n,) or mask.dtype != np.bool_:
+                raise DataError(f"{name} mask must be bool of shape ({self.n},); got {mask.dtype} of shape {mask.shape}")
             wrong = np.flatnonzero(mask & (taken | unlabelled))
             if len(wrong):
                 raise DataError(f"{name} mask: row {wrong[0]} is in another split too, or has no label")

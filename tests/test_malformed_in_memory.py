@@ -73,8 +73,6 @@ def test_training_checks_the_graph_too():
         "features must have 3 rows": replace(sound, features=np.zeros((2, 4), np.float32)),
         "labels must have 3 rows": replace(sound, labels=y[:2]),
         "train mask must have 3 rows": replace(sound, masks={"train": np.ones(2, bool)}),
-        "train mask must be bool": replace(sound, masks={"train": np.ones(3, int)}),
-        "labels: row 1 holds 2": replace(sound, labels=np.array([0, 2, 0])),
     }.items():
         with pytest.raises(bs.DataError, match=fault):
             bs.train(graph, fanouts=[2], epochs=1, threads=1)

@@ -41,8 +41,6 @@ def held(source: AnySource, config: TrainOptions, comm: Comm) -> AnySource:
             config.check_graph(source.name, isinstance(source, HeteroGraph))
             if isinstance(source, HeteroGraph):
                 source.check_structure()
-                for kind in source.types:
-                    kind.check_truth()
             return source
         heterogeneous = is_heterogeneous(source)
         config.check_graph(str(source), heterogeneous)

@@ -49,11 +49,10 @@ def shared_fingerprint(source: Source, comm: Comm) -> str:
 def verify(source: Source, comm: Comm, check: str) -> None:
     """Compare a store with its hashes, see `verify_together`; collective.
 
-    Of a graph in memory, check that every column has a row for each vertex, and the labels; `held` checks a heterogeneous one.
+    Of a graph in memory, check that every column has a row for each vertex; `held` checks a heterogeneous one.
     """
     if isinstance(source, Graph):
         source.check_rows()
-        source.check_truth()
     elif not isinstance(source, HeteroGraph):
         verify_together(source, comm, check)
 

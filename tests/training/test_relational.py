@@ -193,14 +193,6 @@ def test_a_column_without_a_row_for_each_vertex_is_refused_on_all_ranks(column):
     on_threads(2, refused)
 
 
-def test_a_label_beyond_the_classes_is_refused():
-    graph = planted()
-    paper = graph.type("paper")
-    beyond = replace(paper, labels=np.where(np.arange(120) == 3, 99, paper.labels))
-    with pytest.raises(bs.DataError, match="labels: row 3 holds 99; classes run from 0 to 2"):
-        trainer_of(replace(graph, types=(beyond, *graph.types[1:])))
-
-
 def test_a_graph_of_one_type_is_refused():
     from communities import community_graph
 
