@@ -125,7 +125,7 @@ class Trainer:
         snapshot = read(config, self.comm)
         state = None if snapshot is None else snapshot[1]
         virtual = virtual_ranks(config, self.comm, state, self.method.name, self.method.elastic)
-        opened, self._folder = readable(graph, placement, self.comm)
+        opened, self._folder = readable(graph, self.method.needs_store(placement), self.comm)
         view = self.method.open(ViewRequest(opened, mark, placement, backend, sampler, self.comm, threads.gather))
         self._gaps = gaps(graph, config) if self.comm.rank == 0 else []
         for warning in self._gaps:

@@ -28,7 +28,7 @@ from ..config.metrics import METRICS
 from ..config.train import TrainOptions
 from ..distributed.comm.agree import agree, together
 from ..distributed.comm.base import Comm
-from ..distributed.matrix.placement import FEATURES
+from ..distributed.matrix.placement import FEATURES, Placement
 from ..errors import UsageError
 from ..evaluation.by_batches import BatchScoring, evaluate_by_batches
 from ..evaluation.evaluate import evaluate
@@ -114,6 +114,10 @@ class Method:
         return self.config.metric or METRICS["links" if self.config.task == "links" else self.target][0]
 
     # ---- once, before the first stage
+
+    def needs_store(self, placement: Placement) -> bool:
+        """Return whether the ranks of a placement read the graph from a store: block rows, and features that their machine holds."""
+        return placement.divided or placement.features in ("host", "machine")
 
     def open(self, request: ViewRequest) -> View:
         """Open the graph as this rank sees it; collective."""

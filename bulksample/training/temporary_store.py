@@ -7,16 +7,15 @@ from tempfile import TemporaryDirectory
 from ..data import store
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
-from ..distributed.matrix.placement import Placement
 from ..graph import Graph
 from .source import Source
 
 
-def readable(source: Source, placement: Placement, comm: Comm) -> tuple[Source, TemporaryDirectory[str] | None]:
-    """Return the graph in a form that ranks can open where the placement says; collective.
+def readable(source: Source, needs_store: bool, comm: Comm) -> tuple[Source, TemporaryDirectory[str] | None]:
+    """Return the graph in a form that ranks can open; collective.
 
-    A graph in memory that is divided over ranks, or whose features their machine holds, is written as a store in the folder for
-    temporary files, once on each machine. All ranks have the same graph. No bytes of it travel.
+    If they need a store (see `Method.needs_store`), a graph in memory is written as one in the folder for temporary files, once on each
+    machine. All ranks have the same graph. No bytes of it travel.
 
     Returns
     -------
@@ -31,7 +30,7 @@ def readable(source: Source, placement: Placement, comm: Comm) -> tuple[Source, 
     UsageError
         On every rank, if the disk is full or cannot be written.
     """
-    if not isinstance(source, Graph) or not (placement.divided or placement.features in ("host", "machine")):
+    if not isinstance(source, Graph) or not needs_store:
         return source, None
     writer = [int((comm.machine_of == machine).argmax()) for machine in comm.machine_of][comm.rank]
 

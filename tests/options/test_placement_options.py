@@ -72,9 +72,9 @@ def test_replication_gives_c_ranks_the_same_rows(folder):
 
 
 def test_exchange_decides_what_travels_while_sampling(folder):
-    """For R distinct rows of the other rank with D edges, of which it draws E, two ranks send in one hop, for each mini-batch:
+    """For R distinct rows of the other rank with D edges, two ranks send in one hop, for each mini-batch:
 
-    owner             the number of its mini-batches and rows, 16 bytes; 4 a row; and back 4 a row and 4 a pick
+    owner             12 bytes that count its mini-batches and rows, 4 a row; and back s picks of 4 bytes a row; once, 8 bytes of entries each
     rows              4 a row; and back 4 a row, and 4 for each of its edges
     rows-oblivious    every row of the other rank, unasked
     """
@@ -84,9 +84,9 @@ def test_exchange_decides_what_travels_while_sampling(folder):
         drawn = epoch(folder, 2, exchange=exchange, fanouts=(fanout,))
         steps = max(map(len, drawn.asked))
         away = [remote(m.seeds, own) for ms, own in zip(drawn.minibatches, drawn.own, strict=True) for m in ms]
-        rows, drawn_edges = sum(map(len, away)), sum(int(np.minimum(degrees[each], fanout).sum()) for each in away)
+        rows, requests = sum(map(len, away)), sum(len(each) > 0 for each in away)
         expected = {
-            "owner": 16 * 2 * steps + 8 * rows + 4 * drawn_edges,
+            "owner": 8 * 2 + 12 * requests + 4 * rows + 4 * fanout * rows,
             "rows": 8 * rows + 4 * sum(int(degrees[each].sum()) for each in away),
             "rows-oblivious": steps * (4 * N + 4 * int(degrees.sum())),
         }

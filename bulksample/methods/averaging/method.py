@@ -26,6 +26,7 @@ from ...distributed.comm.threads import SerialComm
 from ...distributed.costs.partition_quality import tradeoff
 from ...distributed.matrix import partition as partitions
 from ...distributed.matrix.partition import Partition
+from ...distributed.matrix.placement import Placement
 from ...errors import BackendUnavailable, DataError, UsageError
 from ...graph import Graph
 from ...relations.graph import HeteroGraph
@@ -82,6 +83,10 @@ class Averaging(Method):
             raise UsageError(f"the method {self.name!r} has a partitioner of its own; got partition {config.partition}: use a file")
 
     # ---- the graph
+
+    def needs_store(self, placement: Placement) -> bool:
+        """Return False: the server and each trainer take their part of a graph in memory."""
+        return False
 
     def open(self, request: ViewRequest) -> View:
         """Open the whole graph on the server, which partitions it; on a trainer open its part."""
