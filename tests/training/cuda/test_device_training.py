@@ -206,7 +206,7 @@ def test_options_without_a_gpu_form_are_refused_there(monkeypatch):
 
 
 @pytest.mark.parametrize(("sampler", "some", "enough"), [
-    ("sage", 10**6, 10**7), ("ladies", 6 * 10**6, 10**8), ("fastgcn", 2 * 10**6, 10**8),
+    ("sage", 10**6, 10**7), ("ladies", 6 * 10**6, 10**8), ("fastgcn", 4 * 10**6, 10**8),
 ])  # fmt: skip
 def test_auto_bulk_size_keeps_predicted_bytes_within_the_budget(sampler, some, enough):
     graph = community_graph(150)
