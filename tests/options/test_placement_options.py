@@ -74,7 +74,7 @@ def test_replication_gives_c_ranks_the_same_rows(folder):
 def test_exchange_decides_what_travels_while_sampling(folder):
     """For R distinct rows of the other rank with D edges, two ranks send in one hop, for each mini-batch:
 
-    owner             12 bytes that count its mini-batches and rows, 4 a row; and back s picks of 4 bytes a row; once, 8 bytes of entries each
+    owner             12 bytes of counts, 4 a row; and back s picks of 4 bytes a row; once, each rank 8 bytes
     rows              4 a row; and back 4 a row, and 4 for each of its edges
     rows-oblivious    every row of the other rank, unasked
     """
