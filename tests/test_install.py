@@ -70,7 +70,8 @@ def test_build_ext_alone_fails_without_pybind11(tmp_path):
     """An install goes on without the extension; a developer who asks for the extension hears that there is none."""
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / "bulksample").mkdir()
+    (tmp_path / "bulksample" / "backends").mkdir(parents=True)
+    shutil.copy(ROOT / "bulksample" / "backends" / "sources.py", tmp_path / "bulksample" / "backends")
     (tmp_path / "hidden" / "pybind11").mkdir(parents=True)
     (tmp_path / "hidden" / "pybind11" / "__init__.py").write_text("raise ImportError")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "hidden")}

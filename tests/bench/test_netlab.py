@@ -103,7 +103,7 @@ def test_a_server_and_its_trainers_stand_on_hosts_as_ranks_do(possible, tmp_path
     store.save(community_graph(), tmp_path / "g")
     methods = "sync:epochs=2,random-tma:tolerate-failures=true:interval=0.3s:epochs=3"
     words = ["--methods", methods, "-o", tmp_path / "o", "--rates", "100mbit", "--only-shaped", "--hosts", "2", "--speed", "0.5"]
-    small = ["--json", tmp_path / "found.json", "--", "--fanouts", "3,2", "--hidden", "8", "--batch-size", "32"]
+    small = ["--json", tmp_path / "found.json", "--", "--eval-every", "1", "--fanouts", "3,2", "--hidden", "8", "--batch-size", "32"]
     command = [sys.executable, SLOW_NETWORK.with_name("slow_compare.py"), tmp_path / "g", *words, *small]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -143,8 +143,8 @@ def test_one_rank_that_fails_late_ends_all_with_its_reason(stored):
     ("command", "options", "shown"),
     [
         pytest.param("sample", ("--exchange", "owners"), "--exchange: got 'owners'; did you mean 'owner'?", marks=LONG),
-        ("sample", ("--replication", "2"), "got c = 2 and owner with the graph replicated; use graph partitioned"),
-        ("train", ("--exchange", "rows"), "got c = 1 and rows with the graph replicated"),
+        ("sample", ("--replication", "2"), "got c = 2 with the topology replicated and features replicated: use graph partitioned"),
+        ("train", ("--exchange", "rows"), "got rows with the topology replicated: use owner"),
         ("train", ("--graph", "whole"), "--graph: got 'whole'; use replicated, partitioned"),
     ],
 )

@@ -6,6 +6,8 @@ raw/relations/S___NAME___D/edge.csv.gz          also num-edge-list.csv.gz; optio
 raw/node-feat/TYPE/node-feat.csv.gz             also node_*.csv.gz, such as node_year.csv.gz
 raw/nodetype-has-label.csv.gz                   and raw/node-label/TYPE/node-label.csv.gz
 split/SCHEME/nodetype-has-split.csv.gz          and split/SCHEME/TYPE/{train,valid,test}.csv.gz
+
+OGB's own package downloads and unpacks them.
 """
 
 from __future__ import annotations

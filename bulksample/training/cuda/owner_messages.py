@@ -123,7 +123,7 @@ class OwnerMessages:
             at = own
             for array, width, into in zip(entries, words, found[1:], strict=True):
                 piece = part[at : at + width * count].clone()
-                into.append(piece.view(array.dtype))
+                into.append(piece.view(array.dtype) if len(piece) else array.new_empty(0))
                 at += width * count
         if any(len(part) < own for part, own in zip(received, expected, strict=True)):
             raise PeerLost(f"picks were promised for {sum(expected)} rows; {sum(map(len, received))} numbers came")

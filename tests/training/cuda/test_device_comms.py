@@ -275,7 +275,7 @@ def test_gradients_summed_by_a_group_train_the_same_model():
     staged, grouped = json.loads(ended.out)
     assert (staged.pop(), grouped.pop()) == ("host", "gloo")
     assert staged[:2] == grouped[:2]
-    assert grouped[2] == 2 * staged[2]  # a communicator keeps counting from run to run
+    assert grouped[2] == staged[2]  # a run counts its own bytes
 
 
 def listening_addresses(port):
