@@ -16,6 +16,11 @@ def pieces(array: np.ndarray, step: int) -> Iterator[tuple[int, np.ndarray]]:
         forget(part)
 
 
+def is_mapped(array: np.ndarray) -> bool:
+    """True if an array lies in a file that is mapped into memory."""
+    return getattr(array, "_mmap", None) is not None
+
+
 def forget(part: np.ndarray) -> None:
     """Release the pages of rows of a file that is mapped for reading; a later access reads them from the file again."""
     file = getattr(part, "_mmap", None)

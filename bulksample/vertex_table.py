@@ -10,7 +10,7 @@ import numpy as np
 
 from .errors import DataError, UsageError
 from .labels import as_labels, check_labels, has_label, outputs_of, target_of
-from .mapped import pieces
+from .mapped import is_mapped, pieces
 from .sparse import CSR
 
 SPLITS = ("train", "val", "test")
@@ -101,9 +101,12 @@ class VertexTable:
         masks = {split: mask & has_label(labels) for split, mask in self.masks.items()}
         return replace(self, labels=labels, num_classes=outputs_of(labels, name=name or "labels"), masks=masks)
 
-    def check_columns(self) -> None:
-        """Raise `DataError`, naming the column and the row, unless every column keeps what its class promises."""
-        self._check_features()
+    def check_columns(self, mapped: bool = True) -> None:
+        """Raise `DataError`, naming the column and the row, unless every column keeps what its class promises.
+
+        Without `mapped`, no values of dense features in a mapped file are read: those of a store were checked when it was written.
+        """
+        self._check_features(mapped)
         self._check_labels()
         for name, column in self.extra.items():
             self._check_length(name, column)
@@ -118,7 +121,7 @@ class VertexTable:
         if column is not None and column.shape[:1] != (self.n,):
             raise DataError(f"{name} must have {self.n} rows; got shape {column.shape}")
 
-    def _check_features(self) -> None:
+    def _check_features(self, mapped: bool) -> None:
         x = self.features
         self._check_length("features", x)
         if x is None:
@@ -128,7 +131,7 @@ class VertexTable:
                 raise DataError("sparse features must hold float32 values")
             x.validate("features")
             return
-        _check_dense(x, "features")
+        _check_dense(x, "features", values=mapped or not is_mapped(x))
 
     def _check_labels(self) -> None:
         y = self.labels
@@ -192,10 +195,12 @@ def fits_label(dtype: np.dtype[Any], ndim: int) -> bool:
     return dtype.kind in "biuf" and ndim in (1, 2)
 
 
-def _check_dense(x: np.ndarray, what: str) -> None:
-    """Raise `DataError` unless features are a finite matrix of float32 or float16."""
+def _check_dense(x: np.ndarray, what: str, values: bool = True) -> None:
+    """Raise `DataError` unless features are a matrix of float32 or float16; with `values`, a finite one."""
     if x.ndim != 2 or x.dtype not in (np.float32, np.float16):
         raise DataError(f"{what} must be float32 or float16 of shape (n, f); got {x.dtype} of shape {x.shape}")
+    if not values:
+        return
     for start, part in pieces(x, max(1, 2**24 // max(1, x.shape[1]))):  # features may be a memmap larger than memory
         bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
         if len(bad):

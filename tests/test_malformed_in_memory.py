@@ -78,6 +78,44 @@ def test_training_checks_the_graph_too():
             bs.train(graph, fanouts=[2], epochs=1, threads=1)
 
 
+MALFORMED_COLUMNS = {
+    "features must have 3 rows; got shape": {"features": np.zeros((2, 4), np.float32)},
+    "features must be float32 or float16": {"features": np.zeros((3, 4))},
+    "features: row 1 is not finite": {"features": np.array([[1.0], [np.inf], [1.0]], np.float32)},
+    "labels must have 3 rows": {"labels": np.array([0, 1])},
+    "labels: row 1 holds 9; classes run from 0 to 1": {"labels": np.array([0, 9, 0])},
+    "train mask must be bool of shape": {"masks": {"train": np.array([1, 1, 0])}},
+    "val mask: row 0 is in another split too": {"masks": {"train": np.array([True, True, False]), "val": np.array([True, False, False])}},
+    "year must have 3 rows": {"extra": {"year": np.zeros(2)}},
+}
+
+
+@pytest.mark.parametrize("model", ["sage", "hetero-sage"])
+@pytest.mark.parametrize("fault", MALFORMED_COLUMNS)
+def test_training_checks_every_column(fault, model):
+    columns = {"features": np.zeros((3, 4), np.float32), "labels": np.array([0, 1, 0]), "masks": {"train": np.ones(3, bool)}}
+    columns |= {"num_classes": 2, **MALFORMED_COLUMNS[fault]}
+    graph = bs.Graph(matrix(*SOUND), **columns) if model == "sage" else typed(matrix(*SOUND), **columns)
+    with pytest.raises(bs.DataError, match=fault):
+        bs.train(graph, model=model, fanouts=[2], epochs=1, threads=1)
+
+
+def test_training_refuses_a_relation_given_twice():
+    graph = typed(matrix(*SOUND), labels=np.array([0, 1, 0]), num_classes=2, masks={"train": np.ones(3, bool)})
+    with pytest.raises(bs.DataError, match="has two relations"):
+        bs.train(replace(graph, relations=graph.relations * 2), model="hetero-sage", fanouts=[2], epochs=1, threads=1)
+
+
+def test_features_of_a_store_are_not_read_once_more(tmp_path, monkeypatch):
+    table = {"features": np.zeros((3, 4), np.float32), "labels": np.array([0, 1, 0]), "masks": {"train": np.ones(3, bool)}}
+    bs.Graph(matrix(*SOUND), **table, num_classes=2).save(tmp_path / "graph")
+    graph = bs.load(tmp_path / "graph")
+    monkeypatch.setattr("bulksample.vertex_table.pieces", lambda *rows: pytest.fail("features were read"))
+    graph.check_columns(mapped=False)
+    with pytest.raises(pytest.fail.Exception, match="features were read"):
+        graph.check_columns()
+
+
 @pytest.mark.parametrize(
     "columns",
     [

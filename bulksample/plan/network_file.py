@@ -35,7 +35,7 @@ def _read(path: Path, changed: int) -> NetworkProfile:
     """Read a file as it was at its last change."""
     try:
         found = json.loads(path.read_bytes())["network"]
-        machines = [int(_positive(ranks)) for ranks in found["ranks_of_machines"]]
+        machines = [_whole(ranks) for ranks in found["ranks_of_machines"]]
         groups = {name: found[name] for name in ("inside", "between")}
         source = f"{path.name}: {', '.join(map(str, machines))} ranks on {len(machines)} machine{'s' * (len(machines) > 1)}"
         rates = {
@@ -47,7 +47,7 @@ def _read(path: Path, changed: int) -> NetworkProfile:
             raise ValueError("no two ranks were measured")
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DataError(
             f"{path}: is no result of `mpirun -n 4 bulksample info --network --json {path.name}`: {type(error).__name__} {error}"
         ) from error
@@ -62,6 +62,12 @@ def _assumed(rates: dict[str, Rate], name: str) -> dict[str, Rate]:
     """Return the rates of the other kind of links where the file has none of this kind."""
     where = {"inside": "inside a machine", "between": "between machines"}[name]
     return {key: Rate(rate.value, "assumed", f"{rate.source}; none {where} was measured") for key, rate in rates.items()}
+
+
+def _whole(value: Any) -> int:
+    if _positive(value) != int(value):
+        raise ValueError(f"ranks of a machine are a whole number; got {value!r}")
+    return int(value)
 
 
 def _positive(value: Any) -> float:

@@ -174,6 +174,15 @@ class HeteroGraph:
 
     def validate(self) -> HeteroGraph:
         """Check everything the classes promise and return self; raises `DataError` naming the type or relation, the array and the row."""
+        self.check_columns()
+        for relation in self.relations:
+            _check(str(relation), self._check_relation, relation, check_adjacency)
+            if relation.features is not None:
+                _check(str(relation), check_edge_features, relation.adjacency, relation.features)
+        return self
+
+    def check_columns(self, mapped: bool = True) -> None:
+        """Raise `DataError` for a name given twice, too many vertices, or a malformed column of a type; see `VertexTable.check_columns`."""
         for noun, names in (("type", [t.name for t in self.types]), ("relation", [r.key for r in self.relations])):
             twice = [name for name, times in Counter(names).items() if times > 1]
             if twice:
@@ -182,12 +191,7 @@ class HeteroGraph:
         if total > MAX_VERTICES:
             raise DataError(f"{total} vertices of {len(self.types)} types do not fit int32; use at most {MAX_VERTICES}")
         for kind in self.types:
-            _check(f"type {kind.name!r}", _check_type, kind)
-        for relation in self.relations:
-            _check(str(relation), self._check_relation, relation, check_adjacency)
-            if relation.features is not None:
-                _check(str(relation), check_edge_features, relation.adjacency, relation.features)
-        return self
+            _check(f"type {kind.name!r}", _check_type, kind, mapped)
 
     def check_structure(self) -> None:
         """Raise `DataError` unless kernels can read the columns of the types and the relations; each adjacency is read once."""
@@ -239,10 +243,10 @@ def _check(what: str, check: Callable[..., None], *parts: Any) -> None:
         raise DataError(f"{what}: {error}") from None
 
 
-def _check_type(kind: VertexType) -> None:
+def _check_type(kind: VertexType, mapped: bool) -> None:
     if not 0 <= kind.count <= MAX_VERTICES:
         raise DataError(f"count is {kind.count}; use 0 to {MAX_VERTICES} vertices")
-    kind.check_columns()
+    kind.check_columns(mapped)
     _check_times(kind)
 
 

@@ -26,14 +26,14 @@ AnySource = Graph | HeteroGraph | str | os.PathLike[str]
 def held(source: AnySource, config: TrainOptions, comm: Comm) -> AnySource:
     """Return the source of a run: a heterogeneous graph opened, with its hashes compared on every rank; others as they are. Collective.
 
-    A heterogeneous graph in memory has no hashes; its arrays are checked instead.
+    The columns of a graph in memory are checked, and the adjacency before kernels read it.
 
     Raises
     ------
     UsageError
         On every rank, if the model does not suit the graph.
     DataError
-        On every rank, if a heterogeneous graph is malformed on one of them.
+        On every rank, if features, labels, masks or other columns of a graph in memory are malformed.
     """
 
     def opened() -> AnySource:
@@ -41,6 +41,9 @@ def held(source: AnySource, config: TrainOptions, comm: Comm) -> AnySource:
             config.check_graph(source.name, isinstance(source, HeteroGraph))
             if isinstance(source, HeteroGraph):
                 source.check_structure()
+            else:
+                source.check_rows()
+            source.check_columns(mapped=False)
             return source
         heterogeneous = is_heterogeneous(source)
         config.check_graph(str(source), heterogeneous)

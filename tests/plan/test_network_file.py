@@ -51,8 +51,13 @@ def test_options_come_before_a_file(written):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"collective": -1}, {"message": True}, {"inside": {}}, {"inside": None, "between": None}, {"ranks_of_machines": []}]
-)
+    "changes",
+    [
+        {"collective": -1}, {"collective": 10**400}, {"message": True}, {"inside": {}}, {"inside": None, "between": None},
+        {"ranks_of_machines": []}, {"ranks_of_machines": [0.5, 2]},
+    ],
+    ids=lambda changes: str(changes)[:40],
+)  # fmt: skip
 def test_other_files_are_refused(written, changes):
     with pytest.raises(DataError, match=r"is no result of `mpirun -n 4 bulksample info --network --json network\.json`"):
         network_named(written(**changes))

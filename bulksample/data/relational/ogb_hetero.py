@@ -1,11 +1,11 @@
 """Read a heterogeneous OGB node property data set, such as ogbn-mag, from its raw files, without the `ogb` package::
 
-raw/num-node-dict.csv.gz                        a line of type names, a line of their numbers of vertices
-raw/triplet-type-list.csv.gz                    a line "source,name,destination" for each relation
-raw/relations/S___NAME___D/edge.csv.gz          also num-edge-list.csv.gz; optional edge-feat.csv.gz, edge_*.csv.gz
-raw/node-feat/TYPE/node-feat.csv.gz             also node_*.csv.gz, such as node_year.csv.gz
-raw/nodetype-has-label.csv.gz                   and raw/node-label/TYPE/node-label.csv.gz
-split/SCHEME/nodetype-has-split.csv.gz          and split/SCHEME/TYPE/{train,valid,test}.csv.gz
+    raw/num-node-dict.csv.gz                        a line of type names, a line of their numbers of vertices
+    raw/triplet-type-list.csv.gz                    a line "source,name,destination" for each relation
+    raw/relations/S___NAME___D/edge.csv.gz          also num-edge-list.csv.gz; optional edge-feat.csv.gz, edge_*.csv.gz
+    raw/node-feat/TYPE/node-feat.csv.gz             also node_*.csv.gz, such as node_year.csv.gz
+    raw/nodetype-has-label.csv.gz                   and raw/node-label/TYPE/node-label.csv.gz
+    split/SCHEME/nodetype-has-split.csv.gz          and split/SCHEME/TYPE/{train,valid,test}.csv.gz
 
 OGB's own package downloads and unpacks them.
 """
