@@ -47,8 +47,8 @@ def compare(
 ) -> None:
     """Train methods one after another on the same graph, partition, seeds and model. Exit code 1 if one failed.
 
-    Every run trains until its validation score no longer rises: 40 epochs without a better one, at most 200. --epochs, --eval-every or
-    --patience after -- replaces this for all methods.
+    Where the graph has validation vertices, every run trains until its validation score no longer rises: 40 epochs without a better
+    one, at most 200. --epochs, --eval-every, --patience, --evaluate or --eval-splits after -- replaces this for all methods.
     """
     from ..report.compare import CONVERGENCE, SharedSetup, compare, contestants
     from ..report.launch import refuse_inside_a_launch, starter, stoppable

@@ -168,7 +168,7 @@ def test_a_resumed_run_goes_on_to_the_bit(stored, tmp_path):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"model": "gat"}, "use sage or gcn"), ({"boundary_share": 0.0}, "boundary_share"),
+    ({"model": "gat"}, "use sage, gcn, or a module of your own"), ({"boundary_share": 0.0}, "boundary_share"),
     ({"method": "full", "boundary_share": 0.5}, "boundary_share is an option of the method 'bns'"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused(stored, options, message):
