@@ -1,4 +1,4 @@
-"""What other libraries do on the same card with the same graph, as ratios to ours: sums over edges, and neighbor sampling.
+"""Measure other libraries beside ours on the same card and graph, as ratios: sums over edges, and neighbor sampling.
 
 Each is measured in a process of its own (`card_sections.py`), in alternation with ours. A library that is missing is named by an error.
 Samples are other neighbors of the same seeds and fanouts; sums are the same, and compared.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
@@ -17,7 +18,7 @@ SPLITS = ("train", "val", "test")
 _PASSED = "_passed"  # attribute of a checked CSR: True if columns were allowed to repeat
 
 
-class VertexTable:
+class VertexTable(ABC):
     """The columns of n vertices: a base class of dataclasses that have these attributes.
 
     Attributes
@@ -39,9 +40,9 @@ class VertexTable:
     extra: dict[str, np.ndarray]
 
     @property
+    @abstractmethod
     def n(self) -> int:
         """Number of vertices."""
-        raise NotImplementedError
 
     @property
     def num_features(self) -> int:

@@ -1,4 +1,4 @@
-"""What a back end is told of relations, and what it returns: the arguments of `Backend.expand_relations`."""
+"""Arguments and results of `Backend.expand_relations`."""
 
 from __future__ import annotations
 

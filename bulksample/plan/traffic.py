@@ -39,12 +39,12 @@ class CandidateGrid:
 
     @property
     def topology(self) -> str:
-        """Where A lies: replicated or partitioned."""
+        """Return the placement of A: replicated or partitioned."""
         return "partitioned" if self.partitioned else "replicated"
 
     @property
     def placed(self) -> str:
-        """Where H lies: replicated, partitioned, machine or host."""
+        """Return the placement of H: replicated, partitioned, machine or host."""
         return self.features or ("replicated" if self.graph == "replicated" else "partitioned")
 
     @property

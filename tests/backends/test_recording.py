@@ -148,7 +148,7 @@ def test_arguments_that_are_not_there_are_refused():
     [(40, 0, 12), (48, 0, 10), (78, 17900, 6), (32, 0, 16), (20, 0, 16), (16, 30000, 7), (255, 0, 2), (0, 0, 16)],
 )
 def test_blocks_that_a_multiprocessor_holds(registers, shared, blocks):
-    """Of an H100; the first figures are those that nvcc's occupancy gave for our kernels."""
+    """The multiprocessor is that of an H100; the first figures are those that nvcc's occupancy gave for our kernels."""
     assert Processor(2048, 32, 65536, 233472, 1024).blocks(registers, shared) == blocks
 
 

@@ -1,4 +1,4 @@
-"""Where the topology and the features of a graph lie: two independent choices, and the process grid of each.
+"""Place the topology and the features of a graph on ranks: two independent choices, and the process grid of each.
 
 The published main placement is the topology on every rank and the features in block rows. No placement changes a mini-batch.
 """

@@ -146,7 +146,7 @@ def test_eight_processes_hold_one_copy(rows, norm, storage):
 
 
 def maps(process):
-    """What a process maps; nothing if it is gone."""
+    """Return the memory map of a process; nothing if it is gone."""
     try:
         return Path(f"/proc/{process}/maps").read_text()
     except OSError:
