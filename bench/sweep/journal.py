@@ -41,21 +41,31 @@ class Journal:
         Keep outcomes of other commits, and their names.
     again : bool
         Drop outcomes that failed.
+    after : int
+        Number of the first case that is wanted; outcomes of earlier ones are dropped.
 
     Attributes
     ----------
     outcomes : dict of case numbers to {"case", "passed", "seen", "seconds", "commit", ...}
     """
 
-    def __init__(self, path: Path, cases: list[dict[str, Any]], commit: str, goes_on: bool = False, again: bool = False) -> None:
-        self.path, self.cases, self.commit = path, cases, commit
+    def __init__(
+        self,
+        path: Path,
+        cases: list[dict[str, Any]],
+        commit: str,
+        goes_on: bool = False,
+        again: bool = False,
+        after: int = 0,
+    ) -> None:
+        self.path, self.cases, self.commit, self.after = path, cases, commit, after
         self.outcomes: dict[int, dict[str, Any]] = {}
         self._lock = Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
         for line in _lines(path):
             number = line["number"]
             kept = (goes_on or line["commit"] == commit) and not (again and not line["passed"])
-            if kept and number < len(cases) and cases[number] == line["case"]:
+            if kept and after <= number < len(cases) and cases[number] == line["case"]:
                 self.outcomes[number] = line
         path.write_text("".join(f"{json.dumps(line)}\n" for line in self.outcomes.values()))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,33 @@ def _counts(group: str, cases: list[dict[str, Any]], ran: list[dict[str, Any]]) 
         seen.update(outcome.get("counted", {}))  # things that a case made or met, such as inputs
     planned = sum(case["group"] == group for case in cases)
     return {"planned": planned, "run": len(own), "passed": sum(outcome["passed"] for outcome in own), "seen": dict(seen.most_common())}
+
+
+def recorded(section: str, first: int, seed: int, planned: int) -> dict[str, Any]:
+    """Return the summary that is kept of the `first` cases of a section; end the process if it is of other cases."""
+    result: dict[str, Any] = keep.read(THEME, section)
+    found, wanted = tuple(result[key] for key in ("run", "seed", "planned")), (first, seed, planned)
+    if found != wanted:
+        sys.exit(f"{section}: the summary that is kept has (run, seed, planned) = {found}, and --after needs {wanted}")
+    return result
+
+
+def joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Return the summary of two runs of one section, each of cases that the other one left out; `after` is the later run."""
+    groups = {name: _added(before["groups"][name], counts) for name, counts in after["groups"].items()}
+    figures = before.get("figures", {}) | after.get("figures", {})
+    return {
+        **after, "commits": sorted({*before["commits"], *after["commits"]}), "groups": groups,
+        **{key: before[key] + after[key] for key in ("run", "passed", "failures")},
+        "seconds": round(before["seconds"] + after["seconds"], 1),
+        **({"figures": figures} if figures else {}),
+    }  # fmt: skip
+
+
+def _added(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    seen = Counter(before["seen"]) + Counter(after["seen"])
+    ran = {key: before[key] + after[key] for key in ("run", "passed")}
+    return {"planned": after["planned"], **ran, "seen": dict(seen.most_common())}
 
 
 def record(section: str, result: dict[str, Any], command: str) -> None:

@@ -1,10 +1,12 @@
 """Run the reliability sweeps: damaged files, kills, faults. Each section is a numbered list of cases, the same for the same seed.
 
-    python bench/sweep/run_sections.py [SECTION ...] [--list] [--limit N] [--minutes M] [--seed 2024] [--continue] [--failed]
+    python bench/sweep/run_sections.py [SECTION ...] [--list] [--limit N] [--after N] [--minutes M]
+                                         [--seed 2024] [--continue] [--failed]
 
 Each case adds a line to `build/sweep/SECTION.jsonl`, so a sweep that was interrupted goes on after its last case. A new seed starts anew,
 and so does a commit that changed the package. With --continue a sweep keeps the outcomes of another commit, and its summary names both.
-With --failed it runs cases that failed again, as after a fix of the tests.
+With --failed it runs cases that failed again, as after a fix of the tests. With --after N it runs the cases that follow the first N, whose
+outcomes are in the summary that is kept, as another machine or an earlier day wrote it, and adds to that summary.
 The summary goes to `bench/results/reliability/`. It counts cases planned and cases run. The exit code is 1 if a case fails.
 
 A section is a module of this folder with ``cases(seed)``, which returns a list of JSON objects, and ``run(case)``, which returns
@@ -32,7 +34,7 @@ if __name__ == "__main__":
 
 from sweep import SECTIONS  # noqa: E402
 from sweep.journal import Journal, version  # noqa: E402
-from sweep.record import record, summarize  # noqa: E402
+from sweep.record import joined, record, recorded, summarize  # noqa: E402
 
 
 def sections(names: list[str]) -> dict[str, ModuleType]:
@@ -50,7 +52,7 @@ def sweep(section: ModuleType, journal: Journal, limit: int | None = None) -> No
         if not outcome["passed"]:
             print(f"case {number} failed: {outcome['seen']}\n    {journal.cases[number]}", flush=True)
 
-    pending = [number for number in range(len(journal.cases[:limit])) if number not in journal.outcomes]
+    pending = [number for number in range(journal.after, len(journal.cases[:limit])) if number not in journal.outcomes]
     workers = getattr(section, "workers", lambda case: 1)
     together = [number for number in pending if workers(journal.cases[number]) > 1]
     pool = ThreadPoolExecutor(2)
@@ -82,6 +84,9 @@ def main() -> int:
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(SECTIONS)}; default: all")
     parser.add_argument("--list", action="store_true", help="list the sections with their numbers of cases")
     parser.add_argument("--limit", type=int, metavar="N", help="run only the first N cases of a section")
+    parser.add_argument(
+        "--after", type=int, default=0, metavar="N", help="run what follows the N cases of the summary that is kept, and add to it"
+    )
     parser.add_argument("--minutes", type=float, metavar="M", help="minutes of each reader in `fuzz` (10), of `soak` (120)")
     parser.add_argument("--seed", type=int, default=2024, help="seed of the cases (default: 2024)")
     parser.add_argument("--continue", dest="goes_on", action="store_true", help="go on with a sweep of another commit")
@@ -99,10 +104,11 @@ def main() -> int:
             print(f"{name}: left out: {why}", flush=True)
             failed = True
             continue
-        journal = Journal(ROOT / "build" / "sweep" / f"{name}.jsonl", cases, version(ROOT), options.goes_on, options.failed)
-        print(f"{name}: {len(cases)} cases, {len(journal.outcomes)} of them done", flush=True)
+        before = recorded(name, options.after, options.seed, len(cases)) if options.after else None
+        journal = Journal(ROOT / "build" / "sweep" / f"{name}.jsonl", cases, version(ROOT), options.goes_on, options.failed, options.after)
+        print(f"{name}: {len(cases)} cases, {options.after + len(journal.outcomes)} of them done", flush=True)
         sweep(section, journal, options.limit)
-        result = summarize(journal, options.seed)
+        result = joined(before, summarize(journal, options.seed)) if before else summarize(journal, options.seed)
         record(name, result, command_of(name, options.limit, options.minutes))
         print(f"{name}: {result['passed']} of {result['run']} passed; {result['planned']} planned", flush=True)
         failed |= result["passed"] < result["run"]

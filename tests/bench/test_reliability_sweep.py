@@ -64,6 +64,37 @@ def test_a_summary_counts_what_ran(tmp_path):
     assert found["failures"] == [{"number": 3, "case": CASES[3], "seen": "bad"}]
 
 
+def test_a_sweep_goes_on_after_the_summary_of_another_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(keep, "RESULTS", tmp_path)
+    monkeypatch.setattr(record, "PAGES", ())
+    (tmp_path / record.THEME).mkdir()
+    figures = SimpleNamespace(run=lambda case: {**SECTION.run(case), "figures": {"value": case["value"]}})
+    for name, section in (("plain", SECTION), ("figures", figures)):
+        first, rest = Journal(tmp_path / "here.jsonl", CASES, "a"), Journal(tmp_path / "there.jsonl", CASES, "b", after=2)
+        sweep(section, first, 2)
+        record.record(name, record.summarize(first, 1), "")
+        sweep(section, rest)
+        assert rest.outcomes.keys() == {2, 3, 4}
+        found = record.joined(record.recorded(name, 2, 1, 5), record.summarize(rest, 1))
+        whole = Journal(tmp_path / "whole.jsonl", CASES, "a")
+        sweep(section, whole)
+        apart = ("machine", "seconds", "commits")  # of each run
+        wanted = {key: value for key, value in record.summarize(whole, 1).items() if key not in apart}
+        assert {key: value for key, value in found.items() if key not in apart} == wanted
+        assert found["commits"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("asked", [(3, 1, 5), (2, 9, 5), (2, 1, 6)])
+def test_a_summary_of_other_cases_is_not_added_to(tmp_path, monkeypatch, asked):
+    monkeypatch.setattr(keep, "RESULTS", tmp_path)
+    monkeypatch.setattr(record, "PAGES", ())
+    journal = Journal(tmp_path / "s.jsonl", CASES, "a")
+    sweep(SECTION, journal, 2)
+    record.record("s", record.summarize(journal, 1), "")
+    with pytest.raises(SystemExit, match=r"s: the summary that is kept has \(run, seed, planned\) = \(2, 1, 5\), and --after needs"):
+        record.recorded("s", *asked)
+
+
 def test_numbers_that_cases_count_are_added_up(tmp_path):
     journal = Journal(tmp_path / "s.jsonl", CASES, "a")
     sweep(SimpleNamespace(run=lambda case: {**SECTION.run(case), "counted": {"inputs": case["value"]}}), journal)
