@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 3000.0  # seconds for a case on a busy machine
 TESTS = {  # of the extension, and which of them, the quickest first
     "tests/backends/test_spgemm.py": "native", "tests/backends/test_primitives.py": "native", "tests/test_scipy_oracle.py": "native",
-    "tests/backends/test_keys.py": "native", "tests/backends/test_quantise.py": "native", "tests/test_loader.py": "",
-    "tests/backends/test_expand.py": "native or share", "tests/samplers/test_limits.py": "native",
+    "tests/backends/test_quantise.py": "native", "tests/relations/test_native.py": "native", "tests/relations/test_time.py": "",
+    "tests/test_loader.py": "", "tests/backends/test_expand.py": "native or share", "tests/samplers/test_limits.py": "native",
     "tests/samplers/test_identities.py": "native",
 }  # fmt: skip
 REPORT = re.compile(r"ERROR: AddressSanitizer|runtime error: |WARNING: ThreadSanitizer|DEADLYSIGNAL")
@@ -53,7 +53,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
 
 def _pytest(file: str, chosen: str) -> list[str]:
     plugins = ["-p", "sweep.sanitized_plugin", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    return ["-m", "pytest", "-q", *plugins, "--timeout=0", *(("-k", chosen) if chosen else ()), file]
+    return ["-m", "pytest", *plugins, "--timeout=0", *(("-k", chosen) if chosen else ()), file]
 
 
 def watched(sanitizer: str, work: list[str]) -> subprocess.CompletedProcess[str]:
