@@ -61,7 +61,7 @@ def compare(
     converges = _has_validation(directory) and not _length_is_named(options or [], config)
     common = (*(CONVERGENCE if converges else ()), *(options or ()))
     for one in compared:
-        _check(one, common)
+        _check(one, common, converges)
     if not limit > 0:
         raise UsageError(f"limit must be positive; got {limit} s; use --limit 3600")
     continues = (out / "runs").is_dir()  # then tables are made again of all runs; `compare` below refuses runs with other options
@@ -114,8 +114,11 @@ def _of_file(file: Path, one: Contestant) -> tuple[str, ...]:
     return as_arguments(Requested(given | {"method": Given(one.method, "")}).config(TrainConfig))
 
 
-def _check(one: Contestant, common: tuple[str, ...]) -> None:
-    """Raise `UsageError` if `train` refuses the options of a contestant, or if `compare` itself sets one of them."""
+def _check(one: Contestant, common: tuple[str, ...], converges: bool) -> None:
+    """Raise `UsageError` if `train` refuses the options of a contestant, or if `compare` itself sets one of them.
+
+    `converges` says that runs stop by the patience of `CONVERGENCE`, for which no user asked.
+    """
     from ..config.file import Given
     from ..methods.config import TrainConfig
 
@@ -123,7 +126,13 @@ def _check(one: Contestant, common: tuple[str, ...]) -> None:
         requested, json_file = parse_arguments(TrainConfig, [*one.base, *common, *one.options])
         set_here = [flag(name) for name in _OURS if name in requested] + ["--json"] * (json_file is not None)
         if not set_here:
-            Requested(requested | {"method": Given(one.method, "")}).config(TrainConfig)
+            asked = Requested(requested | {"method": Given(one.method, "")})
+            if converges and Requested(asked | {"patience": Given("0", "")}).config(TrainConfig).evaluation == "none":
+                raise UsageError(
+                    "runs stop when their validation score no longer rises, and this one is not scored; "
+                    "give --epochs after -- to train all methods for a number of epochs"
+                )
+            asked.config(TrainConfig)
     except UsageError as error:
         raise UsageError(f"{one.label}: train refuses its options: {error}") from None
     if set_here:

@@ -33,15 +33,25 @@ def rows(runs: list[ContestantRun], networks: list[NetworkModel]) -> list[dict[s
     for row in found[1:]:
         if not row["failed"] and not found[0]["failed"]:
             alike = (row["split"], row["metric"]) == (found[0]["split"], found[0]["metric"])
-            row["difference"] = paired(row["score"], found[0]["score"]) if alike else None
+            own, other = (_scores(runs, one) for one in (row, found[0]))
+            row["difference"] = paired(own, other) if alike else None
     return found
 
 
-def paired(own: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
+def _scores(runs: list[ContestantRun], row: dict[str, Any]) -> dict[int, float]:
+    """Return the scores of a method by seed, without those that are undefined."""
+    if not row["split"]:
+        return {}
+    own = ((run.seed, run.report) for run in runs if run.label == row["method"])
+    scores = {seed: report.get(f"{row['split']}_{row['metric']}") for seed, report in own if report}
+    return {seed: score for seed, score in scores.items() if score is not None}
+
+
+def paired(own: dict[int, float], other: dict[int, float]) -> dict[str, Any] | None:
     """Return the mean of the differences by seed and its 95 % interval by Student's t; None without two seeds that both have."""
-    if not own or not other or len(own["values"]) != len(other["values"]) or len(own["values"]) < 2:
+    differences = [own[seed] - other[seed] for seed in own if seed in other]
+    if len(differences) < 2:
         return None
-    differences = [a - b for a, b in zip(own["values"], other["values"], strict=True)]
     mean, n = _mean(differences), len(differences)
     half = float(stdtrit(n - 1, 0.975)) * statistics.stdev(differences) / n**0.5
     return {"mean": mean, "low": mean - half, "high": mean + half, "seeds": n}

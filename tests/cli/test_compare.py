@@ -219,6 +219,8 @@ def test_a_signal_leaves_no_process_and_the_next_call_continues(graph, tmp_path)
         ("sync", ["--", "elsewhere"], "train refuses its options"),
         ("sync", ["--", "--seed", "4"], "compare itself sets --seed"),
         ("sync", ["--", "--json", "x"], "compare itself sets --json"),
+        ("full,sync:evaluate=none", [], "sync:evaluate=none: train refuses its options: runs stop when their validation score no longer"),
+        ("full,sync:eval_every=0", [], "give --epochs after -- to train all methods for a number of epochs"),
         ("sync:method=full", [], "compare itself sets --method"),
         ("all:hidden=8", [], "all stands for every method and takes no options"),
         ("sync", ["--epochs", "4"], "No such option"),

@@ -155,6 +155,14 @@ def test_differences_are_paired_by_seed_with_an_interval():
     assert "say little" not in to_markdown(five, [], "")
 
 
+def test_a_seed_whose_score_is_undefined_in_one_method_is_left_out_of_the_differences():
+    """Method `full` lacks seed 1 and `sync` lacks seed 2: seeds 0 and 3 remain, with differences of 10 and 30 points."""
+    scores = {"sync": [0.5, 0.7, None, 0.6], "full": [0.6, None, 0.1, 0.9]}
+    table = rows([run(name, seed=seed, score=values[seed]) for seed in range(4) for name, values in scores.items()], [])
+    assert table[1]["difference"]["mean"] == pytest.approx(0.2)
+    assert table[1]["difference"]["seeds"] == 2
+
+
 @pytest.mark.parametrize("other", [{"metric": "f1"}, {"split": "val"}], ids=["metric", "split"])
 def test_a_score_is_not_subtracted_from_another_metric_or_split(other):
     runs = [run(name, seed=seed, **more) for name, more in (("sync", {}), ("full", other)) for seed in range(2)]
