@@ -84,10 +84,14 @@ class Substream(Enum):
     HELD_OUT_EDGE = Purpose.GENERATE, 106
     HELD_OUT_DIRECTION = Purpose.GENERATE, 107
     HELD_OUT_NEGATIVE = Purpose.GENERATE, 108
+    HELD_OUT_LINK = Purpose.GENERATE, 109  # of a relation, as the next two
+    HELD_OUT_LINK_DIRECTION = Purpose.GENERATE, 110
+    HELD_OUT_LINK_NEGATIVE = Purpose.GENERATE, 111
     MODEL = Purpose.TRAIN, 0
     FEATURE_ROUNDING = Purpose.ROUNDING, MAX_LAYERS - 1  # rows of hidden layers have lower numbers
     EDGE_NEGATIVE = Purpose.NEGATIVE, 0
     PYG_NEGATIVE = Purpose.NEGATIVE, 1
+    LINK_NEGATIVE = Purpose.NEGATIVE, 2  # of an edge of a relation
     SAINT_ROOT = Purpose.ROOT, 0
     SAINT_COUNTED_ROOT = Purpose.ROOT, 1
     RELATION_KEY = Purpose.RELATION, 0

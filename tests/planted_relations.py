@@ -48,6 +48,33 @@ def planted(target="class", times=False, edge_times=False, seed=0) -> HeteroGrap
     return HeteroGraph((paper, author, venue), relations, "planted").validate()
 
 
+def shop(times=False, edge_times=False, seed=0) -> HeteroGraph:
+    """Users buy items of their own group: features show the group. Users and items appear one after another, or purchases have times.
+
+    Items have a reverse relation, two purchases in ten are repeated, and one relation is on its own: users know users.
+    """
+    rng = np.random.default_rng(seed)
+    groups, users, items = 4, 60, 40
+    of_user, of_item = np.arange(users) % groups, np.arange(items) % groups
+
+    def kind(name, of):
+        x = (np.eye(groups)[of] + rng.normal(0, 0.1, (len(of), groups))).astype(np.float32)
+        return VertexType(name, len(of), x, times=np.sort(rng.integers(0, 20, len(of))) if times else None)
+
+    user, item = kind("user", of_user), kind("item", of_item)
+    by = rng.integers(0, users, 300)
+    bought = rng.integers(0, items // groups, 300) * groups + of_user[by]
+    by, bought = np.concatenate([by, by[:60]]), np.concatenate([bought, bought[:60]])
+    when = rng.integers(0, 50, len(by)) if edge_times else None
+    one, other = rng.integers(0, users, (2, 100))
+    relations = (
+        relation_from_edges(user, "buys", item, by, bought, times=when),
+        relation_from_edges(item, "rev_buys", user, bought, by, times=when),
+        relation_from_edges(user, "knows", user, one, other, times=rng.integers(0, 50, 100) if edge_times else None),
+    )
+    return HeteroGraph((user, item), relations, "shop").validate()
+
+
 def mean_matrix(graph: HeteroGraph, key) -> torch.Tensor:
     """The adjacency of a relation with rows that add up to one, dense; rows without edges stay zero."""
     matrix = graph.relation(key).adjacency
@@ -58,6 +85,11 @@ def mean_matrix(graph: HeteroGraph, key) -> torch.Tensor:
 
 def all_sage_logits(graph: HeteroGraph, model) -> torch.Tensor:
     """The logits of all vertices of the target type by dense products with the weights of a "hetero-sage" of any depth."""
+    return all_sage_rows(graph, model)[model.schema.target]
+
+
+def all_sage_rows(graph: HeteroGraph, model) -> dict[str, torch.Tensor]:
+    """The output rows of all vertices of the target types; see `all_sage_logits`."""
     h = {}
     for name, own in zip(model.types[0], model.inputs, strict=True):
         x = graph.type(name).features
@@ -68,4 +100,4 @@ def all_sage_logits(graph: HeteroGraph, model) -> torch.Tensor:
         for key, weight in zip(layer.relations, layer.mean, strict=True):
             out[key[2]] = out[key[2]] + mean_matrix(graph, key) @ h[key[0]] @ weight
         h = {name: rows.detach() if i == len(model.layers) - 1 else rows.detach().relu() for name, rows in out.items()}
-    return h[model.schema.target]
+    return h

@@ -255,6 +255,10 @@ def info(
 def split_edges(
     store: StoreArgument,
     out: OutOption,
+    relation: Annotated[
+        str | None,
+        typer.Option(help="Relation of a heterogeneous graph: its name, or SOURCE:NAME:DESTINATION. Its latest edges, if dated."),
+    ] = None,
     val: Annotated[float, typer.Option(min=0, max=1, help="Share of edges held out for validation.")] = 0.05,
     test: Annotated[float, typer.Option(min=0, max=1, help="Share of edges held out for the test.")] = 0.1,
     negatives: Annotated[int, typer.Option(min=1, help="Negative vertices for each held-out edge.")] = 100,
@@ -265,15 +269,21 @@ def split_edges(
 ) -> None:
     """Hold out edges of a store for link prediction; write a store without them, and the held-out edges beside it."""
     from ..data import edge_split as links
-    from ..data import store as stores
-    from ..data.manifest import summary
+    from ..data import open_store as stores
+    from ..relations.graph import HeteroGraph
 
     start = begin(out, overwrite, json_file)
-    graph, held = links.split_edges(stores.load(store, check=check), val, test, negatives, seed)
+    whole = stores.load(store, check=check)
+    if isinstance(whole, HeteroGraph):
+        hetero_data.split_relation(whole, store, out, overwrite, relation, (val, test, negatives, seed), start, json_file)
+        return
+    if relation is not None:
+        raise UsageError(f"--relation is for heterogeneous graphs; {store} holds a graph of one type: leave it out")
+    graph, held = links.split_edges(whole, val, test, negatives, seed)
     manifest = stores.save(graph, out, overwrite)
     held.save(out)
     sizes = {f"{split}_edges": len(held.pairs[split]) for split in links.HELD_OUT} | {"negatives": negatives}
-    emit({"store": str(out), **summary(manifest), **sizes, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")
+    emit({"store": str(out), **stores.summary(manifest), **sizes, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")
 
 
 @app.command("verify")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,8 +22,11 @@ from .data_options import (
     begin,
     finish,
 )
-from .output import JsonOption, SeedOption
+from .output import JsonOption, SeedOption, emit
 from .outputs import OverwriteOption
+
+if TYPE_CHECKING:
+    from ..relations.graph import HeteroGraph
 
 
 def make_hetero(
@@ -89,3 +93,30 @@ def import_parquet(
     last, fit = (int(one) if one is not None and one.lstrip("-").isdecimal() else one for one in (until, fit_until))
     graph, tables = read(path, schema, reverse=reverse, time_unit=time_unit.value, until=last, fit_until=fit)
     finish(graph, out, overwrite, name, start, json_file, imported=True, read={"tables": tables})
+
+
+def split_relation(
+    graph: HeteroGraph, store: Path, out: Path, overwrite: bool, relation: str | None, shares: tuple[float, float, int, int], start: float,
+    json_file: Path | None,
+) -> None:  # fmt: skip
+    """Hold out edges of the relation that the user names; `shares` are val, test, negatives and the seed of `hold_out`."""
+    from ..data.edge_split import HELD_OUT
+    from ..data.open_store import summary
+    from ..data.relational import hetero_store
+    from ..data.relational.link_split import hold_out
+
+    if relation is None:
+        known = ", ".join(":".join(one.key) for one in graph.relations)
+        raise UsageError(f"{store} holds a heterogeneous graph; name the relation to predict with --relation: {known or 'it has none'}")
+    source, _, rest = relation.partition(":")
+    name, _, destination = rest.rpartition(":")
+    split = hold_out(graph, (source, name, destination) if name else relation, *shares)
+    held = split.held_out
+    assert held is not None
+    manifest = hetero_store.save(split, out, overwrite)
+    held.save(out)
+    figures = {
+        "relation": ":".join(held.relation), "reverses": [":".join(key) for key in held.reverses], "by_time": held.times is not None,
+        **{f"{part}_edges": len(held.pairs[part]) for part in HELD_OUT}, "negatives": shares[2],
+    }  # fmt: skip
+    emit({"store": str(out), **summary(manifest), **figures, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")

@@ -59,7 +59,7 @@ class TrainOptions(
             raise ValueError(f"{self.layers} layers need as many fanouts; got {','.join(map(str, self.fanouts))}")
         if self.eval_fanouts and len(self.eval_fanouts) != self.layers:
             raise ValueError(f"{self.layers} layers need as many eval_fanouts; got {','.join(map(str, self.eval_fanouts))}")
-        if self.task == "links" and self.evaluation == "sampled":
+        if self.task == "links" and self.evaluation == "sampled" and not self.is_relational:
             raise ValueError("link prediction ranks edges by exact embeddings; got evaluate sampled: use exact or none")
         if self.task == "links" and "train" in self.eval_splits:
             raise ValueError("link prediction scores the held-out edges of val and test; got eval_splits train")

@@ -10,6 +10,7 @@ against the edge; OGB's evaluator takes the mean of both, which for MRR is the r
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from ..data.edge_split import HELD_OUT, HeldOutEdges
 from ..distributed.comm.base import Comm
 from ..nn.decoders import LinkModel
 from ..nn.evaluation_mode import evaluation_mode
+from ..nn.model import Gnn
 from ..views.inference_share import InferenceShare
 from .inference import infer
 
@@ -55,7 +57,7 @@ def evaluate_links(
     -----
     All ranks gather the embeddings (kind "activations"). Each rank ranks a part of the pairs, and sums are added (kind "control").
     """
-    inferred = infer(model.encoder, share).contiguous()
+    inferred = infer(cast(Gnn, model.encoder), share).contiguous()
     own = inferred.cpu().numpy()
     counts = comm.allgather(np.array([len(own)]), "control")[:, 0]
     z = torch.from_numpy(comm.allgather_rows(own, counts, "activations")).to(inferred.device)

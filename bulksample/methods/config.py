@@ -26,7 +26,7 @@ WHOLE_GRAPH = ("full", "retexo", "retexo-federated", "cofree", "bns", "adaqp")  
 OF_SAMPLING = ("sampler", "sampler_options", "frontier", "batch_size", "bulk_size", "memory_budget")  # options that these do not read
 _LINKS = ("sync", *AVERAGING)  # methods that can predict links
 _RELATIONAL = {  # what models of heterogeneous graphs support
-    "method": ("sync",), "task": ("nodes",), "sampler": ("sage", "labor", "full"), "graph": (None, "replicated"),
+    "method": ("sync",), "sampler": ("sage", "labor", "full"), "graph": (None, "replicated"),
     "topology": (None, "replicated"), "features": (None, "replicated"), "device": ("auto", "cpu"), "precision": ("fp32",),
     "backend": ("auto", "native", "reference"), "fetch_together": (1,),
 }  # fmt: skip
@@ -77,6 +77,9 @@ class TrainConfig(
         for name, fits in _RELATIONAL.items():
             if (found := getattr(self, name)) not in fits:
                 raise ValueError(f"model {self.model}: got {name} {found}; use {' or '.join(str(one) for one in fits if one is not None)}")
+        for name in ("target_type", "seed_times", "label", "seeds") if self.task == "links" else ():
+            if given := getattr(self, name):
+                raise ValueError(f"{name} is an option of the task nodes; got {given} with task links: leave it out")
         if self.sampler_options.get("weighted"):
             raise ValueError(f"model {self.model} takes means without weights; got weighted=true: leave it out")
         if self.strategy == "last" and (self.sampler != "sage" or self.sampler_options.get("replace")):

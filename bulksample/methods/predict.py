@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from numpy.typing import NDArray
@@ -99,7 +99,7 @@ def predict(
         share = WholeShare(opened, features, SerialComm(), estimates_weighted_means(make_sampler(config)))
         made = _model(config, weights, opened, folder)
         if isinstance(made, LinkModel):
-            return Prediction(None, exact_rows(made.encoder, share, memory)[1].numpy(), {}, config, step, folder)
+            return Prediction(None, exact_rows(cast(Gnn, made.encoder), share, memory)[1].numpy(), {}, config, step, folder)
         hidden, logits = exact_rows(made, share, memory)
     if bad := int((~torch.isfinite(logits).all(1)).sum()):
         raise UsageError(

@@ -19,6 +19,7 @@ from ..minibatch import Block
 from .aggregate import SparseRows
 from .layers import Input
 from .model import Gnn, Model
+from .relational import RelationalGnn
 
 DECODERS = ("dot", "mlp")
 _CHUNK_NUMBERS = 2**18  # of a chunk of gathered rows: they stay in the processor's cache
@@ -29,14 +30,14 @@ class LinkModel(Model):
 
     Parameters
     ----------
-    encoder : Gnn
+    encoder : Gnn or RelationalGnn
         Its output is as wide as its hidden layers.
     decoder : one of DECODERS
     width : int
         Width of the encoder's output.
     """
 
-    def __init__(self, encoder: Gnn, decoder: str, width: int) -> None:
+    def __init__(self, encoder: Gnn | RelationalGnn, decoder: str, width: int) -> None:
         super().__init__()
         self.encoder, self.generator, self.input_dropout = encoder, encoder.generator, encoder.input_dropout
         sizes = [(width, width), (width, 1)] if decoder == "mlp" else []
@@ -44,6 +45,10 @@ class LinkModel(Model):
         self.slope = nn.Parameter(torch.full((1,), 0.25)) if sizes else None  # of PReLU
         for parameter in self.decoder.parameters():
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=self.generator)
+
+    def describe(self) -> dict[str, int]:
+        """Return the encoder's lines of the report."""
+        return self.encoder.describe()
 
     def forward(self, blocks: Sequence[Block], x: Input, degrees: torch.Tensor) -> torch.Tensor:
         """Return the embeddings of the destinations of the last block."""

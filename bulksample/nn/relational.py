@@ -38,17 +38,25 @@ class Schema(NamedTuple):
         Vertices, and features of each vertex; a type of width 0 has none.
     relations : tuple of (source, name, destination)
     target : str
-        The type to predict.
+        The type to predict; of links, that of their sources.
+    link_target : str, optional
+        The type of the destinations of links; it may be `target`.
     """
 
     counts: Mapping[str, int]
     widths: Mapping[str, int]
     relations: tuple[Key, ...]
     target: str
+    link_target: str | None = None
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The types of which the last layer gives rows, each once."""
+        return tuple(dict.fromkeys((self.target, self.link_target or self.target)))
 
     def types_of_layers(self, layers: int) -> list[tuple[str, ...]]:
-        """Return the types whose rows each layer takes, from the input to the output: layers + 1 entries, the last the target alone."""
-        needed: list[tuple[str, ...]] = [(self.target,)]
+        """Return the types whose rows each layer takes, from the input to the output: layers + 1 entries, the last the targets alone."""
+        needed: list[tuple[str, ...]] = [self.targets]
         for _ in range(layers):
             into = {source for source, _, destination in self.relations if destination in needed[0]}
             needed.insert(0, tuple(name for name in self.counts if name in into or name in needed[0]))
@@ -229,7 +237,7 @@ class RelationalGnn(Model):
         return {"embedding_bytes": sum(4 * weight.numel() for weight in learned)}
 
     def forward(self, blocks: Sequence[RelationBlock], x: Mapping[str, Input], degrees: torch.Tensor | None = None) -> torch.Tensor:
-        """Compute the logits of the destinations of the target type in the last block.
+        """Compute the output rows of the destinations of the target type in the last block; of links, then those of the other end's type.
 
         Parameters
         ----------
@@ -255,7 +263,7 @@ class RelationalGnn(Model):
             h = layer(block, h)
             if i < len(self.layers) - 1:
                 h = {name: self._between(i, place, h[name]) for place, name in enumerate(self.types[i + 1])}
-        return h[self.schema.target]
+        return h[self.schema.target] if len(h) == 1 else torch.cat([h[name] for name in self.schema.targets])
 
     def _input(self, own: nn.Module, x: Input) -> torch.Tensor:
         learned = isinstance(own, TypeInput) and own.bias is None

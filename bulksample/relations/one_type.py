@@ -1,8 +1,11 @@
-"""Heterogeneous mini-batches whose seeds are of one type, in the form of homogeneous ones: one list of seeds, one block a layer."""
+"""Heterogeneous mini-batches in the form of homogeneous ones: one list of seeds, one block a layer.
+
+The seeds are of one type, or they are ends of links, of one type or two.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -11,6 +14,7 @@ import numpy as np
 
 from ..minibatch import Block
 from ..selection import Selection
+from ..sparse import frozen, row_pointers
 from .graph import Key
 from .loader import RelationLoader
 from .minibatch import HeteroMiniBatch, TypeRows
@@ -109,3 +113,56 @@ class OneTypeLoader(RelationLoader):
 
     def _sample_bulk(self, seeds: Selection, epoch: int) -> list[Any]:
         return [OneTypeMiniBatch(cast(HeteroMiniBatch, one), self._seed_type) for one in super()._sample_bulk(seeds, epoch)]
+
+
+@dataclass(frozen=True, eq=False)
+class LinkEndsMiniBatch(OneTypeMiniBatch):
+    """A mini-batch whose seeds are ends of links.
+
+    Parameters
+    ----------
+    whole, seed_type
+        Of the `OneTypeMiniBatch`; the sources of the links are of that type.
+    seed_types : tuple of str
+        The types of the seeds, each once. The last layer gives the rows of their distinct seeds, type after type.
+    """
+
+    seed_types: tuple[str, ...] = ()
+
+    @property
+    def seeds(self) -> np.ndarray:
+        """The seeds within their types, in the order asked for: int32, shape (b,)."""
+        return self._in_order("seeds", lambda name: 0)
+
+    @cached_property
+    def seed_rows(self) -> np.ndarray:
+        """The row of each seed in the output of the last layer: int32, shape (b,)."""
+        sizes = row_pointers([int(self.whole.rows[name].sizes[0]) for name in self.seed_types])
+        return self._in_order("seed_rows", lambda name: int(sizes[self.seed_types.index(name)]))
+
+    def _in_order(self, column: str, shift: Callable[[str], int]) -> np.ndarray:
+        out = np.zeros(self.whole.num_seeds, np.int32)
+        for name in self.seed_types:
+            part = self.whole.rows[name]
+            out[part.seed_trees] = getattr(part, column) + shift(name)
+        return frozen(out, np.int32)
+
+
+class LinkEndsLoader(RelationLoader):
+    """A `RelationLoader` that yields `LinkEndsMiniBatch`.
+
+    Parameters
+    ----------
+    seed_types : tuple of str
+        The types of the seeds, each once; that of the sources of the links first.
+    *arguments, **options
+        Those of `RelationLoader`.
+    """
+
+    def __init__(self, seed_types: tuple[str, ...], *arguments: Any, **options: Any) -> None:
+        self._seed_types = seed_types
+        super().__init__(*arguments, **options)
+
+    def _sample_bulk(self, seeds: Selection, epoch: int) -> list[Any]:
+        sampled = (cast(HeteroMiniBatch, one) for one in super()._sample_bulk(seeds, epoch))
+        return [LinkEndsMiniBatch(one, self._seed_types[0], seed_types=self._seed_types) for one in sampled]

@@ -90,7 +90,11 @@ def without_targets(minibatch: MiniBatch, reverse: bool, n: int) -> MiniBatch:
 
 def _without(block: Block, vertices: np.ndarray, keys: np.ndarray, n: int) -> Block:
     row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
-    keep = ~np.isin(vertices[row] * n + vertices[block.indices], keys)
+    return kept_edges(block, ~np.isin(vertices[row] * n + vertices[block.indices], keys))
+
+
+def kept_edges(block: Block, keep: np.ndarray) -> Block:
+    """Return a block of the edges where a mask is True."""
     indptr = row_pointers(keep)[block.indptr]
     return replace(block, indptr=indptr, indices=block.indices[keep], weights=None if block.weights is None else block.weights[keep])
 

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from ..data.edge_split import HeldOutEdges
+from ..data.relational.link_split import HeldOutLinks, LinkGraph
 from ..errors import UsageError
 from ..graph import Graph
 from ..nn.decoders import LinkModel
@@ -23,8 +24,10 @@ from .context import TrainingContext
 from .source import Source
 
 
-def held_out(source: Source) -> HeldOutEdges:
-    """Return the held-out edges of a store; raises `UsageError` if there are none."""
+def held_out(source: Source) -> HeldOutEdges | HeldOutLinks:
+    """Return the held-out edges of a store, or of a relation of a heterogeneous graph; raises `UsageError` if there are none."""
+    if isinstance(source, LinkGraph) and source.held_out is not None:
+        return source.held_out
     if isinstance(source, Graph | HeteroGraph):
         raise UsageError(
             f"held-out edges are files of a store; got graph {source.name!r} in memory: "

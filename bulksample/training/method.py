@@ -26,6 +26,8 @@ from torch import nn
 from ..config import MODELS
 from ..config.metrics import METRICS
 from ..config.train import TrainOptions
+from ..data.edge_split import HeldOutEdges
+from ..data.relational.link_split import HeldOutLinks
 from ..distributed.comm.agree import agree, together
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.placement import FEATURES, Placement
@@ -33,6 +35,7 @@ from ..errors import UsageError
 from ..evaluation.by_batches import BatchScoring, evaluate_by_batches
 from ..evaluation.evaluate import evaluate
 from ..evaluation.links import evaluate_links
+from ..evaluation.relational_links import evaluate_relation_links
 from ..labels import has_label
 from ..nn.decoders import LinkModel
 from ..nn.losses import summed_loss, summed_shares
@@ -41,6 +44,7 @@ from ..nn.own_model import OwnModel, make_module
 from ..nn.relational import RelationalGnn
 from ..samplers.full import Full
 from ..views.relational import RelationalView
+from ..views.relational_links import RelationalLinkView
 from ..views.view import View, as_index
 from .batches import BatchSource, MiniBatchSource, StepBatch
 from .buckets import add_over_ranks
@@ -246,14 +250,27 @@ class Method:
         """Return the scores of a model on a view that the ranks of a communicator share; collective among them."""
         config, splits = self.config, self.config.eval_splits
         if config.task == "links":
-            _, _, k = self.metric.partition("@")
-            return evaluate_links(cast(LinkModel, model), view.share, self.links, comm, sorted({10, int(k or 10)}), splits)
-        if config.evaluation == "sampled":
-            return evaluate_by_batches(model, view, comm, self.metric, sampled_scoring(config, view), splits)
-        if isinstance(model, OwnModel | RelationalGnn):
-            scoring = BatchScoring(Full((-1,) * config.layers), config.batch_size)
-            return evaluate_by_batches(model, view, comm, self.metric, scoring, splits)
+            return self._link_scores(cast(LinkModel, model), view, comm)
+        if config.evaluation == "sampled" or isinstance(model, OwnModel | RelationalGnn):
+            return evaluate_by_batches(model, view, comm, self.metric, self._scoring(view), splits)
         return evaluate(cast(Gnn, model), view.name, view.share, comm, self.metric, splits, config.eval_memory)
+
+    def _scoring(self, view: View) -> BatchScoring:
+        """Return the mini-batches of scores that are not computed layer by layer."""
+        config = self.config
+        return (
+            sampled_scoring(config, view)
+            if config.evaluation == "sampled"
+            else BatchScoring(Full((-1,) * config.layers), config.batch_size)
+        )
+
+    def _link_scores(self, model: LinkModel, view: View, comm: Comm) -> dict[str, float]:
+        """Return the scores of held-out edges."""
+        _, _, k = self.metric.partition("@")
+        at, splits = sorted({10, int(k or 10)}), self.config.eval_splits
+        if isinstance(view, RelationalLinkView):
+            return evaluate_relation_links(model, view, cast(HeldOutLinks, self.links), comm, at, self._scoring(view), splits)
+        return evaluate_links(model, view.share, cast(HeldOutEdges, self.links), comm, at, splits)
 
     # ---- checkpoints and the report
 

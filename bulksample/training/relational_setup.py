@@ -8,14 +8,17 @@ import numpy as np
 
 from ..backends.base import Backend
 from ..config.train import TrainOptions
+from ..data.relational.link_split import LinkGraph
 from ..distributed.comm.base import Comm
 from ..errors import DataError, UsageError
+from ..nn.decoders import LinkModel
 from ..nn.relational import RelationalGnn
 from ..relations.adjacency import RelationAdjacency
 from ..relations.graph import HeteroGraph, VertexType
 from ..relations.rule import TimeRule
 from ..relations.times import as_times
 from ..views.relational import RelationalView, SeedTimes
+from ..views.relational_links import RelationalLinkView
 from .relational_source import target_of_run
 
 
@@ -32,37 +35,72 @@ def relational_view(
         If a column of times holds anything but whole numbers or dates.
     """
     kind = target_of_run(graph, config.target_type, config.label).with_label(config.label, config.target)
-    weighted = [str(relation) for relation in graph.relations if relation.adjacency.values is not None]
-    if weighted and config.sampler == "labor":
-        raise UsageError(f"model {config.model} takes means without weights, and labor draws by them; {weighted[0]} has weights: use sage")
+    _refuse_weights(config, graph)
     times = seed_times(config, graph, kind, backend)
     return RelationalView(
         graph, kind, comm, backend, fingerprint, config.seeds, config.feature_norm, config.feature_storage, gathering, times
     )  # fmt: skip
 
 
+def relational_link_view(
+    config: TrainOptions, graph: LinkGraph, comm: Comm, backend: Backend, fingerprint: str, gathering: int
+) -> RelationalLinkView:  # fmt: skip
+    """Open a heterogeneous graph with held-out links whole on this rank; see `relational_view` for what is raised."""
+    _refuse_weights(config, graph)
+    held = graph.held_out
+    assert held is not None
+    rule, timed = None, _timed(config, graph)
+    if timed is not None:
+        relation = graph.relation(held.relation)
+        if held.times is None:
+            raise UsageError(
+                f"{timed} of graph {graph.name!r} has times, but {relation} and its ends have none, so it is unknown when a link was asked "
+                "about; use a relation with times, or a graph without any"
+            )
+        rule = _rule(config, graph, backend)
+    return RelationalLinkView(
+        graph, held.relation, rule, held.reverses, comm, backend, fingerprint, config.feature_norm, config.feature_storage, gathering
+    )  # fmt: skip
+
+
+def _refuse_weights(config: TrainOptions, graph: HeteroGraph) -> None:
+    weighted = [str(relation) for relation in graph.relations if relation.adjacency.values is not None]
+    if weighted and config.sampler == "labor":
+        raise UsageError(f"model {config.model} takes means without weights, and labor draws by them; {weighted[0]} has weights: use sage")
+
+
 def seed_times(config: TrainOptions, graph: HeteroGraph, kind: VertexType, backend: Backend) -> SeedTimes | None:
     """Return when each vertex of the target type is asked about, and the rule of time; None for a graph without times."""
-    timed = [f"type {one.name!r}" for one in graph.types if one.times is not None]
-    timed += [str(relation) for relation in graph.relations if relation.times is not None]
-    given = [name for name in ("seed_times", "strict") if getattr(config, name)]
-    given += ["strategy"] * (config.strategy != "uniform") + ["time_by"] * (config.time_by != "auto")
-    if not timed:
-        if given:
-            raise UsageError(f"{', '.join(given)}: graph {graph.name!r} has no times; leave the option out")
+    timed = _timed(config, graph, ("seed_times",))
+    if timed is None:
         return None
     if config.seed_times is None and kind.times is None:
         columns = ", ".join(name for name, column in kind.extra.items() if column.ndim == 1 and column.dtype.kind in "iu")
         raise UsageError(
-            f"{timed[0]} of graph {graph.name!r} has times, but vertices of type {kind.name!r} have none, so it is unknown what was known "
+            f"{timed} of graph {graph.name!r} has times, but vertices of type {kind.name!r} have none, so it is unknown what was known "
             f"of each; use seed_times with a column of the type ({columns or 'it has none'})"
         )
-    rule = TimeRule(config.time_by, config.strategy, config.strict)
+    return SeedTimes(_column(config.seed_times, kind), _rule(config, graph, backend))
+
+
+def _timed(config: TrainOptions, graph: HeteroGraph, more: tuple[str, ...] = ()) -> str | None:
+    """Return the first type or relation with times, None if there is none; raises `UsageError` for options of time without times."""
+    timed = [f"type {one.name!r}" for one in graph.types if one.times is not None]
+    timed += [str(relation) for relation in graph.relations if relation.times is not None]
+    given = [name for name in (*more, "strict") if getattr(config, name)]
+    given += ["strategy"] * (config.strategy != "uniform") + ["time_by"] * (config.time_by != "auto")
+    if not timed and given:
+        raise UsageError(f"{', '.join(given)}: graph {graph.name!r} has no times; leave the option out")
+    return timed[0] if timed else None
+
+
+def _rule(config: TrainOptions, graph: HeteroGraph, backend: Backend) -> TimeRule:
+    """Return the rule of time of a configuration; raises `UsageError` if the graph has no such times."""
     try:
         RelationAdjacency(graph, backend).kind_of_times(config.time_by)
     except UsageError as error:
         raise UsageError(f"time_by: {error}") from None
-    return SeedTimes(_column(config.seed_times, kind), rule)
+    return TimeRule(config.time_by, config.strategy, config.strict)
 
 
 def _column(name: str | None, kind: VertexType) -> np.ndarray:
@@ -78,10 +116,13 @@ def _column(name: str | None, kind: VertexType) -> np.ndarray:
     return as_times(f"seed_times: column {name!r}", column, kind.count)
 
 
-def relational_model(config: TrainOptions, view: RelationalView, seed: int) -> RelationalGnn:
+def relational_model(config: TrainOptions, view: RelationalView, seed: int) -> RelationalGnn | LinkModel:
     """Make the model of a configuration, with initial weights drawn from `seed`."""
+    links = isinstance(view, RelationalLinkView)
     norm: Literal["none", "batch", "layer"] = "batch" if config.batch_norm else "layer" if config.layer_norm else "none"
-    return RelationalGnn(
-        config.model, view.schema, config.hidden, config.layers, view.num_classes, config.dropout, config.input_dropout, norm,
-        config.heads, config.featureless, seed,
+    outputs = config.hidden if links else view.num_classes
+    made = RelationalGnn(
+        config.model, view.schema, config.hidden, config.layers, outputs, config.dropout, config.input_dropout, norm, config.heads,
+        config.featureless, seed,
     )  # fmt: skip
+    return LinkModel(made, config.decoder, config.hidden) if links else made

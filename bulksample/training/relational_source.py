@@ -11,6 +11,7 @@ from ..backends.reference import Reference
 from ..config.train import TrainOptions
 from ..data.open_store import is_heterogeneous
 from ..data.relational import hetero_store
+from ..data.relational.link_split import load_links
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..errors import UsageError
@@ -26,12 +27,14 @@ AnySource = Graph | HeteroGraph | str | os.PathLike[str]
 def held(source: AnySource, config: TrainOptions, comm: Comm) -> AnySource:
     """Return the source of a run: a heterogeneous graph opened, with its hashes compared on every rank; others as they are. Collective.
 
+    For link prediction the graph is a `LinkGraph`, with the held-out edges of its store.
+
     The columns of a graph in memory are checked, and the adjacency before kernels read it.
 
     Raises
     ------
     UsageError
-        On every rank, if the model does not suit the graph.
+        On every rank, if the model does not suit the graph, or the store has no held-out edges to predict.
     DataError
         On every rank, if features, labels, masks or other columns of a graph in memory are malformed.
     """
@@ -47,7 +50,10 @@ def held(source: AnySource, config: TrainOptions, comm: Comm) -> AnySource:
             return source
         heterogeneous = is_heterogeneous(source)
         config.check_graph(str(source), heterogeneous)
-        return hetero_store.load(source, check=config.check) if heterogeneous else source
+        if not heterogeneous:
+            return source
+        graph = hetero_store.load(source, check=config.check)
+        return load_links(graph, source) if config.task == "links" else graph
 
     return together(comm, opened)
 

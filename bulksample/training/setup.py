@@ -14,6 +14,7 @@ from ..config.train import TrainOptions
 from ..data import store
 from ..data.files import folder_of
 from ..data.parts_manifest import graph_manifest
+from ..data.relational.link_split import LinkGraph
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.graph_block import load_feature_rows
@@ -36,7 +37,7 @@ from ..views.remote_features import RemoteFeatures
 from ..views.view import View
 from ..views.whole import WholeView
 from .link_loss import without_labels
-from .relational_setup import relational_view
+from .relational_setup import relational_link_view, relational_view
 from .source import Source, load_graph
 
 _COUNTED = 8  # mini-batches that each rank samples to count accesses of features
@@ -80,6 +81,8 @@ def open_view(config: TrainOptions, request: ViewRequest) -> View:
     _check_options(config, request)
     if isinstance(request.source, HeteroGraph):
         source, rank = request.source, (request.comm, request.backend, request.fingerprint, request.gather_threads)
+        if config.task == "links" and isinstance(source, LinkGraph):
+            return together(request.comm, lambda: relational_link_view(config, source, *rank))
         own = together(request.comm, lambda: relational_view(config, source, *rank))
         check_labels(own.kind.name, own.kind.labels, own.num_classes)
         check_seeds(own.kind.name, own.seeds, own.labels)

@@ -140,12 +140,17 @@ class RelationalView(View):
         return Schema(counts, widths, tuple(relation.key for relation in graph.relations), self.kind.name)
 
     def loader(self, sampler: Sampler, vertices: np.ndarray, **options: Any) -> BulkLoader:
-        """Return a loader of vertices of the target type, each at its time. All neighbors of a window are the newest ones too."""
+        """Return a loader of vertices of the target type, each at its time."""
         times = self.times
-        rule = None if times is None else TimeRule(times.rule.by, strict=times.rule.strict) if isinstance(sampler, Full) else times.rule
+        rule = None if times is None else rule_for(times.rule, sampler)
         first = int(self.graph.offsets[self.graph.place(self.kind.name)])
         stamps = None if times is None else frozen(times.of_vertex[vertices], np.int64)
         places = frozen(np.arange(len(vertices)), np.int64)
         seeds = SeedList(frozen(first + vertices.astype(np.int64), np.int32), places, stamps, None, self.graph.n)
         law = RelationSampler(cast(NodeWise, sampler), time=rule, entries=False)
         return OneTypeLoader(self.kind.name, self.relations, law, seeds, **options)
+
+
+def rule_for(rule: TimeRule, sampler: Sampler) -> TimeRule:
+    """Return the rule of time for a sampler: of all neighbors, the newest are all of them too."""
+    return TimeRule(rule.by, strict=rule.strict) if isinstance(sampler, Full) else rule

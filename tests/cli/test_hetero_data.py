@@ -12,6 +12,7 @@ from bulksample import DataError, UsageError
 from bulksample.cli.app import app as whole
 from bulksample.cli.data import app
 from bulksample.data import open_store
+from bulksample.data.relational.link_split import load_links
 from bulksample.data.relational.synthetic import hetero, papers
 
 
@@ -42,7 +43,6 @@ def test_verify_names_every_file(folder):
     [
         ["predict", "--checkpoint", "c", "-o", "o.npz"],
         ["partition", "--parts", "2", "-o", "p"],
-        ["data", "split-edges", "-o", "s"],
     ],
 )
 def test_commands_of_one_vertex_type_refuse_it(folder, command, tmp_path, monkeypatch):
@@ -51,6 +51,21 @@ def test_commands_of_one_vertex_type_refuse_it(folder, command, tmp_path, monkey
     result = CliRunner().invoke(whole, words)
     with pytest.raises(UsageError, match="holds a heterogeneous graph; use a store of a graph of one vertex type"):
         raise result.exception
+
+
+def test_split_edges_takes_the_relation_by_its_name_or_its_ends(tmp_path):
+    run("make", "hetero", "--type", "a:60", "--type", "b:30", "--relation", "a:r:b:200", "--relation", "b:rev_r:a:50", "-o", tmp_path / "g")
+    for i, name in enumerate(("r", "a:r:b")):
+        made = run(
+            "split-edges", tmp_path / "g", "--relation", name, "--val", 0.1, "--test", 0.2, "--negatives", 7, "-o", tmp_path / f"s{i}"
+        )
+        assert (made["relation"], made["reverses"], made["by_time"], made["negatives"]) == ("a:r:b", ["b:rev_r:a"], False, 7)
+        links = load_links(open_store.load(tmp_path / f"s{i}"), tmp_path / f"s{i}").held_out
+        assert [made[f"{part}_edges"] for part in ("val", "test")] == [len(links.pairs[part]) for part in ("val", "test")]
+    with pytest.raises(UsageError, match="name the relation to predict with --relation: a:r:b, b:rev_r:a"):
+        run("split-edges", tmp_path / "g", "-o", tmp_path / "s")
+    with pytest.raises(UsageError, match=r"has no relation\(s\) \('a', 'x', 'b'\)"):
+        run("split-edges", tmp_path / "g", "--relation", "a:x:b", "-o", tmp_path / "s")
 
 
 def test_train_names_the_models_that_it_has_for_it(folder, tmp_path, monkeypatch):

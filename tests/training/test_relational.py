@@ -156,7 +156,6 @@ def test_the_future_does_not_reach_a_score():
     [
         ({"method": "psgd-pa"}, "model hetero-sage: got method psgd-pa; use sync"),
         ({"method": "full"}, "model hetero-sage: got method full; use sync"),
-        ({"task": "links"}, "got task links; use nodes"),
         ({"sampler": "ladies"}, "got sampler ladies; use sage or labor or full"),
         ({"graph": "partitioned"}, "got graph partitioned; use replicated"),
         ({"device": "cuda"}, "got device cuda; use auto or cpu"),

@@ -1,0 +1,92 @@
+"""Links of a relation: when each one is asked about, and the destinations that its source has no edge to.
+
+    eligible(u, t) = { w of the destination type : time_w <= t,  no edge u -> w,  w != u in a relation within one type }
+
+The destinations of a type stand in the order of time, so those of time t are a prefix of m. Of these, k are forbidden: place i of the
+m - k others is i plus the number of forbidden places before it, which a binary search finds. So draws are exactly uniform, without retries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import DataError
+from .graph import HeteroGraph, Relation
+
+
+def link_times(graph: HeteroGraph, relation: Relation) -> np.ndarray | None:
+    """Return when each edge of a relation came to be: int64, shape (m,). None if neither the relation nor its ends have times.
+
+    It is the time of the edge, or else that of the later one of its ends.
+    """
+    if relation.times is not None:
+        return relation.times
+    ends = (relation.source, relation.adjacency.indices), (relation.destination, relation.adjacency.row_of_entry())
+    stamps = [times[vertices] for kind, vertices in ends if (times := graph.type(kind).times) is not None]
+    return None if not stamps else np.maximum(stamps[0], stamps[-1])
+
+
+class NonNeighbors:
+    """The destinations that each source has no edge to, at any time.
+
+    Parameters
+    ----------
+    graph : HeteroGraph
+    relation : Relation
+        Of the graph.
+
+    Notes
+    -----
+    Sorts the edges once and keeps 8 bytes for each pair that they join, and 16 for each destination.
+    """
+
+    def __init__(self, graph: HeteroGraph, relation: Relation) -> None:
+        kind = graph.type(relation.destination)
+        self._name, self._count = str(relation), kind.count
+        self._order = np.arange(kind.count) if kind.times is None else np.argsort(kind.times, kind="stable")
+        self._times = None if kind.times is None else kind.times[self._order]
+        rank = np.empty(kind.count, np.int64)
+        rank[self._order] = np.arange(kind.count)
+        keys = relation.adjacency.indices.astype(np.int64) * kind.count + rank[relation.adjacency.row_of_entry()]
+        if relation.source == relation.destination:
+            keys = np.concatenate([keys, np.arange(kind.count) * kind.count + rank])
+        self._keys = np.unique(keys)  # source, and the place of the destination in the order of time
+
+    def existing(self, sources: np.ndarray, times: np.ndarray | None) -> np.ndarray:
+        """Count the destinations that exist at the time of each of R sources: int64, shape (R,); all without times.
+
+        Raises `DataError` if there is none.
+        """
+        if self._times is None or times is None:
+            return np.full(len(sources), self._count)
+        found = np.searchsorted(self._times, times, side="right")
+        if len(found) and not found.all():
+            at = int(np.argmin(found))
+            raise DataError(f"{self._name}: an edge of source {sources[at]} has the time {times[at]}, before any destination exists")
+        return found
+
+    def eligible(self, sources: np.ndarray, existing: np.ndarray) -> np.ndarray:
+        """Count the eligible ones among the first `existing` destinations: int64, shape (R,)."""
+        first, last = self._forbidden(sources, existing)
+        found: np.ndarray = existing - (last - first)
+        return found
+
+    def at(self, sources: np.ndarray, existing: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Return the eligible destination at a place, 0 .. eligible - 1, of each source: int64, shape (R,)."""
+        first, last = self._forbidden(sources, existing)
+        start, low, high = sources.astype(np.int64) * self._count, first.copy(), last
+        while len(open_ := np.flatnonzero(low < high)):  # the first forbidden place that does not lie before the wanted one
+            middle = (low[open_] + high[open_]) >> 1
+            before = self._keys[middle] - start[open_] - (middle - first[open_]) <= places[open_]
+            low[open_[before]], high[open_[~before]] = middle[before] + 1, middle[~before]
+        found: np.ndarray = self._order[places + (low - first)]
+        return found
+
+    def anyone(self, places: np.ndarray) -> np.ndarray:
+        """Return the destination at a place of the order of time, eligible or not: int64."""
+        found: np.ndarray = self._order[places]
+        return found
+
+    def _forbidden(self, sources: np.ndarray, existing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        start = sources.astype(np.int64) * self._count
+        return np.searchsorted(self._keys, start), np.searchsorted(self._keys, start + existing)

@@ -1,0 +1,117 @@
+"""Held-out edges of a relation: every edge is in one place, by time where there is one, its reverse goes too, and the file keeps them."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted_relations import shop
+
+from bulksample import DataError, HeteroGraph, UsageError, VertexType, relation_from_edges
+from bulksample.data.edge_split import HELD_OUT
+from bulksample.data.relational.link_split import HeldOutLinks, hold_out, load_links, reverses_of
+
+BUYS = ("user", "buys", "item")
+
+
+def pairs_of(graph, name, turned=False):
+    a = graph.relation(name).adjacency
+    ends = (a.row_of_entry().tolist(), a.indices.tolist())
+    return Counter(zip(*(ends if turned else ends[::-1]), strict=True))
+
+
+def test_parallel_edges_without_times_go_together_and_their_reverse_with_them():
+    graph = shop()
+    split = hold_out(graph, "buys", 0.1, 0.2, 5, seed=3)
+    whole, kept = pairs_of(graph, "buys"), pairs_of(split, "buys")
+    held = {part: [tuple(pair) for pair in split.held_out.pairs[part].tolist()] for part in HELD_OUT}
+    assert [len(held[part]) for part in HELD_OUT] == [round(0.1 * len(whole)), round(0.2 * len(whole))]
+    out = {*held["val"], *held["test"]}
+    assert len(out) == len(held["val"]) + len(held["test"])
+    assert kept == Counter({pair: times for pair, times in whole.items() if pair not in out})
+    assert pairs_of(split, "rev_buys", turned=True) == kept
+    assert pairs_of(split, "knows") == pairs_of(graph, "knows")
+    assert (split.held_out.relation, split.held_out.reverses) == (BUYS, (("item", "rev_buys", "user"),))
+    other = hold_out(graph, "buys", 0.1, 0.2, 5, seed=4)
+    assert not np.array_equal(other.held_out.pairs["val"], split.held_out.pairs["val"])
+
+
+@pytest.mark.parametrize("kind", ["times", "edge_times"])
+def test_the_latest_edges_are_held_out_and_those_of_one_time_go_together(kind):
+    graph = shop(**{kind: True})
+    split = hold_out(graph, BUYS, 0.2, 0.2, 4, seed=0)
+    held, relation = split.held_out, graph.relation(BUYS)
+    users, items = graph.types
+    a = relation.adjacency
+    when = relation.times if relation.times is not None else np.maximum(users.times[a.indices], items.times[a.row_of_entry()])
+    kept = np.isin(relation.ids_of(np.arange(relation.edges)), split.relation(BUYS).edge_ids)
+    assert kept.sum() == split.relation(BUYS).edges
+    latest = when[kept].max()
+    assert latest < held.times["val"].min() <= held.times["val"].max() < held.times["test"].min()
+    gone = Counter(zip(a.indices[~kept].tolist(), a.row_of_entry()[~kept].tolist(), when[~kept].tolist(), strict=True))
+    listed = [(*pair, t) for part in HELD_OUT for pair, t in zip(held.pairs[part].tolist(), held.times[part].tolist(), strict=True)]
+    assert set(listed) == set(gone)
+    assert len(listed) == len(set(listed))
+    assert pairs_of(split, "rev_buys", turned=True) == pairs_of(split, "buys")
+    if relation.times is not None:
+        assert split.relation("rev_buys").times.max() == latest
+        assert any(times > 1 for times in pairs_of(split, "buys").values()), "earlier purchases of the same item stay"
+
+
+@pytest.mark.parametrize("kind", [{}, {"times": True}])
+def test_negatives_are_uniform_among_those_that_exist_and_have_no_edge(kind):
+    graph = shop(**kind)
+    held = hold_out(graph, "buys", 0.1, 0.1, 400, seed=1).held_out
+    whole, born = pairs_of(graph, "buys"), graph.type("item").times
+    for part in HELD_OUT:
+        for i, (source, _) in enumerate(held.pairs[part].tolist()):
+            fit = [w for w in range(40) if (source, w) not in whole and (not kind or born[w] <= held.times[part][i])]
+            counts = np.bincount(held.negatives[part][i], minlength=40)
+            assert counts.sum() == counts[fit].sum()
+            assert ((counts[fit] - 400 / len(fit)) ** 2 / (400 / len(fit))).sum() < 2.2 * len(fit) + 20
+
+
+def test_an_undirected_relation_is_its_own_reverse():
+    one = VertexType("a", 30)
+    rng = np.random.default_rng(0)
+    u, v = rng.integers(0, 30, (2, 80))
+    graph = HeteroGraph((one,), (relation_from_edges(one, "to", one, np.concatenate([u, v]), np.concatenate([v, u])),))
+    assert reverses_of(graph, graph.relations[0]) == (("a", "to", "a"),)
+    split = hold_out(graph, "to", 0.1, 0.2, 3, seed=0)
+    kept = pairs_of(split, "to")
+    assert kept == pairs_of(split, "to", turned=True)
+    out = [tuple(pair) for part in HELD_OUT for pair in split.held_out.pairs[part].tolist()]
+    assert all(a != b and (a, b) not in kept and (b, a) not in kept for a, b in out)
+    edges = len({frozenset(pair) for pair in zip(u.tolist(), v.tolist(), strict=True) if pair[0] != pair[1]})
+    assert len({frozenset(pair) for pair in out}) == len(out) == round(0.1 * edges) + round(0.2 * edges)
+    assert 0 < sum(a > b for a, b in out) < len(out)
+
+
+def test_the_file_keeps_them(tmp_path):
+    graph = hold_out(shop(edge_times=True), "buys", 0.1, 0.1, 3, seed=0)
+    graph.save(tmp_path / "g")
+    found, held = load_links(graph, tmp_path / "g").held_out, graph.held_out
+    assert (found.relation, found.reverses) == (held.relation, held.reverses)
+    for name in ("pairs", "negatives", "times"):
+        assert all(np.array_equal(getattr(found, name)[part], getattr(held, name)[part]) for part in HELD_OUT)
+    with pytest.raises(DataError, match="has no relation"):
+        load_links(replace(graph, relations=graph.relations[1:]), tmp_path / "g")
+    small = replace(graph, types=(graph.types[0], replace(graph.types[1], count=10)))
+    with pytest.raises(DataError, match="must name vertices from 0 to 9"):
+        HeldOutLinks.load(tmp_path / "g", small)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("buys", 0.5, 0.5, 3), "add up to less than 1"), (("buys", 0.1, 0.1, 0), "use 1 or more"),
+    (("sells", 0.1, 0.1, 3), r"has no relation\(s\) 'sells'"), (("buys", 0.495, 0.5, 3), "go together, and those leave none"),
+])  # fmt: skip
+def test_what_cannot_be_held_out_is_refused(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        hold_out(shop(edge_times=True), *arguments, seed=0)
+
+
+def test_a_source_with_an_edge_to_every_destination_has_no_negative():
+    one, other = VertexType("a", 2), VertexType("b", 2)
+    graph = HeteroGraph((one, other), (relation_from_edges(one, "r", other, [0, 0, 1], [0, 1, 1]),))
+    with pytest.raises(UsageError, match="vertex 0 has an edge to every destination, so it has no negative"):
+        hold_out(graph, "r", 0.0, 0.6, 3, seed=0)

@@ -1,0 +1,50 @@
+"""The destinations without an edge from a source, at a time: against lists made by hand."""
+
+import numpy as np
+import pytest
+from planted_relations import shop
+
+from bulksample import DataError, HeteroGraph, VertexType, relation_from_edges
+from bulksample.relations.links import NonNeighbors, link_times
+
+
+def plain(graph, relation, source, until):
+    """Eligible destinations in the order of time, and of their ids where times are equal."""
+    a, times = relation.adjacency, graph.type(relation.destination).times
+    joined = set(a.row_of_entry()[a.indices == source].tolist())
+    known = [w for w in range(a.shape[0]) if until is None or times is None or times[w] <= until]
+    known.sort(key=lambda w: 0 if times is None else times[w])
+    return [w for w in known if w not in joined and not (relation.source == relation.destination and w == source)]
+
+
+@pytest.mark.parametrize("name", ["buys", "knows"])
+@pytest.mark.parametrize("times", [False, True])
+def test_every_eligible_destination_has_one_place(name, times):
+    graph = shop(times=times)
+    relation = graph.relation(name)
+    others, until = NonNeighbors(graph, relation), np.array([1, 7, 19]) if times else np.array([0])
+    for source in range(relation.adjacency.shape[1]):
+        for t in until:
+            one, when = np.array([source]), np.array([t]) if times else None
+            existing = others.existing(one, when)
+            count = int(others.eligible(one, existing)[0])
+            expected = plain(graph, relation, source, t if times else None)
+            found = others.at(np.full(count, source), np.repeat(existing, count), np.arange(count))
+            assert found.tolist() == expected
+
+
+def test_links_have_the_time_of_their_edge_or_of_the_later_end():
+    graph = shop(edge_times=True)
+    assert link_times(graph, graph.relations[0]) is graph.relations[0].times
+    graph = shop(times=True)
+    a, (user, item) = graph.relations[0].adjacency, graph.types
+    expected = [max(user.times[u], item.times[v]) for v, u in zip(a.row_of_entry(), a.indices, strict=True)]
+    assert link_times(graph, graph.relations[0]).tolist() == expected
+    assert link_times(shop(), shop().relations[0]) is None
+
+
+def test_an_edge_before_all_destinations_is_refused():
+    one, late = VertexType("a", 1), VertexType("b", 2, times=np.array([5, 6]))
+    relation = relation_from_edges(one, "r", late, [0], [1], times=[4])
+    with pytest.raises(DataError, match="source 0 has the time 4, before any destination exists"):
+        NonNeighbors(HeteroGraph((one, late), (relation,)), relation).existing(np.array([0]), np.array([4]))
