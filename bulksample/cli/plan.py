@@ -23,6 +23,7 @@ _HELD = {"A": "graph", "H": "features", "bulk": "bulk", "activ.": "activations",
 _SENT = {"topol.": "topology", "feat.": "features", "grad.": "gradients"}
 _UNITS = {
     "memory": "bytes",
+    "process": "bytes",
     "sampling": "edges/s",
     "operations": "/s",
     "latency": "s",

@@ -82,9 +82,11 @@ def grids(request: PlanRequest, p: int) -> Iterator[CandidateGrid]:
 
 def predict(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, budget: float, measured: Measured) -> GridPrediction:
     """Predict one grid with the largest bulk that fits into `budget` bytes."""
-    on_host = host_bytes(request, grid)
-    largest = 0 if on_host > (request.host_memory or on_host) else largest_bulk(request, sizes, grid, budget)
+    largest = largest_bulk(request, sizes, grid, budget)
     k = min(max(1, largest), AUTO_LIMIT)
+    on_host = host_bytes(request, sizes, grid, k)
+    if request.host_memory and on_host > request.host_memory:
+        largest, k, on_host = 0, 1, host_bytes(request, sizes, grid, 1)
     return GridPrediction(
         grid, rank_memory(request, sizes, grid, k), largest, k, epoch_bytes(request, sizes, grid, k),
         epoch_seconds(request, sizes, grid, k, measured), published(request, sizes, grid),
@@ -95,6 +97,12 @@ def predict(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, budget: flo
 
 def _nothing_fits(request: PlanRequest, sizes: Sizes, rows: tuple[GridPrediction, ...], budget: float, untested: bool) -> str:
     """Return the message of a request that nothing fits."""
+    lightest = min(rows, key=lambda row: row.host_bytes)
+    if request.host_memory and lightest.host_bytes > request.host_memory:
+        return (
+            f"nothing fits into {gigabytes(request.host_memory)} of a machine: {min(request.connection().per_node, lightest.grid.ranks)} "
+            f"ranks of one take {gigabytes(lightest.host_bytes)}; give more --host-memory, or put fewer ranks on a machine"
+        )
     least = min(rows, key=lambda row: row.memory.total)
     parts = sorted(asdict(least.memory).items(), key=lambda item: -item[1])
     largest = ", ".join(f"{gigabytes(size)} for {name}" for name, size in parts[:3])

@@ -62,10 +62,19 @@ def largest_bulk(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, budget
     return low
 
 
-def host_bytes(request: PlanRequest, grid: CandidateGrid) -> float:
-    """Return the bytes of features in the memory of each machine, beside what its devices hold."""
-    on_host = grid.placed == "host" and request.has_devices
-    return float(request.vertices * request.features * request.feature_bytes) if on_host else 0.0
+def host_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> float:
+    """Return the bytes of the memory of each machine that training on bulks of k mini-batches takes.
+
+    Ranks without devices take there all that they hold. Beside devices it holds a process for each, the features of the placement `host`,
+    and the buffers of exchanges where the ranks exchange host memory.
+    """
+    ranks = min(request.connection().per_node, grid.ranks)
+    own = request.machine().process.value
+    if not request.has_devices:
+        return ranks * (own + rank_memory(request, sizes, grid, k).total)
+    staged = _sampling_buffers(request, sizes, grid, k) + _fetch_buffers(request, sizes, grid) if request.device_comm == "host" else 0.0
+    features = request.vertices * request.features * request.feature_bytes if grid.placed == "host" else 0
+    return features + ranks * (own + staged)
 
 
 def _feature_share(request: PlanRequest, grid: CandidateGrid) -> float:

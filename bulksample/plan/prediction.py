@@ -24,7 +24,7 @@ class GridPrediction:
     largest_bulk : the largest k that fits; 0 if the grid does not fit
     between_machines : bytes of an epoch that go to other machines, control messages left out
     collectives : of an epoch that a rank takes part in, by kind
-    host_bytes : bytes of features in the memory of each machine, beside its devices
+    host_bytes : bytes of the memory of each machine, beside its devices
     evaluation : what one evaluation costs
     """
 

@@ -25,6 +25,8 @@ class Rate(NamedTuple):
 _MIRRORED = "bulksample info --network, on an AMD EPYC; no message moves"
 _COLLECTIVE, _MESSAGE = Rate(2.6e-5, "measured", _MIRRORED), Rate(1.0e-6, "measured", _MIRRORED)
 
+_PROCESS = Rate(172e6, "measured", "bench/results/scale/README.md: Python, torch and bulksample; CUDA's own part is not counted")
+
 
 @dataclass(frozen=True)
 class DeviceProfile:
@@ -37,6 +39,7 @@ class DeviceProfile:
     operations: Rate  # float32 multiplications and additions a second in dense products
     host: Rate  # bytes a second of rows that the device reads from the memory of its machine
     network: str  # the network that usually connects it
+    process: Rate = _PROCESS  # bytes of a rank's process in the memory of its machine
 
 
 @dataclass(frozen=True)

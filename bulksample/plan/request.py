@@ -113,7 +113,7 @@ class Machine(Options):
     exchange: Literal["owner", "rows", "rows-oblivious"] = _of_train(DistributionOptions, "exchange")
     device_comm: Literal["auto", "host", "nccl", "mpi"] = _of_train(ComputingOptions, "device_comm")
     host_memory: Annotated[_Positive, BeforeValidator(parse_bytes)] | None = Field(
-        None, description="Memory of a machine for features on the host, such as 500GB. Default: enough.",
+        None, description="Memory of a machine, such as 500GB. Default: enough.",
     )  # fmt: skip
     device: str = Field("a100-80gb", description=f"Device of a rank: {', '.join(DEVICES)}.")
     device_memory: Annotated[_Positive, BeforeValidator(parse_bytes)] | None = Field(

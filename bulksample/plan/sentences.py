@@ -33,7 +33,7 @@ def _placement(plan: Plan, p: int) -> list[str]:
     if grid.feature_replication:
         c.append(f"--feature-replication {grid.feature_replication}")
     options = " ".join([f"--topology {grid.topology}", f"--features {grid.placed}", *c])
-    host = f" and {gigabytes(row.host_bytes)} of its machine" if row.host_bytes else ""
+    host = f" and {gigabytes(row.host_bytes)} of its machine"
     return [
         f"Of all placements, train {options} is the fastest that fits: an epoch of {row.whole_epoch:.3g} s, evaluation included, "
         f"{gigabytes(row.memory.total)} of a device{host}, {gigabytes(row.between_machines)} between machines.",

@@ -12,6 +12,7 @@ from bulksample.data import store
 from bulksample.distributed.comm.machines import VARIABLE
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.costs.feature_fetch import share_between_machines
+from bulksample.errors import UsageError
 from bulksample.plan import make_plan
 from bulksample.plan.as_json import as_json
 from bulksample.plan.memory import host_bytes, rank_memory
@@ -21,6 +22,7 @@ from bulksample.plan.sizes import expected_sizes
 from bulksample.plan.traffic import CandidateGrid, bytes_between_machines, epoch_bytes
 
 ROWS = 111_059_956 * 128 * 4  # bytes of the features of papers100M
+PROCESS = 172_000_000  # bytes of Python, torch and the package
 
 
 def cluster(**changes):
@@ -45,7 +47,16 @@ def test_features_of_papers100m_on_16_machines_of_8(placed, on_device, on_host):
     asked = cluster()
     grid = CandidateGrid(128, 16, "published") if placed == "partitioned" else CandidateGrid(128, 128, "replicated", placed)
     assert rank_memory(asked, expected_sizes(asked), grid, 1).features == on_device
-    assert host_bytes(asked, grid) == on_host
+    assert host_bytes(asked, expected_sizes(asked), grid, 1) == on_host + 8 * PROCESS
+
+
+def test_buffers_of_exchanges_through_the_host_are_in_its_memory():
+    """Twice the ids and picks of the largest hop, and for each input row what is sent, received and in order: k enters the first alone."""
+    sizes, grid = expected_sizes(cluster()), CandidateGrid(128, 1, "partitioned")
+    for k in (1, 4):
+        held = rank_memory(cluster(), sizes, grid, k).buffers
+        staged = [host_bytes(cluster(device_comm=name), sizes, grid, k) for name in ("nccl", "host")]
+        assert staged == [8 * PROCESS, pytest.approx(8 * (PROCESS + held))]
 
 
 def test_ranks_without_devices_share_what_their_machine_holds():
@@ -53,7 +64,9 @@ def test_ranks_without_devices_share_what_their_machine_holds():
     for placed in ("host", "machine"):
         grid = CandidateGrid(128, 128, "replicated", placed)
         assert rank_memory(asked, expected_sizes(asked), grid, 1).features == ROWS / 8
-        assert (host_bytes(asked, grid), epoch_bytes(asked, expected_sizes(asked), grid, 1).features) == (0, 0)
+        assert epoch_bytes(asked, expected_sizes(asked), grid, 1).features == 0
+        held = rank_memory(asked, expected_sizes(asked), grid, 3).total
+        assert host_bytes(asked, expected_sizes(asked), grid, 3) == pytest.approx(8 * (PROCESS + held))
 
 
 @pytest.mark.parametrize(("order", "c", "share"), [
@@ -119,7 +132,18 @@ def test_the_fastest_placement_that_fits_is_named_with_its_options():
 
 
 def test_a_machine_with_too_little_memory_has_no_copy_on_its_host():
-    few, many = (make_plan(cluster(feature_placement="host", host_memory=size)) for size in ("56GB", "57GB"))
+    few, many = (make_plan(cluster(feature_placement="host", host_memory=size)) for size in ("58GB", "59GB"))
     assert few.best_placement(128) is None
-    assert many.best_placement(128).host_bytes == ROWS
+    assert many.best_placement(128).host_bytes == ROWS + 8 * PROCESS
     assert not any("Of all placements" in text for text in chain(explain(few)))
+
+
+@pytest.mark.parametrize(("size", "fits"), [("1.37GB", False), ("1.38GB", True)])
+def test_a_machine_that_cannot_hold_its_processes_is_refused(size, fits):
+    """Eight processes of 172 MB take 1.376 GB."""
+    asked = cluster(host_memory=size)
+    if fits:
+        assert make_plan(asked).chosen
+    else:
+        with pytest.raises(UsageError, match=r"nothing fits into 1\.37 GB of a machine: 8 ranks of one take 1\.38 GB; give more"):
+            make_plan(asked)
