@@ -25,6 +25,7 @@ from .minibatch import MiniBatch
 from .position import EpochShare, Position
 from .rng import Stream
 from .samplers import NodeWise, Sampler
+from .seed_groups import SeedGroups
 from .selection import Selection, vertex_ids
 
 AUTO_LIMIT = 32  # mini-batches: beyond it a bulk gains nothing, and the first one keeps its consumer waiting
@@ -60,6 +61,9 @@ class BulkLoader:
     even : bool
         Yield a mini-batch at every step of every rank: repeat the first ones of the epoch where there would be None, or, with
         `drop_last`, leave out the last ones.
+    groups : SeedGroups, optional
+        Take each mini-batch from one of G groups of seeds; G divides `virtual_ranks`, or is a multiple. See `position` for the
+        mini-batches of a rank: number `rank` should hold the parts in place `rank` of part order.
     memory_budget : int, optional
         Bytes for sampled mini-batches; by default a quarter of the free memory. If memory runs out while the graph lies in this process,
         the loader warns, and samples this and later bulks in halves.
@@ -89,6 +93,7 @@ class BulkLoader:
         ranks: int = 1,
         virtual_ranks: int | None = None,
         even: bool = False,
+        groups: SeedGroups | None = None,
         memory_budget: int | None = None,
         prefetch: bool = True,
         handed: Callable[[list[MiniBatch]], list[MiniBatch]] = list,
@@ -105,6 +110,8 @@ class BulkLoader:
         if virtual_ranks is not None and virtual_ranks < ranks:
             raise UsageError(f"a step must have a mini-batch for each rank: got {virtual_ranks} with {ranks} ranks; use {ranks} or more")
         check_bulk_size(bulk_size)
+        if groups is not None and getattr(sampler, "coverage", 0):
+            raise UsageError("coverage counts subgraphs whose roots are drawn from all seeds; got seed_locality: use coverage=0")
         sampler.check(adjacency)
         self._adjacency = adjacency
         self._seeds = vertex_ids(seeds, adjacency.n, "seeds").astype(np.int32)
@@ -114,8 +121,12 @@ class BulkLoader:
         self._prefetch, self._handed = prefetch, handed
         self._grows = prefetch and bulk_size == "auto"
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
-        minibatches = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size)
-        self._whole = EpochShare(minibatches, rank, ranks, even, drop_last, virtual=virtual_ranks or ranks)
+        self._groups = groups
+        if groups is None:
+            minibatches, count = len(self._seeds) // batch_size if drop_last else -(-len(self._seeds) // batch_size), 1
+        else:
+            minibatches, count = groups.minibatches(batch_size, drop_last), groups.count
+        self._whole = EpochShare(minibatches, rank, ranks, even, drop_last, virtual=virtual_ranks or ranks, groups=count)
         self._position = Position(self._whole)
         self.wait_seconds = 0.0  # spent waiting for samples
         self._like = self._probe() if bulk_size == "auto" else None
@@ -258,16 +269,28 @@ class BulkLoader:
             "shuffle": self._shuffle,
             "minibatches": self._whole.minibatches,
             **({} if graph is None else {"graph": graph}),
+            **({} if self._groups is None else {"seed_locality": self._groups.identity}),
         }
 
     def _order(self) -> np.ndarray:
-        return self._seeds[self._stream.permutation(len(self._seeds), self.epoch)] if self._shuffle else self._seeds
+        """Return the examples of the epoch, those of one mini-batch next to each other."""
+        if self._groups is None:
+            return self._seeds[self._stream.permutation(len(self._seeds), self.epoch)] if self._shuffle else self._seeds
+        if not self._shuffle:
+            return self._seeds[self._groups.order]
+        return self._seeds[self._groups.permuted(self._stream.permutation(len(self._seeds), self.epoch))]
+
+    def _span(self, minibatch: int) -> slice:
+        """Return where the examples of a mini-batch lie in the order of the epoch."""
+        if self._groups is not None:
+            return self._groups.span(minibatch, self._batch_size)
+        return slice(minibatch * self._batch_size, (minibatch + 1) * self._batch_size)
 
     def _sample(self, order: np.ndarray, epoch: int, slots: range, share: EpochShare) -> list[MiniBatch | None]:
         """Sample this rank's mini-batches of some slots; None where it has none."""
         ids = [share.id(slot) for slot in slots]
         own = [i for i in ids if i is not None]
-        examples = [order[i * self._batch_size : (i + 1) * self._batch_size] for i in own]
+        examples = [order[self._span(i)] for i in own]
         seeds = self._selected(examples, np.array(own, np.int64), epoch)
         self._adjacency.at(f"from step {slots.start // self.slots} of epoch {epoch}")
         sampled = iter(self._sample_bulk(seeds, epoch))

@@ -9,6 +9,10 @@ A step may also hold W >= p mini-batches, those of W virtual ranks; then rank r 
     step t of rank r of p:   mini-batches f + t W + v,   floor(r W / p) <= v < floor((r + 1) W / p)
 
 All ranks have as many slots as the largest share; a rank with a smaller one has nothing in its first slots.
+
+Mini-batches of G groups (`seed_groups`) go to the ranks that hold the parts of these groups. If W = k G, a rank takes consecutive ones of
+the W virtual ranks in the order of their groups v mod G. If G = k W, k steps take the mini-batches of the groups: virtual rank v those of
+the groups v k .. (v + 1) k - 1 in turn. With G = 1 this is the rule above.
 """
 
 from __future__ import annotations
@@ -35,6 +39,8 @@ class EpochShare:
         f, the number of the mini-batch that rank 0 takes at step 0.
     virtual : int
         W, the mini-batches of a step; 0 stands for p.
+    groups : int
+        G, the groups of seeds of consecutive mini-batches; it divides W, or W divides it.
     """
 
     minibatches: int
@@ -44,6 +50,15 @@ class EpochShare:
     drop_last: bool = False
     first: int = 0
     virtual: int = 0
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        if self.together % self.groups and self.groups % self.together:
+            fits = [p for p in range(1, self.groups + 1) if self.groups % p == 0]
+            raise UsageError(
+                f"seed_locality {self.groups} does not fit steps of {self.together} mini-batches, one for each rank or virtual rank; use "
+                f"{', '.join(map(str, fits))} of them or a multiple of {self.groups}"
+            )
 
     @property
     def together(self) -> int:
@@ -63,8 +78,16 @@ class EpochShare:
     @property
     def steps(self) -> int:
         """The number of steps, the same on every rank."""
-        left = self.minibatches - self.first
-        return left // self.together if self.even and self.drop_last else -(-left // self.together)
+        left, cycle = self.minibatches - self.first, self.cycle
+        if self.even and self.drop_last:
+            return left // (cycle * self.together) * cycle
+        whole, rest = divmod(left, cycle * self.together)
+        return whole * cycle + min(rest, cycle)
+
+    @property
+    def cycle(self) -> int:
+        """The number of steps that take a mini-batch of every group: G / W, or 1 if W is larger."""
+        return max(1, self.groups // self.together)
 
     def id(self, slot: int) -> int | None:
         """Return the number of the mini-batch of a slot, counted over all steps; None if this rank has none there."""
@@ -72,14 +95,22 @@ class EpochShare:
         place = within - (self.slots - len(self.own))
         if place < 0:
             return None
-        number = self.first + step * self.together + self.own[place]
+        number = self._number(step, self.own[place])
         if number < self.minibatches:
             return number
         return number % self.minibatches if self.even else None
 
+    def _number(self, step: int, virtual: int) -> int:
+        """Return the number that the mini-batch of a virtual rank at a step has if there are that many."""
+        turn, group = divmod(step, self.cycle)
+        if self.cycle > 1:
+            return self.first + turn * self.groups + virtual * self.cycle + group
+        each = self.together // self.groups
+        return self.first + step * self.together + virtual % each * self.groups + virtual // each
+
     def repeats(self, step: int) -> bool:
         """Return True if the mini-batch of a step is one that was taken before, for want of others."""
-        return self.first + step * self.ranks + self.rank >= self.minibatches
+        return self._number(step, self.rank) >= self.minibatches
 
 
 def own_share(rank: int, ranks: int, virtual: int) -> range:
@@ -165,7 +196,8 @@ class Position:
         """
         if not isinstance(state, dict):
             raise UsageError(f"the loader's state must be what state_dict returned; got {type(state).__name__}")
-        for key, own in identity.items():
+        for key in dict.fromkeys(("seed_locality", *identity)):  # a state may have groups where this loader has none
+            own = identity.get(key)
             if state.get(key) != own and (key != "graph" or key in state):
                 raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {own!r} now")
         epoch, step, first, ranks = (
@@ -174,6 +206,11 @@ class Position:
         if not all(type(number) is int for number in (epoch, step, first, ranks)) or min(epoch, step, first, ranks - 1) < 0:
             raise UsageError(f"the loader's state is damaged: epoch {epoch!r}, step {step!r}, first {first!r}, ranks {ranks!r}")
         then = replace(self._whole, rank=0, ranks=ranks, first=first, virtual=0)
+        if ranks != self._whole.together and step % then.cycle and step != then.steps:
+            raise UsageError(
+                f"the loader's state lies among steps that share the {then.groups} groups of seed_locality; got {self._whole.together} ranks "
+                f"or virtual ranks, and it was saved with {ranks}: use {ranks}"
+            )
         if first > then.minibatches or step > then.steps:
             found = f"epoch {epoch!r}, step {step!r}, first {first!r}"
             raise UsageError(f"the loader's state is damaged: {found}; an epoch has {replace(then, first=0).steps} steps")
