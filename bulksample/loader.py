@@ -110,7 +110,7 @@ class BulkLoader:
         if virtual_ranks is not None and virtual_ranks < ranks:
             raise UsageError(f"a step must have a mini-batch for each rank: got {virtual_ranks} with {ranks} ranks; use {ranks} or more")
         check_bulk_size(bulk_size)
-        if groups is not None and getattr(sampler, "coverage", 0):
+        if groups is not None and getattr(sampler, "coverage", False):
             raise UsageError("coverage counts subgraphs whose roots are drawn from all seeds; got seed_locality: use coverage=0")
         sampler.check(adjacency)
         self._adjacency = adjacency
@@ -277,8 +277,8 @@ class BulkLoader:
         if self._groups is None:
             return self._seeds[self._stream.permutation(len(self._seeds), self.epoch)] if self._shuffle else self._seeds
         if not self._shuffle:
-            return self._seeds[self._groups.order]
-        return self._seeds[self._groups.permuted(self._stream.permutation(len(self._seeds), self.epoch))]
+            return np.take(self._seeds, self._groups.order)
+        return np.take(self._seeds, self._groups.permuted(self._stream.permutation(len(self._seeds), self.epoch)))
 
     def _span(self, minibatch: int) -> slice:
         """Return where the examples of a mini-batch lie in the order of the epoch."""

@@ -208,8 +208,8 @@ class Position:
         then = replace(self._whole, rank=0, ranks=ranks, first=first, virtual=0)
         if ranks != self._whole.together and step % then.cycle and step != then.steps:
             raise UsageError(
-                f"the loader's state lies among steps that share the {then.groups} groups of seed_locality; got {self._whole.together} ranks "
-                f"or virtual ranks, and it was saved with {ranks}: use {ranks}"
+                f"the loader's state lies among steps that share the {then.groups} groups of seed_locality; got {self._whole.together} "
+                f"ranks or virtual ranks, and it was saved with {ranks}: use {ranks}"
             )
         if first > then.minibatches or step > then.steps:
             found = f"epoch {epoch!r}, step {step!r}, first {first!r}"

@@ -46,6 +46,7 @@ def sample(
     from ..distributed.matrix.verify import verify_together
     from ..loader import BulkLoader
     from ..minibatch import digest as digest_of
+    from ..seed_groups import SeedGroups
     from ..training.environment import environment
 
     config: SampleConfig = requested.config(SampleConfig)
@@ -54,7 +55,7 @@ def sample(
     alike = {
         "sampler": f"{drawn.name} {sorted(vars(drawn).items())}", "batch size": config.batch_size, "bulk size": config.bulk_size,
         "seeds": config.seeds, "minibatches": config.minibatches, "epoch": config.epoch, "drop_last": config.drop_last,
-        "random seed": config.seed, "placement": str(placement),
+        "random seed": config.seed, "placement": str(placement), "seed_locality": config.seed_locality,
     }  # fmt: skip
     with world(config.timeout) as comm:
         checked_on_rank_0(comm, lambda: check_outputs(overwrite, json_file, config_file(config_beside(json_file), requested)))
@@ -64,11 +65,13 @@ def sample(
         engine = backends.make(config.backend, config.threads or fair_threads(comm))
         if comm.rank == 0 and comm.size > 1:
             tell_launch(comm.size, str(engine.threads))
-        adjacency, sampling, chosen, rows, read = _opened(config, directory, placement, comm, engine)
+        adjacency, sampling, chosen, rows, read, near = _opened(config, directory, placement, comm, engine)
+        groups = SeedGroups(config.seed_locality, near) if config.seed_locality else None
+        place = placement.place(comm) if groups else comm.rank
         ledger = Ledger(comm, sampling)
         loader = BulkLoader(
-            adjacency, drawn, chosen, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last, rank=comm.rank,
-            ranks=comm.size, bulk_size=config.bulk_size, memory_budget=config.memory_budget,
+            adjacency, drawn, chosen, batch_size=config.batch_size, seed=config.seed, drop_last=config.drop_last, rank=place,
+            ranks=comm.size, groups=groups, bulk_size=config.bulk_size, memory_budget=config.memory_budget,
             prefetch=False,  # the seconds waited are then those of sampling
         )  # fmt: skip
         loader.bulk_size = min(comm.gather_control(loader.bulk_size))  # sampling a partitioned graph is a collective call
@@ -76,8 +79,9 @@ def sample(
         wanted = len(loader) if config.minibatches is None else min(config.minibatches, len(loader))
         count = edges = inputs = 0
         digests, fetching = [], 0.0
-        for step, minibatch in zip(range(-(-wanted // comm.size)), loader, strict=False):
-            if minibatch is not None and step * comm.size + comm.rank >= wanted:
+        steps = -(-wanted // comm.size) if groups is None else loader.steps
+        for _, minibatch in zip(range(steps), loader, strict=False):
+            if minibatch is not None and minibatch.id >= wanted:
                 minibatch = None
             if rows is not None:
                 begun = perf_counter()
@@ -97,7 +101,7 @@ def sample(
             seconds = max(waits)
             emit({
                 "sampler": drawn.name, "fanouts": list(drawn.fanouts), "frontier": config.frontier, "batch_size": config.batch_size,
-                "seed": config.seed, "epoch": config.epoch, "ranks": comm.size,
+                "seed": config.seed, "epoch": config.epoch, "seed_locality": config.seed_locality, "ranks": comm.size,
                 "launcher": launched().launcher, **placement.describe(comm), "partition": config.partition,
                 "minibatches": sum(counts), "sampled_edges": sum(all_edges), "input_vertices": sum(all_inputs), "seconds": seconds,
                 "sampled_edges_per_second": sum(all_edges) / seconds if seconds else 0.0,
@@ -113,19 +117,20 @@ def sample(
 
 def _opened(
     config: SampleConfig, directory: Path, placement: Placement, comm: Comm, engine: Backend
-) -> tuple[Adjacency, Comm | None, np.ndarray, FeatureSource | None, int]:
-    """Return the adjacency, its communicator if that is its own, the seeds, the features if a placement was given, and the bytes read.
+) -> tuple[Adjacency, Comm | None, np.ndarray, FeatureSource | None, int, np.ndarray]:
+    """Return the adjacency, its communicator if that is its own, the seeds, the features if a placement was given, the bytes read, and the
+    places of the seeds in part order.
 
     Collective.
     """
     from ..distributed.matrix.open_graph import open_for_sampling
 
     if config.features is None:
-        adjacency, seeds, read = open_for_sampling(directory, config.seeds, comm, engine, placement, config.seed)
-        return adjacency, None, seeds, None, read
+        adjacency, seeds, read, near = open_for_sampling(directory, config.seeds, comm, engine, placement, config.seed)
+        return adjacency, None, seeds, None, read, near
     from ..distributed.matrix.rank_graph import open_rank_graph
     from ..views.loading import open_features
 
     graph = open_rank_graph(directory, comm, **vars(placement), seed=config.seed, check=config.check)
     seeds = graph.seeds(config.seeds) if config.seeds else graph.default_seeds()
-    return *graph.open_adjacency(engine), seeds, open_features(graph), graph.read_bytes
+    return *graph.open_adjacency(engine), seeds, open_features(graph), graph.read_bytes, graph.part_order(seeds)

@@ -84,6 +84,15 @@ class SamplingOptions(Options):
     )  # fmt: skip
 
 
+class LocalityOptions(Options):
+    """The groups of near seeds from which mini-batches are drawn."""
+
+    group, title = "sampling", "Sampling"
+    seed_locality: int | None = Field(
+        None, ge=1, description="G, groups of seeds in part order; a mini-batch draws from one of them, the rows of which its rank holds.",
+    )  # fmt: skip
+
+
 class DataOptions(Options):
     """The task, the labels and the features."""
 

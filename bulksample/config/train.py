@@ -17,6 +17,7 @@ from .groups import (
     DataOptions,
     DistributionOptions,
     EvaluationOptions,
+    LocalityOptions,
     ModelOptions,
     OptimizerOptions,
     OutputOptions,
@@ -33,8 +34,8 @@ from .options import fanout_list
 
 
 class TrainOptions(
-    SeedOptions, ModelOptions, SamplingOptions, DataOptions, RelationOptions, OptimizerOptions, EvaluationOptions, DistributionOptions,
-    VirtualRankOptions, TrafficOptions, RunningOptions, ThreadOptions, ComputingOptions, OutputOptions,
+    SeedOptions, ModelOptions, SamplingOptions, LocalityOptions, DataOptions, RelationOptions, OptimizerOptions, EvaluationOptions,
+    DistributionOptions, VirtualRankOptions, TrafficOptions, RunningOptions, ThreadOptions, ComputingOptions, OutputOptions,
 ):  # fmt: skip
     """The options of a run that every method shares."""
 
@@ -75,6 +76,8 @@ class TrainOptions(
             check_suits(self.metric, self.target or "links")
         if self.metric and self.task == "nodes" and is_ranking(self.metric):
             raise ValueError(f"the metric {self.metric!r} does not suit the task 'nodes'; use accuracy, f1 or rocauc")
+        if self.task == "links" and self.seed_locality:
+            raise ValueError(f"link prediction draws edges, not seeds; got seed_locality {self.seed_locality}: leave it out")
         if (self.decoder, self.exclude_targets) != ("dot", "none") and self.task != "links":
             raise ValueError(f"decoder and exclude_targets are options of link prediction; got task {self.task!r}: use task links")
         return self

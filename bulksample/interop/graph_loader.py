@@ -21,6 +21,7 @@ from ..minibatch import MiniBatch
 from ..profiling import Profile
 from ..relations.graph import HeteroGraph
 from ..samplers import Sampler
+from ..seed_groups import SeedGroups
 from .batch import Batch, GraphRows, TensorBatch, device_of
 from .seeds import seed_vertices
 
@@ -58,6 +59,10 @@ class Loader:
         Put the seeds in a new order in each epoch.
     drop_last : bool
         Leave out a last mini-batch of fewer than `batch_size` seeds.
+    seed_locality : int, optional
+        G: draw mini-batch number t G + g from group g of G equal groups of seeds, in the order of the block rows of a `RankGraph`, or of
+        ids. A rank takes the mini-batches of the groups whose rows it holds, so that it fetches fewer rows. G divides the number of ranks,
+        or is a multiple of it.
     rank, ranks : int
         This process and the number of processes, as `torch.distributed` counts them. Each rank yields every `ranks`-th mini-batch, and
         all yield equally many: the first ones repeat at the end of an epoch (`Batch.repeated`) or, with `drop_last`, the last ones are left
@@ -101,6 +106,7 @@ class Loader:
         seed: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
+        seed_locality: int | None = None,
         rank: int = 0,
         ranks: int = 1,
         backend: str = "auto",
@@ -126,14 +132,15 @@ class Loader:
 
             self._shared = SharedBatches(
                 self.graph, lambda: _of_world(rank, ranks, sampler, fanouts, options), seeds, backend, threads, fetch_together, edge_ids,
-                profile, **bulk,
+                profile, seed_locality, **bulk,
             )  # fmt: skip
             self.bulks, ranks = self._shared.source.loader, self.graph.comm.size
         else:
             _check_alone(fetch_together, edge_ids)
             adjacency = LocalAdjacency(self.graph.adjacency, backends.make(backend, threads))
             law, vertices = _sampler(sampler, fanouts, options), seed_vertices(self.graph, seeds)
-            self.bulks = BulkLoader(adjacency, law, vertices, rank=rank, ranks=ranks, even=True, **bulk)
+            groups = None if seed_locality is None else SeedGroups(seed_locality, vertices)
+            self.bulks = BulkLoader(adjacency, law, vertices, rank=rank, ranks=ranks, even=True, groups=groups, **bulk)
             self._rows = GraphRows(self.graph, threads or len(processor_ids()), vertices, profile)
         if not self.bulks.steps:
             found = f"{self.bulks.examples} seeds fill {self.bulks.examples // batch_size} of {batch_size}, for {ranks} ranks"

@@ -19,6 +19,7 @@ from ..minibatch import MiniBatch
 from ..nn.aggregate import SparseRows
 from ..profiling import Profile, profiled
 from ..samplers import Sampler
+from ..seed_groups import SeedGroups
 from ..training.batches import MiniBatchSource, StepBatch
 from ..views.edges import EdgeRows, EdgeSource
 from ..views.loading import LoadingView
@@ -44,6 +45,8 @@ class SharedBatches:
     edge_ids : bool
         Fetch the numbers of sampled edges from the ranks that have their rows.
     profile : callable, optional
+    seed_locality : int, optional
+        G of `SeedGroups`; a rank takes the mini-batches whose rows it holds.
     **options
         Of `BulkLoader`.
 
@@ -59,7 +62,7 @@ class SharedBatches:
 
     def __init__(
         self, graph: RankGraph, sampler: Callable[[], Sampler], seeds: Any, backend: str, threads: int | None, fetch_together: int,
-        edge_ids: bool, profile: Profile | None, **options: Any,
+        edge_ids: bool, profile: Profile | None, seed_locality: int | None = None, **options: Any,
     ) -> None:  # fmt: skip
         comm = graph.comm
         by_name = seeds is None or isinstance(seeds, str)
@@ -70,12 +73,15 @@ class SharedBatches:
             "seeds": seeds if ids is None else hashlib.sha256(ids.tobytes()).hexdigest(),
             **{name: plain(value) for name, value in options.items()},
             "threads": plain(threads), "fetch_together": plain(fetch_together), "edge_ids": bool(edge_ids),
+            "seed_locality": plain(seed_locality),
         })  # fmt: skip
         vertices = seed_vertices(graph, seeds) if ids is None else ids
         share = threads or fair_threads(comm)
         engine = together(comm, lambda: backends.make(backend, share))
         self.view = LoadingView(graph, engine, vertices, edge_ids)
-        loader = BulkLoader(self.view.adjacency, law, vertices, rank=comm.rank, ranks=comm.size, even=True, **options)
+        groups = None if seed_locality is None else SeedGroups(seed_locality, graph.part_order(vertices))
+        rank = comm.rank if groups is None else graph.place
+        loader = BulkLoader(self.view.adjacency, law, vertices, rank=rank, ranks=comm.size, even=True, groups=groups, **options)
         if self.view.sampling is not None:  # every bulk is a collective call
             loader.bulk_size = min(comm.gather_control(loader.bulk_size))
         self.graph, self.ledger = graph, Ledger(comm, self.view.sampling, lambda phase: profiled(phase, profile))

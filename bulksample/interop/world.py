@@ -61,7 +61,8 @@ def load(
 @overload
 def load(
     path: str | os.PathLike[str], *, world: Comm, topology: str = "partitioned", features: str = "partitioned", replication: int = 1,
-    feature_replication: int | None = None, grid_order: str = "auto", exchange: str = "owner", partition: str = "block", seed: int = 0,
+    feature_replication: int | None = None, grid_order: str = "auto", exchange: str = "owner", partition: str = "block",
+    seed_locality: int | None = None, seed: int = 0,
     label: str | None = None, target: str | None = None, check: str = "auto",
 ) -> RankGraph: ...  # fmt: skip
 
@@ -92,6 +93,9 @@ def load(
         How ranks sample from block rows: the owner of a row draws from it, or rows travel (the published 1.5D algorithm).
     partition : str
         How vertices are assigned to block rows: block, random, metis, super, stream, or a file or folder of `bulksample partition`.
+    seed_locality : int, optional
+        G of loaders with `seed_locality`: a partitioner that is named makes G parts, which the block rows share, so that the groups do not
+        depend on the number of ranks.
     seed : int
         Of a random partition.
     label : str, optional

@@ -29,6 +29,7 @@ _RELATIONAL = {  # what models of heterogeneous graphs support
     "method": ("sync",), "sampler": ("sage", "labor", "full"), "graph": (None, "replicated"),
     "topology": (None, "replicated"), "features": (None, "replicated"), "device": ("auto", "cpu"), "precision": ("fp32",),
     "backend": ("auto", "native", "reference"), "fetch_together": (1,),
+    "seed_locality": (None,),
 }  # fmt: skip
 
 
@@ -60,6 +61,8 @@ class TrainConfig(
         self._check_relational()
         if self.evaluation == "sampled" and self.method.startswith("retexo"):
             raise ValueError(f"{self.method} scores the rows of its layers, which it has; got evaluate sampled: use exact or none")
+        if self.seed_locality and self.method != "sync":
+            raise ValueError(f"seed_locality groups the seeds that all ranks share, by method 'sync'; got {self.method!r}: leave it out")
         if self.task == "links" and self.method not in _LINKS:
             raise ValueError(f"link prediction is possible with the methods {', '.join(_LINKS)}; got {self.method!r}")
         for name in ("graph", "topology", "features") if self.task == "links" and self.method == "sync" else ():
@@ -76,7 +79,8 @@ class TrainConfig(
             return
         for name, fits in _RELATIONAL.items():
             if (found := getattr(self, name)) not in fits:
-                raise ValueError(f"model {self.model}: got {name} {found}; use {' or '.join(str(one) for one in fits if one is not None)}")
+                choices = " or ".join(str(one) for one in fits if one is not None)
+                raise ValueError(f"model {self.model}: got {name} {found}; {f'use {choices}' if choices else 'leave it out'}")
         for name in ("target_type", "seed_times", "label", "seeds") if self.task == "links" else ():
             if given := getattr(self, name):
                 raise ValueError(f"{name} is an option of the task nodes; got {given} with task links: leave it out")

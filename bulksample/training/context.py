@@ -83,6 +83,8 @@ class TrainingContext:
     random_rank : int
         The number that names this process in the random words of its dropout: its first virtual rank. A process outside the job has one
         of its own.
+    place : int
+        The number of this rank among those that share the mini-batches of a step: its rank or, with `seed_locality`, `Placement.place`.
     best_weights : dict of tensors
         Weights of the best validation score in this stage; empty before the first evaluation.
     progress : Progress
@@ -95,12 +97,13 @@ class TrainingContext:
 
     def __init__(
         self, config: TrainOptions, comm: Comm, compute: ComputeContext, tensor_comm: TensorComm, sampler: Sampler, threads: ThreadBudget,
-        ledger: Ledger, view: View, virtual_ranks: int,
+        ledger: Ledger, view: View, virtual_ranks: int, place: int | None = None,
     ) -> None:  # fmt: skip
         self.config, self.comm, self.compute, self.tensor_comm = config, comm, compute, tensor_comm
         self.sampler, self.threads, self.ledger, self.view = sampler, threads, ledger, view
         self.progress, self.virtual_ranks = Progress(), virtual_ranks
-        self.random_rank = own_share(comm.rank, comm.size, virtual_ranks).start
+        self.place = comm.rank if place is None else place
+        self.random_rank = own_share(self.place, comm.size, virtual_ranks).start
         self._stream = Stream(config.seed)
 
     @property

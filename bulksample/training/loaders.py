@@ -7,6 +7,7 @@ from typing import Any
 from ..config.train import TrainOptions
 from ..loader import BulkLoader
 from ..samplers import Sampler
+from ..seed_groups import SeedGroups
 from ..views.relational_links import RelationalLinkView
 from ..views.view import View
 from .context import TrainingContext
@@ -20,13 +21,16 @@ _ROUND_SEED = 0xD1B54A32D192ED03  # and so does every trainer of a part, by the 
 def shared_loader(context: TrainingContext) -> BulkLoader:
     """Return this rank's loader of the shared sequence of mini-batches: of W virtual ranks, number v takes v, v + W, v + 2 W, ...
 
+    With `seed_locality` G, mini-batches come from G groups of seeds in part order, and a rank takes those whose rows it holds; see
+    `position`.
     With a collective adjacency all ranks use the smallest bulk size of any rank, because every bulk is then a collective call.
     """
     config, comm, view = context.config, context.comm, context.view
+    groups = SeedGroups(config.seed_locality, view.part_order(view.seeds)) if config.seed_locality else None
     loader = _loader_of(
         config, view, context.sampler,
-        batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed, rank=comm.rank, ranks=comm.size,
-        virtual_ranks=context.virtual_ranks, memory_budget=_budget(context), prefetch=context.threads.sample > 0,
+        batch_size=config.batch_size, bulk_size=config.bulk_size, seed=config.seed, rank=context.place, ranks=comm.size,
+        virtual_ranks=context.virtual_ranks, groups=groups, memory_budget=_budget(context), prefetch=context.threads.sample > 0,
         handed=view.stream_sync.bulk_sampled,
     )  # fmt: skip
     if view.sampling is not None:

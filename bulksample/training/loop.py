@@ -57,6 +57,7 @@ from .state import capture, read, restore
 from .step_sums import StepSums, on_device
 from .temporary_store import readable
 from .virtual_ranks import SlotSums, virtual_ranks
+from .weights import has_batch_norm
 
 
 def told(scores: dict[str, float]) -> dict[str, float | None]:
@@ -127,14 +128,15 @@ class Trainer:
         virtual = virtual_ranks(config, self.comm, state, self.method.name, self.method.elastic)
         opened, self._folder = readable(graph, self.method.needs_store(placement), self.comm)
         view = self.method.open(ViewRequest(opened, mark, placement, backend, sampler, self.comm, threads.gather))
-        self._gaps = gaps(graph, config) if self.comm.rank == 0 else []
-        for warning in self._gaps:
-            print(f"bulksample: warning: {warning}", file=sys.stderr)
+        self._warnings: list[str] = []  # on rank 0
+        for warning in gaps(graph, config) if self.comm.rank == 0 else ():
+            self._warn(warning)
         if config.metric == "rocauc" and config.target == "class":
             check_two_classes(view.num_classes)
         check_splits(config, view)
         ledger, tensor_comm = Ledger(self.comm, view.sampling, compute.phase, before), self.method.tensor_comm(compute, self.comm)
-        context = self.context = TrainingContext(config, self.comm, compute, tensor_comm, sampler, threads, ledger, view, virtual)
+        place = placement.place(self.comm) if config.seed_locality else self.comm.rank
+        context = self.context = TrainingContext(config, self.comm, compute, tensor_comm, sampler, threads, ledger, view, virtual, place)
         self.method.view(context)
         self.data = {**sizes_of(graph), "features": view.num_features, "classes": view.num_classes, "seeds": len(view.seeds)}
         context.batches = self.method.batches(context)
@@ -143,6 +145,11 @@ class Trainer:
                 f"method {method.name!r} fetches features of one mini-batch at a time; got fetch_together {config.fetch_together}: use 1"
             )
         context.set_model(self.method.model(context, 0))
+        if config.seed_locality and has_batch_norm(context.model):
+            self._warn(
+                f"batch norm takes its statistics from mini-batches, and seed_locality {config.seed_locality} draws each from a part of "
+                "the graph; use layer_norm"
+            )
         self.epoch_seconds: list[float] = []  # of the epochs of this run, without evaluation
         self.steps_of_run = 0
         self.stopped = False
@@ -152,6 +159,12 @@ class Trainer:
         self.resumed = snapshot is not None
         if snapshot is not None:
             restore(context, self.method, *snapshot)
+
+    def _warn(self, warning: str) -> None:
+        """Print a warning on rank 0, and keep it for the report."""
+        if self.comm.rank == 0:
+            print(f"bulksample: warning: {warning}", file=sys.stderr)
+            self._warnings.append(warning)
 
     @property
     def model(self) -> Model:
@@ -248,7 +261,7 @@ class Trainer:
         """
         context, slots = self.context, self.context.batches.slots
         context.optimizer.zero_grad()
-        own = len(own_share(self.comm.rank, self.comm.size, context.virtual_ranks)) if slots > 1 else 1
+        own = len(own_share(context.place, self.comm.size, context.virtual_ranks)) if slots > 1 else 1
         slot_sums, sums, seeds = SlotSums(context.model, slots), torch.zeros(3), 0.0
         for slot in range(slots):
             batch, place = next(batches, EMPTY_BATCH), slot - (slots - own)
@@ -418,7 +431,7 @@ class Trainer:
             "resumed": self.resumed,
             "stopped": self.stopped,
             "failed_saves": self.failed_saves,
-            "warnings": [*self._gaps, *warnings],
+            "warnings": [*self._warnings, *warnings],
             "data": self.data,
             "config": config.model_dump(mode="json"),
             "environment": environment(),

@@ -181,7 +181,7 @@ def _other_features(config: TrainOptions, request: ViewRequest, opened: OpenBloc
 
 def _feature_grid(config: TrainOptions, request: ViewRequest) -> tuple[ProcessGrid, Layout]:
     grid = request.placement.feature_grid(request.comm)
-    return grid, open_layout(_directory(request.source), request.placement.partition, grid, config.seed)
+    return grid, open_layout(_directory(request.source), request.placement, grid, config.seed)
 
 
 def _remote_features(

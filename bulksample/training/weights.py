@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from ..distributed.comm.base import Comm
 from ..nn.model import Model
@@ -53,6 +53,11 @@ def running_statistics(model: nn.Module) -> list[torch.Tensor]:
     """Return the running means and variances of all batch norms (and instance norms) of a model."""
     norms = [module for module in model.modules() if isinstance(module, _NormBase)]
     return [buffer for norm in norms for buffer in (norm.running_mean, norm.running_var) if buffer is not None]
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Return True if a module of the model normalizes by the mean and variance of a mini-batch."""
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
 def batch_counts(model: nn.Module) -> list[torch.Tensor]:

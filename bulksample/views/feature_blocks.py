@@ -51,7 +51,7 @@ class FeatureBlockView(View):
             Weight every mean by the edge weights.
         """
         graph, matrix = self.graph, self.graph.adjacency
-        self.features, self.num_features = features, features.width
+        self.features, self.num_features, self._parts = features, features.width, features.layout
         self.all_degrees = torch.from_numpy(mean_weights(matrix.indptr, matrix.values, graph.weight_unit, weighted)[0])
         block = rows_of_graph(graph, features.layout.members(grid.row))
         own, of_entries = mean_weights(block.adjacency.indptr, block.adjacency.values, graph.weight_unit, weighted)
@@ -62,6 +62,9 @@ class FeatureBlockView(View):
             "features": features.nbytes(),
             "replicated": 4 * graph.n + self.seeds.nbytes + self.labels.nbytes + (0 if order is None else 8 * graph.n),
         }
+
+    def part_order(self, vertices: np.ndarray) -> np.ndarray:
+        return self._parts.part_order(vertices)
 
 
 def rows_of_graph(graph: Graph, vertices: np.ndarray) -> GraphBlock:

@@ -110,6 +110,7 @@ class BlockView(View):
             features = RemoteFeatures(grid.column_comm, layout, x, norm, codec, cache_bytes, access_count)
             other = OtherFeatures(features, rows_of_block(features))
         self.features, self.num_features = other.source, other.source.width
+        self._parts = other.source.layout if isinstance(other.source, RemoteFeatures) else layout
         own_degrees, self.weights = mean_weights(block.adjacency.indptr, block.adjacency.values, block.weight_unit, weighted)
         self.all_degrees = None
         if degrees:
@@ -121,6 +122,9 @@ class BlockView(View):
             "features": self.features.nbytes(),
             "replicated": seeds + (4 * block.n if degrees else 0) + (0 if layout.order is None else 8 * block.n),
         }
+
+    def part_order(self, vertices: np.ndarray) -> np.ndarray:
+        return self._parts.part_order(vertices)
 
 
 class BlockShare(InferenceShare):

@@ -81,6 +81,10 @@ class View(ABC):
         """Name the step, by its position, whose rows are fetched next; ranks that fetch together compare it."""
         return
 
+    def part_order(self, vertices: np.ndarray) -> np.ndarray:
+        """Return the place of each vertex in the order of the block rows; ids where nothing is in block rows."""
+        return vertices
+
     def all_rows(self) -> View:
         """Return the view of the whole graph; this view itself, unless it is a part of the graph."""
         return self

@@ -635,3 +635,38 @@ def test_training_refuses_shares_that_are_open_already(stored):
     share = opened(folder / "plain", SerialComm())
     with pytest.raises(bs.UsageError, match="train opens the shares of ranks itself; got those of 'communities': use the path"):
         bs.train(share)
+
+
+def test_seed_locality_draws_the_seeds_that_a_rank_holds(stored):
+    """Rank r of 2 holds half of the ids, and about half of the seeds; one process draws the same mini-batches."""
+    folder, graphs = stored
+
+    def rank(comm):
+        graph = opened(folder / "plain", comm, topology="replicated", features="partitioned")
+        batches = list(loader(graph, seed_locality=2, batch_size=8))
+        return [(batch.minibatch.id, batch.digest()) for batch in batches if not batch.repeated], np.concatenate([b.seeds for b in batches])
+
+    found = on_threads(2, rank)
+    alone = [(batch.minibatch.id, batch.digest()) for batch in loader(graphs["plain"], seed_locality=2, batch_size=8)]
+    assert sorted(found[0][0] + found[1][0]) == sorted(alone)
+    assert np.mean(found[0][1] < 150) > 0.95
+    assert np.mean(found[1][1] >= 150) > 0.95
+    with pytest.raises(bs.UsageError, match="seed_locality 2 does not fit steps of 3 mini-batches"):
+        loader(graphs["plain"], seed_locality=2, ranks=3)
+
+
+def test_a_loader_with_seed_locality_goes_on_in_the_middle(stored):
+    folder, _ = stored
+
+    def rank(comm):
+        graph = opened(folder / "plain", comm, topology="replicated", features="partitioned")
+        one, other = (loader(graph, seed_locality=4, batch_size=8) for _ in range(2))
+        rows = iter(one)
+        for _ in range(3):
+            next(rows)
+        state = json.loads(json.dumps(one.state_dict()))
+        rest = digests(rows)
+        other.load_state_dict(state)
+        assert digests(other) == rest
+
+    on_threads(2, rank)

@@ -60,6 +60,14 @@ def test_minibatches_counts_from_the_first(drawn):
     assert result["sampled_edges"] == sum(np.minimum(DEGREES[seeds.vertices], 2).sum() for seeds in calls.seeds[0][:3])
 
 
+def test_seed_locality_draws_each_minibatch_from_one_group(drawn):
+    """Four groups of 15 ids give three mini-batches each, of 7, 7 and 1 seeds; number t 4 + g is of group g."""
+    result, calls = drawn(*ONE_HOP, "--batch-size", 7, "--seed-locality", 4)
+    assert result["seed_locality"] == 4
+    assert [len(seeds.vertices) for seeds in calls.seeds[0]] == [7] * 8 + [1] * 4
+    assert [set(seeds.vertices // 15) for seeds in calls.seeds[0]] == [{g} for _ in range(3) for g in range(4)]
+
+
 def test_bulk_size_is_the_minibatches_of_a_call(drawn):
     assert drawn(*ALL, "--fanouts", 2, "--batch-size", 7, "--bulk-size", 4)[1].sizes == [[4, 4, 1]]
 

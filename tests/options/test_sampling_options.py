@@ -3,6 +3,7 @@
 import numpy as np
 from drawn_edges import edges_of, heavy_ring, labelled, neighbors, ring
 from plain import graph, minibatches, trainer
+from rank_traffic import epoch
 
 from bulksample.samplers import Sampler
 
@@ -85,3 +86,11 @@ def test_seeds_are_those_of_the_split():
     for split in ("val", "test", "all"):
         seeds = np.concatenate([minibatch.seeds for minibatch in minibatches(trainer(graph(), seeds=split))])
         assert sorted(seeds) == (list(range(60)) if split == "all" else np.flatnonzero(graph().masks[split]).tolist())
+
+
+def test_seed_locality_draws_each_minibatch_from_the_rows_of_its_rank(folder):
+    """Two ranks hold 30 vertices each, and all are seeds; four groups are the ids in fifteens, two for each rank."""
+    drawn = epoch(folder, 2, seed_locality=4, batch_size=7)
+    for rank, own in enumerate(drawn.minibatches):
+        assert [set(m.seeds // 15) for m in own] == [{2 * rank}, {2 * rank + 1}] * 3
+        assert sorted(v for m in own for v in m.seeds) == list(range(30 * rank, 30 * rank + 30))

@@ -56,8 +56,7 @@ class ProcessGrid:
             )
         self.comm, self.replication, self.order = comm, replication, order
         self.rows = comm.size // replication
-        at = _position(comm) if 1 < replication < comm.size else comm.rank
-        self.row, self.column = divmod(at, replication) if order == "rows" or replication == 1 else divmod(at, self.rows)[::-1]
+        self.row, self.column = position_in_grid(comm, replication, order)
         self.row_comm = comm.split(self.row, self.column)
         self.column_comm = comm.split(self.column, self.row)
 
@@ -66,6 +65,15 @@ class ProcessGrid:
         each, more = divmod(self.rows, self.replication)
         first = column * each + min(column, more)
         return range(first, first + each + (column < more))
+
+
+def position_in_grid(comm: Comm, replication: int, order: Order) -> tuple[int, int]:
+    """Return the process row and the process column of this rank; needs no communication."""
+    at = _position(comm) if 1 < replication < comm.size else comm.rank
+    if order == "rows" or replication == 1:
+        return divmod(at, replication)
+    column, row = divmod(at, comm.size // replication)
+    return row, column
 
 
 def choose_order(comm: Comm, asked: str, adds_in_rows: bool = False) -> Order:

@@ -26,6 +26,8 @@ class Layout:
     order, position : int32, shape (n,), optional
         The vertex at each place, and the place of each vertex. Vertices ascend within a block. Without them, places equal
         vertices and the layout takes no memory.
+    part_places : int32, shape (n,), optional
+        The place of each vertex among parts of which several make a block row; by default `position`.
 
     Raises
     ------
@@ -36,6 +38,7 @@ class Layout:
     bounds: np.ndarray
     order: np.ndarray | None = None
     position: np.ndarray | None = None
+    part_places: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bounds", frozen(checked_bounds(self.bounds)))
@@ -52,6 +55,22 @@ class Layout:
             return Layout(partition.bounds)
         return Layout(partition.bounds, partition.order, partition.position)
 
+    @staticmethod
+    def of_parts(assignment: np.ndarray, parts: int, blocks: int) -> Layout:
+        """Return the layout whose block rows hold equally many consecutive parts each.
+
+        Parameters
+        ----------
+        assignment : int32, shape (n,)
+            The part of each vertex.
+        parts, blocks : int
+            `blocks` divides `parts`.
+        """
+        if parts == blocks:
+            return Layout.of(Partition(parts, assignment))
+        made = Layout.of(Partition(blocks, assignment // (parts // blocks)))
+        return Layout(made.bounds, made.order, made.position, Partition(parts, assignment).position)
+
     @property
     def n(self) -> int:
         return int(self.bounds[-1])
@@ -63,6 +82,10 @@ class Layout:
     def places(self, vertices: np.ndarray) -> np.ndarray:
         """Return the place of each vertex, in the dtype of the vertices or int32."""
         return vertices if self.position is None else self.position[vertices]
+
+    def part_order(self, vertices: np.ndarray) -> np.ndarray:
+        """Return the place of each vertex in the order of the parts, which may divide block rows further."""
+        return self.places(vertices) if self.part_places is None else self.part_places[vertices]
 
     def vertices(self, places: np.ndarray) -> np.ndarray:
         """Return the vertex at each place, in the dtype of the places or int32."""

@@ -148,16 +148,19 @@ def open_block(
         On every rank, if c does not divide p or the partition does not have p / c parts.
     """
     grid = placement.topology_grid(comm)
-    layout = open_layout(directory, placement.partition, grid, seed)
+    layout = open_layout(directory, placement, grid, seed)
     return OpenBlock(grid, layout, load_block(directory, layout.members(grid.row), features, label, target), placement)
 
 
 class OpenForSampling(NamedTuple):
-    """A graph for sampling: its adjacency, the seeds of a split, and the bytes that this rank read; 0 of a graph that is mapped whole."""
+    """A graph for sampling: its adjacency, the seeds of a split, the bytes that this rank read (0 of a graph that is mapped whole), and the
+    places of the seeds in part order.
+    """
 
     adjacency: Adjacency
     seeds: np.ndarray
     read_bytes: int
+    places: np.ndarray
 
 
 def open_for_sampling(
@@ -169,24 +172,34 @@ def open_for_sampling(
     """
     if not placement.partitioned:
         graph = store.load(directory, features=False, check="none")
-        return OpenForSampling(LocalAdjacency(graph.adjacency, backend), graph.seeds(split) if split else graph.default_seeds(), 0)
+        seeds = graph.seeds(split) if split else graph.default_seeds()
+        return OpenForSampling(LocalAdjacency(graph.adjacency, backend), seeds, 0, seeds)
     opened = open_block(directory, placement, comm, seed, features=False)
-    return OpenForSampling(opened.adjacency(backend), opened.seeds(split), opened.block.read_bytes)
+    seeds = opened.seeds(split)
+    return OpenForSampling(opened.adjacency(backend), seeds, opened.block.read_bytes, opened.layout.part_order(seeds))
 
 
-def open_layout(directory: str | os.PathLike[str], how: str, grid: ProcessGrid, seed: int) -> Layout:
-    """Make or read the layout of a partition; collective.
+def open_layout(directory: str | os.PathLike[str], placement: Placement, grid: ProcessGrid, seed: int) -> Layout:
+    """Make or read the layout of a placement's partition; collective.
 
-    METIS needs all edges: rank 0 reads them, partitions, and broadcasts the result, 4 n bytes. The layout of a folder of parts is mapped
-    from its tables; no rank sends anything but a digest.
+    With `seed_locality` G, a partitioner that is named makes G parts. METIS needs all edges: rank 0 reads them, partitions, and broadcasts
+    the result, 4 n bytes. The layout of a folder of parts is mapped from its tables; no rank sends anything but a digest.
     """
+    how = placement.partition
     if is_parts(directory) or (how not in partitions.PARTITIONERS and is_parts(how)):
         return _layout_of_parts(Path(directory), how, grid)
     n, parts = load_manifest(Path(directory)).vertices, grid.rows
     if how == "block":
         return Layout.even(n, parts)
+    if how in partitions.PARTITIONERS and placement.seed_locality:
+        parts = placement.seed_locality
+        if parts % grid.rows:
+            raise UsageError(
+                f"seed_locality {parts} makes {parts} parts by {how}, which p / c = {grid.rows} block rows cannot share evenly; use a "
+                f"multiple of {grid.rows}, partition block, or a folder of `bulksample partition`"
+            )
     if how == "random":
-        return Layout.of(partitions.random(n, parts, seed))
+        return Layout.of_parts(partitions.random(n, parts, seed).assignment, parts, grid.rows)
     made, fault = None, ["", ""]
     if grid.comm.rank == 0:
         try:
@@ -197,7 +210,7 @@ def open_layout(directory: str | os.PathLike[str], how: str, grid: ProcessGrid, 
     if kind:
         raise (DataError if kind == "DataError" else UsageError)(text)
     assignment = np.empty(n, np.int32) if made is None else made.assignment.copy()
-    return Layout.of(Partition(parts, grid.comm.broadcast(assignment, "topology")))
+    return Layout.of_parts(grid.comm.broadcast(assignment, "topology"), parts, grid.rows)
 
 
 def _layout_of_parts(directory: Path, how: str, grid: ProcessGrid) -> Layout:
@@ -219,7 +232,8 @@ def _layout_of_parts(directory: Path, how: str, grid: ProcessGrid) -> Layout:
     if len(parts.parts) == q:
         return Layout(parts.bounds, old_id, new_id)
     block = np.searchsorted(parts.bounds[1:], new_id, side="right") // (len(parts.parts) // q)
-    return Layout.of(Partition(q, block.astype(np.int32)))
+    made = Layout.of(Partition(q, block.astype(np.int32)))
+    return Layout(made.bounds, made.order, made.position, new_id)
 
 
 def _partition(directory: str | os.PathLike[str], how: str, n: int, parts: int, seed: int) -> Partition:

@@ -16,7 +16,7 @@ from ...errors import UsageError, instead_of
 from ..comm.base import Comm
 from ..comm.machines import uneven
 from . import partition as partitions
-from .grid import ORDERS, Order, ProcessGrid, choose_order
+from .grid import ORDERS, Order, ProcessGrid, choose_order, position_in_grid
 
 TOPOLOGIES = ("replicated", "partitioned")
 FEATURES = ("replicated", "partitioned", "machine", "host")
@@ -34,6 +34,7 @@ class PlacementOptions(Protocol):
     grid_order: Any
     exchange: Any
     partition: str
+    seed_locality: int | None
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,9 @@ class Placement:
         c of the features, if they are partitioned; by default that of the topology.
     grid_order : {"auto", "rows", "columns"}
         See `grid.choose_order`.
+    seed_locality : int, optional
+        G of loaders that draw mini-batches from groups of near seeds. A partitioner that is named then makes G parts, of which each block
+        row holds equally many, so that the part order does not depend on the number of ranks.
 
     Raises
     ------
@@ -72,6 +76,7 @@ class Placement:
     features: str | None = None
     feature_replication: int | None = None
     grid_order: str = "auto"
+    seed_locality: int | None = None
 
     def __post_init__(self) -> None:
         if self.features is None:
@@ -103,7 +108,7 @@ class Placement:
         topology = options.topology or options.graph or prefers
         return Placement(
             topology, options.replication, options.exchange, options.partition, options.features or topology, options.feature_replication,
-            options.grid_order,
+            options.grid_order, options.seed_locality,
         )  # fmt: skip
 
     @property
@@ -146,6 +151,18 @@ class Placement:
     def feature_shape(self, comm: Comm) -> tuple[int, Order]:
         """Return c and the order of the process grid of the features."""
         return self.feature_replication or self.replication, choose_order(comm, self.grid_order)
+
+    def place(self, comm: Comm) -> int:
+        """Return the number of this rank in the order of the block rows: 0 .. p - 1; its rank if nothing is in block rows.
+
+        Of p ranks, number r holds the rows in places r n / p to (r + 1) n / p of part order, about, among c others. Features decide if they
+        and the topology lie apart. Needs no communication.
+        """
+        if not self.divided:
+            return comm.rank
+        c, order = self.feature_shape(comm) if self.shards_features else self.topology_shape(comm)
+        row, column = position_in_grid(comm, c, order)
+        return row * c + column
 
     def topology_grid(self, comm: Comm) -> ProcessGrid:
         """Make the process grid of the topology; collective."""

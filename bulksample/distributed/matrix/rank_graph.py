@@ -91,6 +91,17 @@ class RankGraph:
             return self.feature_grids
         return grids(self.comm, *self.placement.topology_shape(self.comm), own_tally=False)
 
+    def part_order(self, vertices: np.ndarray) -> np.ndarray:
+        """Return the place of each vertex in the order of the block rows, of the features if these are partitioned; ids if nothing is."""
+        if self.layout is not None:
+            return self.layout.part_order(vertices)
+        return vertices if isinstance(self.held, Graph) else self.held.layout.part_order(vertices)
+
+    @property
+    def place(self) -> int:
+        """The number of this rank in the order of the block rows; see `Placement.place`."""
+        return self.placement.place(self.comm)
+
     @property
     def feature_grids(self) -> CommPool[ProcessGrid]:
         return grids(self.comm, *self.placement.feature_shape(self.comm), own_tally=False)
@@ -181,6 +192,7 @@ def open_rank_graph(
     grid_order: str = "auto",
     exchange: str = "owner",
     partition: str = "block",
+    seed_locality: int | None = None,
     seed: int = 0,
     label: str | None = None,
     target: str | None = None,
@@ -193,7 +205,7 @@ def open_rank_graph(
     topology, features
         See `placement.Placement`. Whole arrays are mapped from the store. Of partitioned ones a rank reads its own rows into memory, and
         no others.
-    replication, feature_replication, grid_order, exchange, partition, seed
+    replication, feature_replication, grid_order, exchange, partition, seed_locality, seed
         Of what is partitioned; see `placement.Placement`.
     label : str, optional
         Another column of the store to use as the label.
@@ -211,7 +223,7 @@ def open_rank_graph(
     """
     asked: dict[str, Any] = {
         "topology": topology, "features": features, "replication": replication, "feature_replication": feature_replication,
-        "grid_order": grid_order, "exchange": exchange, "partition": str(partition),
+        "grid_order": grid_order, "exchange": exchange, "partition": str(partition), "seed_locality": seed_locality,
     }  # fmt: skip
     placement, manifest = together(comm, lambda: _checked(comm, directory, asked, seed))
     agree(comm, {"version": __version__, "graph": manifest.digest, **asked, "seed": seed, "label": label, "target": target, "check": check})
@@ -248,7 +260,7 @@ def _rows_of(
 ) -> tuple[Lease[ProcessGrid], Layout, np.ndarray]:  # fmt: skip
     """Return a process grid, the layout of its block rows, and the vertices of this rank's; collective."""
     lease = grids(comm, *shape, own_tally=False).lease()
-    layout = open_layout(directory, placement.partition, lease.lent, seed)
+    layout = open_layout(directory, placement, lease.lent, seed)
     return lease, layout, layout.members(lease.lent.row)
 
 
