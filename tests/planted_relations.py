@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -73,6 +75,17 @@ def shop(times=False, edge_times=False, seed=0) -> HeteroGraph:
         relation_from_edges(user, "knows", user, one, other, times=rng.integers(0, 50, 100) if edge_times else None),
     )
     return HeteroGraph((user, item), relations, "shop").validate()
+
+
+def until(graph: HeteroGraph, t: int | None) -> HeteroGraph:
+    """The relations as they were known at time t, without times; all of them if t is None."""
+    relations = []
+    for relation in graph.relations:
+        born = graph.type(relation.source).times
+        times = relation.times if relation.times is not None else None if born is None else born[relation.adjacency.indices]
+        keep = np.ones(relation.edges, bool) if times is None or t is None else times <= t
+        relations.append(replace(relation, adjacency=relation.adjacency.keep(keep), edge_ids=None, times=None))
+    return replace(graph, relations=tuple(relations))
 
 
 def mean_matrix(graph: HeteroGraph, key) -> torch.Tensor:

@@ -23,6 +23,7 @@ def predict(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all processors of this process.")] = None,
     memory: Annotated[int | None, typer.Option(min=1, help="Bytes for hidden rows; more lie in files. Default: 1/4 of the free.")] = None,
+    at: Annotated[int | None, typer.Option(help="Time at which all vertices are asked about. Default: their own, as in training.")] = None,
     overwrite: OverwriteOption = False,
     check: CheckOption = Check.auto,
     json_file: JsonOption = None,
@@ -32,11 +33,14 @@ def predict(
     The file holds `logits`, float32 of shape (n, classes), whose softmax is the probability of each class, or whose logistic function is
     that of each of several classes at once. Regression writes its numbers as `predictions`, shape (n, t). `embeddings`, float32 of shape
     (n, hidden), are the rows that enter the last layer. Link prediction writes embeddings alone, a model of your own logits alone.
+
+    Of a heterogeneous graph, n counts the vertices of the type that was predicted, and `times` are those at which they were asked about;
+    link prediction writes `embeddings.TYPE` of both ends.
     """
     check_outputs(overwrite, out, json_file)
-    from ..data.parts_manifest import graph_manifest
+    from ..data.open_store import is_heterogeneous
 
-    graph_manifest(directory)  # before torch is imported
+    is_heterogeneous(directory)  # before torch is imported
     if not checkpoint.is_dir():
         raise UsageError(f"there is no checkpoint at {checkpoint}; use the folder of train --checkpoint, or a folder step-... in it")
     from ..data.atomic import save_npz
@@ -45,8 +49,8 @@ def predict(
         from ..methods.predict import predict as run
 
     began = time.perf_counter()
-    found = run(directory, checkpoint, threads, check, model, memory)
-    both = {"predictions" if found.config.target == "regression" else "logits": found.logits, "embeddings": found.embeddings}
+    found = run(directory, checkpoint, threads, check, model, memory, at)
+    both = {"predictions" if found.config.target == "regression" else "logits": found.logits, "embeddings": found.embeddings, **found.more}
     arrays: dict[str, Any] = {name: array for name, array in both.items() if array is not None}
     save_npz(out, arrays)
     emit({

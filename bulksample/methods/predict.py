@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..config.metrics import METRICS
+from ..data.open_store import is_heterogeneous
+from ..data.relational import hetero_store
 from ..distributed.comm.agree import fingerprint
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
@@ -21,6 +23,7 @@ from ..evaluation.exact import exact_rows
 from ..graph import Graph
 from ..nn.decoders import LinkModel
 from ..nn.model import Gnn, build
+from ..relations.graph import HeteroGraph, VertexType
 from ..training import checkpoint
 from ..training.setup import estimates_weighted_means, make_sampler
 from ..training.source import Source, load_graph, shared_fingerprint
@@ -28,6 +31,7 @@ from ..views.features import Features
 from ..views.whole import WholeShare
 from .config import TrainConfig
 from .predict_own import own_logits
+from .predict_relational import OfType, relational_outputs
 
 Floats = NDArray[Any]
 
@@ -42,19 +46,21 @@ class Prediction(NamedTuple):
     config: TrainConfig  # configuration of the run that wrote the checkpoint
     step: int  # optimizer steps of the run so far
     path: Path  # the folder that was read
+    more: Mapping[str, Floats] = {}  # of a heterogeneous graph: the times of the vertices; the embeddings of both ends of links, by type
     warnings: Sequence[str] = ()  # of splits that the model was trained on; none if the store holds another graph than that of the run
 
 
 def predict(
     graph: Source, path: str | os.PathLike[str], threads: int | None = None, check: str = "auto", model: nn.Module | str | None = None,
-    memory: int | None = None,
+    memory: int | None = None, at: int | None = None,
 ) -> Prediction:  # fmt: skip
     """Compute logits and embeddings of all vertices by exact inference, over all neighbors, with the best weights of a checkpoint.
 
     Parameters
     ----------
-    graph : Graph, or the path of a store
-        With features as wide as those of the graph that the model was trained on. Labels are not needed.
+    graph : Graph, HeteroGraph, or the path of a store
+        With features as wide as those of the graph that the model was trained on. Labels are not needed. A heterogeneous graph has the
+        relations of the graph of the run; the outputs are those of the type that was predicted.
     path : path
         A folder ``step-...`` that training wrote, or the folder of ``--checkpoint``, whose newest one is taken.
     threads : int, optional
@@ -66,6 +72,10 @@ def predict(
         ``package.module:factory``. No code that the checkpoint names is run.
     memory : int, optional
         Bytes for hidden rows; by default a quarter of the free memory. Rows beyond it, and then the outputs, are maps of unnamed files.
+
+    at : int, optional
+        The time at which every vertex of a heterogeneous graph with times is asked about; by default its own, as in training. Nothing
+        later is read.
 
     Raises
     ------
@@ -79,15 +89,19 @@ def predict(
         torch.set_num_threads(threads)
     folder, (tensors, state) = checkpoint.read(path)
     config = _config(folder, state)
-    if config.is_relational:
-        raise UsageError(
-            f"the checkpoint {folder} holds a model of heterogeneous graphs, {config.model}; predict works on graphs of one type: use the "
-            "scores that training reports"
-        )
-    before = load_graph(graph, None, check=check)
-    opened = before if before.labels is None else before.with_label(config.label, config.target)
+    heterogeneous = isinstance(graph, HeteroGraph) or (not isinstance(graph, Graph) and is_heterogeneous(graph))
+    config.check_graph(graph.name if isinstance(graph, Graph | HeteroGraph) else str(graph), heterogeneous)
     best = any(name.startswith("best.") for name in tensors)
     weights = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith("best." if best else "model.")}
+    if heterogeneous:
+        if model is not None or memory is not None:
+            raise UsageError(f"model and memory are for graphs of one type; the checkpoint {folder} holds a {config.model}: leave them out")
+        typed = graph if isinstance(graph, HeteroGraph) else hetero_store.load(cast(Any, graph), check=check)
+        return _typed_prediction(config, typed, relational_outputs(config, weights, state, typed, folder, threads, at), state, folder)
+    if at is not None:
+        raise UsageError("at is for heterogeneous graphs with times; leave it out")
+    before = load_graph(graph, None, check=check)
+    opened = before if before.labels is None else before.with_label(config.label, config.target)
     step = int(state["progress"]["steps"])
     hidden: torch.Tensor | None = None
     if config.is_own_model:
@@ -101,18 +115,45 @@ def predict(
         if isinstance(made, LinkModel):
             return Prediction(None, exact_rows(cast(Gnn, made.encoder), share, memory)[1].numpy(), {}, config, step, folder)
         hidden, logits = exact_rows(made, share, memory)
-    if bad := int((~torch.isfinite(logits).all(1)).sum()):
-        raise UsageError(
-            f"the logits of {bad} vertices are not finite; use a checkpoint of a run that converged, or mend eval mode of the model"
-        )
+    _refuse_not_finite(logits)
     scores = {} if opened.labels is None else _scores(logits, opened, config.metric)
     warnings = overlap_warnings(scores, config.seeds) if _may_be_graph_of_run(graph, before, state) else []
     for warning in warnings:
         print(f"bulksample: warning: {warning}", file=sys.stderr)
-    return Prediction(logits.numpy(), None if hidden is None else hidden.numpy(), scores, config, step, folder, warnings)
+    return Prediction(logits.numpy(), None if hidden is None else hidden.numpy(), scores, config, step, folder, warnings=warnings)
 
 
-def _scores(logits: torch.Tensor, graph: Graph, metric: str | None) -> dict[str, float]:
+def _typed_prediction(
+    config: TrainConfig, graph: HeteroGraph, found: list[OfType], state: dict[str, Any], folder: Path
+) -> Prediction:  # fmt: skip
+    """Return the prediction of the target type, or of links the embeddings of both ends."""
+    step, times = int(state["progress"]["steps"]), found[0].outputs.times
+    more: dict[str, Floats] = {} if times is None else {"times": times}
+    for _, outputs in found:
+        _refuse_not_finite(outputs.logits)
+    if config.task == "links":
+        named = {f"embeddings.{kind.name}": outputs.logits.numpy() for kind, outputs in found}
+        return Prediction(None, None, {}, config, step, folder, named)
+    ((kind, outputs),) = found
+    scores: dict[str, float] = {}
+    if kind.labels is not None or config.label in kind.extra:
+        kind = kind.with_label(config.label, config.target)
+        scores = _scores(outputs.logits, kind, config.metric)
+    same = state.get("graph") == shared_fingerprint(graph, SerialComm())
+    warnings = overlap_warnings(scores, config.seeds) if same else []
+    for warning in warnings:
+        print(f"bulksample: warning: {warning}", file=sys.stderr)
+    return Prediction(outputs.logits.numpy(), outputs.embeddings, scores, config, step, folder, more, warnings)
+
+
+def _refuse_not_finite(logits: torch.Tensor) -> None:
+    if bad := int((~torch.isfinite(logits).all(1)).sum()):
+        raise UsageError(
+            f"the logits of {bad} vertices are not finite; use a checkpoint of a run that converged, or mend eval mode of the model"
+        )
+
+
+def _scores(logits: torch.Tensor, graph: Graph | VertexType, metric: str | None) -> dict[str, float]:
     """Return the accuracy of every split, or the scores of other labels than classes."""
     assert graph.labels is not None
     if graph.target == "class":

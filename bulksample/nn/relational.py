@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -53,6 +53,10 @@ class Schema(NamedTuple):
     def targets(self) -> tuple[str, ...]:
         """The types of which the last layer gives rows, each once."""
         return tuple(dict.fromkeys((self.target, self.link_target or self.target)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a graph must share with that of a model: the relations in their order, and the targets."""
+        return {"relations": [list(key) for key in self.relations], "target": self.target, "link_target": self.link_target}
 
     def types_of_layers(self, layers: int) -> list[tuple[str, ...]]:
         """Return the types whose rows each layer takes, from the input to the output: layers + 1 entries, the last the targets alone."""
@@ -255,15 +259,20 @@ class RelationalGnn(Model):
         UsageError
             If the number of blocks is not L.
         """
+        _, h = self.last_rows(blocks, x)
+        return h[self.schema.target] if len(h) == 1 else torch.cat([h[name] for name in self.schema.targets])
+
+    def last_rows(self, blocks: Sequence[RelationBlock], x: Mapping[str, Input]) -> tuple[Rows, Rows]:
+        """Return the rows of each type that enter the last layer, and those that it gives; see `forward`."""
         if len(blocks) != len(self.layers):
             fits = "use one fanout for each layer"
             raise UsageError(f"a model of {len(self.layers)} layers needs as many blocks; the mini-batch has {len(blocks)}: {fits}")
-        h = {name: self._input(own, x[name]) for name, own in zip(self.types[0], self.inputs, strict=True)}
+        h = before = {name: self._input(own, x[name]) for name, own in zip(self.types[0], self.inputs, strict=True)}
         for i, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
-            h = layer(block, h)
+            before, h = h, layer(block, h)
             if i < len(self.layers) - 1:
                 h = {name: self._between(i, place, h[name]) for place, name in enumerate(self.types[i + 1])}
-        return h[self.schema.target] if len(h) == 1 else torch.cat([h[name] for name in self.schema.targets])
+        return before, h
 
     def _input(self, own: nn.Module, x: Input) -> torch.Tensor:
         learned = isinstance(own, TypeInput) and own.bias is None

@@ -155,7 +155,7 @@ class Method:
         if config.is_own_model:
             return self._own_model(context)
         if isinstance(view, RelationalView):
-            return relational_model(config, view, seed)
+            return relational_model(config, view.schema, view.num_classes, seed)
         if config.task == "links":
             return LinkModel(build(config, view.num_features, config.hidden, seed), config.decoder, config.hidden)
         return build(config, view.num_features, view.num_classes, seed)

@@ -12,7 +12,7 @@ from ..data.relational.link_split import LinkGraph
 from ..distributed.comm.base import Comm
 from ..errors import DataError, UsageError
 from ..nn.decoders import LinkModel
-from ..nn.relational import RelationalGnn
+from ..nn.relational import RelationalGnn, Schema
 from ..relations.adjacency import RelationAdjacency
 from ..relations.graph import HeteroGraph, VertexType
 from ..relations.rule import TimeRule
@@ -49,15 +49,12 @@ def relational_link_view(
     _refuse_weights(config, graph)
     held = graph.held_out
     assert held is not None
-    rule, timed = None, _timed(config, graph)
-    if timed is not None:
-        relation = graph.relation(held.relation)
-        if held.times is None:
-            raise UsageError(
-                f"{timed} of graph {graph.name!r} has times, but {relation} and its ends have none, so it is unknown when a link was asked "
-                "about; use a relation with times, or a graph without any"
-            )
-        rule = _rule(config, graph, backend)
+    rule = rule_of(config, graph, backend)
+    if rule is not None and held.times is None:
+        raise UsageError(
+            f"graph {graph.name!r} has times, but {graph.relation(held.relation)} and its ends have none, so it is unknown when a link was "
+            "asked about; use a relation with times, or a graph without any"
+        )
     return RelationalLinkView(
         graph, held.relation, rule, held.reverses, comm, backend, fingerprint, config.feature_norm, config.feature_storage, gathering
     )  # fmt: skip
@@ -71,31 +68,33 @@ def _refuse_weights(config: TrainOptions, graph: HeteroGraph) -> None:
 
 def seed_times(config: TrainOptions, graph: HeteroGraph, kind: VertexType, backend: Backend) -> SeedTimes | None:
     """Return when each vertex of the target type is asked about, and the rule of time; None for a graph without times."""
-    timed = _timed(config, graph, ("seed_times",))
-    if timed is None:
+    if config.seed_times is not None and not _timed(graph):
+        raise UsageError(f"seed_times: graph {graph.name!r} has no times; leave the option out")
+    rule = rule_of(config, graph, backend)
+    if rule is None:
         return None
     if config.seed_times is None and kind.times is None:
         columns = ", ".join(name for name, column in kind.extra.items() if column.ndim == 1 and column.dtype.kind in "iu")
         raise UsageError(
-            f"{timed} of graph {graph.name!r} has times, but vertices of type {kind.name!r} have none, so it is unknown what was known "
-            f"of each; use seed_times with a column of the type ({columns or 'it has none'})"
+            f"{_timed(graph)[0]} of graph {graph.name!r} has times, but vertices of type {kind.name!r} have none, so it is unknown what "
+            f"was known of each; use seed_times with a column of the type ({columns or 'it has none'})"
         )
-    return SeedTimes(_column(config.seed_times, kind), _rule(config, graph, backend))
+    return SeedTimes(_column(config.seed_times, kind), rule)
 
 
-def _timed(config: TrainOptions, graph: HeteroGraph, more: tuple[str, ...] = ()) -> str | None:
-    """Return the first type or relation with times, None if there is none; raises `UsageError` for options of time without times."""
+def _timed(graph: HeteroGraph) -> list[str]:
+    """Return the types and relations with times."""
     timed = [f"type {one.name!r}" for one in graph.types if one.times is not None]
-    timed += [str(relation) for relation in graph.relations if relation.times is not None]
-    given = [name for name in (*more, "strict") if getattr(config, name)]
-    given += ["strategy"] * (config.strategy != "uniform") + ["time_by"] * (config.time_by != "auto")
-    if not timed and given:
-        raise UsageError(f"{', '.join(given)}: graph {graph.name!r} has no times; leave the option out")
-    return timed[0] if timed else None
+    return timed + [str(relation) for relation in graph.relations if relation.times is not None]
 
 
-def _rule(config: TrainOptions, graph: HeteroGraph, backend: Backend) -> TimeRule:
-    """Return the rule of time of a configuration; raises `UsageError` if the graph has no such times."""
+def rule_of(config: TrainOptions, graph: HeteroGraph, backend: Backend) -> TimeRule | None:
+    """Return the rule of time of a configuration, None for a graph without times; raises `UsageError` if it has no such times."""
+    if not _timed(graph):
+        given = ["strict"] * config.strict + ["strategy"] * (config.strategy != "uniform") + ["time_by"] * (config.time_by != "auto")
+        if given:
+            raise UsageError(f"{', '.join(given)}: graph {graph.name!r} has no times; leave the option out")
+        return None
     try:
         RelationAdjacency(graph, backend).kind_of_times(config.time_by)
     except UsageError as error:
@@ -116,13 +115,13 @@ def _column(name: str | None, kind: VertexType) -> np.ndarray:
     return as_times(f"seed_times: column {name!r}", column, kind.count)
 
 
-def relational_model(config: TrainOptions, view: RelationalView, seed: int) -> RelationalGnn | LinkModel:
+def relational_model(config: TrainOptions, schema: Schema, outputs: int, seed: int) -> RelationalGnn | LinkModel:
     """Make the model of a configuration, with initial weights drawn from `seed`."""
-    links = isinstance(view, RelationalLinkView)
+    links = config.task == "links"
     norm: Literal["none", "batch", "layer"] = "batch" if config.batch_norm else "layer" if config.layer_norm else "none"
-    outputs = config.hidden if links else view.num_classes
+    width = config.hidden if links else outputs
     made = RelationalGnn(
-        config.model, view.schema, config.hidden, config.layers, outputs, config.dropout, config.input_dropout, norm, config.heads,
+        config.model, schema, config.hidden, config.layers, width, config.dropout, config.input_dropout, norm, config.heads,
         config.featureless, seed,
     )  # fmt: skip
     return LinkModel(made, config.decoder, config.hidden) if links else made

@@ -11,6 +11,7 @@ from ..config.train import TrainOptions
 from ..distributed.comm.base import Comm
 from ..errors import UsageError
 from ..version import __version__
+from ..views.relational import RelationalView
 from . import checkpoint
 from .checkpoint import Snapshot
 from .context import TrainingContext
@@ -32,6 +33,7 @@ def capture(context: TrainingContext, method: Method) -> Snapshot:
         "graph": context.view.fingerprint,
         "features": context.view.num_features,
         "outputs": context.view.num_classes,
+        **({"schema": context.view.schema.to_json()} if isinstance(context.view, RelationalView) else {}),
         "virtual_ranks": context.virtual_ranks,
         "loader": context.batches.state_dict(),
         "progress": context.progress.to_json(),

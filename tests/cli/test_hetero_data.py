@@ -41,7 +41,6 @@ def test_verify_names_every_file(folder):
 @pytest.mark.parametrize(
     "command",
     [
-        ["predict", "--checkpoint", "c", "-o", "o.npz"],
         ["partition", "--parts", "2", "-o", "p"],
     ],
 )

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from communities import community_graph
+from planted_relations import planted
 
 from bulksample.data import store
 from bulksample.data.edge_split import split_edges
@@ -185,3 +186,19 @@ def test_a_checkpoint_of_one_layer_at_a_time_is_refused(command, tmp_path):
     code, _, err = command("predict", tmp_path / "g", "--checkpoint", tmp_path / "kept", "-o", tmp_path / "new.npz")
     assert code == 2
     assert "one layer at a time" in err
+
+
+def test_a_heterogeneous_graph_is_predicted_at_a_time(command, tmp_path):
+    graph = planted("regression", times=True)
+    graph.save(tmp_path / "g")
+    flags = ["--model", "hetero-sage", "--fanouts", "4,3", "--hidden", 8, "--epochs", 1, "--threads", 1, "--quiet"]
+    code, _, err = command("train", tmp_path / "g", *flags, "--checkpoint", tmp_path / "kept")
+    assert code == 0, err
+    arguments = [tmp_path / "g", "--checkpoint", tmp_path / "kept", "-o", tmp_path / "o.npz"]
+    code, out, err = command("predict", *arguments, "--at", 40, "--json", "-")
+    assert code == 0, err
+    with np.load(tmp_path / "o.npz", allow_pickle=False) as file:
+        assert {name: file[name].shape for name in file.files} == {"predictions": (120, 1), "embeddings": (120, 8), "times": (120,)}
+    summary = json.loads(out)
+    assert (summary["predictions"], summary["times"]) == ([120, 1], [120])
+    assert "test_mae" in summary

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from planted_relations import all_sage_rows, shop
+from planted_relations import all_sage_rows, shop, until
 from training_runs import run_training, weights_of
 
 from bulksample import DataError, UsageError
@@ -33,17 +33,6 @@ def trained(source, comm=None, **options):
 
 def loader_of(source, **options):
     return trained(source, epochs=0, **options)[1].context.batches.loader
-
-
-def until(graph, t):
-    """The graph as it was known at time t."""
-    relations = []
-    for relation in graph.relations:
-        born = graph.type(relation.source).times
-        times = relation.times if relation.times is not None else None if born is None else born[relation.adjacency.indices]
-        keep = np.ones(relation.edges, bool) if times is None or t is None else times <= t
-        relations.append(replace(relation, adjacency=relation.adjacency.keep(keep), edge_ids=None, times=None))
-    return replace(graph, relations=tuple(relations))
 
 
 def rank_by_hand(graph, trainer, pair, others, t):
