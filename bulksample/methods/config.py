@@ -28,8 +28,8 @@ _LINKS = ("sync", *AVERAGING)  # methods that can predict links
 _RELATIONAL = {  # what models of heterogeneous graphs support
     "method": ("sync",), "sampler": ("sage", "labor", "full"), "graph": (None, "replicated"),
     "topology": (None, "replicated"), "features": (None, "replicated"), "device": ("auto", "cpu"), "precision": ("fp32",),
-    "backend": ("auto", "native", "reference"), "fetch_together": (1,),
-    "seed_locality": (None,),
+    "backend": ("auto", "native", "reference"), "fetch_together": (1,), "form": ("strong",), "partition": ("block",),
+    "eval_memory": (None,), "seed_locality": (None,),
 }  # fmt: skip
 
 

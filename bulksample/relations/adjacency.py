@@ -79,12 +79,13 @@ class RelationAdjacency(Adjacency):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A SHA-256 of the schema and of parts of each adjacency and of all times; see `CSR.fingerprint`."""
+        """A SHA-256 of the schema, of the units of weights, and of parts of each adjacency and of all times; see `CSR.fingerprint`."""
         made = hashlib.sha256()
         for kind in self.graph.types:
             made.update(f"{kind.name} {kind.count}".encode())
         for relation in self.graph.relations:
-            made.update(f"{relation.key} {relation.adjacency.fingerprint}".encode())
+            unit = "" if relation.adjacency.values is None else f" {relation.weight_unit!r}"
+            made.update(f"{relation.key}{unit} {relation.adjacency.fingerprint}".encode())
         timed = [*((kind.name, kind.times) for kind in self.graph.types), *((str(r.key), r.times) for r in self.graph.relations)]
         for name, times in timed:
             if times is not None:

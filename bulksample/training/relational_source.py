@@ -14,6 +14,7 @@ from ..data.relational import hetero_store
 from ..data.relational.link_split import load_links
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.verify import verify_together
 from ..errors import UsageError
 from ..graph import Graph
 from ..relations.adjacency import RelationAdjacency
@@ -25,7 +26,7 @@ AnySource = Graph | HeteroGraph | str | os.PathLike[str]
 
 
 def held(source: AnySource, config: TrainOptions, comm: Comm) -> AnySource:
-    """Return the source of a run: a heterogeneous graph opened, with its hashes compared on every rank; others as they are. Collective.
+    """Return the source of a run: a heterogeneous graph opened, after ranks have hashed its store together; others as they are. Collective.
 
     For link prediction the graph is a `LinkGraph`, with the held-out edges of its store.
 
@@ -39,7 +40,8 @@ def held(source: AnySource, config: TrainOptions, comm: Comm) -> AnySource:
         On every rank, if features, labels, masks or other columns of a graph in memory are malformed.
     """
 
-    def opened() -> AnySource:
+    def known() -> bool:
+        """Return True if the source is a store of a heterogeneous graph; check a graph in memory."""
         if isinstance(source, Graph | HeteroGraph):
             config.check_graph(source.name, isinstance(source, HeteroGraph))
             if isinstance(source, HeteroGraph):
@@ -47,14 +49,21 @@ def held(source: AnySource, config: TrainOptions, comm: Comm) -> AnySource:
             else:
                 source.check_rows()
             source.check_columns(mapped=False)
-            return source
+            return False
         heterogeneous = is_heterogeneous(source)
         config.check_graph(str(source), heterogeneous)
-        if not heterogeneous:
-            return source
-        graph = hetero_store.load(source, check=config.check)
-        return load_links(graph, source) if config.task == "links" else graph
+        return heterogeneous
 
+    def opened() -> HeteroGraph:
+        assert not isinstance(source, Graph | HeteroGraph)
+        graph = hetero_store.load(source, check="none")
+        checked = graph.validate() if config.check == "full" else graph
+        return load_links(checked, source) if config.task == "links" else checked
+
+    if not together(comm, known):
+        return source
+    assert not isinstance(source, Graph | HeteroGraph)
+    verify_together(source, comm, config.check)
     return together(comm, opened)
 
 

@@ -47,7 +47,7 @@ def shared_fingerprint(source: Source, comm: Comm) -> str:
 
 
 def verify(source: Source, comm: Comm, check: str) -> None:
-    """Compare a store with its hashes, see `verify_together`; collective. `held` checks graphs in memory, and heterogeneous stores."""
+    """Compare a store with its hashes, see `verify_together`; collective. `held` does so with other sources."""
     if not isinstance(source, Graph | HeteroGraph):
         verify_together(source, comm, check)
 

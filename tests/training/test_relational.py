@@ -11,9 +11,11 @@ from training_runs import weights_of
 
 import bulksample as bs
 from bulksample import UsageError
+from bulksample.data.store_files import Sums
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
+from bulksample.training.relational_source import relational_fingerprint
 
 QUICK = {"model": "hetero-sage", "fanouts": (4, 3), "hidden": 8, "epochs": 2, "batch_size": 16, "dropout": 0.0, "threads": 1}
 
@@ -159,6 +161,9 @@ def test_the_future_does_not_reach_a_score():
         ({"sampler": "ladies"}, "got sampler ladies; use sage or labor or full"),
         ({"graph": "partitioned"}, "got graph partitioned; use replicated"),
         ({"device": "cuda"}, "got device cuda; use auto or cpu"),
+        ({"form": "naive"}, "got form naive; use strong"),
+        ({"partition": "metis"}, "got partition metis; use block"),
+        ({"eval_memory": 1000}, "got eval_memory 1000; leave it out"),
         ({"sampler_options": {"weighted": True}}, "takes means without weights"),
         ({"strategy": "last", "sampler": "labor"}, "use it with sampler sage"),
         ({"strategy": "last"}, "strategy: graph 'planted' has no times"),
@@ -208,6 +213,48 @@ def test_times_without_times_of_the_seeds_are_refused():
         trainer_of(both)
     with pytest.raises(UsageError, match="seed_times: type 'paper' has no column 'when'; use asked, other"):
         trainer_of(planted(times=True), seed_times="when")
+
+
+def test_ranks_hash_each_file_of_a_store_once(tmp_path, monkeypatch):
+    """All ranks together hash what one rank would; a damaged file is named on all of them."""
+    graph = planted(times=True)
+    graph.save(tmp_path / "store")
+    hashed = []
+    compare = Sums.compare
+
+    def counted(self, entries):
+        entries = list(entries)
+        hashed.extend(entry.file for entry in entries)
+        return compare(self, entries)
+
+    monkeypatch.setattr(Sums, "compare", counted)
+    files = sorted(path.name for path in (tmp_path / "store").glob("*.npy"))
+    one = trainer_of(tmp_path / "store", check="full", virtual_ranks=3)
+    assert sorted(hashed) == files
+    hashed.clear()
+    marks = on_threads(3, lambda comm: trainer_of(tmp_path / "store", comm, check="full").context.view.fingerprint)
+    assert sorted(hashed) == files
+    assert set(marks) == {one.context.view.fingerprint}
+    target = tmp_path / "store" / files[0]
+    content = bytearray(target.read_bytes())
+    content[-1] ^= 1
+    target.write_bytes(content)
+
+    def refused(comm):
+        with pytest.raises(bs.DataError, match=files[0]):
+            trainer_of(tmp_path / "store", comm)
+
+    on_threads(3, refused)
+
+
+def test_units_of_weights_belong_to_the_fingerprint():
+    graph = planted()
+    weights = graph.relations[0].adjacency
+    marks = []
+    for unit in (0.5, 0.25):
+        weighted = replace(graph.relations[0], adjacency=weights.with_values(np.ones(weights.nnz, np.int64)), weight_unit=unit)
+        marks.append(relational_fingerprint(replace(graph, relations=(weighted, *graph.relations[1:]))))
+    assert marks[0] != marks[1]
 
 
 def test_a_store_trains_as_its_graph(tmp_path):

@@ -12,7 +12,9 @@ from typing import Any
 
 from ...data.manifest import load_manifest
 from ...data.manifest_file import ArrayEntry, SignedManifest
+from ...data.open_store import is_heterogeneous
 from ...data.parts_manifest import is_parts, load_part, load_parts
+from ...data.relational.hetero_manifest import load_hetero_manifest
 from ...data.store_files import CHECKS, Sums, file_mark, stale, wanted
 from ...data.verified import Mark, remember
 from ...errors import DataError, UsageError
@@ -88,7 +90,9 @@ def _verify_files(folder: Path, manifest: Callable[[], SignedManifest | None], c
 
 
 def _manifest(folder: Path) -> SignedManifest:
-    return load_parts(folder) if is_parts(folder) else load_manifest(folder)
+    if is_parts(folder):
+        return load_parts(folder)
+    return load_hetero_manifest(folder) if is_heterogeneous(folder) else load_manifest(folder)
 
 
 def _seen(
