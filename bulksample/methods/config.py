@@ -26,10 +26,10 @@ WHOLE_GRAPH = ("full", "retexo", "retexo-federated", "cofree", "bns", "adaqp")  
 OF_SAMPLING = ("sampler", "sampler_options", "frontier", "batch_size", "bulk_size", "memory_budget")  # options that these do not read
 _LINKS = ("sync", *AVERAGING)  # methods that can predict links
 _RELATIONAL = {  # what models of heterogeneous graphs support
-    "method": ("sync",), "sampler": ("sage", "labor", "full"), "graph": (None, "replicated"),
-    "topology": (None, "replicated"), "features": (None, "replicated"), "device": ("auto", "cpu"), "precision": ("fp32",),
-    "backend": ("auto", "native", "reference"), "fetch_together": (1,), "form": ("strong",), "partition": ("block",),
-    "eval_memory": (None,), "seed_locality": (None,),
+    "method": ("sync",), "sampler": ("sage", "labor", "full"), "graph": (None, "replicated"), "topology": (None, "replicated"),
+    "features": (None, "replicated", "partitioned"), "device": ("auto", "cpu"), "precision": ("fp32",),
+    "backend": ("auto", "native", "reference"), "fetch_together": (1,), "form": ("strong",), "partition": ("block", "random"),
+    "eval_memory": (None,), "seed_locality": (None,), "cache_by": ("degree",),
 }  # fmt: skip
 
 
@@ -84,6 +84,10 @@ class TrainConfig(
         for name in ("target_type", "seed_times", "label", "seeds") if self.task == "links" else ():
             if given := getattr(self, name):
                 raise ValueError(f"{name} is an option of the task nodes; got {given} with task links: leave it out")
+        if self.partition != "block" and self.features != "partitioned":
+            raise ValueError(f"model {self.model}: partition {self.partition} divides features; use features partitioned with it")
+        if self.task == "links" and self.features == "partitioned":
+            raise ValueError("links of a heterogeneous graph need features on every rank; got features partitioned: use replicated")
         if self.sampler_options.get("weighted"):
             raise ValueError(f"model {self.model} takes means without weights; got weighted=true: leave it out")
         if self.strategy == "last" and (self.sampler != "sage" or self.sampler_options.get("replace")):

@@ -27,6 +27,7 @@ from ..relations.one_type import OneTypeMiniBatch
 from ..samplers.full import Full
 from ..training.relational_setup import relational_model, rule_of, seed_times
 from ..views.relational import RelationalView, SeedTimes
+from ..views.type_features import whole_features
 from ..views.view import as_index
 from .config import TrainConfig
 
@@ -78,8 +79,9 @@ def relational_outputs(
         kind = graph.type(name)
         bare = replace(kind, labels=np.full(kind.count, -1), num_classes=state["outputs"], masks={})
         times = _times(config, graph, kind, backend, at)
-        view = RelationalView(graph, bare, SerialComm(), backend, "", "all", config.feature_norm, config.feature_storage, times=times)
+        view = RelationalView(graph, bare, SerialComm(), backend, "", "all", times)
         schema = view.schema._replace(target=trained["target"], link_target=trained["link_target"])
+        view.take_features(whole_features(graph, schema.types_of_layers(config.layers)[0], config.feature_norm, config.feature_storage))
         found.append(OfType(kind, _outputs_of(_loaded(config, weights, schema, state["outputs"], graph.name, folder), view, config)))
     return found
 

@@ -9,7 +9,10 @@ import numpy as np
 from ..backends.base import Backend
 from ..config.train import TrainOptions
 from ..data.relational.link_split import LinkGraph
+from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.placement import Placement
+from ..distributed.matrix.type_layouts import TypeLayouts
 from ..errors import DataError, UsageError
 from ..nn.decoders import LinkModel
 from ..nn.relational import RelationalGnn, Schema
@@ -19,27 +22,40 @@ from ..relations.rule import TimeRule
 from ..relations.times import as_times
 from ..views.relational import RelationalView, SeedTimes
 from ..views.relational_links import RelationalLinkView
+from ..views.type_features import TypeFeatures, block_features, whole_features
 from .relational_source import target_of_run
 
 
 def relational_view(
-    config: TrainOptions, graph: HeteroGraph, comm: Comm, backend: Backend, fingerprint: str, gathering: int
+    config: TrainOptions, graph: HeteroGraph, placement: Placement, comm: Comm, backend: Backend, fingerprint: str, gathering: int
 ) -> RelationalView:  # fmt: skip
-    """Open a heterogeneous graph whole on this rank.
+    """Open a heterogeneous graph on this rank: its topology whole, its features whole or in block rows; collective.
 
     Raises
     ------
     UsageError
-        If options of time do not suit the graph, or its seeds have no times though the graph has.
+        On every rank, if options of time do not suit the graph, its seeds have no times though the graph has, or its features cannot
+        be divided in the way that is asked for.
     DataError
-        If a column of times holds anything but whole numbers or dates.
+        On every rank, if a column of times holds anything but whole numbers or dates.
     """
+    view = together(comm, lambda: _topology_view(config, graph, comm, backend, fingerprint))
+    if not placement.shards_features:
+        view.take_features(together(comm, lambda: _whole_features(config, view, gathering)))
+        return view
+    needed, grid = view.schema.types_of_layers(config.layers)[0], placement.feature_grid(comm)
+    blocks = TypeLayouts(grid, view.schema.counts, placement.partition, config.seed)
+    features = block_features(graph, needed, blocks, config.feature_norm, config.feature_codec, config.cache_bytes)
+    view.take_features(features, blocks)
+    return view
+
+
+def _topology_view(config: TrainOptions, graph: HeteroGraph, comm: Comm, backend: Backend, fingerprint: str) -> RelationalView:
+    """Return a view without features."""
     kind = target_of_run(graph, config.target_type, config.label).with_label(config.label, config.target)
     _refuse_weights(config, graph)
     times = seed_times(config, graph, kind, backend)
-    return RelationalView(
-        graph, kind, comm, backend, fingerprint, config.seeds, config.feature_norm, config.feature_storage, gathering, times
-    )  # fmt: skip
+    return RelationalView(graph, kind, comm, backend, fingerprint, config.seeds, times)
 
 
 def relational_link_view(
@@ -55,9 +71,15 @@ def relational_link_view(
             f"graph {graph.name!r} has times, but {graph.relation(held.relation)} and its ends have none, so it is unknown when a link was "
             "asked about; use a relation with times, or a graph without any"
         )
-    return RelationalLinkView(
-        graph, held.relation, rule, held.reverses, comm, backend, fingerprint, config.feature_norm, config.feature_storage, gathering
-    )  # fmt: skip
+    view = RelationalLinkView(graph, held.relation, rule, held.reverses, comm, backend, fingerprint)
+    view.take_features(_whole_features(config, view, gathering))
+    return view
+
+
+def _whole_features(config: TrainOptions, view: RelationalView, gathering: int) -> TypeFeatures:
+    """Return the features of the types that the model reads, whole on this rank."""
+    needed = view.schema.types_of_layers(config.layers)[0]
+    return whole_features(view.graph, needed, config.feature_norm, config.feature_storage, gathering)
 
 
 def _refuse_weights(config: TrainOptions, graph: HeteroGraph) -> None:

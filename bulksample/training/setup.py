@@ -83,7 +83,7 @@ def open_view(config: TrainOptions, request: ViewRequest) -> View:
         source, rank = request.source, (request.comm, request.backend, request.fingerprint, request.gather_threads)
         if config.task == "links" and isinstance(source, LinkGraph):
             return together(request.comm, lambda: relational_link_view(config, source, *rank))
-        own = together(request.comm, lambda: relational_view(config, source, *rank))
+        own = relational_view(config, source, request.placement, *rank)
         check_labels(own.kind.name, own.kind.labels, own.num_classes)
         check_seeds(own.kind.name, own.seeds, own.labels)
         return own

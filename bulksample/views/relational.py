@@ -1,8 +1,10 @@
-"""A heterogeneous graph that every rank holds whole. Vertices of one type are predicted, each at its own time if the graph has times."""
+"""A heterogeneous graph whose topology every rank holds whole, with its features whole or in block rows.
+
+Vertices of one type are predicted, each at its own time if the graph has times.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -10,8 +12,8 @@ import numpy as np
 
 from ..backends.base import Backend
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.type_layouts import TypeLayouts
 from ..loader import BulkLoader
-from ..nn.layers import Input
 from ..nn.relational import Schema
 from ..relations.adjacency import RelationAdjacency
 from ..relations.graph import HeteroGraph, VertexType
@@ -21,8 +23,8 @@ from ..relations.sampler import RelationSampler
 from ..relations.seeds import SeedList
 from ..samplers import Full, NodeWise, Sampler
 from ..sparse import frozen
-from .features import Features, Fetching, StoredFeatures
-from .view import View, as_index
+from .type_features import TypeFeatures
+from .view import View
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,42 +39,6 @@ class SeedTimes:
 
     of_vertex: np.ndarray
     rule: TimeRule
-
-
-class TypeFeatures:
-    """Fetches the features of the vertices of each type; of a type without features, their ids.
-
-    Parameters
-    ----------
-    graph : HeteroGraph
-    norm, storage, threads
-        See `Features`.
-    """
-
-    is_sparse = False
-
-    def __init__(self, graph: HeteroGraph, norm: str = "none", storage: str = "given", threads: int = 0) -> None:
-        self.types = [kind.name for kind in graph.types]
-        self.held = {
-            kind.name: Features(StoredFeatures(kind.name, kind.num_features, kind.features), norm, storage, threads)
-            for kind in graph.types
-            if kind.num_features
-        }
-        self.width = sum(features.width for features in self.held.values())
-
-    def start(self, vertices: Mapping[str, np.ndarray] | np.ndarray) -> Fetching:
-        """Start to fetch the rows of the vertices of each type, int32; anything but a dict stands for no vertices at all."""
-        asked = vertices if isinstance(vertices, Mapping) else dict.fromkeys(self.types, np.empty(0, np.int32))
-        under_way = {name: self.held[name].start(ids) for name, ids in asked.items() if name in self.held}
-
-        def finish() -> dict[str, Input]:
-            return {name: under_way[name].wait() if name in under_way else as_index(ids) for name, ids in asked.items()}
-
-        return Fetching(cast(Any, finish))
-
-    def nbytes(self) -> int:
-        """Return the bytes of features that this rank holds."""
-        return sum(features.nbytes() for features in self.held.values())
 
 
 @dataclass(eq=False)
@@ -90,7 +56,7 @@ class ScoredRows:
 
 
 class RelationalView(View):
-    """A view of a whole heterogeneous graph.
+    """A view of a heterogeneous graph; `take_features` completes it.
 
     Parameters
     ----------
@@ -102,23 +68,24 @@ class RelationalView(View):
     fingerprint : str
     split : str, optional
         The vertices to train on; by default the training split, which must hold some.
-    norm, storage, gathering
-        `norm`, `storage` and `threads` of `Features`.
     times : SeedTimes, optional
         Draw nothing later than each seed.
+
+    Attributes
+    ----------
+    blocks : TypeLayouts, optional
+        The block rows of features and of learned rows; None if every rank holds them whole.
     """
 
     all_degrees = None
 
     def __init__(
         self, graph: HeteroGraph, kind: VertexType, comm: Comm, backend: Backend, fingerprint: str, split: str | None = None,
-        norm: str = "none", storage: str = "given", gathering: int = 0, times: SeedTimes | None = None,
+        times: SeedTimes | None = None,
     ) -> None:  # fmt: skip
         assert kind.labels is not None
         self.graph, self.kind, self.times, self.fingerprint = graph, kind, times, fingerprint
         self.name, self.num_classes = graph.name, kind.num_classes
-        fetched = TypeFeatures(graph, norm, storage, gathering)
-        self.num_features, self.features = fetched.width, cast(Any, fetched)
         self.relations = RelationAdjacency(graph, backend)
         self.adjacency = self.relations
         self.seeds = kind.seeds(split) if split else kind.default_seeds(training=True)
@@ -126,10 +93,15 @@ class RelationalView(View):
         own = np.array_split(np.arange(kind.count, dtype=np.int32), comm.size)[comm.rank]
         rows = ScoredRows(own, kind.labels[own], {split: mask[own] for split, mask in kind.masks.items()})
         self.share = cast(Any, rows)
+        self.blocks: TypeLayouts | None = None
+
+    def take_features(self, features: TypeFeatures, blocks: TypeLayouts | None = None) -> None:
+        """Fetch features from here from now on; `blocks` are their block rows, if they lie in some."""
+        self.features, self.num_features, self.blocks = cast(Any, features), features.width, blocks
         self.memory = {
-            "adjacency": sum(relation.adjacency.nbytes() for relation in graph.relations),
-            "features": fetched.nbytes(),
-            "replicated": self.seeds.nbytes + self.labels.nbytes,
+            "adjacency": sum(relation.adjacency.nbytes() for relation in self.graph.relations),
+            "features": features.nbytes(),
+            "replicated": self.seeds.nbytes + self.labels.nbytes + (0 if blocks is None else blocks.nbytes()),
         }
 
     @property

@@ -22,7 +22,7 @@ from .relational import RelationalView, rule_for
 
 
 class RelationalLinkView(RelationalView):
-    """A view of a whole heterogeneous graph whose examples are the edges of one relation.
+    """A view of a heterogeneous graph whose examples are the edges of one relation; `take_features` completes it.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class RelationalLinkView(RelationalView):
         Draw nothing later than each link.
     reverses : tuple of (source, name, destination)
         The relations that hold the edges of `relation` turned around.
-    comm, backend, fingerprint, norm, storage, gathering
+    comm, backend, fingerprint
         See `RelationalView`.
 
     Attributes
@@ -43,11 +43,11 @@ class RelationalLinkView(RelationalView):
 
     def __init__(
         self, graph: HeteroGraph, relation: Key, rule: TimeRule | None, reverses: tuple[Key, ...], comm: Comm, backend: Backend,
-        fingerprint: str, norm: str = "none", storage: str = "given", gathering: int = 0,
+        fingerprint: str,
     ) -> None:  # fmt: skip
         source = graph.type(relation[0])
         unlabelled = replace(source, labels=np.full(source.count, -1), num_classes=0, masks={})
-        super().__init__(graph, unlabelled, comm, backend, fingerprint, "all", norm, storage, gathering)
+        super().__init__(graph, unlabelled, comm, backend, fingerprint, "all")
         self.relation, self.rule, self.reverses = graph.relation(relation), rule, reverses
         self.link_times = None if rule is None else link_times(graph, self.relation)
 

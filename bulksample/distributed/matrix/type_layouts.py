@@ -1,0 +1,57 @@
+"""The vertices of each type of a heterogeneous graph in block rows: every type is cut into the block rows of one process grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...errors import UsageError
+from . import partition as partitions
+from .grid import ProcessGrid
+from .layout import Layout
+
+TYPE_PARTITIONERS = ("block", "random")
+
+
+class TypeLayouts:
+    """A layout of each vertex type in p / c block rows; needs no communication.
+
+    Parameters
+    ----------
+    grid : ProcessGrid
+    counts : dict of int by type
+        The vertices of each type, in the order of the types.
+    how : {"block", "random"}
+        Consecutive vertices of a type in each block row, or random ones.
+    seed : int
+        Seed of ``random``; each type draws apart.
+
+    Attributes
+    ----------
+    of : dict of Layout by type
+
+    Raises
+    ------
+    UsageError
+        If `how` is another partition: those need the edges of a graph of one type.
+    """
+
+    def __init__(self, grid: ProcessGrid, counts: Mapping[str, int], how: str = "block", seed: int = 0) -> None:
+        if how not in TYPE_PARTITIONERS:
+            raise UsageError(f"types of vertices are divided by {' or '.join(TYPE_PARTITIONERS)}; got partition {how}")
+        self.grid = grid
+        self.of = {name: _layout(count, grid.rows, how, seed, place) for place, (name, count) in enumerate(counts.items())}
+
+    def members(self, name: str) -> np.ndarray:
+        """Return the vertices of a type in the block row of this rank, ascending: int32."""
+        return self.of[name].members(self.grid.row)
+
+    def nbytes(self) -> int:
+        """Return the bytes of the tables of places, which every rank holds; 0 for ``block``."""
+        tables = [table for layout in self.of.values() for table in (layout.order, layout.position) if table is not None]
+        return sum(table.nbytes for table in tables)
+
+
+def _layout(count: int, rows: int, how: str, seed: int, place: int) -> Layout:
+    return Layout.even(count, rows) if how == "block" else Layout.of(partitions.random(count, rows, seed, place))

@@ -1,0 +1,127 @@
+"""The input rows of a heterogeneous mini-batch: features by type, from this rank's memory or from the ranks that hold them.
+
+Only types that the model reads are fetched. Of a type without features a mini-batch gets the ids of its vertices, from which a model
+looks up learned rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from ..distributed.matrix.codec import codec_named
+from ..distributed.matrix.type_layouts import TypeLayouts
+from ..errors import UsageError
+from ..nn.layers import Input
+from ..relations.graph import HeteroGraph, VertexType
+from ..sparse import CSR
+from .features import Features, FeatureSource, Fetching, StoredFeatures, checked_features
+from .remote_features import RemoteFeatures
+from .view import as_index
+
+
+class TypeFeatures:
+    """Fetches the features of the vertices of each type; of a type without features, their ids.
+
+    Parameters
+    ----------
+    needed : collection of str
+        The types that the model reads, in their order; the others are left out.
+    held : dict of FeatureSource by type
+        The needed types that have features. If one of them is `RemoteFeatures`, every fetch is collective.
+    width : int
+        The features of all types together, needed or not.
+    """
+
+    is_sparse = False
+
+    def __init__(self, needed: Collection[str], held: Mapping[str, FeatureSource], width: int) -> None:
+        self.needed, self.held, self.width = tuple(needed), dict(held), width
+
+    def start(self, vertices: Mapping[str, np.ndarray] | np.ndarray) -> Fetching:
+        """Start to fetch the rows of the vertices of each type, int32; anything but a dict stands for no vertices at all."""
+        asked = vertices if isinstance(vertices, Mapping) else dict.fromkeys(self.needed, np.empty(0, np.int32))
+        under_way = {name: source.start(asked[name]) for name, source in self.held.items()}
+
+        def finish() -> dict[str, Input]:
+            return {name: under_way[name].wait() if name in under_way else as_index(asked[name]) for name in self.needed}
+
+        return Fetching(cast(Any, finish))
+
+    def nbytes(self) -> int:
+        """Return the bytes of features that this rank holds."""
+        return sum(features.nbytes() for features in self.held.values())
+
+
+def whole_features(
+    graph: HeteroGraph, needed: Collection[str], norm: str = "none", storage: str = "given", threads: int = 0
+) -> TypeFeatures:
+    """Return the features of a graph that this rank holds whole; see `Features` for `norm`, `storage` and `threads`."""
+    held: dict[str, FeatureSource] = {
+        kind.name: Features(StoredFeatures(kind.name, kind.num_features, kind.features), norm, storage, threads)
+        for kind in _with_features(graph, needed)
+    }
+    return TypeFeatures(needed, held, _width(graph))
+
+
+def block_features(
+    graph: HeteroGraph, needed: Collection[str], blocks: TypeLayouts, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0
+) -> TypeFeatures:
+    """Take this rank's block row of the features of each type, and fetch the others from their owners; collective.
+
+    Parameters
+    ----------
+    blocks : TypeLayouts
+    norm, codec
+        See `RemoteFeatures`.
+    cache_bytes : int
+        Memory of each rank for the rows that most edges begin in. Types share it by the bytes of one row for each edge that begins in them.
+
+    Notes
+    -----
+    A fetch is one fetch of a `RowExchange` for each type, in the order of the types; `costs.feature_fetch` predicts it.
+
+    Raises
+    ------
+    UsageError
+        If a codec or a cache is asked for and a type has sparse features.
+    """
+    kinds = _with_features(graph, needed)
+    caches = cache_shares(graph, [kind.name for kind in kinds], codec, cache_bytes)
+    held: dict[str, FeatureSource] = {}
+    for kind in kinds:
+        members, column = blocks.members(kind.name), blocks.grid.column_comm
+        if isinstance(kind.features, CSR) and (codec != "fp32" or cache_bytes):
+            raise UsageError(f"features of type {kind.name!r} are sparse and travel without a codec or cache: use fp32 and 0")
+        rows = _rows(checked_features(kind.features, norm, kind.name), members)
+        counted = access_count(graph, kind.name)[members] if caches[kind.name] else None
+        held[kind.name] = RemoteFeatures(column, blocks.of[kind.name], rows, norm, codec, caches[kind.name], counted)
+    return TypeFeatures(needed, held, _width(graph))
+
+
+def cache_shares(graph: HeteroGraph, names: Collection[str], codec: str, cache_bytes: int) -> dict[str, int]:
+    """Return the bytes of each type's cache: in proportion to one row for each edge that begins in the type."""
+    expected = {name: codec_named(codec).row_bytes(graph.type(name).num_features) * int(access_count(graph, name).sum()) for name in names}
+    return {name: cache_bytes * size // max(1, sum(expected.values())) for name, size in expected.items()}
+
+
+def access_count(graph: HeteroGraph, name: str) -> np.ndarray:
+    """Return the number of edges of all relations that begin in each vertex of a type: int64, shape (n,)."""
+    count = graph.type(name).count
+    columns = [relation.adjacency.indices for relation in graph.relations if relation.source == name]
+    return sum((np.bincount(own, minlength=count) for own in columns), np.zeros(count, np.int64))
+
+
+def _rows(x: np.ndarray | CSR, members: np.ndarray) -> np.ndarray | CSR:
+    """Copy some rows of features, which may be mapped from a file."""
+    return x.take(members) if isinstance(x, CSR) else np.ascontiguousarray(x[members])
+
+
+def _with_features(graph: HeteroGraph, needed: Collection[str]) -> list[VertexType]:
+    return [kind for kind in graph.types if kind.name in needed and kind.num_features]
+
+
+def _width(graph: HeteroGraph) -> int:
+    return sum(kind.num_features for kind in graph.types)
