@@ -71,6 +71,14 @@ class EpochShare:
         return own_share(self.rank, self.ranks, self.together)
 
     @property
+    def own_groups(self) -> range:
+        """The groups of which this rank takes mini-batches: consecutive ones."""
+        if self.cycle > 1:
+            return range(self.own.start * self.cycle, self.own.stop * self.cycle)
+        each = self.together // self.groups
+        return range(self.own.start // each, (self.own.stop - 1) // each + 1)
+
+    @property
     def slots(self) -> int:
         """The number of mini-batches that a rank takes at most in a step."""
         return -(-self.together // self.ranks)

@@ -239,8 +239,9 @@ class TrafficOptions(Options):
     overlap: bool = Field(True, description="Full-graph methods compute rows without remote neighbors while messages travel.")
     feature_codec: Literal["fp32", "fp16", "bf16", "int8", "int4", "int2"] = Field("fp32", description="Type of features that travel.")
     cache_bytes: int = Field(0, ge=0, description="Bytes of each rank for a cache of often fetched features (partitioned).")
-    cache_by: Literal["degree", "frequency"] = Field(
-        "degree", description="Order of features in the cache: by degree, or by frequency in the first mini-batches.",
+    cache_by: Literal["degree", "frequency", "inclusion"] = Field(
+        "degree", description="Order of features in the cache: by degree, by frequency in the first mini-batches, or by the probability of "
+        "inclusion in a mini-batch, which gives each rank rows of its own.",
     )  # fmt: skip
     fetch_together: int = Field(1, ge=1, description="Mini-batches that fetch features at once, each row once (partitioned).")
     gradient_codec: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="Type of gradients that travel.")

@@ -127,7 +127,7 @@ class Trainer:
         state = None if snapshot is None else snapshot[1]
         virtual = virtual_ranks(config, self.comm, state, self.method.name, self.method.elastic)
         opened, self._folder = readable(graph, self.method.needs_store(placement), self.comm)
-        view = self.method.open(ViewRequest(opened, mark, placement, backend, sampler, self.comm, threads.gather))
+        view = self.method.open(ViewRequest(opened, mark, placement, backend, sampler, self.comm, threads.gather, virtual))
         self._warnings: list[str] = []  # on rank 0
         for warning in gaps(graph, config) if self.comm.rank == 0 else ():
             self._warn(warning)

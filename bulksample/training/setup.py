@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
 from .. import samplers
-from ..adjacency import Adjacency
 from ..backends.base import Backend
 from ..config.train import TrainOptions
 from ..data import store
@@ -20,13 +18,12 @@ from ..distributed.comm.base import Comm
 from ..distributed.matrix.graph_block import load_feature_rows
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.layout import Layout
-from ..distributed.matrix.open_graph import OpenBlock, count_references, open_block, open_layout
+from ..distributed.matrix.open_graph import OpenBlock, open_block, open_layout
 from ..distributed.matrix.placement import Placement
 from ..errors import UsageError
 from ..evaluation.by_batches import BatchScoring
 from ..graph import Graph
 from ..labels import has_label
-from ..loader import BulkLoader
 from ..relations.graph import HeteroGraph
 from ..samplers import Labor, LayerWise, Sage, Sampler
 from ..sparse import CSR
@@ -36,11 +33,11 @@ from ..views.partitioned import BlockView, OtherFeatures, fetched_rows, stored_r
 from ..views.remote_features import RemoteFeatures
 from ..views.view import View
 from ..views.whole import WholeView
+from .cached_rows import CachedRows, Share, check_cache, rows_by_frequency, rows_by_inclusion
 from .link_loss import without_labels
 from .relational_setup import relational_link_view, relational_view
 from .source import Source, load_graph
 
-_COUNTED = 8  # mini-batches that each rank samples to count accesses of features
 _EVALUATED = 20  # neighbors that sampled scores draw in each hop, as the published runs of 1.5D sampling do
 _SCORING_SEED = 0xA0761D6478BD642F  # added to the seed of the run: scores draw apart from training
 
@@ -55,6 +52,7 @@ class ViewRequest(NamedTuple):
     sampler: Sampler
     comm: Comm
     gather_threads: int = 0  # threads that gather features ahead; 0: none
+    virtual_ranks: int = 0  # mini-batches of a step; 0: as many as ranks
 
     @property
     def weighted(self) -> bool:
@@ -105,6 +103,7 @@ def _check_options(config: TrainOptions, request: ViewRequest) -> None:
             f"feature_codec, cache_bytes and fetch_together are for features that other ranks hold; got features {features}: "
             "use graph partitioned, or features partitioned"
         )
+    check_cache(config, placement, request.sampler)
     if config.task == "links" and placement.divided:
         raise UsageError(f"link prediction reads edges and features on every rank; got {placement}: use features replicated or host")
 
@@ -125,18 +124,18 @@ def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
 
 def _feature_block_view(config: TrainOptions, request: ViewRequest) -> FeatureBlockView:
     """Open the whole topology on this rank, and its block row of the features."""
-    comm, backend = request.comm, request.backend
     graph = load_graph(request.source, config.label, config.target, features=False)
     check_labels(graph.name, graph.labels, graph.num_classes)
-    view = FeatureBlockView(graph, backend, request.fingerprint, config.seeds)
+    view = FeatureBlockView(graph, request.backend, request.fingerprint, config.seeds)
     grid, layout = _feature_grid(config, request)
-    access_count = None
-    if config.cache_by == "degree" and config.cache_bytes:
-        access_count = np.bincount(graph.adjacency.indices, minlength=graph.n)[layout.members(grid.row)]
+    cached, share = CachedRows(), _share(config, request, layout)
+    if config.cache_bytes and config.cache_by == "degree":
+        cached = CachedRows(np.bincount(graph.adjacency.indices, minlength=graph.n)[layout.members(grid.row)])
+    elif config.cache_bytes and config.cache_by == "inclusion":
+        cached = rows_by_inclusion(share, graph.adjacency, view.seeds)
     elif config.cache_bytes:
-        drawn = _first_vertices(config, view.adjacency, view.seeds, request.sampler, comm)
-        access_count = count_references(grid.column_comm, layout, drawn)
-    view.take_features(grid, _remote_features(config, request, grid, layout, access_count), request.weighted)
+        cached = rows_by_frequency(share, view.adjacency, view.seeds, grid.column_comm)
+    view.take_features(grid, _remote_features(config, request, grid, layout, cached), request.weighted)
     return view
 
 
@@ -146,14 +145,15 @@ def _block_view(config: TrainOptions, request: ViewRequest) -> BlockView:
     same = placement.same_rows(comm)
     opened = open_block(source, placement, comm.duplicate(), config.seed, same, config.label, config.target)
     check_labels(opened.block.name, opened.block.labels, opened.block.num_classes)
-    access_count, other = None, None
+    cached, other = CachedRows(), None
     if same and config.cache_bytes:
-        access_count = _access_count(config, opened, backend, request.sampler, comm)
+        cached = _cached(config, request, opened)
     elif not same:
         other = _other_features(config, request, opened)
     return BlockView(
         opened, placement.topology_grid(comm), backend, request.fingerprint, config.seeds, config.feature_norm,
-        request.weighted, config.feature_codec, config.cache_bytes, access_count, config.model in ("gcn", "gat"), other,
+        request.weighted, config.feature_codec, config.cache_bytes, cached.access_count, config.model in ("gcn", "gat"), other,
+        cached.wanted,
     )  # fmt: skip
 
 
@@ -167,15 +167,14 @@ def _other_features(config: TrainOptions, request: ViewRequest, opened: OpenBloc
         whole = Features(x, config.feature_norm, config.feature_storage, request.gather_threads, shared_by)
         return OtherFeatures(whole, fetched_rows(whole, vertices))
     grid, layout = _feature_grid(config, request)
-    access_count = None
+    cached = CachedRows()
     if config.cache_bytes and config.cache_by == "degree":
         everywhere = comm.allreduce(np.bincount(opened.block.adjacency.indices, minlength=manifest.vertices), "topology")
-        access_count = everywhere[layout.members(grid.row)]
+        cached = CachedRows(everywhere[layout.members(grid.row)])
     elif config.cache_bytes:
-        adjacency = opened.adjacency(request.backend)
-        drawn = _first_vertices(config, adjacency, opened.seeds(config.seeds), request.sampler, comm)
-        access_count = count_references(grid.column_comm, layout, drawn)
-    remote = _remote_features(config, request, grid, layout, access_count)
+        adjacency, share = opened.adjacency(request.backend), _share(config, request, layout)
+        cached = rows_by_frequency(share, adjacency, opened.seeds(config.seeds), grid.column_comm)
+    remote = _remote_features(config, request, grid, layout, cached)
     return OtherFeatures(remote, stored_rows(source, vertices, config.feature_norm))
 
 
@@ -184,15 +183,13 @@ def _feature_grid(config: TrainOptions, request: ViewRequest) -> tuple[ProcessGr
     return grid, open_layout(_directory(request.source), request.placement, grid, config.seed)
 
 
-def _remote_features(
-    config: TrainOptions, request: ViewRequest, grid: ProcessGrid, layout: Layout, access_count: np.ndarray | None
-) -> RemoteFeatures:
+def _remote_features(config: TrainOptions, request: ViewRequest, grid: ProcessGrid, layout: Layout, cached: CachedRows) -> RemoteFeatures:
     """Read this rank's block row of the features; collective."""
     source = _directory(request.source)
     x: np.ndarray | CSR | None = together(request.comm, lambda: load_feature_rows(source, layout.members(grid.row)))
     rows = checked_features(x, config.feature_norm, graph_manifest(folder_of(source, "a store")).name)
     return RemoteFeatures(
-        grid.column_comm, layout, rows, config.feature_norm, config.feature_codec, config.cache_bytes, access_count
+        grid.column_comm, layout, rows, config.feature_norm, config.feature_codec, config.cache_bytes, *cached
     )  # fmt: skip
 
 
@@ -201,22 +198,16 @@ def _directory(source: Source) -> str:
     return str(source)
 
 
-def _access_count(config: TrainOptions, opened: OpenBlock, backend: Backend, sampler: Sampler, comm: Comm) -> np.ndarray:
-    """Estimate how often each row of this rank's features is fetched: its degree, or its count in the first mini-batches."""
+def _share(config: TrainOptions, request: ViewRequest, layout: Layout) -> Share:
+    return Share(config, request.placement, request.comm, request.virtual_ranks, request.sampler, layout)
+
+
+def _cached(config: TrainOptions, request: ViewRequest, opened: OpenBlock) -> CachedRows:
+    """Choose the cached rows of features that lie with the topology: by degree, or by counts of the first mini-batches."""
     if config.cache_by == "degree":
-        return opened.column_counts()
-    adjacency = opened.adjacency(backend)
-    return opened.count_references(_first_vertices(config, adjacency, opened.seeds(config.seeds), sampler, comm))
-
-
-def _first_vertices(config: TrainOptions, adjacency: Adjacency, seeds: np.ndarray, sampler: Sampler, comm: Comm) -> np.ndarray:
-    """Return the vertices of this rank's first mini-batches, one after another: int32. Collective if the adjacency is."""
-    loader = BulkLoader(
-        adjacency, sampler, seeds, batch_size=config.batch_size, bulk_size=_COUNTED,
-        seed=config.seed, rank=comm.rank, ranks=comm.size, prefetch=False,
-    )  # fmt: skip
-    first = [minibatch.vertices for minibatch in islice(loader, _COUNTED) if minibatch is not None]
-    return np.concatenate([np.empty(0, np.int32), *first])
+        return CachedRows(opened.column_counts())
+    adjacency, share = opened.adjacency(request.backend), _share(config, request, opened.layout)
+    return rows_by_frequency(share, adjacency, opened.seeds(config.seeds), opened.grid.column_comm)
 
 
 def sampled_scoring(config: TrainOptions, view: View) -> BatchScoring:

@@ -71,7 +71,7 @@ class BlockView(View):
         Another grid of the same shape, for features and inference.
     split, norm, weighted
         See `WholeView`.
-    codec, cache_bytes, access_count
+    codec, cache_bytes, access_count, wanted
         The encoding of features on their way, and the cache of frequent rows; see `RowExchange`.
     degrees : bool
         True if the model uses the degrees of all vertices.
@@ -95,7 +95,7 @@ class BlockView(View):
     def __init__(
         self, opened: OpenBlock, grid: ProcessGrid, backend: Backend, fingerprint: str, split: str | None = None, norm: str = "none",
         weighted: bool = False, codec: str = "fp32", cache_bytes: int = 0, access_count: np.ndarray | None = None, degrees: bool = True,
-        other: OtherFeatures | None = None,
+        other: OtherFeatures | None = None, wanted: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         block, layout = opened.block, opened.layout
         if block.labels is None:
@@ -107,7 +107,7 @@ class BlockView(View):
         self.seeds, self.labels = opened.seeds(split, training=True), opened.labels(split)
         if other is None:
             x = checked_features(block.features, norm, block.name)
-            features = RemoteFeatures(grid.column_comm, layout, x, norm, codec, cache_bytes, access_count)
+            features = RemoteFeatures(grid.column_comm, layout, x, norm, codec, cache_bytes, access_count, wanted)
             other = OtherFeatures(features, rows_of_block(features))
         self.features, self.num_features = other.source, other.source.width
         self._parts = other.source.layout if isinstance(other.source, RemoteFeatures) else layout

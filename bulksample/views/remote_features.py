@@ -24,7 +24,7 @@ class RemoteFeatures(FeatureSource):
     layout : Layout
     block : float32 or float16 of shape (m, f), or a float32 CSR of that shape
         The rows of the vertices of this rank's block row.
-    norm, codec, cache_bytes, access_count
+    norm, codec, cache_bytes, access_count, wanted
         See `Features` and `RowExchange`. Sparse rows travel as they are: no codec, no cache.
 
     Raises
@@ -35,7 +35,7 @@ class RemoteFeatures(FeatureSource):
 
     def __init__(
         self, column: Comm, layout: Layout, block: np.ndarray | CSR, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0,
-        access_count: np.ndarray | None = None,
+        access_count: np.ndarray | None = None, wanted: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         self.column, self.layout = column, layout
         self.width, self.is_sparse = int(block.shape[1]), isinstance(block, CSR)
@@ -48,7 +48,7 @@ class RemoteFeatures(FeatureSource):
             self.exchange = SparseRowExchange(column, layout.bounds, self.block)
         else:
             names = layout.members(column.rank)
-            self.exchange = RowExchange(column, layout.bounds, self.block, codec, cache_bytes, access_count, names=names)
+            self.exchange = RowExchange(column, layout.bounds, self.block, codec, cache_bytes, access_count, names=names, wanted=wanted)
 
     @property
     def comm(self) -> Comm:

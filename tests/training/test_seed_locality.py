@@ -6,7 +6,7 @@ from communities import community_graph
 from recorder import Crash, CrashesAt, Recorder
 from training_runs import run_training, run_with_digests, weights_of
 
-from bulksample import UsageError
+from bulksample import UsageError, samplers
 from bulksample.data import store
 from bulksample.data.parts_writer import write_parts
 from bulksample.distributed.comm.threads import on_threads
@@ -14,6 +14,7 @@ from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.partition import Partition, random
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
+from bulksample.samplers.inclusion import inclusion_probability
 
 RUN = {"fanouts": (4, 3), "hidden": 8, "batch_size": 6, "lr": 0.02, "threads": 1, "epochs": 2, "seed_locality": 4}
 GRAPH = community_graph()
@@ -112,7 +113,7 @@ def test_a_run_that_breaks_goes_on_with_the_same_bits(folder, tmp_path, crash_at
         return recorder.losses, weights_of(trainer)
 
     losses, weights, _ = on_threads(2, whole)[0]
-    with pytest.raises(Crash):  # noqa: PT011
+    with pytest.raises(Crash, match="as asked"):
         on_threads(2, lambda comm: broken(comm, crash=True))
     resumed, after = on_threads(2, lambda comm: broken(comm, resume="auto"))[0]
     assert losses[-len(resumed) :] == resumed
@@ -177,3 +178,60 @@ def test_ranks_that_do_not_fit_are_refused_on_every_rank(folder):
     expected = "seed_locality 4 makes 4 parts by random, which p / c = 3 block rows cannot share evenly; use a multiple of 3"
     with pytest.raises(UsageError, match=expected):
         on_threads(3, lambda comm: rank(comm, **asked))
+
+
+def cached(folder, p, **options):
+    """Of every rank: the cached vertices, the vertices of its mini-batches, and the bytes of features that the fetches of an epoch send."""
+
+    def rank(comm):
+        context = make_trainer(TrainConfig.of(**RUN | SHARDED | {"cache_bytes": 12 * 32} | options), folder, comm).context
+        features, before = context.view.features, comm.tally["features"].bytes
+        drawn = [batch.minibatch.vertices for batch in context.batches if batch.minibatch is not None]
+        return features.layout.vertices(features.exchange.cache.ids), drawn, comm.tally["features"].bytes - before
+
+    return on_threads(p, rank)
+
+
+def own_seeds(rank, ranks, groups):
+    """The seeds of a rank's groups in the order of ids."""
+    sizes = [len(SEEDS) // groups + (g < len(SEEDS) % groups) for g in range(groups)]
+    parts = np.split(SEEDS, np.cumsum(sizes)[:-1])
+    return np.concatenate(parts[rank * groups // ranks : (rank + 1) * groups // ranks])
+
+
+@pytest.mark.parametrize(("p", "groups"), [(2, 2), (2, 4), (2, None), pytest.param(4, 2, marks=pytest.mark.long)])
+def test_each_rank_caches_what_its_own_minibatches_include(folder, p, groups):
+    """The twelve likeliest vertices of other ranks, for the seeds of this rank's groups, or for all seeds."""
+    found = cached(folder, p, seed_locality=groups, cache_by="inclusion")
+    sent = 0
+    for rank, (held, drawn, _) in enumerate(found):
+        places = np.arange(GRAPH.n) * p // GRAPH.n  # the rank of each vertex
+        seeds = SEEDS if groups is None else own_seeds(rank * groups // p if p > groups else rank, min(p, groups), groups)
+        score = inclusion_probability(GRAPH.adjacency, samplers.make("sage", RUN["fanouts"]), seeds, RUN["batch_size"])
+        likely = [v for v in np.argsort(-score, kind="stable") if places[v] != rank]
+        assert held.tolist() == sorted(likely[:12])
+        sent += 32 * sum(len(np.setdiff1d(vertices[places[vertices] != rank], held)) for vertices in drawn)
+    assert sent == sum(bytes_ for _, _, bytes_ in found)
+
+
+def test_frequency_counts_the_minibatches_of_each_rank(folder):
+    """All of an epoch are among the first eight of their rank here."""
+    found = cached(folder, 2, cache_by="frequency", batch_size=20)
+    for rank, (held, drawn, _) in enumerate(found):
+        assert len(drawn) <= 8
+        counts = np.bincount(np.concatenate(drawn), minlength=GRAPH.n)
+        away = [v for v in np.argsort(-counts, kind="stable") if v // (GRAPH.n // 2) != rank]
+        assert held.tolist() == sorted(away[:12])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"graph": "partitioned", "features": None}, "cache_by inclusion multiplies with the whole adjacency; got topology partitioned"),
+        ({"sampler": "ladies"}, "cache_by inclusion follows the draws of the samplers sage, labor and full; got ladies"),
+    ],
+)
+def test_a_cache_by_inclusion_that_is_not_known_is_refused(folder, options, message):
+    asked = {**RUN, **SHARDED, "cache_bytes": 100, "cache_by": "inclusion", **options}
+    with pytest.raises(UsageError, match=message):
+        make_trainer(TrainConfig.of(**asked), folder)

@@ -11,8 +11,9 @@ from ..comm.threads import SerialComm
 from ..matrix.codec import codec_named
 from ..matrix.feature_exchange import bounds_of_ranks
 from ..matrix.grid import Order
-from ..matrix.hot_rows import hottest
+from ..matrix.hot_rows import hottest, own_choice
 
+Cached = np.ndarray | Sequence[np.ndarray] | None  # the ids in every rank's cache, or in that of each rank
 Tallies = list[dict[str, SentCount]]  # for each of p ranks, kind to (messages, bytes)
 
 
@@ -22,16 +23,26 @@ def predict_cache(n: int, width: int, codec: str, cache_bytes: int, access_count
     return hottest(SerialComm(), 0, np.asarray(access_count, np.float64), room)
 
 
+def predict_own_caches(
+    replication: int, wanted: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str, cache_bytes: int
+) -> list[np.ndarray]:
+    """Return the places in the cache of each rank, ascending, by the places that it wants. `predict_fetch` of them predicts the filling."""
+    room = cache_bytes // max(1, codec_named(codec).row_bytes(width))
+    rows = [r // replication for r in range(len(wanted))]
+    return [np.sort(own_choice(one, bounds[i], bounds[i + 1], room)) for i, one in zip(rows, wanted, strict=True)]
+
+
 def predict_fetch(
-    replication: int, asked: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str = "fp32", cached: np.ndarray | None = None
+    replication: int, asked: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str = "fp32", cached: Cached = None
 ) -> Tallies:
     """Predict what every rank sends in a fetch of the places ``asked[r]`` by each rank r; process columns are independent."""
-    columns = [predict_column_fetch(asked[j::replication], bounds, width, codec, cached) for j in range(replication)]
+    caches = [cached if cached is None or isinstance(cached, np.ndarray) else cached[j::replication] for j in range(replication)]
+    columns = [predict_column_fetch(asked[j::replication], bounds, width, codec, one) for j, one in enumerate(caches)]
     return [sent for process_row in zip(*columns, strict=True) for sent in process_row]
 
 
 def predict_column_fetch(
-    asked: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str = "fp32", cached: np.ndarray | None = None
+    asked: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str = "fp32", cached: Cached = None
 ) -> list[dict[str, SentCount]]:
     """Predict what each rank of one process column sends in a fetch, by the table in `matrix.feature_exchange`.
 
@@ -40,7 +51,7 @@ def predict_column_fetch(
     asked : the ids that each rank requests; p arrays
     bounds : int64, shape (p + 1,)
     width : f
-    cached : the ids in every rank's cache, optional
+    cached : the ids in every rank's cache, or a list of those in the cache of each, optional
 
     Returns
     -------
@@ -50,7 +61,7 @@ def predict_column_fetch(
     bounds = bounds_of_ranks(bounds, p)
     need = np.zeros((p, p), np.int64)  # need[r, q]: number of ids that rank r requests from rank q
     for r, ids in enumerate(asked):
-        missing = np.setdiff1d(ids, [] if cached is None else cached)
+        missing = np.setdiff1d(ids, [] if cached is None else cached if isinstance(cached, np.ndarray) else cached[r])
         need[r] = np.diff(np.searchsorted(missing, bounds))
         need[r, r] = 0
     row_bytes = codec_named(codec).row_bytes(width)

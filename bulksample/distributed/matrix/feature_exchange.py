@@ -25,7 +25,7 @@ import numpy as np
 from ...errors import PeerLost, UsageError
 from ..comm.base import Comm, PendingRows
 from .codec import codec_named
-from .hot_rows import HotRows, hottest, no_rows
+from .hot_rows import HotRows, hottest, no_rows, own_choice
 from .layout import checked_bounds
 
 
@@ -42,11 +42,14 @@ class RowExchange:
     codec : {"fp32", "fp16", "bf16", "int8", "int4", "int2"}
         How rows are encoded, one of `codec.CODECS`. Own rows are encoded too, so that p does not change the fetched rows.
     cache_bytes : int
-        Memory for a cache of the most fetched rows, encoded, the same on every rank. It is filled once, here: a rank sends p - 1
-        copies of those rows that it holds (`kind`), and 16 bytes for each of its candidates (kind "control").
+        Memory for a cache of the most fetched rows, encoded. It is filled once, here. By `access_count` all ranks cache the same rows: a
+        rank sends p - 1 copies of those that it holds (`kind`), and 16 bytes for each of its candidates (kind "control"). By `wanted` each
+        rank caches rows of its own choice, which it fetches as in the table above.
     access_count : int or float, shape (bounds[rank + 1] - bounds[rank],), optional
         How often each own row is expected to be fetched: its column count in A, or a measured frequency. Required if
-        `cache_bytes` is not 0. Of rows with equal counts the lower id is cached.
+        `cache_bytes` is not 0 and there is no `wanted`. Of rows with equal counts the lower id is cached.
+    wanted : integers, shape (m,), optional
+        Distinct rows that this rank expects to need, the most likely first; it caches as many as fit. Its own rows are passed over.
     kind : {"features", "activations", ...}
         The kind under which sent rows are counted.
     names : int32, shape (bounds[rank + 1] - bounds[rank],), optional
@@ -60,7 +63,7 @@ class RowExchange:
 
     def __init__(
         self, comm: Comm, bounds: np.ndarray, rows: np.ndarray, codec: str = "fp32", cache_bytes: int = 0,
-        access_count: np.ndarray | None = None, kind: str = "features", names: np.ndarray | None = None,
+        access_count: np.ndarray | None = None, kind: str = "features", names: np.ndarray | None = None, wanted: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         self.comm, self.codec, self.kind = comm, codec_named(codec), kind
         self.bounds = bounds_of_ranks(bounds, comm.size)
@@ -70,8 +73,11 @@ class RowExchange:
                 f"rank {comm.rank} holds rows {self._first} to {self._end} of a float32 or float16 matrix; got {rows.dtype} of {rows.shape}"
             )
         self._rows, self.width, self._names = rows, rows.shape[1], names
-        self._agree(cache_bytes)
-        self.cache = self._fill(cache_bytes, access_count) if cache_bytes else no_rows(self.codec.columns(self.width), self.codec.dtype)
+        self._agree(cache_bytes, wanted is not None)
+        self.cache = no_rows(self.codec.columns(self.width), self.codec.dtype)
+        if cache_bytes:
+            room = min(self.n, cache_bytes // max(1, self.codec.row_bytes(self.width)))
+            self.cache = self._fill(room, access_count) if wanted is None else self._fill_own(room, np.asarray(wanted))
 
     @property
     def n(self) -> int:
@@ -135,26 +141,35 @@ class RowExchange:
         at = ids - self._first
         return self.codec.encode(self._rows[at], ids if self._names is None else self._names[at])
 
-    def _agree(self, cache_bytes: int) -> None:
+    def _agree(self, cache_bytes: int, own_cache: bool) -> None:
         """Raise `UsageError` on all ranks if the arguments that must be equal differ between ranks."""
-        described = [self.width, self.n, zlib.crc32(self.bounds.tobytes()), zlib.crc32(self.codec.name.encode()), int(cache_bytes)]
+        codec = zlib.crc32(f"{self.codec.name}{' wanted' * own_cache}".encode())
+        described = [self.width, self.n, zlib.crc32(self.bounds.tobytes()), codec, int(cache_bytes)]
         everyone = self.comm.allgather(np.array(described, np.int64), "control")
-        for name, column in zip(("the width of the rows", "n", "bounds", "the codec", "cache_bytes"), everyone.T, strict=True):
+        names = ("the width of the rows", "n", "bounds", "the codec or the choice of cached rows", "cache_bytes")
+        for name, column in zip(names, everyone.T, strict=True):
             if (column != column[0]).any():
                 raise UsageError(f"the ranks do not agree on {name} of a row exchange: {column.tolist()}")
         if cache_bytes < 0:
             raise UsageError(f"cache_bytes must not be negative; got {cache_bytes}")
 
-    def _fill(self, cache_bytes: int, access_count: np.ndarray | None) -> HotRows:
+    def _fill(self, room: int, access_count: np.ndarray | None) -> HotRows:
         """Gather the most fetched rows on every rank. Ids ascend, so the rows of one owner are consecutive."""
         found = None if access_count is None else np.shape(access_count)
         if found != (len(self._rows),):
             raise UsageError(f"a cache needs the access_count of {len(self._rows)} own rows; got {found}")
-        room = min(self.n, cache_bytes // max(1, self.codec.row_bytes(self.width)))
         ids = hottest(self.comm, self._first, np.asarray(access_count, np.float64), room)
         counts = np.diff(np.searchsorted(ids, self.bounds))
         own = self._encoded(ids[(ids >= self._first) & (ids < self._end)])
         return HotRows(ids, self.comm.allgather_rows(own, counts, self.kind))
+
+    def _fill_own(self, room: int, wanted: np.ndarray) -> HotRows:
+        """Fetch the rows that this rank wants most and does not hold."""
+        ids = np.sort(own_choice(wanted, self._first, self._end, room))
+        expected = np.diff(np.searchsorted(ids, self.bounds))
+        asked = self.comm.start_alltoall_rows(ids.astype(np.int32), expected, "topology")
+        requested = self._encoded(asked.wait())
+        return HotRows(ids, self.comm.start_alltoall_rows(requested, asked.counts, self.kind, incoming=expected).wait())
 
 
 class Fetch:

@@ -1,4 +1,4 @@
-"""The cache of the rows that ranks fetch most often. Every rank keeps the same rows."""
+"""The cache of the rows that ranks fetch most often: the same rows on every rank, or a choice of each."""
 
 from __future__ import annotations
 
@@ -39,3 +39,14 @@ def hottest(comm: Comm, first: int, access_count: np.ndarray, room: int) -> np.n
     ids = comm.allgather_rows(order + first, counts, "control")
     all_counts = comm.allgather_rows(access_count[order], counts, "control")
     return np.sort(ids[np.lexsort((ids, -all_counts))[:room]])
+
+
+def own_choice(wanted: np.ndarray, first: int, end: int, room: int) -> np.ndarray:
+    """Return the first `room` of the rows that a rank wants and does not hold: int64. It holds rows `first` to ``end - 1``."""
+    return wanted[(wanted < first) | (wanted >= end)][:room].astype(np.int64)
+
+
+def by_score(score: np.ndarray) -> np.ndarray:
+    """Return the rows with positive scores, the highest first; of equal ones the lower id first: int64."""
+    order = np.argsort(-score, kind="stable")
+    return order[: np.count_nonzero(score > 0)]

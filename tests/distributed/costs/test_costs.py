@@ -18,7 +18,7 @@ from bulksample.distributed.comm.base import KINDS, SentCount
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.costs.call_recorder import CallRecorder, predict_calls
 from bulksample.distributed.costs.collectives import nothing_sent, tallies
-from bulksample.distributed.costs.feature_fetch import predict_cache, predict_fetch
+from bulksample.distributed.costs.feature_fetch import predict_cache, predict_fetch, predict_own_caches
 from bulksample.distributed.costs.published import published_words
 from bulksample.distributed.costs.sampling import costs_of
 from bulksample.distributed.costs.startup import seeds_gathered
@@ -286,6 +286,38 @@ def test_features_on_a_grid(p, c, cache_bytes):
     assert list(made) == [NOTHING | sent for sent in exchange_made(c, bounds, 2 * 5, cache_bytes, access_count)]
     cached = predict_cache(37, 5, "bf16", cache_bytes, access_count)
     assert list(moved) == [NOTHING | sent for sent in predict_fetch(c, asked, bounds, 5, "bf16", cached)]
+
+
+@pytest.mark.parametrize("cache_bytes", [1, 60, 10**6])
+@pytest.mark.parametrize(("p", "c"), [(1, 1), (4, 1), (6, 2), (4, 4)])
+def test_caches_of_each_rank_on_a_grid(p, c, cache_bytes):
+    """Filling a cache is a fetch of its rows, after the five numbers that ranks compare; then fewer rows travel."""
+    rng = np.random.default_rng(p)
+    matrix = rng.standard_normal((37, 5)).astype(np.float32)
+    bounds = np.concatenate([[0], np.sort(rng.integers(0, 38, p // c - 1)), [37]])
+    wanted, asked = [rng.permutation(37)[:20] for _ in range(p)], [rng.integers(0, 37, 9) for _ in range(p)]
+    caches = predict_own_caches(c, wanted, bounds, 5, "bf16", cache_bytes)
+
+    def rank(comm):
+        grid = ProcessGrid(comm, c)
+        own, before = slice(bounds[grid.row], bounds[grid.row + 1]), dict(comm.tally)
+        exchange = RowExchange(grid.column_comm, bounds, matrix[own], "bf16", cache_bytes, wanted=wanted[comm.rank])
+        assert exchange.cache.ids.tolist() == caches[comm.rank].tolist()
+        holds = [v for v in wanted[comm.rank] if not own.start <= v < own.stop][: cache_bytes // 10]
+        assert sorted(holds) == caches[comm.rank].tolist()
+        made = {kind: SentCount(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in KINDS}
+        before = dict(comm.tally)
+        rows = exchange.fetch(asked[comm.rank])
+        np.testing.assert_allclose(rows, matrix[asked[comm.rank]], rtol=0.01)
+        return made, {kind: SentCount(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in KINDS}
+
+    made, moved = zip(*on_threads(p, rank), strict=True)
+    others = p // c - 1
+    filled = [NOTHING | sent for sent in predict_fetch(c, caches, bounds, 5, "bf16")]
+    for sent in filled:
+        sent["control"] = SentCount(sent["control"][0] + others, sent["control"][1] + 40 * others)
+    assert list(made) == filled
+    assert list(moved) == [NOTHING | sent for sent in predict_fetch(c, asked, bounds, 5, "bf16", caches)]
 
 
 @pytest.mark.long
