@@ -35,7 +35,8 @@ def make_hetero(
         float, typer.Option(help="Million papers of a graph of papers, authors, institutes and fields, without --type.")
     ] = 0.001,
     type_: Annotated[list[str] | None, typer.Option("--type", help="Vertex type and its size, NAME:COUNT; repeat it.")] = None,
-    relation: Annotated[list[str] | None, typer.Option(help="Relation, SOURCE:NAME:DESTINATION:EDGES; repeat it.")] = None,
+    relation: Annotated[list[str] | None, typer.Option(help="Relation, SOURCE:NAME:DESTINATION:EDGES drawn; repeat it.")] = None,
+    parallel: Annotated[bool, typer.Option("--parallel", help="Keep edges that repeat others; by default the first stays.")] = False,
     power: Annotated[int, typer.Option(help="Sources are floor(n u^power) of a uniform u; 1 is uniform.")] = 2,
     features: Annotated[int, typer.Option(help="Width of the feature rows of each type.")] = 0,
     classes: Annotated[int, typer.Option(help="Classes of the first type.")] = 0,
@@ -55,7 +56,7 @@ def make_hetero(
     if relation and not type_:
         raise UsageError("--relation: got no --type; name the types with --type NAME:COUNT")
     graph = hetero(
-        types, relations, power=power, features=features, classes=classes, times=times, edge_times=edge_times, seed=seed,
+        types, relations, power=power, features=features, classes=classes, times=times, edge_times=edge_times, parallel=parallel, seed=seed,
         backend=backend_of(backend),
     )  # fmt: skip
     finish(graph, out, overwrite, name, start, json_file)

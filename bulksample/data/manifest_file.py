@@ -85,7 +85,7 @@ def _old_of(directory: Path) -> str:
 
 
 def _nearest(directory: Path) -> str:
-    """Return "; did you mean …?" with the store of the most similar name; empty if there is none."""
+    """Return "; did you mean …?" with the store of the most similar name, or else what to use."""
     with suppress(OSError):
         stores = [path.name for path in directory.parent.iterdir() if (path / FILE).is_file()]
         if near := difflib.get_close_matches(directory.name, stores, 1):
@@ -94,12 +94,14 @@ def _nearest(directory: Path) -> str:
 
 
 def _public_set(directory: Path) -> str:
-    """Return how to make a store of the public data set whose name is most similar; empty if there is none."""
+    """Return how to make a store of the public data set whose name is most similar; else what a graph is."""
     from .ogb_sets import SETS
 
     if near := difflib.get_close_matches(directory.name.replace("_", "-"), SETS, 1, 0.8):
-        return f"; did you mean the data set {near[0]}? Import it first: bulksample data import ogb {near[0]} -o {near[0]}"
-    return ""
+        named = "it is a public data set" if near[0] == directory.name else f"did you mean the data set {near[0]}"
+        end = ": import it first, with" if near[0] == directory.name else "? Import it first:"
+        return f"; {named}{end} bulksample data import ogb {near[0]} -o {near[0]}"
+    return "; a graph is the folder of a store, which `data import` or `data make` writes"
 
 
 def read_manifest(directory: Path, kinds: dict[str, type[SignedManifest]]) -> SignedManifest:

@@ -60,6 +60,10 @@ def test_a_path_that_is_no_store_is_named(command, graph, tmp_path):
     advice = "did you mean the data set ogbn-arxiv? Import it first: bulksample data import ogb ogbn-arxiv -o ogbn-arxiv"
     for name in ("ogbn-arixv", "ogbn_arxiv"):
         assert f"{tmp_path / name}: there is no such folder; {advice}\n" in command("train", tmp_path / name).err
+    named = "it is a public data set: import it first, with bulksample data import ogb ogbn-mag -o ogbn-mag"
+    assert f"ogbn-mag: there is no such folder; {named}\n" in command("train", tmp_path / "ogbn-mag").err
+    store = "a graph is the folder of a store, which `data import` or `data make` writes"
+    assert f"nosuch: there is no such folder; {store}\n" in command("train", tmp_path / "nosuch").err
     missed = graph.with_name("gg")
     assert f"{missed}: there is no such folder; did you mean '{graph}'?" in command("train", missed).err
 

@@ -7,6 +7,7 @@ import pytest
 from hetero_samples import assert_same_hetero
 from ogb_layouts import AUTHORED, CITES, COUNTS, YEARS, write_mag
 
+import bulksample as bs
 from bulksample import DataError, UsageError, backends, relation_from_edges
 from bulksample.data import ogb
 from bulksample.data.edges import EdgeTally
@@ -196,7 +197,8 @@ def make(**options):
 def test_a_synthetic_graph_has_the_sizes_asked_for():
     graph = make()
     assert [(kind.name, kind.count, kind.num_features) for kind in graph.types] == [("item", 400, 3), ("user", 100, 3)]
-    assert [(relation.key, relation.edges) for relation in graph.relations] == [(tuple(one[:3]), one[3]) for one in RELATIONS]
+    assert [relation.key for relation in graph.relations] == [tuple(one[:3]) for one in RELATIONS]
+    assert [relation.edges for relation in make(parallel=True).relations] == [one[3] for one in RELATIONS]
     item, user = graph.types
     assert (item.num_classes, user.labels, sorted(item.masks)) == (4, None, ["test", "train", "val"])
     assert np.bincount(item.labels, minlength=4).min() > 60
@@ -212,11 +214,32 @@ def test_a_synthetic_graph_has_the_sizes_asked_for():
 
 @pytest.mark.parametrize("power", [1, 2, 3])
 def test_sources_follow_the_power_law_and_destinations_are_uniform(power):
-    relation = synthetic.hetero({"a": 10, "b": 10}, [("a", "r", "b", 40_000)], power=power, seed=1).relations[0]
+    relation = synthetic.hetero({"a": 10, "b": 10}, [("a", "r", "b", 40_000)], power=power, seed=1, parallel=True).relations[0]
     found = np.bincount(relation.adjacency.indices, minlength=10) / 40_000
     expected = np.diff((np.arange(11) / 10) ** (1 / power))  # floor(10 u^power) = k
     np.testing.assert_allclose(found, expected, atol=4 * 0.5 / 200)
     np.testing.assert_allclose(relation.adjacency.degrees / 40_000, 0.1, atol=4 * 0.3 / 200)
+
+
+def test_the_first_of_edges_that_repeat_stays():
+    for whole, relation in zip(make(parallel=True).relations, make().relations, strict=True):
+        first, a = {}, whole.adjacency
+        listed = sorted(zip(whole.edge_ids, a.row_of_entry(), a.indices, whole.times, strict=True))
+        for _, row, column, time in listed:
+            first.setdefault((int(row), int(column)), int(time))
+        kept = relation.adjacency
+        assert (
+            dict(zip(zip(kept.row_of_entry().tolist(), kept.indices.tolist(), strict=True), relation.times.tolist(), strict=True)) == first
+        )
+        assert kept.nnz == len(first)
+    assert relation.edges <= whole.edges == 500
+    assert make().relations[0].edges < 3000
+
+
+def test_labor_takes_a_synthetic_graph():
+    with pytest.raises(UsageError, match="has parallel edges"):
+        bs.HeteroLoader(make(parallel=True), "labor", [3], seeds="item", batch_size=8)
+    assert len(list(bs.HeteroLoader(make(), "labor", [3], seeds="item", batch_size=400))) == 1
 
 
 def test_an_appended_part_leaves_the_others_and_back_ends_agree():

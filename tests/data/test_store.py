@@ -291,5 +291,5 @@ def test_a_missing_store_whose_writer_was_killed_on_another_host_is_named(tmp_pa
     (tmp_path / ".h.bulksample-old-1-1-00000000-0123abcd").mkdir()
     with pytest.raises(DataError, match=rf"g: there is no such folder; .* the old store is at {old}: run the command again 10 minutes"):
         store.load(tmp_path / "g")
-    with pytest.raises(DataError, match=r"i: there is no such folder$"):
+    with pytest.raises(DataError, match=r"i: there is no such folder; a graph is the folder of a store, which .* writes$"):
         store.load(tmp_path / "i")

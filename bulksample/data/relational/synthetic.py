@@ -81,6 +81,7 @@ def hetero(
     classes: int = 0,
     times: int = 0,
     edge_times: int = 0,
+    parallel: bool = False,
     seed: int = 0,
     backend: Backend | None = None,
     name: str = "hetero",
@@ -91,7 +92,7 @@ def hetero(
     ----------
     types : dict of names to numbers of vertices
     relations : sequence of (source, name, destination, edges)
-        Edges may repeat.
+        The number of edges that are drawn. One that repeats another is dropped.
     power : int
         1 makes sources uniform.
     features : int
@@ -101,6 +102,8 @@ def hetero(
         Uniform classes of the first type; 60, 20 and 20 percent of it are for training, validation and test.
     times, edge_times : int
         If not 0, each vertex or edge gets a uniform time 0 .. times - 1.
+    parallel : bool
+        Keep edges that repeat others, as events do.
     seed : int
     backend : Backend, optional
         Generates the random words; every back end generates the same.
@@ -121,7 +124,7 @@ def hetero(
     made = {}
     for place, (kind, count) in enumerate(types.items()):
         made[kind] = _type(words, place, kind, count, features, classes if place == 0 else 0, times)
-    joined = tuple(_relation(words, place, one, made, power, edge_times) for place, one in enumerate(sizes))
+    joined = tuple(_relation(words, place, one, made, power, edge_times, parallel) for place, one in enumerate(sizes))
     return HeteroGraph(tuple(made.values()), joined, name).validate()
 
 
@@ -160,11 +163,16 @@ def _features(words: Words, place: int, count: int, width: int) -> Array:
     return (drawn.reshape(-1)[: count * width] >> np.uint32(8)).astype(np.float32).reshape(count, width) * np.float32(2.0**-24)
 
 
-def _relation(words: Words, place: int, size: RelationSize, types: Mapping[str, VertexType], power: int, times: int) -> Relation:
+def _relation(
+    words: Words, place: int, size: RelationSize, types: Mapping[str, VertexType], power: int, times: int, parallel: bool
+) -> Relation:  # fmt: skip
     drawn = words.of(Substream.HETERO_EDGE, 0, size.edges, place)
     source, destination = types[size.source], types[size.destination]
     stamps = _uniform(words.of(Substream.HETERO_EDGE_TIME, 0, size.edges, place)[:, :2], times) if times else None
     sources, destinations = _uniform(drawn[:, :2], source.count, power), _uniform(drawn[:, 2:], destination.count)
+    if not parallel:  # the first of those that repeat stays
+        kept = np.sort(np.unique(destinations * source.count + sources, return_index=True)[1])
+        sources, destinations, stamps = sources[kept], destinations[kept], None if stamps is None else stamps[kept]
     return relation_from_edges(source, size.name, destination, sources, destinations, times=stamps)
 
 
