@@ -125,7 +125,7 @@ def logits_by_batches(
     for minibatch in loader:
         if minibatch is not None:
             view.stream_sync.before_use([minibatch])
-        x = view.features.start(np.empty(0, np.int32) if minibatch is None else minibatch.vertices).wait()
+        x = model.look_up(view.features.start(np.empty(0, np.int32) if minibatch is None else minibatch.vertices).wait())
         if minibatch is None:
             continue
         try:

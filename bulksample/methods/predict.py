@@ -26,6 +26,7 @@ from ..nn.model import Gnn, build
 from ..relations.graph import HeteroGraph, VertexType
 from ..training import checkpoint
 from ..training.setup import estimates_weighted_means, make_sampler
+from ..training.shards import whole_tables
 from ..training.source import Source, load_graph, shared_fingerprint
 from ..views.features import Features
 from ..views.whole import WholeShare
@@ -93,6 +94,7 @@ def predict(
     config.check_graph(graph.name if isinstance(graph, Graph | HeteroGraph) else str(graph), heterogeneous)
     best = any(name.startswith("best.") for name in tensors)
     weights = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith("best." if best else "model.")}
+    weights |= whole_tables(folder, state, "best" if best else "model")
     if heterogeneous:
         if model is not None or memory is not None:
             raise UsageError(f"model and memory are for graphs of one type; the checkpoint {folder} holds a {config.model}: leave them out")

@@ -37,6 +37,26 @@ class Model(nn.Module):
         """Return the model's lines of the report."""
         return {}
 
+    @property
+    def size(self) -> int:
+        """Number of parameters, those that other ranks hold included."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def shards(self) -> dict[str, nn.Parameter]:
+        """The parameters of which each rank holds a block row, by name; all others are the same on every rank."""
+        return {}
+
+    def look_up(self, x: Input | None) -> Input | None:
+        """Replace what names learned rows of other ranks by these rows; collective if `shards` holds any. None stays None.
+
+        Every batch is looked up once before `forward`; with gradients enabled, `add_shard_gradients` ends the step.
+        """
+        return x
+
+    def add_shard_gradients(self, codec: str) -> None:
+        """Set the gradients of `shards` to the sums over all look-ups of the step on all ranks; collective if there are any."""
+
     def drop_input(self, x: Input) -> Input:
         """Apply dropout to the input; for sparse rows, to the stored values."""
         if not (self.training and self.input_dropout):

@@ -17,14 +17,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..distributed.matrix.layout import Layout
+from ..distributed.matrix.type_layouts import TypeLayouts
 from ..errors import UsageError
 from ..minibatch import Block
 from ..relations.graph import Key
 from ..relations.one_type import RelationBlock
-from .aggregate import aggregate, matrix_of, multiply
+from .aggregate import aggregate, matrix_of
 from .attention import segment_softmax, weighted_sum
 from .layers import Input
+from .learned_inputs import LearnedInputs
 from .model import BatchNorm, Model
+from .type_input import TypeInput
 
 Rows = dict[str, torch.Tensor]
 
@@ -153,35 +157,6 @@ class RelationalGat(RelationalLayer):
         return weighted_sum(pattern, segment_softmax(pattern, scores), z).reshape(-1, self.width_out)
 
 
-class TypeInput(nn.Module):
-    """The input rows of one type, all of one width.
-
-    Parameters
-    ----------
-    width : int
-        f, the features of the type; 0 if it has none.
-    rows : int
-        Learned rows of a type without features: one for each vertex, or 1.
-    hidden : int
-    generator : torch.Generator
-    """
-
-    def __init__(self, width: int, rows: int, hidden: int, generator: torch.Generator) -> None:
-        super().__init__()
-        self.width, self.rows = width, rows
-        self.weight = _weight(generator, width, hidden) if width else nn.Parameter(torch.empty(rows, hidden))
-        if not width:
-            nn.init.normal_(self.weight, std=hidden**-0.5, generator=generator)  # rows of norm 1 or so
-        self.bias = nn.Parameter(torch.zeros(hidden)) if width else None
-
-    def forward(self, x: Input) -> torch.Tensor:
-        """Return the rows of vertices from their features, shape (N, f), or from their ids, int64 of shape (N,)."""
-        if self.bias is not None:
-            return multiply(x, self.weight) + self.bias
-        assert isinstance(x, torch.Tensor)
-        return F.embedding(x if self.rows > 1 else torch.zeros_like(x), self.weight)
-
-
 class RelationalGnn(Model):
     """A graph neural network over heterogeneous mini-batches.
 
@@ -200,6 +175,8 @@ class RelationalGnn(Model):
         A learned row for each vertex of a type without features, or one for all of them.
     seed : int
         Seed of the initial weights.
+    blocks : TypeLayouts, optional
+        Learned rows of vertices lie in these block rows, and making the model is collective. By default every rank holds them all.
 
     Raises
     ------
@@ -210,6 +187,7 @@ class RelationalGnn(Model):
     def __init__(
         self, name: str, schema: Schema, hidden: int, layers: int, outputs: int, dropout: float = 0.0, input_dropout: float = 0.0,
         norm: Literal["none", "batch", "layer"] = "none", heads: int = 4, featureless: str = "embedding", seed: int = 0,
+        blocks: TypeLayouts | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if name == "hetero-gat" and hidden % heads:
@@ -220,7 +198,11 @@ class RelationalGnn(Model):
         self.generator = torch.Generator().manual_seed(seed)
         self.types = schema.types_of_layers(layers)
         rows = {kind: schema.counts[kind] if featureless == "embedding" else 1 for kind in self.types[0]}
-        self.inputs = nn.ModuleList(TypeInput(schema.widths[kind], rows[kind], hidden, self.generator) for kind in self.types[0])
+        divided = [kind for kind in self.types[0] if blocks and not schema.widths[kind] and featureless == "embedding"]
+        members = {kind: blocks.members(kind) for kind in divided} if blocks else {}
+        inputs = {kind: TypeInput(schema.widths[kind], rows[kind], hidden, self.generator, members.get(kind)) for kind in self.types[0]}
+        self.inputs = nn.ModuleList(inputs.values())
+        self.learned = LearnedInputs(blocks, {kind: inputs[kind] for kind in divided}) if blocks and divided else None
         self.layers = nn.ModuleList(
             self._layer(self.types[i + 1], hidden, outputs if last else hidden, 1 if last else heads)
             for i, last in ((i, i == layers - 1) for i in range(layers))
@@ -237,8 +219,32 @@ class RelationalGnn(Model):
 
     def describe(self) -> dict[str, int]:
         """Return the bytes of the learned rows of types without features; their gradients and each of Adam's moments take as many."""
-        learned = [own.weight for own in self.inputs if isinstance(own, TypeInput) and own.bias is None]
-        return {"embedding_bytes": sum(4 * weight.numel() for weight in learned)}
+        learned = [own for own in self.inputs if isinstance(own, TypeInput) and own.bias is None]
+        return {"embedding_bytes": sum(4 * own.rows * own.weight.shape[1] for own in learned)}
+
+    @property
+    def size(self) -> int:
+        parts = [own for own in self.inputs if isinstance(own, TypeInput) and own.members is not None]
+        return super().size + sum(own.rows * own.weight.shape[1] - own.weight.numel() for own in parts)
+
+    @property
+    def shards(self) -> dict[str, nn.Parameter]:
+        """The learned rows of each type of which this rank holds a block row."""
+        if self.learned is None:
+            return {}
+        return {f"inputs.{self.types[0].index(kind)}.weight": own.weight for kind, own in self.learned.inputs.items()}
+
+    def learned_blocks(self, name: str) -> Layout:
+        """Return the block rows of one of `shards`."""
+        assert self.learned is not None
+        return self.learned.blocks.of[self.types[0][int(name.split(".")[1])]]
+
+    def look_up(self, x: Any) -> Any:
+        return x if self.learned is None else self.learned.look_up(x)
+
+    def add_shard_gradients(self, codec: str) -> None:
+        if self.learned is not None:
+            self.learned.add_gradients(codec)
 
     def forward(self, blocks: Sequence[RelationBlock], x: Mapping[str, Input], degrees: torch.Tensor | None = None) -> torch.Tensor:
         """Compute the output rows of the destinations of the target type in the last block; of links, then those of the other end's type.

@@ -1,7 +1,7 @@
 """Checkpoints that are written completely or not at all: tensors as safetensors, the rest as JSON, never a pickle.
 
 A checkpoint is a folder ``step-<number>`` with two files; `data.atomic` writes it. The JSON holds the SHA-256 of the tensors and
-that of itself, so a damaged checkpoint is detected and the one before it is used.
+that of itself, so a damaged checkpoint is detected and the one before it is used. Where ranks divide parameters, each shard is a file more.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ from ..data.files import folder_of, write_synced
 from ..data.npy import regular_size
 from ..errors import DataError, UsageError
 
-FORMAT = 2
-READABLE = (1, 2)  # format 1 has no digest of the state
+FORMAT, SHARDED = 2, 3  # without and with shards
+READABLE = (1, 2, 3)  # format 1 has no digest of the state
 KEPT = 2
-_STATE, _TENSORS = "state.json", "tensors.safetensors"
+_STATE, _TENSORS, _SHARD = "state.json", "tensors.safetensors", "shard-{:05d}.safetensors"
 
 Snapshot = tuple[dict[str, torch.Tensor], dict[str, Any]]
 
@@ -34,7 +35,10 @@ def require() -> None:
     import safetensors.torch  # noqa: F401
 
 
-def save(directory: str | os.PathLike[str], number: int, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> Path:
+def save(
+    directory: str | os.PathLike[str], number: int, tensors: dict[str, torch.Tensor], state: dict[str, Any],
+    shards: Iterable[dict[str, torch.Tensor]] = (),
+) -> Path:  # fmt: skip
     """Write one checkpoint; remove later ones, which another run has left, and all but the newest two of the others.
 
     Parameters
@@ -43,6 +47,8 @@ def save(directory: str | os.PathLike[str], number: int, tensors: dict[str, torc
         Steps of the run so far; names the folder.
     tensors : dict of tensors
     state : dict, a JSON object
+    shards : iterable of dicts of tensors
+        Each is written before the next is taken, into a file of its own.
 
     Raises
     ------
@@ -54,10 +60,16 @@ def save(directory: str | os.PathLike[str], number: int, tensors: dict[str, torc
     root = Path(directory)
     root.mkdir(parents=True, exist_ok=True)
     data = as_bytes({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
-    whole = json.loads(json.dumps({"format": FORMAT, "sha256": hashlib.sha256(data).hexdigest(), **state}))  # as `load` reads it
     target = root / f"step-{number:09d}"
     with new_folder(target) as made:  # a resumed run replaces the same step by the same content
         write_synced(made / _TENSORS, data)
+        sums = []
+        for place, shard in enumerate(shards):
+            own = as_bytes({name: tensor.detach().contiguous() for name, tensor in shard.items()})
+            write_synced(made / _SHARD.format(place), own)
+            sums.append(hashlib.sha256(own).hexdigest())
+        kind = {"format": SHARDED, "shards": sums} if sums else {"format": FORMAT}
+        whole = json.loads(json.dumps({**kind, "sha256": hashlib.sha256(data).hexdigest(), **state}))  # as `load` reads it
         write_synced(made / _STATE, json.dumps({"digest": _digest(whole), **whole}, indent=1).encode())
     later = [path for path in _found(root) if _number(path) > number]  # of a run that this one replaces
     for old in later + _found(root)[len(later) + KEPT :]:
@@ -117,9 +129,20 @@ def load(path: str | os.PathLike[str]) -> Snapshot:
         data = _bytes(folder, _TENSORS)
         if hashlib.sha256(data).hexdigest() != state["sha256"]:
             raise DataError(f"checkpoint {folder} is damaged: the SHA-256 of {_TENSORS} is not the one in {_STATE}")
+        for place, sha256 in enumerate(state.get("shards", ())):
+            if hashlib.sha256(_bytes(folder, _SHARD.format(place))).hexdigest() != sha256:
+                raise DataError(f"checkpoint {folder} is damaged: the SHA-256 of {_SHARD.format(place)} is not the one in {_STATE}")
         return from_bytes(data), state
     except (KeyError, SafetensorError) as error:
         raise DataError(f"checkpoint {folder} is incomplete or damaged: {error}") from error
+
+
+def read_shards(folder: Path, state: dict[str, Any]) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield the shards of a checkpoint that `load` has checked, one at a time; `state` is that of the checkpoint."""
+    from safetensors.torch import load as from_bytes
+
+    for place in range(len(state["shards"])):
+        yield from_bytes(_bytes(folder, _SHARD.format(place)))
 
 
 def _state(folder: Path) -> dict[str, Any]:

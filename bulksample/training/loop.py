@@ -52,6 +52,7 @@ from .method import Method
 from .placed import placed
 from .relational_source import held
 from .setup import ViewRequest, check_splits, make_sampler, sampled_scoring
+from .shards import shards_to_rank_0
 from .source import Source, fitted, gaps, preferred, shared_fingerprint, sizes_of, verify
 from .state import capture, read, restore
 from .step_sums import StepSums, on_device
@@ -266,6 +267,7 @@ class Trainer:
         for slot in range(slots):
             batch, place = next(batches, EMPTY_BATCH), slot - (slots - own)
             if place < 0:  # this rank has a smaller share than others
+                context.model.look_up(batch.x)  # collective
                 continue
             slot_sums.begin_slot()
             context.model.generator.manual_seed(context.step_seed(epoch, step, place))
@@ -362,14 +364,21 @@ class Trainer:
         context = self.context
         with context.ledger.phase("checkpoint"):
             self.method.before_save(context)
-            if self.comm.rank:
-                return
-            try:
-                checkpoint.save(self.config.checkpoint, context.progress.steps, *capture(context, self.method))
-            except OSError as error:
-                if not self.failed_saves:
-                    print(f"bulksample: no checkpoint at step {context.progress.steps}, going on: {error}", file=sys.stderr)
-                self.failed_saves += 1
+            shards = shards_to_rank_0(context)
+            if not self.comm.rank:
+                self._write(shards)
+            for _ in shards:  # on other ranks, and those that rank 0 could not write
+                pass
+
+    def _write(self, shards: Iterator[dict[str, torch.Tensor]]) -> None:
+        """Write a checkpoint; `shards` may be taken in part if it fails."""
+        context = self.context
+        try:
+            checkpoint.save(self.config.checkpoint or "", context.progress.steps, *capture(context, self.method), shards)
+        except OSError as error:
+            if not self.failed_saves:
+                print(f"bulksample: no checkpoint at step {context.progress.steps}, going on: {error}", file=sys.stderr)
+            self.failed_saves += 1
 
     def _evaluation(self) -> dict[str, Any]:
         """Return the kind of the scores, and what was sampled for them."""
@@ -418,7 +427,7 @@ class Trainer:
             **self.placement.describe(self.comm),
             "held_bytes": {part: max(rank[part] for rank in memory) for part in memory[0]},
             "read_bytes": read,
-            "parameters": sum(parameter.numel() for parameter in context.model.parameters()),
+            "parameters": context.model.size,
             **context.model.describe(),
             "backend": self.backend,
             **context.compute.describe(),

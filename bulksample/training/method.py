@@ -155,7 +155,7 @@ class Method:
         if config.is_own_model:
             return self._own_model(context)
         if isinstance(view, RelationalView):
-            return relational_model(config, view.schema, view.num_classes, seed)
+            return relational_model(config, view.schema, view.num_classes, seed, view.blocks)
         if config.task == "links":
             return LinkModel(build(config, view.num_features, config.hidden, seed), config.decoder, config.hidden)
         return build(config, view.num_features, view.num_classes, seed)
@@ -190,6 +190,7 @@ class Method:
 
         The loss is None if there is nothing to differentiate.
         """
+        batch = batch._replace(x=context.model.look_up(batch.x))
         if self.config.task == "links":
             return link_loss(context, batch)
         labelled = labelled_logits(context, batch)
@@ -217,10 +218,13 @@ class Method:
         Notes
         -----
         Sends ``2 (p - 1) (|theta| + 3)`` words over all ranks (kind "gradients"); gradients take the bytes of the gradient codec.
-        Buffers are combined too (kind "model"), by the rule of `training.weights`.
+        Buffers are combined too (kind "model"), by the rule of `training.weights`. Learned rows that ranks divide are not in theta: their
+        gradients go to their owners, see `distributed.matrix.learned_rows`.
         """
         comm, over = context.comm, context.tensor_comm
-        parameters = [parameter for parameter in context.model.parameters() if parameter.requires_grad]
+        shards = list(context.model.shards.values())
+        held = {id(shard) for shard in shards}
+        parameters = [own for own in context.model.parameters() if own.requires_grad and id(own) not in held]
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -231,6 +235,8 @@ class Method:
             add_over_ranks(gradients, comm, "gradients", self.config.gradient_codec)
             add_over_ranks([sums], comm, "gradients")
         combine_buffers(context.model, comm, over, context.virtual_ranks)
+        context.model.add_shard_gradients(self.config.gradient_codec)
+        gradients += [shard.grad for shard in shards if shard.grad is not None]
         divisor = torch.where(sums[0] > 0, sums[0], 1.0)  # the host does not wait for it
         for gradient in gradients:
             gradient.div_(divisor)

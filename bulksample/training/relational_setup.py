@@ -42,12 +42,23 @@ def relational_view(
     view = together(comm, lambda: _topology_view(config, graph, comm, backend, fingerprint))
     if not placement.shards_features:
         view.take_features(together(comm, lambda: _whole_features(config, view, gathering)))
+        view.memory["embeddings"] = _embedding_bytes(config, view)
         return view
     needed, grid = view.schema.types_of_layers(config.layers)[0], placement.feature_grid(comm)
     blocks = TypeLayouts(grid, view.schema.counts, placement.partition, config.seed)
     features = block_features(graph, needed, blocks, config.feature_norm, config.feature_codec, config.cache_bytes)
     view.take_features(features, blocks)
+    view.memory["embeddings"] = _embedding_bytes(config, view)
     return view
+
+
+def _embedding_bytes(config: TrainOptions, view: RelationalView) -> int:
+    """Return the bytes of the learned rows that this rank holds."""
+    schema = view.schema
+    learned = [name for name in schema.types_of_layers(config.layers)[0] if not schema.widths[name]]
+    if config.featureless == "constant":
+        return 4 * config.hidden * len(learned)
+    return 4 * config.hidden * sum(schema.counts[name] if view.blocks is None else len(view.blocks.members(name)) for name in learned)
 
 
 def _topology_view(config: TrainOptions, graph: HeteroGraph, comm: Comm, backend: Backend, fingerprint: str) -> RelationalView:
@@ -137,13 +148,15 @@ def _column(name: str | None, kind: VertexType) -> np.ndarray:
     return as_times(f"seed_times: column {name!r}", column, kind.count)
 
 
-def relational_model(config: TrainOptions, schema: Schema, outputs: int, seed: int) -> RelationalGnn | LinkModel:
-    """Make the model of a configuration, with initial weights drawn from `seed`."""
+def relational_model(
+    config: TrainOptions, schema: Schema, outputs: int, seed: int, blocks: TypeLayouts | None = None
+) -> RelationalGnn | LinkModel:  # fmt: skip
+    """Make the model of a configuration, with initial weights drawn from `seed`; collective with learned rows in `blocks`."""
     links = config.task == "links"
     norm: Literal["none", "batch", "layer"] = "batch" if config.batch_norm else "layer" if config.layer_norm else "none"
     width = config.hidden if links else outputs
     made = RelationalGnn(
         config.model, schema, config.hidden, config.layers, width, config.dropout, config.input_dropout, norm, config.heads,
-        config.featureless, seed,
+        config.featureless, seed, blocks,
     )  # fmt: skip
     return LinkModel(made, config.decoder, config.hidden) if links else made

@@ -16,11 +16,16 @@ from . import checkpoint
 from .checkpoint import Snapshot
 from .context import TrainingContext
 from .method import Method
+from .shards import own_shard, shards_from_rank_0
 from .weights import moments_at
 
 
 def capture(context: TrainingContext, method: Method) -> Snapshot:
-    """Return the weights, Adam's moments, the best weights, the method's tensors, the loader's position, and the progress."""
+    """Return the weights, Adam's moments, the best weights, the method's tensors, the loader's position, and the progress.
+
+    Shards are left out, see `training.shards`; the state names their tensors.
+    """
+    shard = own_shard(context)
     tensors = {f"model.{name}": tensor for name, tensor in context.model.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in context.best_weights.items()}
     for name, parameter in context.model.named_parameters():
@@ -37,8 +42,9 @@ def capture(context: TrainingContext, method: Method) -> Snapshot:
         "virtual_ranks": context.virtual_ranks,
         "loader": context.batches.state_dict(),
         "progress": context.progress.to_json(),
+        **({"shard_tensors": sorted(shard)} if shard else {}),
     }
-    return tensors, state
+    return {name: tensor for name, tensor in tensors.items() if name not in shard}, state
 
 
 def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
@@ -53,6 +59,11 @@ def restore(context: TrainingContext, method: Method, tensors: dict[str, torch.T
     for name, before, now in (("graph", state["graph"], context.view.fingerprint), *differences):
         if before != now:
             raise UsageError(f"the checkpoint does not fit this run: {name} was {before!r} and is {now!r} now")
+    if bool(state.get("shard_tensors")) != bool(context.model.shards):
+        was, now = ("replicated", "partitioned") if context.model.shards else ("partitioned", "replicated")
+        raise UsageError(f"the checkpoint does not fit this run: learned rows were {was} and are {now} now; use features {was}")
+    if context.model.shards:
+        tensors = {**tensors, **shards_from_rank_0(context, state, state["folder"])}
     context.batches.load_state_dict(state["loader"])
     context.progress.from_json(state["progress"])
     method.load_state_dict(_below(tensors, "method."))
@@ -76,12 +87,10 @@ def read(config: TrainOptions, comm: Comm) -> Snapshot | None:
     tensors: dict[str, torch.Tensor] = {}
     state: dict[str, Any] | None = None
     if comm.rank == 0:
-        if config.resume == "auto":
-            found = checkpoint.newest(config.checkpoint or "")
-            if found is not None:
-                tensors, state = found[1]
-        else:
-            tensors, state = checkpoint.read(config.resume)[1]
+        found = checkpoint.newest(config.checkpoint or "") if config.resume == "auto" else checkpoint.read(config.resume)
+        if found is not None:
+            tensors, state = found[1]
+            state = {**state, "folder": str(found[0])}  # which rank 0 alone sees
     if comm.size > 1:
         tensors, state = _from_rank_0(comm, tensors, state)
     return None if state is None else (tensors, state)

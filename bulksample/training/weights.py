@@ -19,8 +19,12 @@ from .tensor_comm import TensorComm
 
 
 def weights_of_rank_0(model: Model, comm: Comm) -> None:
-    """Copy rank 0's weights and buffers to the model of every rank, through host memory: ``(p - 1) |theta|`` words (kind "model")."""
-    copies_of_rank_0([*model.parameters(), *model.buffers()], comm)
+    """Copy rank 0's weights and buffers to the model of every rank, through host memory: ``(p - 1) |theta|`` words (kind "model").
+
+    Shards stay as they are: every rank has drawn its own from the same seed.
+    """
+    shards = {id(shard) for shard in model.shards.values()}
+    copies_of_rank_0([*(own for own in model.parameters() if id(own) not in shards), *model.buffers()], comm)
 
 
 def copies_of_rank_0(tensors: Iterable[torch.Tensor], comm: Comm) -> None:

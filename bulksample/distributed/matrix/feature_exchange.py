@@ -19,6 +19,7 @@ which `costs.feature_fetch` predicts from the same bounds. (Rows without columns
 from __future__ import annotations
 
 import zlib
+from typing import NamedTuple
 
 import numpy as np
 
@@ -117,13 +118,14 @@ class RowExchange:
         ids = unique[away].astype(np.int32)
         expected = np.diff(np.searchsorted(ids, self.bounds))
         asked = self.comm.start_alltoall_rows(ids, expected, "topology")
-        requested = self._encoded(asked.wait())
+        requested_ids = asked.wait()
+        requested = self._encoded(requested_ids)
         rows = np.empty((len(unique), self.codec.columns(self.width)), self.codec.dtype)
         pending = self.comm.start_alltoall_rows(requested, asked.counts, self.kind, incoming=expected)
         rows[own] = self._encoded(unique[own])
         cached = ~own & ~away
         rows[cached] = self.cache.rows[at[cached]]
-        return Fetch(pending, rows, away, position, self)
+        return Fetch(pending, rows, Asked(unique, own, away, expected, requested_ids, asked.counts), position, self)
 
     def encoded_rows(self) -> np.ndarray:
         """Return all own rows, encoded; with codec fp32 in their stored dtype."""
@@ -172,11 +174,36 @@ class RowExchange:
         return HotRows(ids, self.comm.start_alltoall_rows(requested, asked.counts, self.kind, incoming=expected).wait())
 
 
+class Asked(NamedTuple):
+    """The rows of a fetch.
+
+    Parameters
+    ----------
+    ids : integers, shape (u,)
+        The distinct rows that this rank asks for, ascending.
+    own, away : bool, shape (u,)
+        Rows that this rank holds, and rows that others send; the rest lies in the cache.
+    expected : int64, shape (p,)
+        How many rows each rank sends to this one.
+    requested : int32, shape (w,)
+        The rows that others ask of this rank, in rank order; distinct for each rank.
+    requested_counts : int64, shape (p,)
+        How many of them each rank asks for.
+    """
+
+    ids: np.ndarray
+    own: np.ndarray
+    away: np.ndarray
+    expected: np.ndarray
+    requested: np.ndarray
+    requested_counts: np.ndarray
+
+
 class Fetch:
     """A fetch under way. Call `wait` on every fetch, in any order; it may be called again."""
 
-    def __init__(self, pending: PendingRows, rows: np.ndarray, away: np.ndarray, position: np.ndarray, exchange: RowExchange) -> None:
-        self._pending, self._rows, self._away, self._position, self._exchange = pending, rows, away, position, exchange
+    def __init__(self, pending: PendingRows, rows: np.ndarray, asked: Asked, position: np.ndarray, exchange: RowExchange) -> None:
+        self._pending, self._rows, self.asked, self._position, self._exchange = pending, rows, asked, position, exchange
         self._result: np.ndarray | None = None
 
     def done(self) -> bool:
@@ -186,7 +213,7 @@ class Fetch:
     def wait(self) -> np.ndarray:
         """Return the rows in the requested order: float32, shape (m, f)."""
         if self._result is None:
-            self._rows[self._away] = self._pending.wait()  # owners ascend as the ids do
+            self._rows[self.asked.away] = self._pending.wait()  # owners ascend as the ids do
             self._result = self._exchange.codec.decode(self._rows, self._exchange.width)[self._position]
         return self._result
 

@@ -1,0 +1,104 @@
+"""A learned matrix in block rows on a process grid: ranks look up rows, and the gradients of these rows return to their owners.
+
+    E[ids]                                 looked up in the process column, as `feature_exchange` describes
+    G = sum over ranks r of  S_r^T g_r     S_r selects the distinct ids of rank r, g_r holds their gradients
+
+Let U_rq be the distinct ids of rank r that rank q of its process column holds, and T_j the rows of a block that member j of a process row
+was sent gradients of. After a look-up an owner knows the ids, so gradients return without them:
+
+========= ========================== ========================================= ================================
+kind      what                       bytes that rank r sends                   messages of rank r
+========= ========================== ========================================= ================================
+gradients rows, encoded              row_bytes(h) sum_q ``|U_rq|``, q not r    the q with U_rq not empty
+========= ========================== ========================================= ================================
+
+With c > 1 the members of a process row then add their sums: each sends the others its ids (4 ``|T_j|``, kind "topology"), its rows
+(row_bytes(h) ``|T_j|``, kind "gradients") and a count (8 bytes, kind "control"). All add in the same order, so that all hold the same bits.
+`costs.learned_rows` predicts these bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .codec import Codec
+from .feature_exchange import Fetch, RowExchange
+from .grid import ProcessGrid
+from .layout import Layout
+
+
+class LearnedRows:
+    """This rank's block row of a learned matrix E; making one is collective in the process column.
+
+    Parameters
+    ----------
+    grid : ProcessGrid
+    layout : Layout
+        Of the n rows in p / c blocks.
+    rows : float32, shape (m, h)
+        The rows of this rank's block, in the order of its members. It is read at every look-up, so an optimizer changes it in place.
+    """
+
+    def __init__(self, grid: ProcessGrid, layout: Layout, rows: np.ndarray) -> None:
+        self.grid, self.layout = grid, layout
+        self._exchange = RowExchange(grid.column_comm, layout.bounds, rows)
+
+    def start(self, ids: np.ndarray) -> tuple[Fetch, np.ndarray]:
+        """Begin to look up rows; collective.
+
+        Returns
+        -------
+        fetch : Fetch
+            Its ``wait`` returns the distinct rows: float32, shape (u, h), in the order of their places.
+        position : int64, shape of `ids`
+            The row of each id among them.
+        """
+        unique, position = np.unique(self.layout.places(ids), return_inverse=True)
+        return self._exchange.start(unique), position
+
+    def add_gradients(self, fetches: list[Fetch], gradients: list[np.ndarray], codec: Codec) -> np.ndarray:
+        """Send the gradients of looked-up rows to their owners, and add them there; collective.
+
+        Parameters
+        ----------
+        fetches : list of Fetch
+            The look-ups of a step; equally many on every rank.
+        gradients : list of float32 arrays, shape (u, h)
+            Of the distinct rows of each look-up.
+        codec : Codec
+            How gradients travel; the rank's own are encoded too.
+
+        Returns
+        -------
+        float32, shape (m, h): the sums over all ranks for the rows of this rank's block.
+        """
+        first, last = (int(bound) for bound in self.layout.bounds[self.grid.row : self.grid.row + 2])
+        width = self._exchange.width
+        total, touched = np.zeros((last - first, width), np.float32), np.zeros(last - first, bool)
+
+        def add(places: np.ndarray, rows: np.ndarray) -> None:
+            total[places] += codec.decode(rows, width)
+            touched[places] = True
+
+        for fetch, rows in zip(fetches, gradients, strict=True):
+            asked, encoded = fetch.asked, codec.encode(rows)
+            counts = asked.requested_counts
+            received = self.grid.column_comm.alltoall_rows(encoded[asked.away], asked.expected, "gradients", incoming=counts)
+            add(asked.ids[asked.own] - first, encoded[asked.own])
+            for end, count in zip(np.cumsum(counts), counts, strict=True):  # the ids of one rank are distinct
+                add(asked.requested[end - count : end] - first, received[end - count : end])
+        return self._add_in_row(total, touched, codec)
+
+    def _add_in_row(self, total: np.ndarray, touched: np.ndarray, codec: Codec) -> np.ndarray:
+        """Add the sums of the ranks that hold the same block row."""
+        comm = self.grid.row_comm
+        if comm.size == 1:
+            return total
+        places = np.flatnonzero(touched).astype(np.int32)
+        counts = comm.allgather(np.array([len(places)], np.int64), "control")[:, 0]
+        all_places = comm.allgather_rows(places, counts, "topology")
+        rows = codec.decode(comm.allgather_rows(codec.encode(total[places]), counts, "gradients"), total.shape[1])
+        out, ends = np.zeros_like(total), np.cumsum(counts)
+        for end, count in zip(ends, counts, strict=True):
+            out[all_places[end - count : end]] += rows[end - count : end]
+        return out

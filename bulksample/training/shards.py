@@ -1,0 +1,129 @@
+"""Shards of a checkpoint: the parameters of which each rank holds a block row, with Adam's moments and their best values.
+
+Rank 0 writes and reads the shards one after another, each in a file of its own, so it never holds a whole table. Shards name their rows:
+a run continues on another grid, where rank 0 sends each row to the ranks that hold it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..distributed.comm.base import Comm
+from ..nn.relational import RelationalGnn
+from . import checkpoint
+from .context import TrainingContext
+
+_IDS = "ids."
+
+
+def own_shard(context: TrainingContext) -> dict[str, torch.Tensor]:
+    """Return this rank's rows of every shard, by the names that a checkpoint gives them; empty without shards."""
+    found: dict[str, torch.Tensor] = {}
+    for name, parameter in context.model.shards.items():
+        found[f"model.{name}"] = parameter.detach()
+        if name in context.best_weights:
+            found[f"best.{name}"] = context.best_weights[name]
+        for key, value in context.optimizer.state.get(parameter, {}).items():
+            if value.shape == parameter.shape:
+                found[f"adam.{name}.{key}"] = value
+    return found
+
+
+def shards_to_rank_0(context: TrainingContext) -> Iterator[dict[str, torch.Tensor]]:
+    """Bring the shards to rank 0, which yields one at a time; others yield nothing. Collective: every rank takes all that is yielded.
+
+    The first process column sends: each table once, with 4 bytes for each row (kind "model").
+    """
+    if not context.model.shards or _grid(context).column:
+        return
+    column, own = _grid(context).column_comm, own_shard(context)
+    parts = {**own, **{f"{_IDS}{name}": torch.from_numpy(_members(context, name).copy()) for name in context.model.shards}}
+    for turn in range(column.size):
+        shard = {name: _to_rank_0(column, part, turn) for name, part in sorted(parts.items())}
+        if column.rank == 0:
+            yield shard
+
+
+def shards_from_rank_0(context: TrainingContext, state: dict[str, Any], folder: str) -> dict[str, torch.Tensor]:
+    """Return this rank's rows of every shard of a checkpoint, which rank 0 reads; collective.
+
+    Parameters
+    ----------
+    state : dict
+        Of the checkpoint, on every rank.
+    folder : str
+        Of the checkpoint; rank 0 reads it.
+    """
+    grid, model = _grid(context), context.model
+    names = state["shard_tensors"]
+    found = {name: torch.empty_like(model.shards[_parameter(name, model.shards)]) for name in names}
+    if grid.column == 0:
+        shards = checkpoint.read_shards(Path(folder), state) if grid.row == 0 else iter([{}] * len(state["shards"]))
+        for shard in shards:
+            for name in names:
+                parameter = _parameter(name, model.shards)
+                ids, rows = _spread(context, parameter, shard.get(f"{_IDS}{parameter}"), shard.get(name), found[name])
+                found[name][torch.from_numpy(np.searchsorted(_members(context, parameter), ids))] = torch.from_numpy(rows)
+    for name in names if grid.replication > 1 else ():
+        grid.row_comm.broadcast(found[name].numpy(), "model")
+    return found
+
+
+def whole_tables(folder: Path, state: dict[str, Any], kind: str) -> dict[str, torch.Tensor]:
+    """Return the parameters of all shards put together, for one process that predicts; `kind` is "model" or "best"."""
+    tables: dict[str, torch.Tensor] = {}
+    names = [name for name in state.get("shard_tensors", ()) if name.startswith(f"{kind}.")]
+    parts: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {name: [] for name in names}
+    for shard in checkpoint.read_shards(folder, state) if names else ():
+        for name in names:
+            parts[name].append((shard[_IDS + name.removeprefix(f"{kind}.")], shard[name]))
+    for name, own in parts.items():
+        ids, rows = (torch.cat(one) for one in zip(*own, strict=True))
+        tables[name.removeprefix(f"{kind}.")] = rows[torch.argsort(ids.long())]
+    return tables
+
+
+def _to_rank_0(column: Comm, part: torch.Tensor, turn: int) -> torch.Tensor:
+    """Send a part of the rank whose turn it is to rank 0 of a process column; return it there, and nothing elsewhere."""
+    rows = np.ascontiguousarray(part.numpy() if column.rank == turn else part[:0].numpy())
+    counts = np.zeros(column.size, np.int64)
+    counts[0] = len(rows)
+    return torch.from_numpy(column.alltoall_rows(rows, counts, "model"))
+
+
+def _spread(
+    context: TrainingContext, parameter: str, ids: torch.Tensor | None, rows: torch.Tensor | None, like: torch.Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """Send the rows of a shard from rank 0 to the ranks of its process column that hold them; return those of this rank."""
+    column = _grid(context).column_comm
+    if ids is None or rows is None:
+        none = np.zeros(column.size, np.int64)
+        return column.alltoall_rows(np.empty(0, np.int32), none, "model"), column.alltoall_rows(like[:0].numpy(), none, "model")
+    owners = _model(context).learned_blocks(parameter).blocks_of(ids.numpy())
+    order, counts = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=column.size)
+    return column.alltoall_rows(ids.numpy()[order], counts, "model"), column.alltoall_rows(rows.numpy()[order], counts, "model")
+
+
+def _parameter(name: str, shards: dict[str, Any]) -> str:
+    """Return the name of the parameter that a tensor of a shard belongs to."""
+    return next(own for own in shards if own in name)
+
+
+def _members(context: TrainingContext, parameter: str) -> np.ndarray:
+    return _model(context).learned_blocks(parameter).members(_grid(context).row)
+
+
+def _grid(context: TrainingContext) -> Any:
+    learned = _model(context).learned
+    assert learned is not None
+    return learned.blocks.grid
+
+
+def _model(context: TrainingContext) -> RelationalGnn:
+    assert isinstance(context.model, RelationalGnn)
+    return context.model
