@@ -14,8 +14,8 @@ from ..graph import Graph
 from ..rng import Substream
 from ..sparse import MAX_VERTICES
 from .blockmodel import PRESETS, BlockModel
-from .edges import distinct, from_keys
 from .ieee import exp, log, normal, unit_open
+from .keys import distinct, from_keys
 from .random_words import RangeLookup, Words, chunks, scaled, threshold
 
 if TYPE_CHECKING:

@@ -2,24 +2,27 @@
 
 A key is ``row << 32 | column``, so sorted keys are the canonical matrix. The keys and the result take 12 bytes an entry for a graph
 without weights, so 100 million edges fit in 8 GiB. Edges are read a piece at a time: the edges of a mapped file take no memory.
+More of them are sorted on the disk, see `external_sort`.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from ..errors import DataError, UsageError
 from ..mapped import pieces
 from ..sparse import CSR, MAX_VERTICES, fixed_point
+from . import external_sort
+from .keys import STEP, diagonal, distinct, from_keys
 
 SELF_LOOPS = ("keep", "drop", "error")
 DUPLICATES = ("sum", "max", "error")
-
-_STEP = 2**22  # keys processed at a time, which bounds temporary arrays
-_COLUMN = np.int64(2**32 - 1)
 
 
 @dataclass
@@ -44,6 +47,7 @@ def adjacency(
     duplicates: str = "sum",
     ids: np.ndarray | None = None,
     tally: EdgeTally | None = None,
+    scratch: Path | None = None,
 ) -> tuple[CSR, float]:
     """Build the adjacency of the edges u -> v: row v holds column u.
 
@@ -61,6 +65,8 @@ def adjacency(
         The user's names of the vertices, for messages.
     tally : EdgeTally, optional
         Receives the number of edges, self loops and repetitions.
+    scratch : path, optional
+        Sort edges without weights in files of this folder if there are more than `external_sort.BUCKET`. The columns are then mapped.
 
     Returns
     -------
@@ -87,6 +93,15 @@ def adjacency(
     tally.self_loops += len(loops)
     if len(loops) and self_loops == "error":
         raise DataError(f"edge {loops[0]} joins {names[sources[loops[0]]]} with itself")
+    total = len(sources) * (1 + undirected) - len(loops) * undirected
+    if scratch is not None and weights is None and total > external_sort.BUCKET:
+        kept = len(loops) if self_loops == "keep" else 0
+        made = external_sort.matrix_of(partial(_key_pieces, sources, targets, undirected, kept > 0), n, scratch)
+        listed = len(sources) - len(loops) + kept
+        tally.duplicates += _repeats(made.matrix.nnz, made.loops, listed, undirected, kept)
+        if tally.duplicates and duplicates == "error":
+            _refuse_repeat(sources, targets, undirected, names)
+        return made.matrix, 1.0
     if len(loops) and self_loops == "drop":
         keep = sources != targets
         sources, targets = sources[keep], targets[keep]
@@ -96,8 +111,8 @@ def adjacency(
         return _weighted(sources, targets, n, weights, undirected, duplicates, names, tally)
     keys = _both_ways(sources, targets, undirected)
     keys.sort()
-    total, keys = len(keys), distinct(keys)
-    _count_repeats(tally, total, keys, len(sources), undirected, len(loops) if self_loops == "keep" else 0)
+    keys = distinct(keys)
+    tally.duplicates += _repeats(len(keys), diagonal(keys), len(sources), undirected, len(loops) if self_loops == "keep" else 0)
     if tally.duplicates and duplicates == "error":
         _refuse_repeat(sources, targets, undirected, names)
     return from_keys(keys, n), 1.0
@@ -108,7 +123,7 @@ def _check_edges(sources: np.ndarray, targets: np.ndarray, n: int, weights: np.n
     for name, ends in (("source", sources), ("target", targets)):
         if ends.ndim != 1 or ends.dtype.kind not in "iu" or not np.can_cast(ends.dtype, np.int64):
             raise DataError(f"{name}s: got {ends.dtype} of shape {ends.shape}; use int64 of shape (e,), one vertex for each edge")
-        for start, part in pieces(ends, _STEP):
+        for start, part in pieces(ends, STEP):
             bad = np.flatnonzero((part < 0) | (part >= n))
             if len(bad):
                 raise DataError(f"edge {start + bad[0]} names {name} {part[bad[0]]}; vertices run from 0 to {n - 1}")
@@ -138,7 +153,7 @@ def _both_ways(sources: np.ndarray, targets: np.ndarray, undirected: bool) -> np
     e = len(sources)
     keys = np.empty(e + (e - len(_loops(sources, targets)) if undirected else 0), np.int64)
     back = e
-    for (start, u), (_, v) in zip(pieces(sources, _STEP), pieces(targets, _STEP), strict=True):
+    for (start, u), (_, v) in zip(pieces(sources, STEP), pieces(targets, STEP), strict=True):
         part = keys[start : start + len(u)]
         np.left_shift(v, 32, out=part, dtype=np.int64)
         part |= u
@@ -153,17 +168,25 @@ def _both_ways(sources: np.ndarray, targets: np.ndarray, undirected: bool) -> np
 
 def _loops(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the positions of the self loops."""
-    both = zip(pieces(sources, _STEP), pieces(targets, _STEP), strict=True)
+    both = zip(pieces(sources, STEP), pieces(targets, STEP), strict=True)
     return np.concatenate([np.empty(0, np.int64), *(start + np.flatnonzero(u == v) for (start, u), (_, v) in both)])
 
 
-def _count_repeats(tally: EdgeTally, total: int, unique: np.ndarray, listed: int, undirected: bool, loops: int) -> None:
-    """Count repetitions among the listed edges; in an undirected graph, v -> u repeats u -> v."""
-    repeats = total - len(unique)
-    if undirected:
-        unique_loops = sum(int(((part >> 32) == (part & _COLUMN)).sum()) for _, part in pieces(unique, _STEP)) if loops else 0
-        repeats = (listed - loops) - (len(unique) - unique_loops) // 2 + (loops - unique_loops)
-    tally.duplicates += repeats
+def _key_pieces(sources: np.ndarray, targets: np.ndarray, undirected: bool, loops: bool) -> Iterator[np.ndarray]:
+    """Yield the keys of all edges and, if `undirected`, of the reversed ones, a piece at a time; without `loops` none of self loops."""
+    for (_, u), (_, v) in zip(pieces(sources, STEP), pieces(targets, STEP), strict=True):
+        u, v = u.astype(np.int64), v.astype(np.int64)
+        there = u != v
+        yield v << 32 | u if loops else (v << 32 | u)[there]
+        if undirected:
+            yield (u << 32 | v)[there]
+
+
+def _repeats(entries: int, entries_of_loops: int, listed: int, undirected: bool, loops: int) -> int:
+    """Return the number of repetitions among the listed edges, `loops` of them self loops; undirected, v -> u repeats u -> v."""
+    if not undirected:
+        return listed - entries
+    return (listed - loops) - (entries - entries_of_loops) // 2 + (loops - entries_of_loops)
 
 
 def _refuse_repeat(sources: np.ndarray, targets: np.ndarray, undirected: bool, names: np.ndarray) -> None:
@@ -189,40 +212,10 @@ def _weighted(
     keys, integers = keys[order], integers[order]
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     loops = int((sources == targets).sum())
-    _count_repeats(tally, len(keys), keys[first], len(sources), undirected, loops)
+    tally.duplicates += _repeats(len(first), diagonal(keys[first]), len(sources), undirected, loops)
     if tally.duplicates and duplicates == "error":
         _refuse_repeat(sources, targets, undirected, names)
     if len(first) < len(keys):  # sums of integers are exact in any order
         merge = np.maximum if duplicates == "max" else np.add
         keys, integers = keys[first], merge.reduceat(integers, first)
     return from_keys(keys, n, integers), unit
-
-
-def distinct(keys: np.ndarray) -> np.ndarray:
-    """Move the distinct ones of sorted keys to the front of the array, and return that part as a view."""
-    kept, last = 0, -1  # a key is never negative
-    for start in range(0, len(keys), _STEP):
-        part = keys[start : start + _STEP]
-        new = np.empty(len(part), bool)
-        new[0] = part[0] != last
-        np.not_equal(part[1:], part[:-1], out=new[1:])
-        last = part[-1]
-        fresh = part[new]
-        keys[kept : kept + len(fresh)] = fresh  # writes never overtake reads
-        kept += len(fresh)
-    return keys[:kept]
-
-
-def from_keys(keys: np.ndarray, n: int, values: np.ndarray | None = None) -> CSR:
-    """Return the n x n matrix with an entry at each key ``row << 32 | column``.
-
-    The keys are sorted and distinct; `values`, if given, are in the order of the keys.
-    """
-    indptr = np.empty(n + 1, np.int64)
-    for start in range(0, n + 1, _STEP):
-        rows = np.arange(start, min(start + _STEP, n + 1), dtype=np.int64)
-        indptr[start : start + _STEP] = np.searchsorted(keys, rows << 32)
-    indices = np.empty(len(keys), np.int32)
-    for start in range(0, len(keys), _STEP):
-        np.bitwise_and(keys[start : start + _STEP], _COLUMN, out=indices[start : start + _STEP], casting="unsafe")
-    return CSR(indptr, indices, values, (n, n))

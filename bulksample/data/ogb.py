@@ -19,6 +19,7 @@ from ..sparse import CSR
 from .edge_means import EdgeMeans
 from .edge_rows import EntryRows, listed_rows
 from .edges import EdgeTally, adjacency
+from .external_sort import BUCKET
 from .ogb_raw import RawFiles, read_binary, read_csv
 from .ogb_sets import SETS
 from .ogb_splits import read_masks, split_folder
@@ -63,8 +64,8 @@ def read(
     tally : EdgeTally, optional
         Receives counts of edges, the names of arrays of edges that are not kept, and the features that were made of others.
     scratch : path, optional
-        Map the arrays of the binary layout from their file, or, if they are compressed, from unnamed files in this folder. Use it
-        for a graph that is only saved.
+        Map the arrays of the binary layout from their file, or, if they are compressed, from unnamed files in this folder, and sort
+        many edges there. Use it for a graph that is only saved.
     target : {"class", "multilabel", "regression"}, optional
         By default one column of labels holds classes, and several hold 0 and 1 (multilabel) or numbers (regression).
 
@@ -82,7 +83,8 @@ def read(
 
     Notes
     -----
-    In the binary layout, with `scratch`, memory stays below `peak_bytes`, and the disk holds the uncompressed arrays once.
+    In the binary layout, with `scratch`, memory stays below `peak_bytes`. The disk holds the uncompressed arrays once, and 8 bytes an
+    entry while the edges are sorted.
     """
     root = Path(path)
     raw_folder = root / "raw"
@@ -90,17 +92,14 @@ def read(
         raise DataError(f"{root}: has no folder raw; use the root of an OGB data set, with raw and split")
     if is_heterogeneous(root):
         raise DataError(f"{root}: holds several vertex types; use data.relational.ogb_hetero.read, or `data import ogb`")
-    binary = (raw_folder / "data.npz").exists()
+    binary, folder = (raw_folder / "data.npz").exists(), Path(scratch) if scratch else None
     if undirected is None:
         undirected = _adds_inverse(root, binary)
-    if binary:
-        raw = read_binary(raw_folder, features, edge_features, Path(scratch) if scratch else None)
-    else:
-        raw = read_csv(raw_folder, features, edge_features)
+    raw = read_binary(raw_folder, features, edge_features, folder) if binary else read_csv(raw_folder, features, edge_features)
     if tally is not None:
         tally.ignored = ", ".join(raw.ignored)
     try:
-        a, _ = adjacency(raw.edges[0], raw.edges[1], raw.n, undirected=undirected, self_loops=self_loops, tally=tally)
+        a, _ = adjacency(raw.edges[0], raw.edges[1], raw.n, undirected=undirected, self_loops=self_loops, tally=tally, scratch=folder)
     except DataError as error:
         raise DataError(f"{root.name}: edges: {error}") from error
     labels = None
@@ -129,13 +128,16 @@ def is_heterogeneous(root: Path) -> bool:
 def peak_bytes(n: int, edges: int, undirected: bool, edge_width: int = 0) -> int:
     """Return the peak memory of `read` with `scratch` and `store.save` for a set in the binary layout, without the interpreter.
 
-        max(12, 5 + 4 d) k + 8 (n + 1) + 56 n + 0.3 GB        k = edges, or twice as many if `undirected`; d = width of edge features
+        max(4 k + 8 min(k, B), (5 + 4 d) k if d) + 8 (n + 1) + 56 n + 0.3 GB
 
-    An entry takes a key of 8 bytes and a column of 4; later the column, a mark and its features. A vertex takes a row pointer,
-    labels, masks and temporaries. Features of vertices and the listed edges are read in pieces.
+    k are the edges, or twice as many if `undirected`; B is `external_sort.BUCKET`; d is the width of edge features. An entry takes a
+    column of 4 bytes, mapped from a file if there are more than B, so that the system may take its pages back; later a mark and its
+    features. A key that is sorted takes 8 bytes, at most B at a time. A vertex takes a row pointer, labels, masks and temporaries.
+    Features of vertices and the listed edges are read in pieces.
     """
-    entry = max(12, 5 + 4 * edge_width)
-    return entry * edges * (2 if undirected else 1) + 8 * (n + 1) + 56 * n + 3 * 10**8
+    k = edges * (2 if undirected else 1)
+    entries = max(4 * k + 8 * min(k, BUCKET), (5 + 4 * edge_width) * k if edge_width else 0)
+    return entries + 8 * (n + 1) + 56 * n + 3 * 10**8
 
 
 def _adds_inverse(root: Path, binary: bool) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import UsageError
 from ..graph import Graph
 from ..rng import Substream
-from .edges import distinct, from_keys
+from .keys import distinct, from_keys
 from .random_words import Words, chunks, threshold
 
 if TYPE_CHECKING:

@@ -1,0 +1,91 @@
+"""Build the matrix of more keys than memory holds: they are divided by rows into buckets of a file, and sorted one bucket at a time.
+
+A key is ``row << 32 | column``, as in `keys`. The keys are made twice, once to count and once to write them. The disk holds 8 bytes a
+key and then 4 bytes an entry, in unnamed files that end with the process; memory holds the row pointers and a bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from ..errors import UsageError
+from ..sparse import CSR, row_pointers
+from .keys import COLUMN, STEP, diagonal, distinct
+
+BUCKET = 2**25  # keys, 268 MB
+_BINS = 2**16  # of rows; a bucket consists of whole bins
+
+Keys = Callable[[], Iterable[np.ndarray]]
+
+
+class Sorted(NamedTuple):
+    """The matrix of some keys, and the number of its entries on the diagonal."""
+
+    matrix: CSR
+    loops: int
+
+
+def matrix_of(keys: Keys, n: int, folder: Path) -> Sorted:
+    """Return the n x n matrix with an entry at each distinct key.
+
+    Parameters
+    ----------
+    keys : function that yields int64 arrays
+        Called twice; both times it yields the same keys, in any order.
+    folder : path
+        Where the unnamed files lie. The columns of the matrix are mapped from one of them.
+
+    Raises
+    ------
+    UsageError
+        If the disk is full or the folder cannot be written.
+    """
+    counts, loops = np.zeros(n, np.int64), 0
+    try:
+        with TemporaryFile(dir=folder) as columns:
+            for run in sorted_runs(keys, n, folder):
+                loops += diagonal(run)
+                for start in range(0, len(run), STEP):
+                    rows = run[start : start + STEP] >> 32
+                    counts[rows[0] : rows[-1] + 1] += np.bincount(rows - rows[0])
+                    columns.write((run[start : start + STEP] & COLUMN).astype(np.int32).data)
+            columns.flush()
+            indices = np.memmap(columns, np.int32, "r") if columns.tell() else np.empty(0, np.int32)
+    except OSError as error:
+        raise UsageError(f"cannot sort edges in {folder}: {error.strerror or error}; use a folder on a larger disk") from error
+    return Sorted(CSR(row_pointers(counts), indices, None, (n, n)), loops)
+
+
+def sorted_runs(keys: Keys, n: int, folder: Path) -> Iterator[np.ndarray]:
+    """Yield the distinct keys in ascending order, in runs of at most about `BUCKET` keys. No row is in two runs."""
+    width = max(1, -(-n // _BINS))
+    counts = np.zeros(_BINS, np.int64)
+    for part in keys():
+        counts += np.bincount((part >> 32) // width, minlength=_BINS)
+    bucket_of = np.unique((np.cumsum(counts) - counts) // BUCKET, return_inverse=True)[1].astype(np.int32)
+    sizes = np.bincount(bucket_of, counts).astype(np.int64)
+    with TemporaryFile(dir=folder) as file:
+        ends = row_pointers(sizes)[:-1]  # the place of the next key of each bucket
+        for part in keys():
+            _append(file, part, bucket_of[(part >> 32) // width], ends)
+        file.seek(0)
+        for size in sizes[sizes > 0]:
+            run = np.empty(size, np.int64)
+            file.readinto(run.data)
+            run.sort()
+            yield distinct(run)
+
+
+def _append(file: IO[bytes], keys: np.ndarray, buckets: np.ndarray, ends: np.ndarray) -> None:
+    """Write keys at the ends of their buckets, and move the ends."""
+    order = np.argsort(buckets, kind="stable")
+    keys, counts = keys[order], np.bincount(buckets, minlength=len(ends))
+    for bucket, start in zip(np.flatnonzero(counts), row_pointers(counts)[:-1][counts > 0], strict=True):
+        file.seek(8 * int(ends[bucket]))
+        file.write(keys[start : start + counts[bucket]].data)
+    ends += counts

@@ -1,0 +1,84 @@
+"""Edges that are sorted on the disk: the matrix, the counts and the errors of a list of edges that fits into memory."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.sparse import coo_array
+
+from bulksample.data import external_sort
+from bulksample.data.edges import EdgeTally, adjacency
+from bulksample.errors import DataError, UsageError
+
+N = 300_000  # more than the bins of rows, so that a bin holds several rows
+
+
+def edges(n, e, seed=0):
+    """Random edges of a skewed graph, with repetitions and self loops; row n // 2 has a quarter of them."""
+    draw = np.random.default_rng(seed)
+    u, v = (n * draw.random((2, e)) ** 3).astype(np.int64)
+    v[: e // 4], u[: e // 20] = n // 2, n // 2
+    return u, v
+
+
+@pytest.mark.parametrize("undirected", [False, True])
+@pytest.mark.parametrize("self_loops", ["keep", "drop"])
+@pytest.mark.parametrize("n", [1, 50, N])
+def test_the_matrix_is_that_of_scipy(tmp_path, monkeypatch, n, self_loops, undirected):
+    monkeypatch.setattr(external_sort, "BUCKET", 500)
+    u, v = edges(n, 20_000)
+    tally = EdgeTally()
+    made, unit = adjacency(u, v, n, undirected=undirected, self_loops=self_loops, tally=tally, scratch=tmp_path)
+    rows, columns = (np.concatenate([v, u]), np.concatenate([u, v])) if undirected else (v, u)
+    kept = (rows != columns) | (self_loops == "keep")
+    wanted = coo_array((np.ones(kept.sum(), np.int64), (rows[kept], columns[kept])), shape=(n, n)).tocsr()
+    assert np.array_equal(made.indptr, wanted.indptr)
+    assert np.array_equal(made.indices, wanted.indices)
+    assert (unit, made.values) == (1.0, None)
+    made.validate()
+    named = np.unique(np.sort([u, v], axis=0) if undirected else [u, v], axis=1)
+    loops = int((u == v).sum())
+    distinct = int((named[0] != named[1]).sum()) if self_loops == "drop" else named.shape[1]
+    assert tally == EdgeTally(len(u), loops, len(u) - loops * (self_loops == "drop") - distinct)
+    assert list(tmp_path.iterdir()) == []  # the files have no names
+
+
+def test_a_bucket_holds_whole_rows_and_no_more_keys_than_it_must(tmp_path, monkeypatch):
+    """At most `BUCKET` keys, and those of the last bin of rows, 5 of them here; the row of 5,000 keys is in one run."""
+    monkeypatch.setattr(external_sort, "BUCKET", 500)
+    u, v = edges(N, 20_000)
+    runs = list(external_sort.sorted_runs(lambda: [(v << 32 | u)[::2], (v << 32 | u)[1::2]], N, tmp_path))
+    assert np.array_equal(np.concatenate(runs), np.unique(v << 32 | u))
+    ends = [(run[0] >> 32, run[-1] >> 32) for run in runs]
+    assert all(last < first for (_, last), (first, _) in pairwise(ends))
+    width = -(-N // 2**16)
+    most = np.bincount(v // width).max()
+    assert max(len(run) for run in runs) <= 500 + most
+    assert len(runs) > 10
+
+
+def test_few_edges_or_those_with_weights_are_sorted_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(external_sort, "matrix_of", None)
+    u, v = edges(50, 100)
+    adjacency(u, v, 50, scratch=tmp_path)
+    monkeypatch.setattr(external_sort, "BUCKET", 10)
+    adjacency(u, v, 50, np.ones(100), scratch=tmp_path)
+
+
+def test_only_self_loops_that_are_dropped_leave_an_empty_matrix(tmp_path, monkeypatch):
+    monkeypatch.setattr(external_sort, "BUCKET", 10)
+    made, _ = adjacency(np.arange(50), np.arange(50), 50, self_loops="drop", scratch=tmp_path)
+    assert (made.nnz, made.shape) == (0, (50, 50))
+
+
+def test_a_repetition_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(external_sort, "BUCKET", 10)
+    u, v = np.arange(50), np.roll(np.arange(50), 1)
+    with pytest.raises(DataError, match="edge 50, from 7 to 6, was listed before"):
+        adjacency(np.append(u, 7), np.append(v, 6), 50, duplicates="error", scratch=tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(external_sort, "BUCKET", 10)
+    with pytest.raises(UsageError, match=r"cannot sort edges in .*nowhere: No such file or directory; use a folder on a larger disk"):
+        adjacency(np.arange(50), np.arange(50), 50, scratch=tmp_path / "nowhere")
