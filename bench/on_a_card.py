@@ -186,13 +186,36 @@ class Samples:
 
 
 def samples(small: bool) -> Checks:
-    """Compare the digests of every sampler with the reference."""
+    """Compare the digests of every sampler, on one relation and on many, with the reference."""
     import battery
+    import relation_bulks
 
     from bulksample import backends
 
     held, fanouts = Samples(400 if small else 5000), FANOUTS[:1] if small else FANOUTS
-    return {name: lambda name=name: held.compare(name, backends.make("cuda"), fanouts) for name in battery.SETTINGS}
+    plain = {name: lambda name=name: held.compare(name, backends.make("cuda"), fanouts) for name in battery.SETTINGS}
+    cases = relation_bulks.CASES if not small else [("window", "weighted, replace"), ("trees", "sage"), ("static", "weighted")]
+    return {**plain, **{f"relations, {rule}, {law}": partial(relational, rule, law) for rule, law in cases}}
+
+
+def relational(rule: str, law: str) -> str:
+    """Raise if a sample on the relations of the tests' zoo, by a rule of time and a law, differs from the reference."""
+    import relation_bulks
+    import relations_zoo
+
+    from bulksample import backends
+
+    kind, compared = relation_bulks.kind_of_times(rule), 0
+    graph = relations_zoo.library(kind, weighted="weighted" in law, parallel=law != "labor")
+    seeds = relation_bulks.bulk(graph, kind is not None)
+    for frontier in ("all", "new"):
+        for fanouts in ((15, 10, 5), (40, -1)):
+            sampler = relation_bulks.sampler_of(rule, law, fanouts, None, frontier)
+            got, expected = (relation_bulks.drawn(graph, sampler, seeds, backends.make(name)) for name in ("cuda", "reference"))
+            if got != expected:
+                raise AssertionError(f"relations by {rule} and {law}, fanouts {fanouts}, frontier {frontier} differ from the reference")
+            compared += len(got)
+    return f"{compared} mini-batches as the reference"
 
 
 def memory() -> Checks:

@@ -86,7 +86,6 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_many(const bs_i64* _
                                                                  bs_u64 seed, bs_u32 tag, const bs_i64* __restrict__ pointers,
                                                                  bs_i32* columns, bs_u32* scratch, bs_i32 bits) {
   bs_u32* table = scratch + (bs_i64)blockIdx.x * (2ll << bits) + (bs_i64)blockIdx.x * s;
-  bs_u32 *first = table + (1ll << bits), *picks = first + (1ll << bits);
   for (bs_i64 r = blockIdx.x; r < parts[k]; r += gridDim.x) {
     const bs_i64 begin = indptr[vertices[r]], count = pointers[r + 1] - pointers[r];
     const bs_u32 degree = (bs_u32)(indptr[vertices[r] + 1] - begin);
@@ -96,24 +95,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_many(const bs_i64* _
       continue;
     }
     const BsStream stream = stream_of(r, names, parts, k, minibatches, seed, tag);
-    for (bs_u32 t = threadIdx.x; t < s; t += BS_BLOCK)
-      picks[t] = bs_bounded(stream, t, bs_block(stream, t >> 2).v[t & 3u], repeated ? degree : degree - s + t + 1u);
-    if (!repeated)
-      for (bs_u32 i = threadIdx.x; i < 2u << bits; i += BS_BLOCK) table[i] = 0xFFFFFFFFu;
-    __syncthreads();
-    if (!repeated)
-      for (bs_u32 t = threadIdx.x; t < s; t += BS_BLOCK) atomicMin(&first[slot_of(table, bits, picks[t])], t);
-    __syncthreads();
-    // The position of draw t is taken if an earlier draw took it too, or if it is the j = d - s + u that an earlier draw u fell back
-    // to: walk back through such draws.
-    for (bs_u32 t = threadIdx.x; t < s; t += BS_BLOCK) {
-      bool taken = false;
-      for (bs_u32 u = t; !repeated; u = picks[u] - (degree - s)) {
-        taken = first[slot_of(table, bits, picks[u])] < u;
-        if (taken || picks[u] < degree - s || picks[u] - (degree - s) >= u) break;
-      }
-      out[t] = taken ? degree - s + t : picks[t];
-    }
+    draw_block(stream, degree, s, repeated, table, bits, out);
     __syncthreads();
     sort_block(out, s);
     for (bs_u32 t = threadIdx.x; t < s; t += BS_BLOCK) out[t] = (bs_u32)indices[begin + out[t]];

@@ -9,7 +9,8 @@ struct BsSlot {
   bs_u32 vertex, number;
 };
 
-BS_HD bs_u64 bs_home(bs_u32 vertex, int bits) { return (bs_u64)vertex * 0x9E3779B97F4A7C15ull >> (64 - bits); }
+BS_HD bs_u64 bs_pair_home(bs_u64 pair, int bits) { return pair * 0x9E3779B97F4A7C15ull >> (64 - bits); }
+BS_HD bs_u64 bs_home(bs_u32 vertex, int bits) { return bs_pair_home(vertex, bits); }
 
 // The number of `vertex` in a table of 2^bits slots; a new vertex is entered as `next`.
 BS_HD bs_u32 bs_find_or_insert(BsSlot* table, int bits, bs_u32 vertex, bs_u32 next) {

@@ -27,7 +27,7 @@ class PairNumbers {
     bs_u32 number, unused;
   };
   static bs_u64 key_of(bs_i32 tree, bs_i32 vertex) { return (bs_u64)(bs_u32)tree << 32 | (bs_u32)vertex; }
-  bs_i64 home(bs_u64 key) const { return (bs_i64)((key * 0x9E3779B97F4A7C15ull) >> (64 - bits_)); }
+  bs_i64 home(bs_u64 key) const { return (bs_i64)bs_pair_home(key, bits_); }
   bs_u32 place(bs_u64 key, bs_u32 next) {
     const bs_i64 mask = (1ll << bits_) - 1;
     for (bs_i64 at = home(key);; at = (at + 1) & mask) {

@@ -3,11 +3,10 @@
 // than the next one, so many reads are always in flight.
 #pragma once
 #include "native_memory.h"
+#include "laws.h"
 #include "native_race.h"
 #include "uniform_lanes.h"
 #include "weighted_row.h"
-
-enum Law { UNIFORM = 0, REPLACEMENT = 1, RACE = 2, LABOR = 3, WEIGHTED = 4 };  // bulksample.rng.Law
 
 struct Drawing {  // one hop: the matrix, the law and the fixed words of its counters
   const bs_i64* indptr;
@@ -19,7 +18,7 @@ struct Drawing {  // one hop: the matrix, the law and the fixed words of its cou
   bs_u32 tag;
   bool by_place = false;  // keys name positions in the row, not columns: rows with parallel edges
 
-  bool keyed() const { return fanout >= 0 && (law == RACE || law == LABOR); }
+  bool keyed() const { return fanout >= 0 && bs_by_key(law); }
 };
 
 struct Row {
@@ -144,9 +143,7 @@ class RowFlight {
     std::vector<BsLanes> picks;
   };
 
-  bool takes_all(bs_u32 degree) const {
-    return d_.fanout < 0 || degree == 0 || (d_.law != REPLACEMENT && d_.law != WEIGHTED && degree <= d_.fanout && !(keyed_ && d_.values));
-  }
+  bool takes_all(bs_u32 degree) const { return bs_takes_all(d_.law, d_.fanout, d_.values != nullptr, degree); }
 
   void ask(bs_i32 vertex) const {  // both ends: every eighth row has them in two cache lines
     foretell(&d_.indptr[vertex]);

@@ -2,6 +2,7 @@
 // the steps together, and each step prefetches what the next one reads: the times, the order, the columns.
 #pragma once
 #include "native_rows.h"
+#include "window_row.h"
 
 struct TimedRow : Row {
   bs_i64 start, end;
@@ -42,69 +43,59 @@ class WindowFlight {
 
   struct Window {
     TimedRow row;
-    bs_i64 begin, degree, low, high;
-    bs_i64 first, count;   // of its positions in `positions_`
-    bool in_order;         // they are positions in the row already
+    bs_i64 begin, degree;
+    BsBisection search;      // its `low` is the end that was found
+    bs_i64 low, high;
+    BsCandidates taken;
+    bs_i64 first, count;  // of its positions in `positions_`
   };
 
   void begin(bs_i64 i, const TimedRow& row) {
     const bs_i64* p = d_.indptr + row.vertex;
-    windows_[i] = Window{row, p[0], p[1] - p[0], 0, p[1] - p[0], 0, 0, false};
+    windows_[i] = Window{row, p[0], p[1] - p[0], {0, p[1] - p[0]}, 0, p[1] - p[0], {}, 0, 0};
   }
 
   // lo and hi of all rows of the block, step by step together.
   void find(bs_i64 count) {
-    bs_i64 low[BLOCK], high[BLOCK];
-    for (bs_i64 i = 0; i < count; ++i) low[i] = 0, high[i] = windows_[i].degree;
-    bisect(count, low, high, !t_.strict, [&](bs_i64 i) { return windows_[i].row.end; });
-    for (bs_i64 i = 0; i < count; ++i) windows_[i].high = low[i], high[i] = low[i], low[i] = 0;
+    bisect(count, !t_.strict, [&](bs_i64 i) { return windows_[i].row.end; });
+    for (bs_i64 i = 0; i < count; ++i) windows_[i].high = windows_[i].search.low, windows_[i].search = BsBisection{0, windows_[i].search.low};
     if (!t_.starts) return;
-    bisect(count, low, high, false, [&](bs_i64 i) { return windows_[i].row.start; });
-    for (bs_i64 i = 0; i < count; ++i) windows_[i].low = low[i];
+    bisect(count, false, [&](bs_i64 i) { return windows_[i].row.start; });
+    for (bs_i64 i = 0; i < count; ++i) windows_[i].low = windows_[i].search.low;
   }
 
-  // The first position in [low, high) whose time is not below the wanted one, or above it; in `low`.
   template <class Wanted>
-  void bisect(bs_i64 count, bs_i64* low, bs_i64* high, bool after_equal, Wanted wanted) const {
+  void bisect(bs_i64 count, bool after_equal, Wanted wanted) {
     for (bool open = true; open;) {
       open = false;
       for (bs_i64 i = 0; i < count; ++i) {
-        if (low[i] >= high[i]) continue;
-        const bs_i64 middle = (low[i] + high[i]) / 2, time = t_.times[windows_[i].begin + middle], at = wanted(i);
-        const bool below = after_equal ? time <= at : time < at;
-        (below ? low : high)[i] = middle + below;
-        if (low[i] < high[i]) open = true, foretell(&t_.times[windows_[i].begin + (low[i] + high[i]) / 2]);
+        Window& w = windows_[i];
+        if (!w.search.open()) continue;
+        w.search.narrow(t_.times[w.begin + w.search.middle()], wanted(i), after_equal);
+        if (w.search.open()) open = true, foretell(&t_.times[w.begin + w.search.middle()]);
       }
     }
   }
 
-  bool weighs() const { return d_.law == WEIGHTED || d_.keyed(); }
-
-  bool takes_all(const Window& w) const {
-    const bs_i64 length = w.high - w.low;
-    if (d_.fanout < 0 || t_.last || length == 0) return true;
-    if (d_.law == REPLACEMENT || d_.law == WEIGHTED) return false;
-    return length <= d_.fanout && !(d_.keyed() && d_.values);
-  }
+  bool chooses(const Window& w) const { return bs_weighs(d_.law) && !w.taken.all; }
 
   // Positions in the order of time.
   void draw(bs_i64 i) {
     Window& w = windows_[i];
-    if (t_.last && d_.fanout >= 0) w.low = std::max(w.low, w.high - d_.fanout);
-    const bs_u32 length = (bs_u32)(w.high - w.low);
+    w.taken = bs_candidates(w.low, w.high, w.degree, d_.law, d_.fanout, d_.values != nullptr, t_.last);
+    const bs_u32 length = (bs_u32)w.taken.length;
     w.first = i == 0 ? 0 : windows_[i - 1].first + windows_[i - 1].count;
-    const bool all = takes_all(w) || weighs();
+    const bool all = w.taken.all || bs_weighs(d_.law);
     w.count = all ? length : d_.fanout;
     if ((bs_i64)positions_.size() < w.first + w.count) positions_.resize((std::size_t)std::max<bs_i64>(w.first + w.count, 2 * (bs_i64)positions_.size()));
     bs_i32* out = positions_.data() + w.first;
     if (all) {
-      w.in_order = length == w.degree;  // the whole row, whatever its order
-      for (bs_u32 p = 0; p < length; ++p) out[p] = (bs_i32)(w.low + p);
+      for (bs_u32 p = 0; p < length; ++p) out[p] = (bs_i32)(w.taken.low + p);
     } else {
       laws_.draw_row(w.row, length, (bs_u32*)out);
-      for (bs_i64 p = 0; p < w.count; ++p) out[p] += (bs_i32)w.low;
+      for (bs_i64 p = 0; p < w.count; ++p) out[p] += (bs_i32)w.taken.low;
     }
-    if (w.in_order) return;
+    if (w.taken.in_order) return;
     for (bs_i64 p = 0; p < w.count; ++p) foretell(&t_.order[w.begin + out[p]]);
   }
 
@@ -112,7 +103,7 @@ class WindowFlight {
   void settle(bs_i64 i) {
     Window& w = windows_[i];
     bs_i32* out = positions_.data() + w.first;
-    if (!w.in_order) {
+    if (!w.taken.in_order) {
       for (bs_i64 p = 0; p < w.count; ++p) out[p] = t_.order[w.begin + out[p]];
       if (w.count < 24)
         for (bs_i64 p = 1; p < w.count; ++p) {
@@ -130,7 +121,7 @@ class WindowFlight {
   void land(bs_i64 i, Buffer<bs_i32>& columns, Buffer<bs_i64>& entries, Buffer<bs_i64>& ends) {
     const Window& w = windows_[i];
     const bs_i32* positions = positions_.data() + w.first;
-    const bool choose = weighs() && !takes_all(w);
+    const bool choose = chooses(w);
     const bs_i64 count = choose ? by_weight(w, positions) : w.count;
     if (choose) positions = chosen_.data();
     bs_i32* out = columns.room(count);

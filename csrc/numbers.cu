@@ -11,25 +11,32 @@ __device__ __forceinline__ bs_i64 slot_of(const bs_i64* slots, const bs_i64* sta
   return slots ? slots[i] : starts[j] + found[i];
 }
 
-// Known vertices take their places as numbers.
+// The slot of a vertex of minibatch j; where trees are disjoint, of a tree and its vertex.
+__device__ __forceinline__ bs_i64 slot_in(bs_u32* table, const bs_i64* starts, bs_i64 j, const bs_i32* trees, const bs_i32* vertices,
+                                          bs_i64 i) {
+  return trees ? bs_pair_slot(table, starts, j, trees[i], (bs_u32)vertices[i])
+               : bs_slot<BS_NUMBERED>(table, starts, j, (bs_u32)vertices[i]);
+}
+
+// Known vertices take their places as numbers. `trees` may be null, here and below.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) enter_known(const bs_i64* __restrict__ pointers, const bs_i32* __restrict__ known,
-                                                                   bs_i64 k, bs_u32* table, const bs_i64* __restrict__ starts,
+                                                                   const bs_i32* __restrict__ trees, bs_i64 k, bs_u32* table, const bs_i64* __restrict__ starts,
                                                                    bs_u32* numbers) {
   const bs_i64 count = pointers[k];
   for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) {
     const bs_i64 j = bs_row_of(pointers, k, i);
-    numbers[bs_slot<BS_NUMBERED>(table, starts, j, (bs_u32)known[i])] = (bs_u32)(i - pointers[j]);
+    numbers[slot_in(table, starts, j, trees, known, i)] = (bs_u32)(i - pointers[j]);
   }
 }
 
 // Finds the slot of each vertex found, and enters its first place there. Minibatch j found pointers[j] .. pointers[j + 1] - 1.
 // `slots` is null for a direct table.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) enter_found(const bs_i64* __restrict__ pointers, const bs_i32* __restrict__ found,
-                                                                   bs_i64 k, bs_u32* table, const bs_i64* __restrict__ starts,
+                                                                   const bs_i32* __restrict__ trees, bs_i64 k, bs_u32* table, const bs_i64* __restrict__ starts,
                                                                    bs_u32* numbers, bs_i64* __restrict__ slots) {
   const bs_i64 count = pointers[k];
   for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) {
-    const bs_i64 j = bs_row_of(pointers, k, i), slot = bs_slot<BS_NUMBERED>(table, starts, j, (bs_u32)found[i]);
+    const bs_i64 j = bs_row_of(pointers, k, i), slot = slot_in(table, starts, j, trees, found, i);
     if (slots) slots[i] = slot;
     atomicMin(&numbers[slot], NEW + (bs_u32)(i - pointers[j]));
   }
@@ -46,10 +53,11 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) add_pointers(const bs_i64
 // they read either first places or numbers, and neither is the place that they ask for. `states`, all 0: a ticket, k + 1 words for the new
 // vertices before each minibatch, plus one, and a word for each tile.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) number_found(const bs_i64* __restrict__ known, const bs_i64* __restrict__ pointers,
-                                                                    const bs_i32* __restrict__ found, bs_i64 k,
-                                                                    const bs_i64* __restrict__ slots, const bs_i64* __restrict__ starts,
-                                                                    bs_u32* numbers, bs_u64* states, bs_i64* __restrict__ ends,
-                                                                    bs_i32* __restrict__ vertices) {
+                                                                    const bs_i32* __restrict__ found, const bs_i32* __restrict__ trees,
+                                                                    bs_i64 k, const bs_i64* __restrict__ slots,
+                                                                    const bs_i64* __restrict__ starts, bs_u32* numbers, bs_u64* states,
+                                                                    bs_i64* __restrict__ ends, bs_i32* __restrict__ vertices,
+                                                                    bs_i32* __restrict__ owners) {
   __shared__ Votes votes;
   __shared__ bs_i64 place, before_first;
   bs_u64 *begun = states + 1, *sums = begun + k + 1;
@@ -77,20 +85,25 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) number_found(const bs_i64
       const bs_i64 j = minibatch_of(i), begin = j == j_first ? before_first : bs_kept_before(votes, first, pointers[j]);
       bs_store(&numbers[slot_of(slots, starts, found, j, i)], (bs_u32)(known[j + 1] - known[j] + rank - begin));
       vertices[known[j + 1] + rank] = found[i];
+      if (trees) owners[known[j + 1] + rank] = trees[i];
     });
   }
 }
 
 // Copies the known vertices to their places in front of the new ones, and reads the number of each vertex found.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) read_numbers(const bs_i64* __restrict__ known_pointers,
-                                                                    const bs_i32* __restrict__ known, const bs_i64* __restrict__ pointers,
+                                                                    const bs_i32* __restrict__ known, const bs_i32* __restrict__ trees,
+                                                                    const bs_i64* __restrict__ pointers,
                                                                     const bs_i32* __restrict__ found, bs_i64 k,
                                                                     const bs_i64* __restrict__ slots, const bs_i64* __restrict__ starts,
                                                                     const bs_u32* __restrict__ numbers, const bs_i64* __restrict__ ends,
-                                                                    bs_i32* __restrict__ vertices, bs_i32* __restrict__ local) {
+                                                                    bs_i32* __restrict__ vertices, bs_i32* __restrict__ owners,
+                                                                    bs_i32* __restrict__ local) {
   for (bs_i64 i = bs_thread(); i < known_pointers[k]; i += bs_threads()) {
     const bs_i64 j = bs_row_of(known_pointers, k, i);
-    vertices[ends[j] + i - known_pointers[j]] = known[i];
+    const bs_i64 place = ends[j] + i - known_pointers[j];
+    vertices[place] = known[i];
+    if (trees) owners[place] = trees[i];
   }
   for (bs_i64 i = bs_thread(); i < pointers[k]; i += bs_threads())
     local[i] = (bs_i32)numbers[slot_of(slots, starts, found, slots ? 0 : bs_row_of(pointers, k, i), i)];

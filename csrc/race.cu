@@ -2,42 +2,8 @@
 // For s <= 32 a warp keeps the best in its lanes: 32 candidates are sorted and merged into those kept, and a chunk without a small
 // enough key is skipped. Many warps share a hub (hubs.h). For a larger s all keys are written to memory; a block then finds the s-th smallest digit by digit and takes the
 // keys below it, in the order of the columns. Rows of whole layers: layer_race.cu.
+#include "best_lanes.h"
 #include "hubs.h"
-#include "ranked_keys.h"
-
-struct Candidate {
-  double key;
-  bs_i32 column;
-};
-
-constexpr bs_i32 NO_COLUMN = 0x7FFFFFFF;
-
-// One step of a sorting network over the lanes: lane i meets lane i ^ mask, and the lower of both keeps the one that comes first.
-template <class Before>
-__device__ __forceinline__ void meet(Candidate& own, bs_i32 mask, Before before) {
-  const Candidate other{__shfl_xor_sync(BS_ALL, own.key, mask), __shfl_xor_sync(BS_ALL, own.column, mask)};
-  const bool lower = bs_lane() < (bs_lane() ^ mask);
-  if (before(lower ? other : own, lower ? own : other)) own = other;
-}
-
-template <class Before>
-__device__ __forceinline__ void sort_lanes(Candidate& own, Before before) {
-#pragma unroll
-  for (bs_i32 size = 2; size <= 32; size *= 2) {
-    meet(own, size - 1, before);
-#pragma unroll
-    for (bs_i32 apart = size / 4; apart > 0; apart /= 2) meet(own, apart, before);
-  }
-}
-
-// The first 32 of two sorted warps of candidates, sorted.
-template <class Before>
-__device__ __forceinline__ void merge_lanes(Candidate& kept, const Candidate& fresh, Before before) {
-  const Candidate turned{__shfl_xor_sync(BS_ALL, fresh.key, 31), __shfl_xor_sync(BS_ALL, fresh.column, 31)};
-  if (before(turned, kept)) kept = turned;
-#pragma unroll
-  for (bs_i32 apart = 16; apart > 0; apart /= 2) meet(kept, apart, before);
-}
 
 // Counts the neighbours of positive weight of each of the parts[k] rows, at most s. A warp counts a row.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_positive(const bs_i64* __restrict__ indptr, const bs_i64* __restrict__ values,
@@ -54,35 +20,19 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_positive(const bs_i
   }
 }
 
-__device__ __forceinline__ bool by_key(const Candidate& a, const Candidate& b) { return bs_before(a.key, a.column, b.key, b.column); }
-__device__ __forceinline__ bool by_column(const Candidate& a, const Candidate& b) { return a.column < b.column; }
-
-// Keeps the best s of those kept and 32 more, all sorted.
-__device__ __forceinline__ void keep_best(Candidate& kept, Candidate fresh, bs_i32 s, bool sorted) {
-  if (!__ballot_sync(BS_ALL, fresh.key <= __shfl_sync(BS_ALL, kept.key, s - 1) && fresh.column != NO_COLUMN)) return;
-  if (!sorted) sort_lanes(fresh, by_key);
-  merge_lanes(kept, fresh, by_key);
-}
-
 // The best s of the neighbours from .. to - 1, sorted; `values` may be null: ones.
 __device__ __forceinline__ Candidate best_of(const bs_i32* indices, const bs_i64* values, const BsStream& stream, bs_i64 from, bs_i64 to,
                                              bs_i32 s) {
-  Candidate kept{no_key(), NO_COLUMN};
-  for (bs_i64 first = from; first < to && s > 0; first += 32) {
-    Candidate fresh{no_key(), NO_COLUMN};
-    const bs_i64 at = first + bs_lane();
-    const double weight = at >= to ? 0.0 : values ? (double)values[at] : 1.0;
-    if (weight > 0.0) fresh = Candidate{bs_key(stream, (bs_u32)indices[at], weight), indices[at]};
-    keep_best(kept, fresh, s, false);
-  }
-  return kept;
+  return best_among(from, to, s, [&](bs_i64 at) {
+    const double weight = values ? (double)values[at] : 1.0;
+    return weight > 0.0 ? Candidate{bs_key(stream, (bs_u32)indices[at], weight), indices[at]} : Candidate{no_key(), NO_COLUMN};
+  });
 }
 
 // Writes the columns of the best s, ascending.
-__device__ __forceinline__ void write_best(Candidate kept, bs_i32 s, bs_i64 start, bs_i64 end, bs_i32* columns) {
-  if (bs_lane() >= s) kept.column = NO_COLUMN;
-  sort_lanes(kept, by_column);
-  if (start + bs_lane() < end) columns[start + bs_lane()] = kept.column;
+__device__ __forceinline__ void write_best(const Candidate& kept, bs_i32 s, bs_i64 start, bs_i64 end, bs_i32* columns) {
+  const bs_i32 column = sorted_column(kept, s);
+  if (start + bs_lane() < end) columns[start + bs_lane()] = column;
 }
 
 // s <= 32. `shared`: the row is left out of the key. Lists hubs, unless `hubs` is null, in the place of drawing them.

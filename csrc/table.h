@@ -20,6 +20,20 @@ __device__ __forceinline__ bs_i64 bs_slot(bs_u32* vertices, const bs_i64* starts
   }
 }
 
+constexpr int BS_PAIRED = 4;  // words of a slot that holds a tree and its vertex, and their number; a hash table
+
+// The same for a vertex of a tree: minibatches of disjoint trees.
+__device__ __forceinline__ bs_i64 bs_pair_slot(bs_u32* table, const bs_i64* starts, bs_i64 j, bs_i32 tree, bs_u32 vertex) {
+  constexpr bs_u64 FREE_PAIR = 0xFFFFFFFFFFFFFFFFull;
+  const bs_i64 start = starts[j];
+  const bs_u64 pair = (bs_u64)tree << 32 | vertex, mask = (bs_u64)(starts[j + 1] - start) - 1;
+  for (bs_u64 at = bs_pair_home(pair, 64 - bs_leading_zeros(mask));; at = (at + 1) & mask) {
+    const bs_i64 place = BS_PAIRED * (start + (bs_i64)at);
+    const bs_u64 before = atomicCAS((bs_u64*)(table + place), FREE_PAIR, pair);
+    if (before == FREE_PAIR || before == pair) return place;
+  }
+}
+
 // The slot of a vertex, or -1 if it was never entered; hash tables only.
 template <int WORDS>
 __device__ __forceinline__ bs_i64 bs_seek(const bs_u32* vertices, const bs_i64* starts, bs_i64 j, bs_u32 vertex) {

@@ -1,9 +1,8 @@
 // Independent draws by weight: weighted_row.h decides what draw t picks. A warp draws a row, so that the lanes share a hub: once for the sum
-// of its weights, and once for the running sum, in which each position finds the targets that fall to it. As many picks come before a
-// position as there are smaller targets, so picks are written in ascending order. Many warps share a hub (hubs.h): one launch lists it, the
-// next sums its slices, and the last picks in them.
+// of its weights, and once for the running sum (weighted_warp.h). Many warps share a hub (hubs.h): one launch lists it, the next sums its
+// slices, and the last picks in them.
 #include "hubs.h"
-#include "weighted_row.h"
+#include "weighted_warp.h"
 
 // Counts the picks of each of the parts[k] rows: s if a neighbour has a positive weight, else 0. Lists hubs, unless `hubs` is null.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_weighted(const bs_i64* __restrict__ indptr, const bs_i64* __restrict__ values,
@@ -17,44 +16,6 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) count_weighted(const bs_i
     if (hubs && end - at > BS_HUB) bs_list_hub(hubs, r);
     while (at < end && values && values[at] == 0) ++at;
     counts[r] = (bs_i32)(at < end ? s : 0);
-  }
-}
-
-__device__ __forceinline__ bs_u64 weight_at(const bs_i64* values, bs_i64 at) { return values ? (bs_u64)values[at] : 1; }
-
-__device__ __forceinline__ bs_u64 sum_of(const bs_i64* values, bs_i64 from, bs_i64 to) {
-  bs_u64 sum = 0;
-  for (bs_i64 at = from + bs_lane(); at < to; at += 32) sum += weight_at(values, at);
-  bs_warp_before(sum, &sum);
-  return sum;
-}
-
-// Writes the picks among the neighbours from .. to - 1, whose weights follow on weights of sum `before`; the row's have sum `total`.
-__device__ __forceinline__ void pick_among(const bs_i32* indices, const bs_i64* values, bs_i64 from, bs_i64 to, bs_u64 before, bs_u64 total,
-                                           const BsStream& stream, bs_u32 s, bs_i32* columns) {
-  const bs_u32 lane = (bs_u32)bs_lane();
-  const bs_u64 first_target = lane < s ? bs_target(stream, lane, total) : 0;
-  auto target_of = [&](bs_u32 t) { return t == lane ? first_target : t < s ? bs_target(stream, t, total) : 0; };
-  bs_u64 of_warp;
-  for (bs_i64 first = from; first < to; first += 32, before += of_warp) {
-    const bs_i64 at = first + lane;
-    const bs_u64 own = at < to ? weight_at(values, at) : 0, low = before + bs_warp_before(own, &of_warp);
-    bs_u32 any = 0;  // is there a target among these positions?
-    for (bs_u32 group = 0; group < s; group += 32) {
-      const bs_u64 target = target_of(group + lane);
-      any |= __ballot_sync(BS_ALL, group + lane < s && target >= before && target - before < of_warp);
-    }
-    if (!any) continue;
-    bs_u32 smaller = 0, mine = 0;  // targets below the running sum, and those that fall to this position
-    for (bs_u32 group = 0; group < s; group += 32) {
-      const bs_u64 target = target_of(group + lane);
-      for (bs_u32 i = 0; i < 32 && group + i < s; ++i) {
-        const bs_u64 asked = __shfl_sync(BS_ALL, target, (int)i);
-        smaller += asked < low;
-        mine += asked >= low && asked - low < own;
-      }
-    }
-    for (bs_u32 i = 0; i < mine; ++i) columns[smaller + i] = indices[at];
   }
 }
 
@@ -78,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_weighted(const bs_i6
     const bs_u32 s = (bs_u32)(pointers[r + 1] - to);
     if (s == 0 || (hubs && end - begin > BS_HUB && bs_is_listed(hubs, r))) continue;
     const BsStream stream{seed, (bs_u32)names[r], (bs_u32)minibatches[bs_row_of(parts, k, r)], tag};
-    pick_among(indices, values, begin, end, 0, sum_of(values, begin, end), stream, s, columns + to);
+    pick_among(values, begin, end, 0, sum_of(values, begin, end), stream, s, [&](bs_u32 i, bs_i64 at) { columns[to + i] = indices[at]; });
   }
 }
 
@@ -105,6 +66,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) pick_in_hubs(const bs_i64
       const bs_u64 target = t < s ? bs_target(stream, t, total) : 0;
       any |= __ballot_sync(BS_ALL, t < s && target >= earlier && target - earlier < held);
     }
-    if (any) pick_among(indices, values, own.from, own.to, earlier, total, stream, s, columns + to);
+    if (any)
+      pick_among(values, own.from, own.to, earlier, total, stream, s, [&](bs_u32 i, bs_i64 at) { columns[to + i] = indices[at]; });
   }
 }

@@ -5,6 +5,8 @@ from itertools import cycle
 import battery
 import bulks
 import numpy as np
+import relation_bulks
+import relations_zoo
 from oracles import assert_identical
 from zoo import ZOO
 
@@ -44,7 +46,19 @@ def run_all(make, graphs, fanouts=FANOUTS):
     engine.extract_rows(ZOO["weighted"], np.arange(49, -1, -1, dtype=np.int32))
     engine.spgemm(ZOO["weighted"], ZOO["random"])
     _hub(engine, backends.make("reference"))
+    _relations(watched)
     return sorted(set(kernels()) - launched)
+
+
+def _relations(make):
+    """Draw on relations and in windows of time: by every law, by threads, warps and blocks, and where trees are disjoint."""
+    for rule, name in (("window", "weighted, replace"), ("static", "weighted, replace"), ("vertices", "weighted"), ("trees", "sage")):
+        graph = relations_zoo.library(relation_bulks.kind_of_times(rule), weighted="weighted" in name)
+        seeds = relation_bulks.bulk(graph, rule not in ("static", "trees"), 3)
+        for fanouts in ((7, -1), (12, 40), (20, 3)):
+            sampler = relation_bulks.sampler_of(rule, name, fanouts)
+            one, other = (relation_bulks.drawn(graph, sampler, seeds, engine) for engine in (make(), backends.make("reference")))
+            assert one == other, (rule, name, fanouts)
 
 
 def _hub(engine, reference):
@@ -81,7 +95,7 @@ class _Noted:
 
     def __init__(self, launch, names):
         self._launch, self._names = launch, names
-        self.most_blocks, self.phase = launch.most_blocks, launch.phase
+        self.most_blocks, self.phase, self.address = launch.most_blocks, launch.phase, launch.address
 
     def __call__(self, name, *more):
         self._names.add(name)

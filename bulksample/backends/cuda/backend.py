@@ -18,10 +18,12 @@ from ...sparse import CSR
 from ..base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
 from ..hops import Expansion, cut
 from ..reference import located
+from ..relational import HeteroExpansion, RelationLaw, RelationRows, Trees
 from . import draws, features, layer_race, layers, numbering, products, tables
 from .device import CudaDevice
 from .kernels import Launcher
 from .node_wise import expand
+from .relations import expand_relations
 
 T = TypeVar("T")
 _STORED = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16", np.dtype(np.uint16): "bfloat16"}
@@ -113,7 +115,7 @@ class Cuda(Backend):
     @_phase
     def relabel(self, known: Selection, pointers: np.ndarray, columns: np.ndarray) -> tuple[Selection, np.ndarray]:
         most = np.diff(known.pointers) + np.diff(pointers)
-        fresh = numbering.Numbering(self.device, len(known), known.n, len(known.vertices) + len(columns), most)
+        fresh = numbering.Numbering(self.device, np.full(len(known), known.n), len(known.vertices) + len(columns), most)
         held = tables.HeldVertices(self.device.put(known.pointers), self.device.put(known.vertices), len(known.vertices))
         found = tables.FoundVertices(self.device.put(pointers), self.device.put(columns))
         grown, local = fresh.number(held, found, self.device.empty(2 * len(known) + 2, np.int64))
@@ -126,6 +128,12 @@ class Cuda(Backend):
     ) -> list[Expansion]:
         bulk = expand(self.device, self.device.matrix(a), seeds, fanouts, draws, only_new)
         return cut(seeds.pointers, *bulk.to_host(self.device), only_new)
+
+    @_phase
+    def expand_relations(
+        self, counts: Sequence[int], relations: Sequence[RelationRows], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool
+    ) -> list[HeteroExpansion] | None:
+        return expand_relations(self.device, counts, relations, trees, laws, only_new)
 
     @_phase
     def expand_layers(

@@ -153,7 +153,7 @@ class CudaDevice:
     def constant(self, array: np.ndarray) -> Any:
         """Copy an unchanging array to the device once; the copy lives as long as the array on the host."""
         if id(array) not in self._constants:
-            self._constants[id(array)] = self.put(array)
+            self._constants[id(array)] = self._placed(array)
             finalize(array, _forget_constant, ref(self), id(array))
         return self._constants[id(array)]
 

@@ -32,7 +32,7 @@ def expand_layers(
     fanouts = drawn.fanouts if isinstance(drawn, LayerRace) else given
     found = sum(max(s, 0) for s in fanouts)
     most = None if min(fanouts, default=0) < 0 else np.diff(seeds.pointers) + found
-    numbering = Numbering(device, k, a.shape[1], len(seeds.vertices) + k * found, most)
+    numbering = Numbering(device, np.full(k, a.shape[1]), len(seeds.vertices) + k * found, most)
 
     def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
         rows = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)

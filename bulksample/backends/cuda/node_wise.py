@@ -15,11 +15,10 @@ from .device import CudaDevice, DeviceCSR
 from .draws import FEW, HUB, HUB_WORDS, DrawnEdges, FrontierRows, draw_rows
 from .numbering import Numbering
 from .predicted import bulk_bytes, most_found, most_held, state_words
-from .recording import Later, Recording
+from .recording import Later, recorded
 from .tables import HeldVertices
 
 BOUND_SHARE = 8  # a bulk is sized by its bounds if these take at most one part in so many of the free memory
-RECORDINGS = 16  # shapes of bulks that a device remembers
 
 
 def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> DeviceBulk:
@@ -52,7 +51,7 @@ def _node_wise(
     words = state_words(n, k, int(seeds[-1]), fanouts, only_new) if most is not None else 0
     words += HUB_WORDS * len(fanouts) if a.longest > HUB else 0
     with device.zeroed_together(words):
-        numbering = Numbering(device, k, n, most_found(int(seeds[-1]), fanouts, len(a.indices), k), most)
+        numbering = Numbering(device, np.full(k, n), most_found(int(seeds[-1]), fanouts, len(a.indices), k), most)
         return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new, bounded)
 
 
@@ -62,13 +61,7 @@ def _prepared(
     """Enqueue all hops in one call, as they were recorded for a bulk of the same shape; the newest `RECORDINGS` are kept."""
     laws, graph = tuple(draw.law for draw in draws), (a.shape, len(a.indices), a.values is None)
     key = (*graph, seeds.pointers.tobytes(), tuple(fanouts), laws, only_new, device.free_bytes, device.numbering, a.longest > HUB)
-    recording = device.recordings.get(key)
-    if recording is None:
-        recording = Recording(device, partial(_recorded, seeds, a.shape, a.longest, fanouts, draws, only_new), a[:3])
-        with device.recordings_lock:
-            while len(device.recordings) >= RECORDINGS:
-                del device.recordings[next(iter(device.recordings))]
-            device.recordings[key] = recording
+    recording = recorded(device, key, partial(_recorded, seeds, a.shape, a.longest, fanouts, draws, only_new), a[:3])
     asked, bulk = recording.result
     inputs = [(asked.minibatches, np.asarray(seeds.minibatches, np.int64)), (asked.seeds.columns, seeds.vertices)]
     with device.phase("enqueue"):

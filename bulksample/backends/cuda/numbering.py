@@ -11,22 +11,28 @@ from .tables import STRUCTURES, FoundVertices, HeldVertices, chosen
 
 
 class Numbering:
-    """Give the vertices of each of k mini-batches local numbers 0, 1, ..., hop by hop; the graph has n vertices.
+    """Give the vertices of each of k mini-batches local numbers 0, 1, ..., hop by hop.
+
+    On relations a mini-batch and a type take the place of a mini-batch.
 
     Parameters
     ----------
     device : CudaDevice
         Its `numbering` names the structure; None chooses by size.
-    k, n : int
+    sizes : int64, shape (k,)
+        The vertices that each may hold: all of the graph.
     expected : int
         Bound of the vertices found over the life of the numbering, repetitions included.
     most : int64, shape (k,), optional
         Bound of the distinct vertices of each mini-batch: then one hash table serves all hops.
+    pairs : bool
+        Number vertices of disjoint trees: a vertex that two trees meet has two numbers. By hash tables, whatever is named.
     """
 
-    def __init__(self, device: CudaDevice, k: int, n: int, expected: int, most: np.ndarray | None = None) -> None:
-        self._device, self._k, self._n = device, k, n
-        self.structure = STRUCTURES[device.numbering or chosen(n, k, expected, device.free_bytes)](device, k, n, most)
+    def __init__(self, device: CudaDevice, sizes: np.ndarray, expected: int, most: np.ndarray | None = None, pairs: bool = False) -> None:
+        self._device, self._k, self._all = device, len(sizes), int(sizes.sum())
+        name = "hash" if pairs else device.numbering or chosen(self._all, 1, expected, device.free_bytes)
+        self.structure = STRUCTURES[name](device, sizes, most, pairs)
         self._known: Any = None  # the pointers of the vertices whose numbers the structure knows
 
     def number(self, held: HeldVertices, found: FoundVertices, ends: Any) -> tuple[HeldVertices, Any]:
@@ -37,13 +43,17 @@ class Numbering:
         """
         device, k, room = self._device, self._k, len(found.columns)
         table = self.structure.enter(held, found, held.size == 0 or held.pointers is self._known)
-        size = min(held.size + room, k * self._n)
+        size = min(held.size + room, self._all)
         vertices, local = device.empty(size, np.int32), device.empty(room, np.int32)
-        asked = (found.pointers, found.columns, k, table.found, table.starts, table.numbers)
-        device.scan("number_found", room, k + 1, lambda states: (held.pointers, *asked, states, ends, vertices))
-        device.start("read_numbers", held.size + room, held.pointers, held.vertices, *asked, ends, vertices, local)
+        trees = None if found.trees is None else device.empty(size, np.int32)
+        places, slots = (found.pointers, found.columns), (k, table.found, table.starts, table.numbers)
+        device.scan(
+            "number_found", room, k + 1, lambda states: (held.pointers, *places, found.trees, *slots, states, ends, vertices, trees)
+        )
+        known = (held.pointers, held.vertices, held.trees)
+        device.start("read_numbers", held.size + room, *known, *places, *slots, ends, vertices, trees, local)
         self._known = ends[: k + 1]
-        return HeldVertices(self._known, vertices, size), local
+        return HeldVertices(self._known, vertices, size, trees), local
 
 
 def beyond(device: CudaDevice, grown: HeldVertices, held: HeldVertices, k: int, room: int) -> HeldVertices:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ import numpy as np
 from .device import CudaDevice
 from .kernels import kernels
 
+RECORDINGS = 16  # shapes of bulks that a device remembers
 _ALIGNED = 256  # bytes: as memory of a device is
 _KEPT, _SCRATCH, _INPUT, _OUTSIDE = range(4)  # outside arrays follow
 
@@ -209,6 +210,20 @@ class Recording:
             return base[first : first + array.count]
 
         return array_of
+
+
+def recorded(
+    device: CudaDevice, key: Hashable, run: Callable[[CudaDevice, list[Any]], tuple[Any, Sequence[RecordedArray]]], outside: Sequence[Any]
+) -> Recording:
+    """Return the recording of bulks of the shape `key`, made now if there is none; the newest `RECORDINGS` are kept."""
+    recording: Recording | None = device.recordings.get(key)
+    if recording is None:
+        recording = Recording(device, run, outside)
+        with device.recordings_lock:
+            while len(device.recordings) >= RECORDINGS:
+                del device.recordings[next(iter(device.recordings))]
+            device.recordings[key] = recording
+    return recording
 
 
 def _aligned(nbytes: int) -> int:

@@ -29,6 +29,7 @@ from .device import TABLE_SHARE, CudaDevice
 _FREE = 0xFFFFFFFF
 LARGEST_TABLE = 2**29  # entries of a hash table, which then has 2**30 slots
 HASHED = 32  # bytes of a vertex in hash tables: up to four slots of a vertex and its number
+_WORDS, _PAIR_WORDS = 2, 4  # of a slot; the second with a tree: BS_NUMBERED and BS_PAIRED of csrc/table.h
 
 
 class HeldVertices(NamedTuple):
@@ -37,6 +38,7 @@ class HeldVertices(NamedTuple):
     pointers: Any  # int64, shape (k + 1,)
     vertices: Any  # int32
     size: int  # number of vertices, or a bound of it
+    trees: Any = None  # int32: the tree of each vertex, if trees are disjoint
 
 
 class FoundVertices(NamedTuple):
@@ -44,6 +46,7 @@ class FoundVertices(NamedTuple):
 
     pointers: Any  # int64, shape (k + 1,)
     columns: Any  # int32
+    trees: Any = None  # int32, if trees are disjoint
 
 
 class Slots(NamedTuple):
@@ -65,7 +68,7 @@ class TableBytes(NamedTuple):
 class Structure(Protocol):
     """A table that maps (mini-batch, vertex) to a slot: `Direct` or `Hash`."""
 
-    def __init__(self, device: CudaDevice, k: int, n: int, most: np.ndarray | None = None) -> None: ...
+    def __init__(self, device: CudaDevice, sizes: np.ndarray, most: np.ndarray | None = None, pairs: bool = False) -> None: ...
 
     def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
         """Enter the held vertices with their numbers, and each found one with the position of its first occurrence. Waits for nothing.
@@ -79,12 +82,14 @@ class Structure(Protocol):
 
 
 class Direct:
-    """A table with one word for each of n vertices in each of k mini-batches. Held vertices stay entered from hop to hop."""
+    """A table with one word for each vertex of the graph in each of k mini-batches. Held vertices stay entered from hop to hop."""
 
-    def __init__(self, device: CudaDevice, k: int, n: int, most: np.ndarray | None = None) -> None:
-        self._device, self._k = device, k
-        self._starts = device.put(np.arange(k + 1, dtype=np.int64) * n)
-        self._numbers = device.full(n * k, _FREE, np.uint32)
+    def __init__(self, device: CudaDevice, sizes: np.ndarray, most: np.ndarray | None = None, pairs: bool = False) -> None:
+        assert not pairs, "trees and vertices are numbered by hash tables"
+        starts = row_pointers(sizes)
+        self._device, self._k = device, len(sizes)
+        self._starts = device.put(starts)
+        self._numbers = device.full(int(starts[-1]), _FREE, np.uint32)
 
     def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
         return _entered(self._device, self._k, held, found, (None, self._starts, self._numbers), known)
@@ -95,13 +100,17 @@ class Direct:
 
 
 class Hash:
-    """One hash table for each mini-batch, at most half full; rebuilt for each hop unless `most` bounds its vertices beforehand."""
+    """One hash table for each mini-batch, at most half full; rebuilt for each hop unless `most` bounds its vertices beforehand.
 
-    def __init__(self, device: CudaDevice, k: int, n: int, most: np.ndarray | None = None) -> None:
-        self._device, self._k, self._n, self._table = device, k, n, None
+    With `pairs` it maps (mini-batch, tree, vertex), and a slot takes twice the memory.
+    """
+
+    def __init__(self, device: CudaDevice, sizes: np.ndarray, most: np.ndarray | None = None, pairs: bool = False) -> None:
+        self._device, self._k, self._n, self._table = device, len(sizes), int(sizes.max(initial=0)), None
+        self._words = _PAIR_WORDS if pairs else _WORDS
         if most is not None:
-            starts = row_pointers(_slots_for(np.minimum(most, n)))
-            self._table = (*_filled(device, int(starts[-1])), device.put(starts))
+            starts = row_pointers(_slots_for(np.minimum(most, sizes)))
+            self._table = (*_filled(device, int(starts[-1]), self._words), device.put(starts))
 
     def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
         if self._table is not None:
@@ -109,7 +118,7 @@ class Hash:
             return _entered(self._device, self._k, held, found, (table, starts, numbers), known)
         extent = self._device.empty(self._k + 1, np.int64)
         self._device.start("add_pointers", self._k + 1, held.pointers, found.pointers, self._k + 1, extent)
-        made = _tables(self._device, self._k, extent, held.size + len(found.columns), self._n)
+        made = _tables(self._device, self._k, extent, held.size + len(found.columns), self._n, self._words)
         return _entered(self._device, self._k, held, found, made, False)
 
     @staticmethod
@@ -141,14 +150,14 @@ def chosen(n: int, k: int, expected: int, free: int) -> Name:
 def table_of(device: CudaDevice, k: int, pointers: Any, vertices: Any, count: int, n: int) -> tuple[Any, Any, Any]:
     """Build hash tables of the distinct vertices of each mini-batch: vertices, starts and numbers."""
     table, starts, numbers = _tables(device, k, pointers, count, n)
-    device.start("enter_known", count, pointers, vertices, k, table, starts, numbers)
+    device.start("enter_known", count, pointers, vertices, None, k, table, starts, numbers)
     return table, starts, numbers
 
 
-def _tables(device: CudaDevice, k: int, pointers: Any, count: int, n: int) -> tuple[Any, Any, Any]:
+def _tables(device: CudaDevice, k: int, pointers: Any, count: int, n: int, words: int = _WORDS) -> tuple[Any, Any, Any]:
     """Allocate k hash tables (vertices, starts, numbers): table j for pointers[j + 1] - pointers[j] of n vertices, `count` in all."""
     _check_size(min(count, n), count)
-    table, numbers = _filled(device, 4 * min(count, k * n))  # a power of two is below twice what it covers: twice the vertices
+    table, numbers = _filled(device, 4 * min(count, k * n), words)  # a power of two is below twice what it covers: twice the vertices
     return table, table_starts(device, k, pointers, None, n), numbers
 
 
@@ -174,10 +183,10 @@ def _slots_for(most: np.ndarray) -> np.ndarray:
     return sizes
 
 
-def _filled(device: CudaDevice, slots: int) -> tuple[Any, Any]:
-    """Allocate free slots of two words; return the words from the first vertex on, and from the first number on."""
-    table = device.full(2 * slots, _FREE, np.uint32)
-    return table, table[1:]
+def _filled(device: CudaDevice, slots: int, words: int) -> tuple[Any, Any]:
+    """Allocate free slots; return the words from the first vertex on, and from the first number on."""
+    table = device.full(words * slots, _FREE, np.uint32)
+    return table, table[words // 2 :]
 
 
 def _entered(device: CudaDevice, k: int, held: HeldVertices, found: FoundVertices, table: tuple[Any, Any, Any], known: bool) -> Slots:
@@ -185,6 +194,6 @@ def _entered(device: CudaDevice, k: int, held: HeldVertices, found: FoundVertice
     room = len(found.columns)
     slots = None if table[0] is None else device.empty(room, np.int64)
     if held.size and not known:
-        device.start("enter_known", held.size, held.pointers, held.vertices, k, *table)
-    device.start("enter_found", room, found.pointers, found.columns, k, *table, slots)
+        device.start("enter_known", held.size, held.pointers, held.vertices, held.trees, k, *table)
+    device.start("enter_found", room, found.pointers, found.columns, found.trees, k, *table, slots)
     return Slots(table[2], table[1], slots)

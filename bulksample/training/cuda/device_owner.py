@@ -69,7 +69,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
     def _bulk(self, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> DeviceBulk:
         device, k = self._cuda.kernels, len(seeds)
         entries = self.grid.rows * self.block.nnz  # about nnz(A)
-        numbering = Numbering(device, k, self.n, most_found(len(seeds.vertices), fanouts, entries, k))
+        numbering = Numbering(device, np.full(k, self.n), most_found(len(seeds.vertices), fanouts, entries, k))
         rows = put_seeds(device, seeds)
         minibatches = self._cuda.tensor(rows.minibatches)
 
@@ -102,7 +102,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
         most = fanouts if isinstance(drawn, LayerLaw) else [int(np.diff(picks.pointers).max(initial=0)) for picks in drawn]
         found = sum(max(s, 0) for s in most)
         bounds = None if min(most, default=0) < 0 else np.diff(seeds.pointers) + found
-        numbering = Numbering(device, k, self.n, len(seeds.vertices) + k * found, bounds)
+        numbering = Numbering(device, np.full(k, self.n), len(seeds.vertices) + k * found, bounds)
         rows = put_seeds(device, seeds)
         minibatches = self._cuda.tensor(rows.minibatches)
 
