@@ -43,7 +43,7 @@ def await_listener(host: str, port: int, timeout: float, opens: bool = False) ->
             if silent and waited >= min(TOLD_SECONDS, patience / 2) and speaks():
                 silent = False
                 found = f"nothing listens at MASTER_ADDR:MASTER_PORT {host}:{port} ({error})"
-                sys.stderr.write(f"bulksample: {_own_name()}: {found}; waiting up to {patience:g} s for rank 0 to start there\n")
+                sys.stderr.write(f"bulksample: {own_name()}: {found}; waiting up to {patience:g} s for rank 0 to start there\n")
         time.sleep(_POLL_SECONDS)
 
 
@@ -52,18 +52,21 @@ def speaks() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0" or os.environ.get("RANK") in ("0", "1")
 
 
-def _own_name() -> str:
+def own_name() -> str:
+    """Name this rank by the variables of the launcher."""
     return f"rank {os.environ.get('RANK', '?')} of {os.environ.get('WORLD_SIZE', '?')}"
 
 
 def others_at() -> str:
     """Describe the wait of a rank that has found the address for the ranks that have not."""
     where = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
-    return f"{_own_name()} waits for the other ranks to connect to MASTER_ADDR:MASTER_PORT {where}"
+    return f"{own_name()} waits for the other ranks to connect to MASTER_ADDR:MASTER_PORT {where}"
 
 
 def advice(error: Exception) -> str:
     """Return what to do about an address at which ranks did not meet."""
+    if "EADDRINUSE" in str(error) or "another service" in str(error):
+        return "; end what listens there, or give all ranks another MASTER_PORT"
     if isinstance(error, ConnectionRefusedError):
         return "; start rank 0 there, or raise the timeout if it comes later"
     if isinstance(error, OSError):

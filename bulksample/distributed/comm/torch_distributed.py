@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as torch_distributed
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
@@ -29,10 +31,12 @@ from .master_address import TOLD_SECONDS, advice, await_listener, others_at, spe
 from .processes import ProcessComm, SubComm
 from .sentinel import Sentinel
 from .side_channel_store import StoreSideChannel
+from .store_greeting import check_store, fault
 from .watch import deadline, end_process, told
 
 _WORLDS = itertools.count()  # communicators of all ranks opened so far; each has its own prefix in the store
 BACKENDS = {"gloo": "ProcessGroupGloo", "nccl": "ProcessGroupNCCL"}
+_GREETED_SECONDS = 10.0  # for a store of this process to answer
 _SECONDS_MORE = 60.0  # gloo's own deadline comes later than that of `Watch`, because its error names no rank
 
 
@@ -44,7 +48,7 @@ def meet(timeout: float) -> tuple[Any, int, int]:
     Raises
     ------
     PeerLost
-        If the store cannot be reached in time; see `await_listener`.
+        If the store cannot be reached in time, or another service listens at its address; see `await_listener` and `check_store`.
     UsageError
         If another process has this rank.
     """
@@ -54,6 +58,8 @@ def meet(timeout: float) -> tuple[Any, int, int]:
     try:
         if host and port.isdigit():
             await_listener(host, int(port), timeout, opens)
+            if not opens:
+                check_store(host, int(port), timeout, own_store_greets)
         with told(others_at(), timeout, TOLD_SECONDS, speaks()):
             store, rank, size = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout))))
     except (RuntimeError, ValueError, OSError) as error:
@@ -63,6 +69,19 @@ def meet(timeout: float) -> tuple[Any, int, int]:
     if own.add(f"rank {rank}", 1) > 1:
         raise UsageError(f"RANK: two processes are rank {rank} of {size}; give each its own, from 0 to {size - 1}")
     return own, rank, size
+
+
+def own_store_greets() -> bool:
+    """Return True if a store of this torch, opened for a moment at 127.0.0.1, answers as `store_greeting` expects."""
+    with suppress(RuntimeError, ValueError, OSError):
+        listener = socket.create_server(("127.0.0.1", 0))
+        port, patience = listener.getsockname()[1], timedelta(seconds=_GREETED_SECONDS)
+        store = TCPStore("127.0.0.1", port, 1, True, patience, False, master_listen_fd=listener.detach())
+        with socket.create_connection(("127.0.0.1", port), _GREETED_SECONDS) as connection:
+            found, _ = fault(connection, _GREETED_SECONDS)
+        del store
+        return not found
+    return False
 
 
 def process_group(backend: str, store: Any, name: str, rank: int, size: int, timeout: float) -> Any:

@@ -1,11 +1,13 @@
 """A rank whose MASTER_ADDR leads nowhere gives up at its deadline, and at once where the name is unknown."""
 
+import contextlib
 import itertools
 import os
 import socket
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from communities import community_graph
 from launch import ROOT
 
 from bulksample import PeerLost, UsageError
-from bulksample.distributed.comm import master_address, torch_distributed, watch
+from bulksample.distributed.comm import master_address, store_greeting, torch_distributed, watch
 
 
 @pytest.fixture
@@ -112,3 +114,79 @@ def test_two_processes_of_one_rank_are_told_so(monkeypatch, free_port):
     torch_distributed.meet(1.0)
     with pytest.raises(UsageError, match="RANK: two processes are rank 0 of 2; give each its own, from 0 to 1"):
         torch_distributed.meet(1.0)
+
+
+@contextlib.contextmanager
+def service(port, says=b"", hangs_up=False):
+    """Listen at a port and treat every client alike."""
+    with socket.create_server(("127.0.0.1", port)) as server:
+        clients = []
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    client = server.accept()[0]
+                    client.sendall(says)
+                    clients.append(client)
+                    if hangs_up:
+                        client.recv(64)
+                        client.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(60)
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        ({"says": b"SSH-2.0-OpenSSH_9.2p1\r\n"}, r"it answers b'SSH-2.0-OpenSSH_9.2p1"),
+        ({"says": b"hi", "hangs_up": True}, r"it answers b'hi' and hangs up"),
+        ({"hangs_up": True}, r"it hangs up"),
+        ({}, r"it does not answer"),
+    ],
+)
+def test_another_service_at_the_port_is_named(second_rank, free_port, answers, found):
+    with service(free_port, **answers), pytest.raises(
+        PeerLost,
+        match=rf"did not meet at MASTER_ADDR:MASTER_PORT 127.0.0.1:{free_port} within \d s: another service listens there than a store of "
+        rf"torch.distributed: {found}.*; end what listens there, or give all ranks another MASTER_PORT",
+    ):  # fmt: skip
+        torch_distributed.meet(1.0)
+
+
+def test_a_silent_service_is_told_of_before_the_wait_ends(second_rank, free_port, monkeypatch, capsys):
+    monkeypatch.setattr(store_greeting, "TOLD_SECONDS", 0.1)
+    with service(free_port), pytest.raises(PeerLost, match="it does not answer"):
+        torch_distributed.meet(1.0)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith(f"bulksample: rank 1 of 2: what listens at MASTER_ADDR:MASTER_PORT 127.0.0.1:{free_port} is no store")
+    assert said.endswith("so far: it does not answer; waiting up to 1 s for an answer\n")
+
+
+@pytest.mark.parametrize("libuv", [True, False])
+def test_a_store_of_torch_is_known(free_port, libuv):
+    """Both of torch's servers, which the check leaves as they were."""
+    store = torch.distributed.TCPStore("127.0.0.1", free_port, 1, True, timedelta(seconds=60), False, use_libuv=libuv)
+    for _ in range(3):
+        store_greeting.check_store("127.0.0.1", free_port, 60, lambda: pytest.fail("no store was found"))
+    store.set("key", "value")
+    assert store.get("key") == b"value"
+    assert torch_distributed.own_store_greets()
+
+
+def test_nothing_is_refused_where_torch_greets_otherwise(free_port):
+    with service(free_port, says=b"SSH-2.0"):
+        store_greeting.check_store("127.0.0.1", free_port, 60, lambda: False)
+
+
+def test_a_port_in_use_is_said_to_the_first_rank(monkeypatch, free_port):
+    for name, value in {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}.items():
+        monkeypatch.setenv(name, str(value))
+    with service(free_port), pytest.raises(PeerLost, match=r"in use.*; end what listens there, or give all ranks another MASTER_PORT"):
+        torch_distributed.meet(2.0)
