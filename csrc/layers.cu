@@ -1,11 +1,5 @@
-// Steps of layer-wise sampling beside the product, the race and the restriction: the factors of rows, and the
-// weights of kept edges. The IEEE operations and their order are those of bulksample/adjacency.py.
+// Layer-wise sampling beside the product, the race and the restriction: the weights of kept edges. The IEEE operations and their order are those of bulksample/adjacency.py.
 #include "device.h"
-
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) factors_of(const bs_i64* __restrict__ factors, const bs_i32* __restrict__ vertices,
-                                                                  bs_i64 count, bs_i64* __restrict__ out) {
-  for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) out[i] = factors[vertices[i]];
-}
 
 // Writes the edges of the rows of k frontiers: the vertices found and their weights. A thread takes a row, since its total is summed
 // from left to right. Edge e of a row of minibatch j leads to pick picked[j] + columns[e], and is entry entries[e] of A, or

@@ -10,9 +10,11 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) rows_of_entries(const bs_
   bs_walk(pointers, rows, [](bs_i64) { return 0ll; }, [&](bs_i64 r, bs_i64 at, bs_i64) { out[at] = (bs_i32)r; });
 }
 
-// Adds every product a_ie b_ec to the slot of column c in the table of row i; e runs over the entries of A.
+// Adds every product a_ie b_ec to the slot of column c in the table of row i; e runs over the entries of A. a_ie is factors[e's column] where
+// `factors` is given.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) add_products(const bs_i32* __restrict__ rows, const bs_i32* __restrict__ a_indices,
-                                                                    const bs_i64* __restrict__ a_values, bs_i64 a_entries,
+                                                                    const bs_i64* __restrict__ a_values,
+                                                                    const bs_i64* __restrict__ factors, bs_i64 a_entries,
                                                                     const bs_i64* __restrict__ b_indptr,
                                                                     const bs_i32* __restrict__ b_indices,
                                                                     const bs_i64* __restrict__ b_values,
@@ -21,7 +23,8 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) add_products(const bs_i32
   auto shift = [&](bs_i64 e) { return b_indptr[a_indices[e]] - products[e]; };
   bs_walk(products, a_entries, shift, [&](bs_i64 e, bs_i64 at, bs_i64 by) {
     const bs_i64 slot = bs_slot<1>(table, starts, rows[e], (bs_u32)b_indices[at + by]);
-    atomicAdd(&sums[slot], (bs_u64)((a_values ? a_values[e] : 1) * (b_values ? b_values[at + by] : 1)));
+    const bs_i64 own = factors ? factors[a_indices[e]] : a_values ? a_values[e] : 1;
+    atomicAdd(&sums[slot], (bs_u64)(own * (b_values ? b_values[at + by] : 1)));
   });
 }
 

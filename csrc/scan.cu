@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) table_starts(const bs_i64
 
 // The row pointers of the picks of parts[k] rows (`parts` may be null: of `room` rows). A row has counts[r] picks; where `counts` is
 // null, as many as it has neighbours, at most `most`; with replacement (`repeated`) `most` if it has any. Writes the picks before each
-// minibatch to `ends`, k + 1 numbers, unless that is null.
+// minibatch to `ends`, k + 1 numbers, and the number of rows after these, unless that is null.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_pointers(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ vertices,
                                                                      bs_i64 room, const bs_i64* __restrict__ parts, bs_i64 k, bs_i64 most,
                                                                      bs_i32 repeated, const bs_i32* __restrict__ counts, bs_u64* states,
@@ -40,5 +40,6 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_pointers(const bs_i6
     __syncthreads();
     const bs_i64 j_here = first > 0 ? bs_row_of(parts, k + 1, first - 1) + 1 : 0;  // the first minibatch that begins in the tile
     for (bs_i64 j = j_here + threadIdx.x; j <= k && parts[j] < first + SCAN_TILE; j += BS_BLOCK) ends[j] = pointers[parts[j]];
+    if (threadIdx.x == 0 && rows < first + SCAN_TILE) ends[k + 1] = rows;
   });
 }

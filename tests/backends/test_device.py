@@ -103,7 +103,7 @@ def test_a_bulk_of_three_hops_is_so_many_launches(numbering, law, launches):
     assert recording.names.count(None) == 2
 
 
-@pytest.mark.parametrize(("name", "launches", "fills"), [("ladies", 15, 3), ("ladies squared_sum", 14, 3), ("fastgcn", 8, 1)])
+@pytest.mark.parametrize(("name", "launches", "fills"), [("ladies", 14, 3), ("ladies squared_sum", 14, 3), ("fastgcn", 8, 1)])
 def test_a_layer_wise_hop_is_so_many_launches(name, launches, fills):
     """Beside those of the seeds: three, and two fills."""
     engine, matrix = emulated(), random_matrix(200, 3000, 1)
@@ -122,9 +122,11 @@ def test_a_layer_wise_hop_is_so_many_launches(name, launches, fills):
     assert counts == [(3 + h * launches, 2 + h * fills) for h in range(1, 4)]
 
 
-@pytest.mark.parametrize(("name", "fanouts", "waits"), [("ladies", (20, 10), 5), ("ladies", (20, -1), 5), ("fastgcn", (20, 10), 5)])
-def test_a_layer_waits_twice(name, fanouts, waits):
-    """And once for the seeds. Then the copies of the result: two arrays of a bulk and four of a hop."""
+@pytest.mark.parametrize(("name", "fanouts", "waits"), [("ladies", (20, 10), 3), ("ladies", (20, -1), 5), ("fastgcn", (20, 10), 3)])
+def test_a_layer_waits_once(name, fanouts, waits):
+    """And once at the end; if a hop takes all neighbors, also for the seeds and the vertices held.
+
+    Then the copies of the result: two arrays of a bulk and four of a hop."""
     engine, matrix = emulated(), random_matrix(200, 3000, 1)
     adjacency, sampler = LocalAdjacency(matrix, engine), samplers.make(name, fanouts)
     sampler.sample_bulk(adjacency, mixed_seeds(200), Stream(1))

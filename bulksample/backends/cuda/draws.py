@@ -58,7 +58,7 @@ def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int,
         else:
             device.start("count_positive", 32 * rows.size, *counted)
     pointers, ends = _pointers(device, a, rows, fanout, draw.law is Law.REPLACEMENT, counts)
-    drawn = DrawnEdges(pointers, device.empty(rows.size * fanout, np.int32), None, ends)
+    drawn = DrawnEdges(pointers, device.empty(rows.size * fanout, np.int32), None, None if ends is None else ends[: rows.k + 1])
     if weighed:
         named = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches, draw.seed, draw.tag)
         asked = (a.indptr, a.indices, a.values, *named, drawn.pointers, drawn.columns, hubs)
@@ -74,8 +74,8 @@ def draw_rows(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, fanout: int,
 
 
 def _pointers(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, most: int, repeated: bool, counts: Any) -> tuple[Any, Any]:
-    """Return the row pointers of the picks, and the picks before each mini-batch (None without mini-batches)."""
-    pointers, ends = device.empty(rows.size + 1, np.int64), None if rows.parts is None else device.empty(rows.k + 1, np.int64)
+    """Return the row pointers of the picks, and the picks before each mini-batch and the number of rows (None without mini-batches)."""
+    pointers, ends = device.empty(rows.size + 1, np.int64), None if rows.parts is None else device.empty(rows.k + 2, np.int64)
     asked = (a.indptr, rows.vertices, rows.size, rows.parts, rows.k, most, int(repeated), counts)
     device.scan("draw_pointers", rows.size, 0, lambda states: (*asked, states, pointers, ends))
     return pointers, ends
@@ -114,21 +114,33 @@ def _race(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Dr
             device.start("race_hubs", best, *asked, device.empty(best, np.float64), device.empty(best, np.int32))
         return
     counters = (rows.vertices, rows.names, rows.parts, rows.k, rows.minibatches)
-    pointers, _, entries = extents(device, a, rows)
+    pointers, _, entries, _ = extents(device, a, rows)
     keys, columns = device.empty(entries, np.uint64), device.empty(entries, np.int32)
     device.walk("keys_of_rows", entries, a.indptr, a.indices, a.values, *counters, shared, draw.seed, draw.tag, pointers, keys, columns)
     device.blocks("take_smallest", rows.size, pointers, keys, columns, rows.parts, rows.k, s, drawn.pointers, drawn.columns)
 
 
-def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[Any, Any, int]:
-    """Return the pointers of Q A, its entries before each mini-batch, and their number, for which this waits."""
+class Extents(NamedTuple):
+    """The entries of Q A."""
+
+    pointers: Any  # int64, shape (R + 1,)
+    ends: Any  # int64, shape (k + 1,): the entries before each mini-batch; None without mini-batches
+    entries: int
+    rows: int  # R
+
+
+def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> Extents:
+    """Count the entries of Q A, and wait for their number and that of its rows."""
     pointers, ends = _pointers(device, a, rows, _ALL, False, None)
-    return pointers, ends, int(device.get(pointers[-1:] if ends is None else ends[-1:])[0])
+    if ends is None:
+        return Extents(pointers, None, int(device.get(pointers[-1:])[0]), rows.size)
+    entries, count = device.get(ends[-2:]).tolist()
+    return Extents(pointers[: count + 1], ends[: rows.k + 1], entries, count)
 
 
 def copied(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[DrawnEdges, Any]:
     """Copy Q A: all entries of the rows, and their values."""
-    pointers, ends, entries = extents(device, a, rows)
+    pointers, ends, entries, _ = extents(device, a, rows)
     columns = device.empty(entries, np.int32)
     values = None if a.values is None else device.empty(entries, np.int64)
     asked = (a.indptr, a.indices, a.values, rows.vertices, rows.size, rows.parts, rows.k)

@@ -1,7 +1,8 @@
 """Take mini-batches through layer-wise hops on a device: product, race, restriction and numbering, hop after hop.
 
-A hop waits for two sizes, the neighbors of the frontier and the vertices held after it. Sums over neighbors, and the edges of a
-hop that takes all, have room for one per neighbor.
+A hop waits once, for the number of rows of its frontier and of their neighbors. The vertices held after it are bounded by the picks; if a
+hop takes all neighbors they are not, and every hop waits for them as well. Sums over neighbors, and the edges of a hop that takes all, have
+room for one per neighbor.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ def expand_layers(
     numbering = Numbering(device, np.full(k, a.shape[1]), len(seeds.vertices) + k * found, most)
 
     def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
-        rows = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
-        pointers, _, entries = extents(device, a, rows)
-        counted = pointers, entries
+        room = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
+        pointers, _, entries, count = extents(device, a, room)
+        vertices, counted = frontier.vertices[:count], (pointers, entries)
+        rows = room._replace(vertices=vertices, names=vertices, size=count)
         if isinstance(drawn, LayerRace):
             picked = _race(device, drawn, hop, rows, counted, a.shape)
         else:
@@ -45,19 +47,16 @@ def expand_layers(
         return _edges(device, a, rows, counted, picked, fanouts[hop], weights, row_sums)
 
     with device.zeroed_together(zeroed_words(k, len(fanouts), isinstance(drawn, LayerRace))):
-        return close(device, hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new))
+        return close(device, hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new, most is not None))
 
 
 def _race(
     device: CudaDevice, race: LayerRace, hop: int, rows: FrontierRows, counted: tuple[Any, int], shape: tuple[int, int]
 ) -> DevicePicks:
     """Draw SAMPLE(NORM(Q A), s) of one hop."""
-    factors = None
-    if race.factors is not None:
-        factors = device.empty(rows.size, np.int64)
-        device.start("factors_of", rows.size, device.constant(race.factors), rows.vertices, rows.size, factors)
-    q = DeviceCSR(rows.parts, rows.vertices, factors, (rows.k, shape[0]))
-    starts, columns, sums, most = sum_products(device, q, device.matrix(race.entries), counted)
+    q, factors = DeviceCSR(rows.parts, rows.vertices, None, (rows.k, shape[0])), race.factors
+    there = None if factors is None else device.constant(factors)
+    starts, columns, sums, most = sum_products(device, q, device.matrix(race.entries), counted, there)
     layer = LayerEntries(starts, columns, None, sums, race.power == 2)
     return smallest(device, layer, race.fanouts[hop], rows.minibatches, race.draws[hop], most)
 

@@ -30,8 +30,8 @@ class Numbering:
     """
 
     def __init__(self, device: CudaDevice, sizes: np.ndarray, expected: int, most: np.ndarray | None = None, pairs: bool = False) -> None:
-        self._device, self._k, self._all = device, len(sizes), int(sizes.sum())
-        name = "hash" if pairs else device.numbering or chosen(self._all, 1, expected, device.free_bytes)
+        self._device, self._k, self._most = device, len(sizes), int((sizes if most is None else np.minimum(sizes, most)).sum())
+        name = "hash" if pairs else device.numbering or chosen(int(sizes.sum()), 1, expected, device.free_bytes)
         self.structure = STRUCTURES[name](device, sizes, most, pairs)
         self._known: Any = None  # the pointers of the vertices whose numbers the structure knows
 
@@ -43,7 +43,7 @@ class Numbering:
         """
         device, k, room = self._device, self._k, len(found.columns)
         table = self.structure.enter(held, found, held.size == 0 or held.pointers is self._known)
-        size = min(held.size + room, self._all)
+        size = min(held.size + room, self._most)
         vertices, local = device.empty(size, np.int32), device.empty(room, np.int32)
         trees = None if found.trees is None else device.empty(size, np.int32)
         places, slots = (found.pointers, found.columns), (k, table.found, table.starts, table.numbers)

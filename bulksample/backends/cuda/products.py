@@ -22,11 +22,11 @@ class SumTables(NamedTuple):
     most: int  # bound of the number of sums
 
 
-def sum_products(device: CudaDevice, a: DeviceCSR, b: DeviceCSR, counted: tuple[Any, int] | None = None) -> SumTables:
+def sum_products(device: CudaDevice, a: DeviceCSR, b: DeviceCSR, counted: tuple[Any, int] | None = None, factors: Any = None) -> SumTables:
     """Add up the products of A B. Sums of zero have slots too.
 
-    `counted` are pointers into the rows of B that the entries of A name, and the number of products; this waits for them where they
-    are not given.
+    `factors` of the rows of B take the place of the entries of A. `counted` are pointers into the rows of B that the entries of A name, and
+    the number of products; this waits for them where they are not given.
     """
     m, entries = a.shape[0], len(a.indices)
     row_of = device.empty(entries, np.int32)
@@ -37,9 +37,8 @@ def sum_products(device: CudaDevice, a: DeviceCSR, b: DeviceCSR, counted: tuple[
     starts, most = table_starts(device, m, a.indptr, products, b.shape[1]), min(all_products, m * b.shape[1])
     slots = 4 * most  # a power of two is below twice what it covers, and it covers twice the entries
     columns, sums = device.full(slots, _FREE, np.uint32), device.full(slots, 0, np.uint64)
-    device.walk(
-        "add_products", all_products, row_of, a.indices, a.values, entries, b.indptr, b.indices, b.values, products, columns, starts, sums
-    )
+    own = (row_of, a.indices, a.values, factors, entries)
+    device.walk("add_products", all_products, *own, b.indptr, b.indices, b.values, products, columns, starts, sums)
     return SumTables(starts, columns, sums, most)
 
 
@@ -88,5 +87,5 @@ def restrict(
 
 def _counted(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[Any, int]:
     """Return the pointers of Q A, and the number of its entries, for which this waits."""
-    pointers, _, entries = extents(device, a, rows)
+    pointers, _, entries, _ = extents(device, a, rows)
     return pointers, entries
