@@ -2,10 +2,10 @@
 
     python bench/bench_relational_ranks.py --data FOLDER [--json FILE]
 
-FOLDER holds the tables of `examples/relational_f1.py`. The model predicts whether a car finished a race, from rows of earlier races. Results,
-drivers, constructors and circuits have no features here, so each of their vertices has an embedding. Ranks are threads of one process. For every
-grid: the digest of all mini-batches of an epoch; gradients of embeddings in the first step beside those of one rank that has the whole tables and
-the same mini-batches; bytes beside their prediction; rows of the tables on the rank that holds most.
+FOLDER holds the tables of `examples/relational_f1.py`. The model predicts whether a car finished a race, from rows of earlier races.
+Results, drivers, constructors and circuits have no features here, so each of their vertices has an embedding. Ranks are threads of one
+process. For every grid: the digest of all mini-batches of an epoch; gradients of embeddings in the first step beside those of one rank
+that has the whole tables and the same mini-batches; bytes beside their prediction; rows of the tables on the rank that holds most.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def digest(of_ranks: list[list[Any]]) -> str:
 
 
 def predicted(graph: bs.HeteroGraph, drawn: list[list[Any]], c: int, theta: int, needed: tuple[str, ...]) -> dict[str, int]:
-    """Return the bytes of an epoch of these mini-batches by kind: of features, of embeddings and their gradients, and of the other weights."""
+    """Return the bytes of an epoch of these mini-batches by kind: of features, embeddings, their gradients, and all other gradients."""
     total, p = dict.fromkeys(COUNTED, 0), len(drawn)
     for step in zip(*drawn, strict=True):
         for name in needed:

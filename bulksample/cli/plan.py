@@ -9,11 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from ..config.file import Given
+from ..data.open_store import is_heterogeneous
+from ..data.relational.hetero_manifest import load_hetero_manifest
 from ..errors import UsageError
 from ..plan import Plan, PlanRequest, make_plan
 from ..plan.as_json import as_json
 from ..plan.measured import measure
 from ..plan.network_file import network_named
+from ..plan.relational import plan_relations
 from .configured import Requested, configured
 from .output import Check, CheckOption, JsonOption, emit
 from .outputs import OverwriteOption, check_outputs
@@ -33,6 +36,7 @@ _UNITS = {
 }  # all others: bytes/s
 _SPENT = ("sample", "fetch", "compute", "reduce", "epoch", "evaluate")
 _SIZES = ("vertices", "edges", "features")
+_OF_RELATIONS = ("ranks", "replication", "fanouts", "batch_size", "hidden")
 
 
 @configured(PlanRequest, from_file=False)
@@ -47,6 +51,12 @@ def plan(
 ) -> None:
     """Predict memory, traffic and time of every process grid, and choose one. Nothing is run and no graph is read."""
     check_outputs(overwrite, json_file)
+    if store and is_heterogeneous(store):
+        result = _relational(requested, store)
+        emit(result, json_file, "plan", table=False)
+        if str(json_file) != "-":
+            _show_relational(result)
+        return
     for name, value in _sizes_of(store, check).items() if store else ():
         requested.setdefault(name, Given(value, str(store)))
     missing = [f"--{name}" for name in _SIZES if name not in requested]
@@ -60,6 +70,30 @@ def plan(
     emit(result, json_file, "plan", table=False)
     if str(json_file) != "-":
         _show(made, result)
+
+
+def _relational(requested: Requested, directory: Path) -> dict[str, Any]:
+    """Predict training on a heterogeneous store; raises `UsageError` for options that have no effect on it."""
+    unread = [given.origin for name, given in requested.items() if name not in _OF_RELATIONS]
+    if unread:
+        read = ", ".join(f"--{name.replace('_', '-')}" for name in _OF_RELATIONS)
+        raise UsageError(f"{directory} is heterogeneous; its plan reads {read}, got {', '.join(unread)}: leave it out")
+    manifest = load_hetero_manifest(directory)
+    vertices, edges = sum(kind.vertices for kind in manifest.types), sum(relation.edges for relation in manifest.relations)
+    sizes = {"vertices": max(1, vertices), "edges": min(edges, vertices**2), "features": 0}
+    given = {name: Given(own, str(directory)) for name, own in sizes.items()}
+    return plan_relations(manifest, Requested({**requested, **given}).config(PlanRequest))
+
+
+def _show_relational(result: dict[str, Any]) -> None:
+    """Print a line for each number of ranks and placement: MB that a rank holds, and MB that all ranks send in a step."""
+    held, sent = ("relations", "times", "features", "embeddings", "model", "total"), ("topology", "features", "gradients", "total")
+    print(f"{result['graph']}: predict {result['target']}, {result['parameters']} parameters")
+    print("MB that a rank holds, then MB that all ranks send in a step")
+    print(f"{'p':>5}{'c':>4}  {'features':<12}" + "".join(f"{name:>12}" for name in (*held, *sent)))
+    for row in result["rows"]:
+        figures = [row["memory"][name] for name in held] + [row["bytes_of_a_step"][name] for name in sent]
+        print(f"{row['ranks']:>5}{row['replication']:>4}  {row['features']:<12}" + "".join(f"{size / 1e6:>12.4g}" for size in figures))
 
 
 def _sizes_of(directory: Path, check: str) -> dict[str, Any]:

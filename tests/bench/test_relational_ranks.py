@@ -1,4 +1,4 @@
-"""The Formula 1 graph on 2 x 2 and 4 x 1 grids: one digest, predicted bytes, the embeddings' gradients of one rank, no full table anywhere."""
+"""The Formula 1 graph on 2 x 2 and 4 x 1 grids: one digest, predicted bytes, gradients of one rank, no full table anywhere."""
 
 from pathlib import Path
 

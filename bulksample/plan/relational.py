@@ -1,0 +1,160 @@
+"""Predict what ranks hold and send when they train on a heterogeneous store, from its manifest.
+
+    held      relations and the order of their times, features c/p, and 4 (embeddings c/p + theta) words: weights, gradients, two moments
+    sent      ids, features and embeddings of the distinct vertices of a mini-batch that other ranks hold, 1 - c/p of them; gradients
+              of these embeddings; 2 (p - 1) theta words of other gradients; with c > 1 the sums of embeddings' gradients in process rows
+
+Sizes of mini-batches are expectations: edges join vertices at random, and a vertex draws min(s, degree) sources of each relation.
+Windows of time hold fewer, so on graphs with times these are upper estimates.
+"""
+
+from __future__ import annotations
+
+from math import exp
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..data.relational.hetero_manifest import HeteroManifest
+from ..errors import UsageError
+from .request import PlanRequest, divisors
+
+_POISSON = 500  # a larger mean degree stands for all degrees
+
+
+class RelationalPlan(NamedTuple):
+    """The model and the mini-batches of a plan.
+
+    Parameters
+    ----------
+    target : str
+        The type that is predicted.
+    needed : tuple of str
+        Types whose input rows the model reads.
+    weights : int
+        theta, the parameters without embeddings.
+    embeddings : dict of int by type
+        Numbers in the table of each type without features.
+    vertices : dict of float by type
+        Expected distinct vertices of a mini-batch.
+    """
+
+    target: str
+    needed: tuple[str, ...]
+    weights: int
+    embeddings: dict[str, int]
+    vertices: dict[str, float]
+
+
+def plan_relations(manifest: HeteroManifest, request: PlanRequest) -> dict[str, Any]:
+    """Return the prediction as a JSON object: the model, the expected mini-batch, and a row for every number of ranks and placement.
+
+    Raises
+    ------
+    UsageError
+        If no type, or several, have labels.
+    """
+    made = _plan(manifest, request)
+    rows = [_row(manifest, request, made, p, None) for p in request.ranks]
+    rows += [_row(manifest, request, made, p, c) for p in request.ranks for c in request.replication or divisors(p)]
+    return {
+        "graph": manifest.name, "target": made.target, "parameters": made.weights + sum(made.embeddings.values()),
+        "embedding_bytes": 4 * sum(made.embeddings.values()), "vertices_of_a_minibatch": made.vertices,
+        "rows": sorted(rows, key=lambda row: (row["ranks"], row["features"], row["replication"])),
+    }  # fmt: skip
+
+
+def _plan(manifest: HeteroManifest, request: PlanRequest) -> RelationalPlan:
+    labelled = [kind for i, kind in enumerate(manifest.types) if "labels" in manifest.of_type(i)]
+    if len(labelled) != 1:
+        found = ", ".join(kind.name for kind in labelled) or "no type"
+        raise UsageError(f"a plan needs the one type to predict; {found} of {manifest.name!r} has labels: use a store with one such type")
+    target, layers = labelled[0], len(request.fanouts)
+    widths = {kind.name: kind.num_features for kind in manifest.types}
+    needed, weights, out = {target.name}, 0, target.num_classes
+    for _ in range(layers):
+        into = [relation for relation in manifest.relations if relation.destination in needed]
+        weights += len(needed) * (request.hidden + 1) * out + len(into) * request.hidden * out
+        needed, out = needed | {relation.source for relation in into}, request.hidden
+    weights += sum((widths[name] + 1) * request.hidden for name in needed if widths[name])
+    tables = {kind.name: kind.vertices * request.hidden for kind in manifest.types if kind.name in needed and not widths[kind.name]}
+    names = tuple(kind.name for kind in manifest.types if kind.name in needed)
+    return RelationalPlan(target.name, names, weights, tables, _expected(manifest, request, target.name))
+
+
+def _expected(manifest: HeteroManifest, request: PlanRequest, target: str) -> dict[str, float]:
+    """Return the expected distinct vertices of each type in a mini-batch."""
+    counts = {kind.name: kind.vertices for kind in manifest.types}
+    held = dict.fromkeys(counts, 0.0) | {target: float(min(request.batch_size, counts[target]))}
+    for fanout in request.fanouts:
+        drawn = dict.fromkeys(counts, 0.0)
+        for relation in manifest.relations:
+            degree = relation.edges / max(1, counts[relation.destination])
+            drawn[relation.source] += held[relation.destination] * expected_picks(fanout, degree)
+        held = {name: n - (n - held[name]) * exp(-drawn[name] / n) if n else 0.0 for name, n in counts.items()}
+    return held
+
+
+def expected_picks(fanout: int, degree: float) -> float:
+    """Return E[min(s, X)] = sum over k < s of P(X > k) for a degree X of Poisson's law; its mean if s is -1."""
+    if fanout < 0 or degree > _POISSON:
+        return degree if fanout < 0 else min(float(fanout), degree)
+    above, mass, total = 1.0, exp(-degree), 0.0
+    for k in range(min(fanout, 4 * _POISSON)):
+        above -= mass
+        mass *= degree / (k + 1)
+        total += max(0.0, above)
+    return total
+
+
+def _row(manifest: HeteroManifest, request: PlanRequest, made: RelationalPlan, p: int, c: int | None) -> dict[str, Any]:
+    """Return what a rank holds, and what all ranks send in a step; c None: features and embeddings on every rank."""
+    share, tables = 1.0 if c is None else c / p, sum(made.embeddings.values())
+    features = {kind.name: _feature_bytes(manifest, i) for i, kind in enumerate(manifest.types) if kind.name in made.needed}
+    memory = {
+        "relations": float(sum(_relation_bytes(manifest, i) for i in range(len(manifest.relations)))),
+        "times": float(sum(_time_bytes(manifest, i) for i in range(len(manifest.relations)))),
+        "features": share * sum(features.values()),
+        "embeddings": 16 * tables * share,
+        "model": 16.0 * made.weights,
+    }
+    away = {name: p * made.vertices[name] * (1 - share) for name in made.needed}
+    widths = {kind.name: kind.num_features or request.hidden for kind in manifest.types}
+    returned = 4 * request.hidden * sum(away[name] for name in made.embeddings)
+    in_rows = 0.0 if c is None else (c - 1) * c * sum(_touched(manifest, made, name, p, c) for name in made.embeddings)
+    dense = made.weights + (tables if c is None else 0)
+    sent = {
+        "topology": 4 * (sum(away.values()) + in_rows),
+        "features": 4 * sum(widths[name] * size for name, size in away.items()),
+        "gradients": returned + 4 * request.hidden * in_rows + 8.0 * (p - 1) * (dense + 3),
+    }
+    return {
+        "ranks": p, "replication": c or 1, "features": "replicated" if c is None else "partitioned",
+        "memory": {**memory, "total": sum(memory.values())}, "bytes_of_a_step": {**sent, "total": sum(sent.values())},
+    }  # fmt: skip
+
+
+def _touched(manifest: HeteroManifest, made: RelationalPlan, name: str, p: int, c: int) -> float:
+    """Return the distinct rows of a whole table that the p / c ranks of one process column draw."""
+    n = next(kind.vertices for kind in manifest.types if kind.name == name)
+    return n * (1 - (1 - made.vertices[name] / n) ** (p // c)) if n else 0.0
+
+
+def _relation_bytes(manifest: HeteroManifest, place: int) -> int:
+    """Return the bytes of an adjacency in memory."""
+    arrays = manifest.of_relation(place)
+    numbers = {role: int(np.prod(arrays[role].shape)) for role in ("indptr", "indices", "weights") if role in arrays}
+    return sum(count * (4 if role == "indices" else 8) for role, count in numbers.items())
+
+
+def _time_bytes(manifest: HeteroManifest, place: int) -> int:
+    """Return the bytes of the times of a relation and of their order in its rows: those of its edges, or of its sources."""
+    relation = manifest.relations[place]
+    source = next(i for i, kind in enumerate(manifest.types) if kind.name == relation.source)
+    timed = "times" in manifest.of_relation(place) or "times" in manifest.of_type(source)
+    return 12 * relation.edges if timed else 0
+
+
+def _feature_bytes(manifest: HeteroManifest, place: int) -> int:
+    arrays = (entry for role, entry in manifest.of_type(place).items() if role.startswith("features"))
+    return sum(int(np.prod(entry.shape)) * np.dtype(entry.dtype).itemsize for entry in arrays)

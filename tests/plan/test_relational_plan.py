@@ -1,0 +1,85 @@
+"""`plan --from` a heterogeneous store: sizes that a run has, bytes near those that it sends, and what is refused."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from planted_relations import planted
+from typer.testing import CliRunner
+
+from bulksample import UsageError
+from bulksample.cli.app import app
+from bulksample.data.relational import hetero_store
+from bulksample.data.relational.synthetic import hetero, papers
+from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.config import TrainConfig
+from bulksample.methods.run import make_trainer
+from bulksample.plan import PlanRequest
+from bulksample.plan.relational import plan_relations
+
+SIZES = {"fanouts": (4, 3), "hidden": 8, "batch_size": 16}
+
+
+def planned(folder, graph, p, c):
+    """The prediction of p ranks with c copies of each block row."""
+    manifest = hetero_store.save(graph, folder)
+    whole = {"vertices": graph.n, "edges": sum(relation.edges for relation in graph.relations), "features": 0}
+    found = plan_relations(manifest, PlanRequest.of(**whole, **SIZES, ranks=(p,), replication=(c,)))
+    (row,) = [row for row in found["rows"] if row["features"] == "partitioned"]
+    return found, row
+
+
+def trained(folder, comm, **options):
+    given = {"model": "hetero-sage", "dropout": 0.0, "threads": 1, "evaluate": "none", "features": "partitioned", "epochs": 1, **SIZES}
+    return make_trainer(TrainConfig.of(**{**given, **options}), folder, comm).run()
+
+
+@pytest.mark.parametrize("featureless", [("venue",), ("author", "venue")])
+@pytest.mark.parametrize(("p", "c"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.long)])
+def test_held_bytes_and_parameters_are_those_of_a_run(tmp_path, p, c, featureless):
+    graph = planted()
+    types = (replace(kind, features=None) if kind.name in featureless else kind for kind in graph.types)
+    found, row = planned(tmp_path / "g", replace(graph, types=tuple(types)), p, c)
+    report = on_threads(p, lambda comm: trained(tmp_path / "g", comm, replication=c, epochs=0))[0]
+    assert (found["parameters"], found["embedding_bytes"]) == (report["parameters"], report["embedding_bytes"])
+    held = report["held_bytes"]
+    assert row["memory"]["relations"] == held["adjacency"]
+    assert row["memory"]["features"] == held["features"]
+    assert row["memory"]["embeddings"] == 4 * held["embeddings"]  # with gradients and two moments
+
+
+@pytest.mark.parametrize(("p", "c"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.long)])
+def test_bytes_of_a_step_are_near_those_of_a_run(tmp_path, p, c):
+    """Edges at random, so that expectations hold; all steps have full mini-batches."""
+    counts, relations = papers(0.0005)
+    graph = hetero(counts, relations, features=8, classes=4, seed=1, power=1)
+    graph = replace(graph, types=tuple(replace(kind, features=None) if kind.name == "author" else kind for kind in graph.types))
+    found, row = planned(tmp_path / "g", graph, p, c)
+    start, end = (on_threads(p, lambda comm, n=n: trained(tmp_path / "g", comm, replication=c, epochs=n, seeds="all"))[0] for n in (0, 1))
+    for kind, size in row["bytes_of_a_step"].items():
+        if kind != "total":
+            measured = (end["bytes_sent"][kind] - start["bytes_sent"][kind]) / end["steps"]
+            assert size == pytest.approx(measured, rel=0.1), kind
+    assert found["target"] == "paper"
+
+
+def test_the_command_prints_rows_and_refuses_what_it_does_not_read(tmp_path):
+    planted(times=True).save(tmp_path / "g")
+    command = ["plan", "--from", str(tmp_path / "g"), "--ranks", "1,4", "--fanouts", "4,3", "--hidden", "8"]
+    done = CliRunner().invoke(app, [*command, "--json", "-"])
+    rows = json.loads(done.stdout)["rows"]
+    assert [(row["ranks"], row["replication"], row["features"]) for row in rows if row["ranks"] == 4] == [
+        (4, 1, "partitioned"), (4, 2, "partitioned"), (4, 4, "partitioned"), (4, 1, "replicated"),
+    ]  # fmt: skip
+    assert rows[0]["memory"]["times"] == 12 * (360 + 400 + 120)  # relations that begin in papers or authors
+    assert "predict paper" in CliRunner().invoke(app, command).stdout
+    refused = CliRunner().invoke(app, [*command, "--latency", "1"])
+    assert isinstance(refused.exception, UsageError)
+    assert "its plan reads --ranks, --replication, --fanouts, --batch-size, --hidden, got --latency" in str(refused.exception)
+
+
+def test_a_store_without_one_labelled_type_is_refused(tmp_path):
+    graph = planted()
+    without = replace(graph, types=(replace(graph.types[0], labels=None, num_classes=0, masks={}), *graph.types[1:]))
+    with pytest.raises(UsageError, match="no type of 'planted' has labels"):
+        planned(tmp_path / "g", without, 2, 1)
