@@ -182,9 +182,8 @@ def message_of(call):
 
 
 def what_has_no_meaning_is_refused():
-    graph, two = graph_of(), dgl.heterograph({("a", "to", "b"): ([0], [1])})
+    graph = graph_of()
     refused = {
-        "heterogeneous": lambda: DataLoader(two, torch.arange(1), NeighborSampler([2])),
         "2 times": lambda: DataLoader(graph, torch.tensor([4, 5, 4]), NeighborSampler([2])),
         "edge_dir": lambda: NeighborSampler([2], edge_dir="out"),
         "mask": lambda: NeighborSampler([2], mask="m"),
@@ -196,6 +195,109 @@ def what_has_no_meaning_is_refused():
     }
     for says, call in refused.items():
         assert says in message_of(call), says
+
+
+def heterograph_of():
+    """Papers, authors and venues; parallel edges, a relation without edges, and weights on one relation."""
+    rng, counts = np.random.default_rng(2), {"paper": 120, "author": 60, "venue": 5}
+    sizes = {
+        ("author", "writes", "paper"): 400,
+        ("paper", "cites", "paper"): 500,
+        ("paper", "in", "venue"): 120,
+        ("venue", "of", "author"): 0,
+    }
+    ends = {key: tuple(torch.from_numpy(rng.integers(0, counts[key[2 * i]], m)) for i in (0, 1)) for key, m in sizes.items()}
+    graph = dgl.heterograph(ends, num_nodes_dict=counts)
+    for kind, n in counts.items():
+        graph.nodes[kind].data["feat"] = torch.arange(n * 2.0).view(n, 2) + len(kind)
+    graph.edges["cites"].data["w"] = torch.from_numpy(rng.integers(0, 3, 500)).float()
+    return graph
+
+
+SEEDS = {"paper": torch.arange(0, 120, 2), "author": torch.arange(60) % 3 == 0}
+TYPED = {"paper": set(range(0, 120, 2)), "author": set(range(0, 60, 3))}
+
+
+def blocks_of_a_heterograph_are_exact():
+    """Vertices, edges and features by type are those of the graph, each seed comes once, and fanouts are kept by relation."""
+    graph = heterograph_of()
+    by_type = [{"writes": 2, "cites": 3, "in": 1, "of": 1}, {"writes": 4, "cites": 0, "in": -1, "of": 2}]
+    made = {"list": NeighborSampler([2, 4]), "dict": NeighborSampler(by_type), "weight": NeighborSampler([2, 4], prob="w")}
+    for name, sampler in made.items():
+        seen = {kind: [] for kind in TYPED}
+        for inputs, outputs, blocks in DataLoader(graph, SEEDS, sampler, batch_size=16, shuffle=True, seed=4):
+            assert sum(map(len, outputs.values())) <= 16
+            for kind in graph.ntypes:
+                assert torch.equal(blocks[0].srcnodes[kind].data[dgl.NID], inputs[kind])
+                assert torch.equal(blocks[-1].dstnodes[kind].data[dgl.NID], outputs.get(kind, torch.empty(0, dtype=torch.int64)))
+                assert torch.equal(blocks[0].dstnodes[kind].data[dgl.NID], blocks[1].srcnodes[kind].data[dgl.NID])
+            for kind, ids in outputs.items():
+                seen[kind] += ids.tolist()
+            for layer, block in enumerate(blocks):
+                for key in graph.canonical_etypes:
+                    source, destination = block.edges(etype=key)
+                    ids = block.edges[key].data[dgl.EID]
+                    found = graph.find_edges(ids, etype=key)
+                    assert torch.equal(found[0], block.srcnodes[key[0]].data[dgl.NID][source]), (name, key)
+                    assert torch.equal(found[1], block.dstnodes[key[2]].data[dgl.NID][destination]), (name, key)
+                    assert len(ids.unique()) == len(ids)
+                    fanout = by_type[layer][key[1]] if name == "dict" else (2, 4)[layer]
+                    whole = graph.in_degrees(block.dstnodes[key[2]].data[dgl.NID], etype=key)
+                    if name != "weight" or key[1] != "cites":
+                        assert torch.equal(block.in_degrees(etype=key), whole if fanout == -1 else whole.clamp(max=fanout)), (name, key)
+                    if key[1] == "cites" and len(ids):
+                        assert torch.equal(block.edges[key].data["w"], graph.edges[key].data["w"][ids])
+                        assert name != "weight" or (block.edges[key].data["w"] > 0).all()
+                for kind in graph.ntypes:
+                    own = block.srcnodes[kind].data
+                    assert torch.equal(own["feat"], graph.nodes[kind].data["feat"][own[dgl.NID]])
+        assert {kind: set(ids) for kind, ids in seen.items()} == TYPED
+        assert {kind: len(ids) for kind, ids in seen.items()} == {kind: len(ids) for kind, ids in TYPED.items()}
+
+
+def full_neighbourhoods_of_a_heterograph_give_what_the_whole_graph_gives():
+    from dgl.nn import HeteroGraphConv, SAGEConv
+
+    torch.manual_seed(1)
+    graph = heterograph_of()
+    layers = [HeteroGraphConv({key[1]: SAGEConv(2, 2, "mean") for key in graph.canonical_etypes}, "sum") for _ in range(2)]
+    with torch.no_grad():
+        whole = {kind: graph.nodes[kind].data["feat"] / 100 for kind in graph.ntypes}
+        for layer in layers:
+            whole = {**{kind: torch.zeros_like(x) for kind, x in whole.items()}, **layer(graph, whole)}
+        for inputs, outputs, blocks in DataLoader(graph, {"paper": torch.arange(120)}, MultiLayerFullNeighborSampler(2), batch_size=50):
+            h = {kind: graph.nodes[kind].data["feat"][ids] / 100 for kind, ids in inputs.items()}
+            for layer, block in zip(layers, blocks, strict=True):
+                made = layer(block, h)
+                h = {kind: made.get(kind, torch.zeros(block.num_dst_nodes(kind), 2)) for kind in graph.ntypes}
+            torch.testing.assert_close(h["paper"], whole["paper"][outputs["paper"]])
+
+
+def neither_bulk_nor_back_end_changes_a_minibatch_of_a_heterograph():
+    def all_of(comm=None, **options):
+        loader = DataLoader(heterograph_of(), SEEDS, NeighborSampler([3, 3]), batch_size=16, shuffle=True, seed=3, comm=comm, **options)
+        return [[inputs["paper"].tolist(), blocks[0].edges["cites"].data[dgl.EID].tolist()] for inputs, _, blocks in loader]
+
+    expected = all_of(bulk_size=1)
+    assert all_of() == all_of(bulk_size=3) == all_of(backend="reference") == expected
+    assert on_threads(2, all_of) == [expected[0::2], expected[1::2]]
+
+
+def what_has_no_meaning_on_a_heterograph_is_refused():
+    graph, seeds = heterograph_of(), {"paper": torch.arange(4)}
+    refused = {
+        "use {type: vertices}": lambda: DataLoader(graph, torch.arange(1), NeighborSampler([2])),
+        "indices of type 'paper' name vertex 4 2 times": lambda: DataLoader(graph, {"paper": [4, 5, 4]}, NeighborSampler([2])),
+        "has no type 'book'": lambda: DataLoader(graph, {"book": [0]}, NeighborSampler([2])),
+        "fanouts name no edge type": lambda: DataLoader(graph, seeds, NeighborSampler([{"cites": 3}])),
+        "a dict by edge type for every layer": lambda: NeighborSampler([{"cites": 3}, 2]),
+        "LadiesSampler works on one relation": lambda: DataLoader(graph, seeds, LadiesSampler([9])),
+        "no relation has an edge feature 'q'": lambda: DataLoader(graph, seeds, NeighborSampler([2], prob="q")),
+        "no vertex feature 'feet'": lambda: DataLoader(graph, seeds, NeighborSampler([2], prefetch_node_feats={"paper": ["feet"]})),
+        "the graph has one type": lambda: DataLoader(graph_of(), [1], NeighborSampler([{"to": 3}])),
+    }
+    for says, call in refused.items():
+        assert says in message_of(call), (says, message_of(call))
 
 
 def a_heterograph_becomes_a_graph_with_times_and_parallel_edges():
@@ -224,7 +326,9 @@ CHECKS = [
     blocks_are_exact, prefetched_features_are_of_their_own_batch, degrees_keep_to_the_fanouts,
     full_neighbourhoods_give_what_the_whole_graph_gives, weights_of_a_layer_add_up_to_one,
     neither_bulk_nor_back_end_changes_a_minibatch, ranks_deal_minibatches_in_turn, a_state_continues_in_the_middle_of_an_epoch,
-    masks_and_lengths, narrow_ids_stay_narrow, what_has_no_meaning_is_refused,
+    masks_and_lengths, narrow_ids_stay_narrow, what_has_no_meaning_is_refused, blocks_of_a_heterograph_are_exact,
+    full_neighbourhoods_of_a_heterograph_give_what_the_whole_graph_gives,
+    neither_bulk_nor_back_end_changes_a_minibatch_of_a_heterograph, what_has_no_meaning_on_a_heterograph_is_refused,
     a_heterograph_becomes_a_graph_with_times_and_parallel_edges,
 ]  # fmt: skip
 

@@ -54,7 +54,9 @@ class EdgeSampler:
 
     def __init__(self, graph: Any, block_sampler: BlockSampler) -> None:
         if not getattr(graph, "is_homogeneous", False):
-            raise UsageError("heterogeneous graphs are not supported: use a homogeneous DGLGraph")
+            raise UsageError(f"graph: got a {type(graph).__name__}; use a DGLGraph")
+        if block_sampler.by_type is not None:
+            raise UsageError("fanouts are dicts by edge type, but the graph has one type; use numbers")
         prob, sampler = block_sampler.prob, block_sampler.sampler
         if prob is not None and prob not in graph.edata:
             raise UsageError(f"the graph has no edge feature {prob!r}; it has {', '.join(graph.edata) or 'none'}")

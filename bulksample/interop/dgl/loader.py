@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -13,11 +13,11 @@ from ...adjacency import LocalAdjacency
 from ...distributed.comm.base import Comm
 from ...errors import UsageError
 from ...loader import BulkLoader
-from ...selection import vertex_ids
 from .. import require
 from ..feature_gather import FeatureGather, can_gather
 from .edge_sampler import EdgeHop, EdgeMiniBatch, EdgeSampler
-from .samplers import BlockSampler, refuse_values
+from .samplers import BlockSampler, distinct_vertices, refuse_values
+from .typed_blocks import TypedBlocks
 
 INSTALL = "use a build of DGL for the installed torch: https://www.dgl.ai/pages/start.html"
 _NOT_NEEDED = {
@@ -29,11 +29,13 @@ _NOT_NEEDED = {
 class DataLoader:
     """A loader of ``(input_nodes, output_nodes, blocks)``, like `dgl.dataloading.DataLoader` for vertices.
 
+    Of a heterograph, both are dicts by vertex type, and blocks have the types and relations of the graph.
+
     Parameters
     ----------
     graph : DGLGraph
-        Homogeneous.
-    indices : tensor of distinct vertices, or a bool mask
+        Of one type or of several.
+    indices : tensor of distinct vertices, or a bool mask; of a heterograph a dict of such by vertex type
     graph_sampler : BlockSampler
     device
         Device of the blocks; that of the graph by default.
@@ -49,7 +51,7 @@ class DataLoader:
     Raises
     ------
     UsageError
-        If the graph is heterogeneous, a seed repeats, or an option has no meaning here.
+        If a seed repeats, fanouts by edge type leave one out, a layer-wise sampler meets a heterograph, or an option has no meaning here.
     ImportError
         If DGL is missing.
     """
@@ -84,19 +86,27 @@ class DataLoader:
         if not isinstance(graph_sampler, BlockSampler):
             raise UsageError(f"graph_sampler must be one of bulksample.interop.dgl; got {type(graph_sampler).__name__}")
         self.graph, self._device = graph, device
+        rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+        options: dict[str, Any] = {
+            "batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last, "rank": rank,
+            "ranks": ranks, "memory_budget": memory_budget,
+        }  # fmt: skip
+        self._typed: TypedBlocks | None = None
+        if not getattr(graph, "is_homogeneous", True):
+            self._typed = TypedBlocks(self._dgl, graph, indices, graph_sampler, backend, **options)
+            self._loader = self._typed.loader
+            return
         for name in graph_sampler.features:
             if name not in graph.ndata:
                 raise UsageError(f"the graph has no vertex feature {name!r}; it has {', '.join(graph.ndata) or 'none'}")
         self._features = tuple(name for name in graph_sampler.features if can_gather(graph.ndata[name]))
         self._gather = FeatureGather()
         self._drawn = EdgeSampler(graph, graph_sampler)
-        rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         adjacency = LocalAdjacency(self._drawn.edges.matrix, backends.make(backend), entries=True)
         self._loader = BulkLoader(
             adjacency,
             self._drawn,  # type: ignore[arg-type]  # its mini-batches are not of class MiniBatch
-            _distinct(indices, adjacency.n), batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle,
-            drop_last=drop_last, rank=rank, ranks=ranks, memory_budget=memory_budget,
+            distinct_vertices(indices, adjacency.n), **options,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -122,8 +132,16 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[tuple[Any, Any, list[Any]]]:
         for found in self._loader:
-            if found is not None:
+            if found is not None and self._typed is not None:
+                yield self._placed(*self._typed.blocks(cast(Any, found)))
+            elif found is not None:
                 yield self._blocks(found)  # type: ignore[arg-type]
+
+    def _placed(self, inputs: dict[str, Any], outputs: dict[str, Any], blocks: list[Any]) -> tuple[Any, Any, list[Any]]:
+        """Return a mini-batch of a heterograph on the device of the loader."""
+        place = self.graph.device if self._device is None else self._device
+        there = [{name: ids.to(place) for name, ids in one.items()} for one in (inputs, outputs)]
+        return there[0], there[1], blocks if self._device is None else [block.to(self._device) for block in blocks]
 
     def _blocks(self, found: EdgeMiniBatch) -> tuple[Any, Any, list[Any]]:
         vertices = torch.from_numpy(found.vertices.astype(np.int64)).to(self.graph.idtype)
@@ -148,12 +166,3 @@ class DataLoader:
         if hop.weights is not None:
             block.edata["weight"] = torch.from_numpy(hop.weights).to(self.graph.device)
         return block
-
-
-def _distinct(indices: Any, n: int) -> np.ndarray:
-    """Return the seeds as ids; raises `UsageError` if one repeats or is no vertex."""
-    seeds = vertex_ids(indices, n, "indices")
-    distinct, counts = np.unique(seeds, return_counts=True)
-    if len(distinct) < len(seeds):
-        raise UsageError(f"indices name vertex {distinct[counts.argmax()]} {counts.max()} times; use distinct ones")
-    return seeds

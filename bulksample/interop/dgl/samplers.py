@@ -9,6 +9,7 @@ import numpy as np
 
 from ... import samplers
 from ...errors import UsageError
+from ...selection import vertex_ids
 
 
 class BlockSampler:
@@ -18,8 +19,9 @@ class BlockSampler:
     ----------
     law : str
         A name in `bulksample.samplers`.
-    fanouts : list of int
-        Draws of a vertex (node-wise) or of a layer (layer-wise), in DGL's order: the layer next to the input first.
+    fanouts : list of int, or list of dicts of int by edge type
+        Draws of a vertex (node-wise; of a heterograph from each relation) or of a layer (layer-wise), in DGL's order: the layer next to the
+        input first. A dict names every edge type of a heterograph.
     prob : str, optional
         The edge feature with the weights of draws.
     prefetch : dict
@@ -33,19 +35,24 @@ class BlockSampler:
     """
 
     def __init__(
-        self, law: str, fanouts: Sequence[int], prob: str | None = None, prefetch: Mapping[str, Any] | None = None, **options: Any
+        self, law: str, fanouts: Sequence[Any], prob: str | None = None, prefetch: Mapping[str, Any] | None = None, **options: Any
     ) -> None:
-        hops = list(fanouts)[::-1] if isinstance(fanouts, Sequence | np.ndarray) and not isinstance(fanouts, str) else fanouts
-        self.sampler = samplers.make(law, hops, **options)
+        hops: Any = list(fanouts)[::-1] if isinstance(fanouts, Sequence | np.ndarray) and not isinstance(fanouts, str) else fanouts
+        typed = isinstance(hops, list) and any(isinstance(hop, Mapping) for hop in hops)
+        if typed and not all(isinstance(hop, Mapping) for hop in hops):
+            raise UsageError(f"fanouts: got {fanouts!r}; use a number for every layer, or a dict by edge type for every layer")
+        self.by_type: list[Mapping[Any, int]] | None = hops if typed else None
+        self.sampler = samplers.make(law, [1] * len(hops) if typed else hops, **options)
         self.prob = prob
-        self.features = tuple((prefetch or {}).get("prefetch_node_feats") or ())
+        wanted = (prefetch or {}).get("prefetch_node_feats") or ()
+        self.features: Any = wanted if isinstance(wanted, Mapping) else tuple(wanted)
 
 
 class NeighborSampler(BlockSampler):
     """GraphSAGE, like `dgl.dataloading.NeighborSampler`."""
 
     def __init__(
-        self, fanouts: Sequence[int], edge_dir: str = "in", prob: str | None = None, mask: str | None = None, replace: bool = False,
+        self, fanouts: Sequence[Any], edge_dir: str = "in", prob: str | None = None, mask: str | None = None, replace: bool = False,
         **prefetch: Any,
     ) -> None:  # fmt: skip
         refuse_values(edge_dir="" if edge_dir == "in" else edge_dir, mask=mask or "")
@@ -63,7 +70,7 @@ class LaborSampler(BlockSampler):
     """LABOR-0, like `dgl.dataloading.LaborSampler`; with `layer_dependency` a vertex has the same random number in all layers."""
 
     def __init__(
-        self, fanouts: Sequence[int], edge_dir: str = "in", prob: str | None = None, importance_sampling: int = 0,
+        self, fanouts: Sequence[Any], edge_dir: str = "in", prob: str | None = None, importance_sampling: int = 0,
         layer_dependency: bool = False, **prefetch: Any,
     ) -> None:  # fmt: skip
         refuse_values(edge_dir="" if edge_dir == "in" else edge_dir, importance_sampling=str(importance_sampling or ""))
@@ -90,6 +97,15 @@ def as_edge_prediction_sampler(sampler: Any, *args: Any, **options: Any) -> NoRe
         f"as_edge_prediction_sampler: got a {type(sampler).__name__}, but these loaders take vertices as seeds, not edges; "
         "use bulksample train --task links, or LinkNeighborLoader of bulksample.interop.pyg"
     )
+
+
+def distinct_vertices(indices: Any, n: int, what: str = "indices") -> np.ndarray:
+    """Return the seeds as ids; raises `UsageError` if one repeats or is no vertex."""
+    seeds = vertex_ids(indices, n, what)
+    distinct, counts = np.unique(seeds, return_counts=True)
+    if len(distinct) < len(seeds):
+        raise UsageError(f"{what} name vertex {distinct[counts.argmax()]} {counts.max()} times; use distinct ones")
+    return seeds
 
 
 def refuse_values(**options: Any) -> None:
