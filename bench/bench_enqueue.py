@@ -3,7 +3,8 @@
     PYTHONPATH=.:tests python bench/bench_enqueue.py [--repeats 300] [--json FILE]
 
 Arrays are numpy's and the driver is a stand-in, so neither the allocations of CuPy nor the work of the real driver is included. Three hops
-of 15, 10 and 5 for 1,024 seeds a mini-batch, direct table; processor time, medians in alternation.
+of 15, 10 and 5 for 1,024 seeds a mini-batch, direct table; and for 8 seeds with times on 7 relations, each bulk then cut into its
+(empty) mini-batches. Processor time, medians in alternation.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ import bulksample._native
 import numpy as np
 from emulation.host import arrays, driver
 from harness import alternate, machine, report, summary
+from relation_bulks import sampler_of
+from relations_zoo import library
 
 from bulksample import Selection, Stream
 from bulksample.backends.cuda.backend import Cuda
 from bulksample.backends.cuda.kernels import THREADS, kernels
 from bulksample.backends.cuda.node_wise import expand
+from bulksample.relations.adjacency import RelationAdjacency
+from bulksample.relations.seeds import SeedList
 from bulksample.rng import Law
 from bulksample.sparse import CSR
 
@@ -63,20 +68,42 @@ class Idle:
 
 def microseconds(k: int, prepares: bool, repeats: int) -> Callable[[], float]:
     """Sample bulks of k mini-batches; the call returns the processor time of one, a median."""
-    n = 100_000
-    module = types.SimpleNamespace(**{**vars(arrays), "empty": np.empty, "full": lambda count, value, dtype: np.empty(count, dtype)})
-    module.asnumpy = np.zeros_like  # counts: nothing was drawn
-    device = Cuda(module, Idle(), 1 << 36).device
-    device.prepares, device.numbering = prepares, "direct"
+    n, device = 100_000, _engine(prepares).device
+    device.numbering = "direct"
     matrix = device.matrix(CSR(np.arange(n + 1), np.arange(n, dtype=np.int32), None, (n, n)))
     seeds = Selection.of([np.arange(1024) + j for j in range(k)], n)
     draws = [Stream(1).draw(Law.UNIFORM, layer=h) for h in range(len(FANOUTS))]
 
+    return _median(lambda: expand(device, matrix, seeds, FANOUTS, draws, False), repeats)
+
+
+def relational(k: int, prepares: bool, repeats: int) -> Callable[[], float]:
+    """Sample bulks of k mini-batches of 8 seeds with times on 7 relations; the call returns the processor time of one, a median."""
+    graph, engine = library("vertices"), _engine(prepares)
+    listed = SeedList.of(graph, {"paper": np.arange(60)}, np.arange(60))
+    seeds = listed.select([np.arange(8) + j % 50 for j in range(k)])
+    adjacency, sampler = RelationAdjacency(graph, engine), sampler_of("vertices", "sage", FANOUTS)
+    trees, owners = sampler._trees(seeds)
+    lists = [seeds.vertices.astype(np.int32), *[np.empty(0, np.int32)] * (len(graph.types) - 1)]
+    trees = trees._replace(seeds=lists, tree_of_seed=[owners, *[owners[:0]] * (len(graph.types) - 1)])
+    laws = sampler.laws(adjacency, Stream(1), 0)
+    return _median(lambda: adjacency.expand_trees(trees, laws, "vertices", False), repeats)
+
+
+def _engine(prepares: bool) -> Cuda:
+    module = types.SimpleNamespace(**{**vars(arrays), "empty": np.empty, "full": lambda count, value, dtype: np.empty(count, dtype)})
+    module.asnumpy = np.zeros_like  # counts: nothing was drawn
+    engine = Cuda(module, Idle(), 1 << 36)
+    engine.device.prepares = prepares
+    return engine
+
+
+def _median(work: Callable[[], object], repeats: int) -> Callable[[], float]:
     def run() -> float:
         taken = []
         for _ in range(repeats):
             began = time.process_time_ns()
-            expand(device, matrix, seeds, FANOUTS, draws, False)
+            work()
             taken.append((time.process_time_ns() - began) / 1e3)
         return statistics.median(taken)
 
@@ -91,8 +118,9 @@ def main() -> None:
     result: dict[str, Any] = {"machine": machine(), "microseconds": {}}
     for k in (1, 16):
         ways = {"enqueued in one call": True, "launched one by one": False}
-        figures = alternate({name: microseconds(k, prepares, asked.repeats) for name, prepares in ways.items()}, 5)
-        result["microseconds"][f"k = {k}"] = {name: summary(values) for name, values in figures.items()}
+        for what, measured in (("", microseconds), (", relations in time", relational)):
+            figures = alternate({name: measured(k, prepares, asked.repeats) for name, prepares in ways.items()}, 5)
+            result["microseconds"][f"k = {k}{what}"] = {name: summary(values) for name, values in figures.items()}
     report(result, asked.json)
 
 

@@ -58,14 +58,14 @@ def _inputs(
     table = np.zeros((len(laws), len(relations)), RELATION)
     for q, r in enumerate(shape.order):
         relation, there = relations[r], device.matrix(relations[r].matrix)
-        timed = [None if array is None else device.constant(array) for array in (relation.times, relation.order)]
+        timed = (None if array is None else device.constant(array) for array in (relation.times, relation.order))
+        addresses = [device.launch.address(array) for array in (there.indptr, there.indices, there.values, *timed)]
+        plain = [*addresses[:2], 0, *addresses[3:]]  # the law takes no note of weights
         for hop, of_hop in enumerate(laws):
             law = of_hop[r]
-            arrays = (there.indptr, there.indices, None if law.draw.law in _PLAIN else there.values, *timed)
-            addresses = [device.launch.address(array) for array in arrays]
             flags = _BY_PLACE * relation.repeats | _LAST * law.last | _STRICT * law.strict
             numbers = (law.fanout, law.draw.seed, law.draw.tag, law.draw.law, flags, relation.source, relation.destination, 0)
-            table[hop, q] = (*addresses, *numbers)
+            table[hop, q] = (*(plain if law.draw.law in _PLAIN else addresses), *numbers)
     types, groups = len(shape.counts), np.zeros(len(shape.bound.sizes) + 1, np.int64)
     np.cumsum(shape.bound.seeds, out=groups[1:])
     seeds, owners = np.empty(groups[-1], np.int32), np.empty(groups[-1], np.int32)
