@@ -18,7 +18,7 @@ from ..sparse import CSR, row_pointers
 from .keys import COLUMN, STEP, diagonal, distinct
 
 BUCKET = 2**25  # keys, 268 MB
-_BINS = 2**16  # of rows; a bucket consists of whole bins
+_BIN_BITS = 16  # of the number of a bin of rows; a bucket consists of whole bins
 
 Keys = Callable[[], Iterable[np.ndarray]]
 
@@ -63,16 +63,16 @@ def matrix_of(keys: Keys, n: int, folder: Path) -> Sorted:
 
 def sorted_runs(keys: Keys, n: int, folder: Path) -> Iterator[np.ndarray]:
     """Yield the distinct keys in ascending order, in runs of at most about `BUCKET` keys. No row is in two runs."""
-    width = max(1, -(-n // _BINS))
-    counts = np.zeros(_BINS, np.int64)
+    shift = 32 + max(0, n.bit_length() - _BIN_BITS)  # of a key, to the bin of its row
+    counts = np.zeros(2**_BIN_BITS, np.int64)
     for part in keys():
-        counts += np.bincount((part >> 32) // width, minlength=_BINS)
-    bucket_of = np.unique((np.cumsum(counts) - counts) // BUCKET, return_inverse=True)[1].astype(np.int32)
+        counts += np.bincount(part >> shift, minlength=len(counts))
+    bucket_of = np.unique((np.cumsum(counts) - counts) // BUCKET, return_inverse=True)[1].astype(np.uint16)  # numpy sorts these by radix
     sizes = np.bincount(bucket_of, counts).astype(np.int64)
     with TemporaryFile(dir=folder) as file:
         ends = row_pointers(sizes)[:-1]  # the place of the next key of each bucket
         for part in keys():
-            _append(file, part, bucket_of[(part >> 32) // width], ends)
+            _append(file, part, bucket_of[part >> shift], ends)
         file.seek(0)
         for size in sizes[sizes > 0]:
             run = np.empty(size, np.int64)

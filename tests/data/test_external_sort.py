@@ -44,15 +44,14 @@ def test_the_matrix_is_that_of_scipy(tmp_path, monkeypatch, n, self_loops, undir
 
 
 def test_a_bucket_holds_whole_rows_and_no_more_keys_than_it_must(tmp_path, monkeypatch):
-    """At most `BUCKET` keys, and those of the last bin of rows, 5 of them here; the row of 5,000 keys is in one run."""
+    """At most `BUCKET` keys, and those of the last bin of rows, 8 of them here; the row of 5,000 keys is in one run."""
     monkeypatch.setattr(external_sort, "BUCKET", 500)
     u, v = edges(N, 20_000)
     runs = list(external_sort.sorted_runs(lambda: [(v << 32 | u)[::2], (v << 32 | u)[1::2]], N, tmp_path))
     assert np.array_equal(np.concatenate(runs), np.unique(v << 32 | u))
     ends = [(run[0] >> 32, run[-1] >> 32) for run in runs]
     assert all(last < first for (_, last), (first, _) in pairwise(ends))
-    width = -(-N // 2**16)
-    most = np.bincount(v // width).max()
+    most = np.bincount(v // 8).max()
     assert max(len(run) for run in runs) <= 500 + most
     assert len(runs) > 10
 
