@@ -1,29 +1,35 @@
-"""Measure a graph from its making to training on 8 ranks by way of parts: seconds, peak memory, bytes read, and papers100M by formula.
+"""Measure a graph from its import to training on 8 ranks by way of parts: seconds, peak memory, bytes read, and papers100M by formula.
 
     python bench/bench_parts.py FOLDER [--vertices 700000] [--degree 29] [--parts 8] [--json FILE]
 
 The graph resembles papers100M: a degree-corrected block model with 128 features, stored in FOLDER together with its parts. Each step is
-a process of its own, so its peak is its own: `data make`, `partition --by stream` and one epoch of GraphSAGE without evaluation, a rank
-for each part. Ranks run one after the other's work on few cores, so their seconds are not reported. "Anonymous" memory is what a rank
-allocates; pages of mapped files are left out, which the ranks of a machine share and the system takes back. The peak of an undivided
-process counts them.
+a process of its own, so its peak is its own: `data make`, `data import ogb` of the same graph in files as OGB writes papers100M,
+`partition --by stream` and one epoch of GraphSAGE without evaluation, a rank for each part. Ranks run one after the other's work on few
+cores, so their seconds are not reported. "Anonymous" memory is what a rank allocates; pages of mapped files are left out, which the
+ranks of a machine share and the system takes back. The peak of an undivided process counts them.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from harness import machine, report
 
 from bulksample.data.manifest import load_manifest
+from bulksample.data.ogb import peak_bytes
 from bulksample.data.parts_manifest import load_parts
+from bulksample.data.store import load
+from bulksample.report.launch import starter
 
 PAPERS = {"vertices": 111_059_956, "entries": 3_231_371_744, "features": 128}
 QUALITY = ("crossing_share", "max_over_mean", "memory_per_edge_bytes", "seconds", "seconds_writing")
@@ -69,19 +75,22 @@ def measure(folder: Path, vertices: int, degree: float, parts: int) -> dict[str,
     if not store.exists():
         sizes = ["--vertices", str(vertices), "--degree", str(degree), "--features", "128"]
         made = run([*command, "data", "make", "dcsbm", *sizes, "-o", str(store)])
+    manifest = load_manifest(store)
+    imported = _imported(command, store, folder / "imported")
     partitioned = run([
-        *command, "partition", str(store), "--parts", str(parts), "--by", "stream", "-o", f"{divided}/", "--overwrite",
+        *command, "partition", str(folder / "imported"), "--parts", str(parts), "--by", "stream", "-o", f"{divided}/", "--overwrite",
         "--json", str(folder / "partition.json"),
     ])  # fmt: skip
     quality = json.loads((folder / "partition.json").read_text())
     trained = folder / "train.json"
-    run(["mpirun", "-n", str(parts), sys.executable, __file__, str(divided), "--rank", str(trained)])
-    ranks, manifest = json.loads(trained.read_text()), load_manifest(store)
+    run([*starter(parts, None), sys.executable, __file__, str(divided), "--rank", str(trained)])
+    ranks = json.loads(trained.read_text())
     own = [part.bytes for part in load_parts(divided).parts]
     tables = 8 * manifest.vertices
     return {
         "graph": {"vertices": manifest.vertices, "entries": manifest.edges, "bytes": sum(e.bytes for e in manifest.arrays.values())},
         "make": made,
+        "import": {**imported, "formula_bytes": peak_bytes(manifest.vertices, manifest.edges, False)},
         "partition": {**partitioned, "anonymous_formula_bytes": 4 * manifest.vertices + PIECES},
         "quality": {key: quality[key] for key in QUALITY},
         "ranks": {
@@ -92,11 +101,46 @@ def measure(folder: Path, vertices: int, degree: float, parts: int) -> dict[str,
     }  # fmt: skip
 
 
+def _imported(command: list[str], store: Path, into: Path) -> dict[str, float]:
+    """Import a stored graph from files in the layout of papers100M, which are written and deleted here; the result has the same entries."""
+    files = into.with_name("ogb")
+    run([sys.executable, __file__, str(store), "--files", str(files)])  # the peak of a process counts that of the one which started it
+    measured = run([*command, "data", "import", "ogb", str(files), "--directed", "-o", str(into), "--overwrite"])
+    shutil.rmtree(files)
+    entries = [load_manifest(folder).arrays["indices"].sha256 for folder in (store, into)]
+    if entries[0] != entries[1]:
+        raise SystemExit("the imported graph has other entries")
+    return measured
+
+
+def write_files(store: Path, files: Path) -> None:
+    """Write a stored graph in the layout of papers100M."""
+    graph = load(store, check="none")
+    (files / "raw").mkdir(parents=True, exist_ok=True)
+    ends = np.stack([graph.adjacency.indices.astype(np.int64), graph.adjacency.row_of_entry()])
+    np.savez(
+        files / "raw" / "data.npz", edge_index=ends, num_nodes_list=np.array([graph.n]), num_edges_list=np.array([graph.adjacency.nnz]),
+        node_feat=graph.features,
+    )  # fmt: skip
+    np.savez(files / "raw" / "node-label.npz", node_label=graph.labels[:, None])
+    (files / "split" / "random").mkdir(parents=True, exist_ok=True)
+    for split, name in {"train": "train", "val": "valid", "test": "test"}.items():
+        lines = "\n".join(map(str, np.flatnonzero(graph.masks[split])))
+        (files / "split" / "random" / f"{name}.csv.gz").write_bytes(gzip.compress(f"{lines}\n".encode(), 1))
+
+
 def papers(ranks: int) -> dict[str, float]:
     """Return bytes by formula for papers100M: of partitioning, and of a rank that holds one part of it."""
     n, m, f = PAPERS["vertices"], PAPERS["entries"], PAPERS["features"]
+    imported = peak_bytes(n, m, False)
     part = (n * (4 * f + 4 + 8 + 8 + 8 + 3) + 4 * m) / ranks
-    return {"ranks": ranks, "partition_anonymous_bytes": 4 * n + PIECES, "part_bytes": part, "tables_mapped_bytes": 8 * n}
+    return {
+        "ranks": ranks,
+        "import_bytes": imported,
+        "partition_anonymous_bytes": 4 * n + PIECES,
+        "part_bytes": part,
+        "tables_mapped_bytes": 8 * n,
+    }
 
 
 def main() -> None:
@@ -107,9 +151,13 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rank", help=argparse.SUPPRESS)
+    parser.add_argument("--files", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank:
         rank(str(given.folder), given.rank)
+        return
+    if given.files:
+        write_files(given.folder, given.files)
         return
     given.folder.mkdir(parents=True, exist_ok=True)
     figures = measure(given.folder, given.vertices, given.degree, given.parts)
