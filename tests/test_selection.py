@@ -9,7 +9,7 @@ from zoo import random_matrix
 import bulksample as bs
 from bulksample import Stream
 from bulksample.data.columns import read_columns
-from bulksample.interop.dgl.loader import _distinct
+from bulksample.interop.dgl.samplers import distinct_vertices
 from bulksample.interop.pyg import BulkSampler, LinkNeighborLoader, NeighborLoader
 from bulksample.loader import BulkLoader
 from bulksample.rng import Law
@@ -40,7 +40,7 @@ ENTRANCES = {
     "BulkLoader": of_bulk_loader,
     "Loader": lambda given, _: next(iter(bs.Loader(GRAPH, fanouts=[2], seeds=given, shuffle=False))).seeds,
     "NeighborLoader": lambda given, _: next(iter(NeighborLoader(DATA, [2], given, batch_size=N))).n_id[: len(IDS)].numpy(),
-    "DGL": lambda given, _: _distinct(given, N),
+    "DGL": lambda given, _: distinct_vertices(given, N),
     "a split file": of_split_file,
 }
 
