@@ -73,7 +73,6 @@ def predict(
         ``package.module:factory``. No code that the checkpoint names is run.
     memory : int, optional
         Bytes for hidden rows; by default a quarter of the free memory. Rows beyond it, and then the outputs, are maps of unnamed files.
-
     at : int, optional
         The time at which every vertex of a heterogeneous graph with times is asked about; by default its own, as in training. Nothing
         later is read.

@@ -43,6 +43,8 @@ class RelationLoader(BulkLoader):
             raise UsageError(f"sampler: got {sampler!r}; use a RelationSampler, a UnionSampler or an HGSampler")
         if isinstance(sampler, RelationSampler) and sampler.time is not None and seeds.times is None:
             raise UsageError("time counts in this sampler, but the seeds have no times; give the time of each seed")
+        if options.get("groups") is not None:
+            raise UsageError("seed_locality groups the seeds of a homogeneous graph; leave it out for relations")
         self._list = seeds
         super().__init__(adjacency, cast(Any, sampler), seeds.vertices, **options)
 

@@ -88,7 +88,7 @@ def _picked(part: CSR, sampler: Sampler, fanout: int) -> np.ndarray:
     if fanout < 0:
         return np.ones(len(degrees))
     share = 1 / degrees
-    if isinstance(sampler, Sage) and sampler.weighted:
+    if part.values is not None and (isinstance(sampler, Labor) or (isinstance(sampler, Sage) and sampler.weighted)):
         weights = part.entries().astype(np.float64)
         totals = np.bincount(part.row_of_entry(), weights, minlength=part.shape[0])
         share = weights / np.maximum(np.repeat(totals, part.degrees), 1)

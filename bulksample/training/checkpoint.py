@@ -130,19 +130,26 @@ def load(path: str | os.PathLike[str]) -> Snapshot:
         if hashlib.sha256(data).hexdigest() != state["sha256"]:
             raise DataError(f"checkpoint {folder} is damaged: the SHA-256 of {_TENSORS} is not the one in {_STATE}")
         for place, sha256 in enumerate(state.get("shards", ())):
-            if hashlib.sha256(_bytes(folder, _SHARD.format(place))).hexdigest() != sha256:
-                raise DataError(f"checkpoint {folder} is damaged: the SHA-256 of {_SHARD.format(place)} is not the one in {_STATE}")
+            _shard(folder, place, sha256)
         return from_bytes(data), state
     except (KeyError, SafetensorError) as error:
         raise DataError(f"checkpoint {folder} is incomplete or damaged: {error}") from error
 
 
 def read_shards(folder: Path, state: dict[str, Any]) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield the shards of a checkpoint that `load` has checked, one at a time; `state` is that of the checkpoint."""
+    """Yield the shards of a checkpoint, one at a time; `state` is that of the checkpoint. Raises `DataError` for a damaged one."""
     from safetensors.torch import load as from_bytes
 
-    for place in range(len(state["shards"])):
-        yield from_bytes(_bytes(folder, _SHARD.format(place)))
+    for place, sha256 in enumerate(state["shards"]):
+        yield from_bytes(_shard(folder, place, sha256))
+
+
+def _shard(folder: Path, place: int, sha256: str) -> bytes:
+    """Read the file of a shard and compare it with its hash."""
+    data = _bytes(folder, _SHARD.format(place))
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise DataError(f"checkpoint {folder} is damaged: the SHA-256 of {_SHARD.format(place)} is not the one in {_STATE}")
+    return data
 
 
 def _state(folder: Path) -> dict[str, Any]:

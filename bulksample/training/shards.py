@@ -6,6 +6,7 @@ a run continues on another grid, where rank 0 sends each row to the ranks that h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 from ..distributed.comm.base import Comm
+from ..errors import DataError
 from ..nn.relational import RelationalGnn
 from . import checkpoint
 from .context import TrainingContext
@@ -58,10 +60,15 @@ def shards_from_rank_0(context: TrainingContext, state: dict[str, Any], folder: 
         Of the checkpoint, on every rank.
     folder : str
         Of the checkpoint; rank 0 reads it.
+
+    Raises
+    ------
+    DataError
+        If a shard is damaged, or all of them together lack a row.
     """
     grid, model = _grid(context), context.model
     names = state["shard_tensors"]
-    found = {name: torch.empty_like(model.shards[_parameter(name, model.shards)]) for name in names}
+    found = {name: torch.full_like(model.shards[_parameter(name, model.shards)], math.nan) for name in names}
     if grid.column == 0:
         shards = checkpoint.read_shards(Path(folder), state) if grid.row == 0 else iter([{}] * len(state["shards"]))
         for shard in shards:
@@ -69,6 +76,9 @@ def shards_from_rank_0(context: TrainingContext, state: dict[str, Any], folder: 
                 parameter = _parameter(name, model.shards)
                 ids, rows = _spread(context, parameter, shard.get(f"{_IDS}{parameter}"), shard.get(name), found[name])
                 found[name][torch.from_numpy(np.searchsorted(_members(context, parameter), ids))] = torch.from_numpy(rows)
+    for name in names if grid.column == 0 else ():
+        if found[name].isnan().any():
+            raise DataError(f"checkpoint {folder}: its shards lack rows of {name}, or hold NaN there")
     for name in names if grid.replication > 1 else ():
         grid.row_comm.broadcast(found[name].numpy(), "model")
     return found

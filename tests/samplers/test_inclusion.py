@@ -16,19 +16,19 @@ from bulksample.sparse import fixed_point
 N = 12
 
 
-def picked(sampler, fanout, weights, k):
-    """The chance of entry k of a row to be picked."""
+def picked(sampler, fanout, weights, k, weighted):
+    """The chance of entry k of a row to be picked, by its weight if `weighted`."""
     if fanout < 0:
         return 1.0
     share = weights[k] / sum(weights)
     if getattr(sampler, "replace", False):
         return 1 - (1 - share) ** fanout
-    if getattr(sampler, "weighted", False):
+    if weighted:
         return 1.0 if len(weights) <= fanout else 1 - (1 - share) ** fanout
     return min(1.0, fanout / len(weights))
 
 
-def by_loops(dense, sampler, seeds, batch_size):
+def by_loops(dense, sampler, seeds, batch_size, weighted=False):
     """One vertex after another, one edge after another."""
     held = [min(1.0, batch_size / len(seeds)) if v in set(seeds.tolist()) else 0.0 for v in range(len(dense))]
     frontier = list(held)
@@ -40,7 +40,7 @@ def by_loops(dense, sampler, seeds, batch_size):
                 row = [w for w in dense[u] if w]
                 if dense[u][v]:
                     k = sum(1 for w in dense[u][:v] if w)
-                    missed *= 1 - frontier[u] * picked(sampler, fanout, row, k)
+                    missed *= 1 - frontier[u] * picked(sampler, fanout, row, k, weighted)
             after.append(1 - (1 - held[v]) * missed)
         frontier = after if sampler.frontier == "all" else [now - then for now, then in zip(after, held, strict=True)]
         held = after
@@ -58,6 +58,7 @@ def tiny(seed, weighted):
 
 LAWS = [
     ("sage", {}), ("sage", {"replace": True}), ("sage", {"weighted": True}), ("sage", {"weighted": True, "replace": True}), ("labor", {}),
+    ("labor", {"weighted": True}),
     ("full", {}),
 ]  # fmt: skip
 
@@ -66,14 +67,17 @@ LAWS = [
 @pytest.mark.parametrize("frontier", ["all", "new"])
 @pytest.mark.parametrize("piece", [2**24, 3])
 def test_probabilities_are_those_of_the_formula(name, options, frontier, piece, monkeypatch):
+    """Labor draws by weight wherever there are weights, and has no option for it."""
     monkeypatch.setattr(inclusion, "_ENTRIES", piece)
+    weighted = options.get("weighted", False)
+    options = {} if name == "labor" else options
     for seed, fanouts in enumerate([(2,), (2, 1), (3, -1, 2)]):
-        dense, a = tiny(seed, options.get("weighted", False))
+        dense, a = tiny(seed, weighted)
         sampler = samplers.make(name, fanouts, frontier=frontier, **options)
         seeds = np.random.default_rng(seed).permutation(N)[:5].astype(np.int32)
         for batch_size in 1, 3, 9:
             found = inclusion_probability(a, sampler, seeds, batch_size)
-            np.testing.assert_allclose(found, by_loops(dense, sampler, seeds, batch_size), atol=1e-6)
+            np.testing.assert_allclose(found, by_loops(dense, sampler, seeds, batch_size, weighted), atol=1e-6)
 
 
 def test_one_seed_and_one_hop_are_exact():

@@ -9,7 +9,7 @@ import torch
 from planted_relations import planted
 from recorder import Recorder
 
-from bulksample import UsageError
+from bulksample import DataError, UsageError
 from bulksample.distributed.comm.base import KINDS
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.costs.feature_fetch import predict_fetch
@@ -202,3 +202,28 @@ def test_a_damaged_shard_is_found_and_predict_reads_the_others(tmp_path, capfd):
     shard.write_bytes(content)
     assert checkpoint.newest(kept)[0] != newest
     assert "the SHA-256 of shard-00001.safetensors is not the one" in capfd.readouterr().err
+
+
+def test_a_checkpoint_that_lacks_rows_is_refused(tmp_path, monkeypatch):
+    graph, kept = graph_of(), tmp_path / "kept"
+    on_threads(2, lambda comm: trained(graph, comm, epochs=1, checkpoint=str(kept)))
+    read = checkpoint.read_shards
+
+    def fewer(folder, state):
+        for shard in read(folder, state):
+            yield {name: rows[:-1] for name, rows in shard.items()}
+
+    monkeypatch.setattr(checkpoint, "read_shards", fewer)
+    with pytest.raises(DataError, match=r"its shards lack rows of adam\.inputs"):
+        trained(graph, epochs=2, checkpoint=str(kept), resume="auto", virtual_ranks=2)
+
+
+def test_a_shard_that_changes_after_it_was_checked_is_damaged(tmp_path):
+    graph, kept = graph_of(), tmp_path / "kept"
+    on_threads(2, lambda comm: trained(graph, comm, epochs=1, checkpoint=str(kept)))
+    folder = max(kept.glob("step-*"))
+    _, state = checkpoint.load(folder)
+    shard = folder / "shard-00001.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+    with pytest.raises(DataError, match=r"the SHA-256 of shard-00001\.safetensors is not the one"):
+        list(checkpoint.read_shards(folder, state))

@@ -101,6 +101,11 @@ class Placement:
             raise UsageError(
                 f"partition must be one of {', '.join(partitions.PARTITIONERS)} or a file or a folder of parts; got {self.partition!r}"
             )
+        if self.seed_locality and not self.divided and self.partition != "block":
+            raise UsageError(
+                f"seed_locality draws from groups in the order of ids where nothing is in block rows; got partition {self.partition}: "
+                "use topology partitioned, or partition block"
+            )
 
     @staticmethod
     def of(options: PlacementOptions, prefers: str = "replicated") -> Placement:
