@@ -68,7 +68,10 @@ def _plan(manifest: HeteroManifest, request: PlanRequest) -> RelationalPlan:
     labelled = [kind for i, kind in enumerate(manifest.types) if "labels" in manifest.of_type(i)]
     if len(labelled) != 1:
         found = ", ".join(kind.name for kind in labelled) or "no type"
-        raise UsageError(f"a plan needs the one type to predict; {found} of {manifest.name!r} has labels: use a store with one such type")
+        raise UsageError(
+            f"a plan needs the one type to predict; {found} of {manifest.name!r} has labels: use a store with one such type; "
+            "links are not planned"
+        )
     target, layers = labelled[0], len(request.fanouts)
     widths = {kind.name: kind.num_features for kind in manifest.types}
     needed, weights, out = {target.name}, 0, target.num_classes
@@ -130,7 +133,7 @@ def _row(manifest: HeteroManifest, request: PlanRequest, made: RelationalPlan, p
     }
     return {
         "ranks": p, "replication": c or 1, "features": "replicated" if c is None else "partitioned",
-        "memory": {**memory, "total": sum(memory.values())}, "bytes_of_a_step": {**sent, "total": sum(sent.values())},
+        "held": {**memory, "total": sum(memory.values())}, "bytes_of_a_step": {**sent, "total": sum(sent.values())},
     }  # fmt: skip
 
 

@@ -103,7 +103,8 @@ def block_features(
 
 def cache_shares(graph: HeteroGraph, names: Collection[str], codec: str, cache_bytes: int) -> dict[str, int]:
     """Return the bytes of each type's cache: in proportion to one row for each edge that begins in the type."""
-    expected = {name: codec_named(codec).row_bytes(graph.type(name).num_features) * int(access_count(graph, name).sum()) for name in names}
+    begin = {name: sum(relation.edges for relation in graph.relations if relation.source == name) for name in names}
+    expected = {name: codec_named(codec).row_bytes(graph.type(name).num_features) * begin[name] for name in names}
     return {name: cache_bytes * size // max(1, sum(expected.values())) for name, size in expected.items()}
 
 

@@ -43,9 +43,9 @@ def test_held_bytes_and_parameters_are_those_of_a_run(tmp_path, p, c, featureles
     report = on_threads(p, lambda comm: trained(tmp_path / "g", comm, replication=c, epochs=0))[0]
     assert (found["parameters"], found["embedding_bytes"]) == (report["parameters"], report["embedding_bytes"])
     held = report["held_bytes"]
-    assert row["memory"]["relations"] == held["adjacency"]
-    assert row["memory"]["features"] == held["features"]
-    assert row["memory"]["embeddings"] == 4 * held["embeddings"]  # with gradients and two moments
+    assert row["held"]["relations"] == held["adjacency"]
+    assert row["held"]["features"] == held["features"]
+    assert row["held"]["embeddings"] == 4 * held["embeddings"]  # with gradients and two moments
 
 
 @pytest.mark.parametrize(("p", "c"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.long)])
@@ -71,7 +71,7 @@ def test_the_command_prints_rows_and_refuses_what_it_does_not_read(tmp_path):
     assert [(row["ranks"], row["replication"], row["features"]) for row in rows if row["ranks"] == 4] == [
         (4, 1, "partitioned"), (4, 2, "partitioned"), (4, 4, "partitioned"), (4, 1, "replicated"),
     ]  # fmt: skip
-    assert rows[0]["memory"]["times"] == 12 * (360 + 400 + 120)  # relations that begin in papers or authors
+    assert rows[0]["held"]["times"] == 12 * (360 + 400 + 120)  # relations that begin in papers or authors
     assert "predict paper" in CliRunner().invoke(app, command).stdout
     refused = CliRunner().invoke(app, [*command, "--latency", "1"])
     assert isinstance(refused.exception, UsageError)
