@@ -19,7 +19,7 @@ import numpy as np
 from ..data.random_words import scaled
 from ..errors import UsageError
 from ..minibatch import Block
-from ..relations.graph import Relation
+from ..relations.graph import Key, Relation
 from ..relations.links import NonNeighbors
 from ..relations.minibatch import HeteroMiniBatch
 from ..relations.one_type import LinkEndsLoader
@@ -53,8 +53,10 @@ class RelationEdgeLoader(LinkEndsLoader):
         if not len(self._edges):
             raise UsageError(f"{self._relation} of graph {view.graph.name!r} has no edge to train on; use another relation")
         self._others = NonNeighbors(view.graph, self._relation)
-        reverses = [view.graph.relation(key) for key in view.reverses] if exclude == "both" else []
-        self._cleared = [] if exclude == "none" else [(self._relation, False), *((relation, True) for relation in reverses)]
+        turns: dict[Key, list[bool]] = {} if exclude == "none" else {self._relation.key: [False]}
+        for key in view.reverses if exclude == "both" else ():
+            turns.setdefault(key, []).append(True)  # an undirected relation is its own reverse
+        self._cleared = [(view.graph.relation(key), turned) for key, turned in turns.items()]
         timed = view.link_times is not None and any(relation.times is not None for relation, _ in self._cleared)
         times = None if view.link_times is None else frozen(view.link_times[self._edges], np.int64)
         listed = SeedList(frozen(np.zeros(len(self._edges)), np.int32), frozen(self._edges, np.int64), times, None, self._n)
@@ -95,16 +97,16 @@ class RelationEdgeLoader(LinkEndsLoader):
 
     def _without_targets(self, minibatch: HeteroMiniBatch, seeds: np.ndarray) -> HeteroMiniBatch:
         """Return a mini-batch without the sampled edges that are its examples; all vertices stay."""
-        source, destination, _ = seeds.astype(np.int64).reshape(3, -1)
+        pairs = seeds.astype(np.int64).reshape(3, -1)[:2]
         times = None
         if self._view.link_times is not None:
             stamps = np.concatenate([part.seed_times for part in minibatch.rows.values() if part.seed_times is not None])
             places = np.concatenate([part.seed_trees for part in minibatch.rows.values()])
-            times = stamps[np.argsort(places, kind="stable")][: len(source)]
+            times = stamps[np.argsort(places, kind="stable")][: pairs.shape[1]]
         blocks = [dict(of_layer) for of_layer in minibatch.blocks]
-        for relation, turned in self._cleared:
-            ends = (destination, source) if turned else (source, destination)
-            stamps_of = None if relation.times is None else times
+        for relation, turns in self._cleared:
+            ends = np.concatenate([pairs[::-1] if turned else pairs for turned in turns], axis=1)
+            stamps_of = None if relation.times is None or times is None else np.tile(times, len(turns))
             for layer, of_layer in enumerate(blocks):
                 drawn = None if minibatch.entries is None else minibatch.entries[layer][relation.key]
                 of_layer[relation.key] = _cleared(of_layer[relation.key], minibatch, relation, ends, stamps_of, drawn)
@@ -112,10 +114,10 @@ class RelationEdgeLoader(LinkEndsLoader):
 
 
 def _cleared(
-    block: Block, minibatch: HeteroMiniBatch, relation: Relation, ends: tuple[np.ndarray, np.ndarray], times: np.ndarray | None,
+    block: Block, minibatch: HeteroMiniBatch, relation: Relation, ends: np.ndarray, times: np.ndarray | None,
     entries: np.ndarray | None,
 ) -> Block:  # fmt: skip
-    """Return a block without the edges between some ends; with times, without those of the same time alone."""
+    """Return a block without the edges between some ends, int64 of shape (2, e); with times, without those of the same time alone."""
     n = relation.adjacency.shape[1]
     row = np.repeat(np.arange(block.num_destinations), np.diff(block.indptr))
     keys = minibatch.rows[relation.destination].vertices[row].astype(np.int64) * n + minibatch.rows[relation.source].vertices[block.indices]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from planted_relations import all_sage_rows, shop, until
 from training_runs import run_training, weights_of
 
-from bulksample import DataError, UsageError
+from bulksample import DataError, HeteroGraph, UsageError, VertexType, relation_from_edges
 from bulksample.data.edge_split import HELD_OUT
 from bulksample.data.relational.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
@@ -162,6 +162,47 @@ def test_the_targets_of_a_minibatch_are_not_among_its_messages(kind, exclude, cl
                 lost += len(expected) - sum(expected)
     assert (lost > 0) == bool(cleared)
     assert (kept_past > 0) == bool(cleared and kind)
+
+
+def friends():
+    """One type and a symmetric relation: pairs meet again and again, each time in both directions."""
+    rng = np.random.default_rng(5)
+    person = VertexType("person", 24, rng.normal(size=(24, 3)).astype(np.float32))
+    u = rng.integers(0, 24, 150)
+    v = (u + rng.integers(1, 4, 150)) % 24
+    when = np.arange(150) // 2
+    both = np.concatenate([u, v]), np.concatenate([v, u])
+    return HeteroGraph((person,), (relation_from_edges(person, "meets", person, *both, times=np.tile(when, 2)),), "friends").validate()
+
+
+def test_no_direction_of_a_target_of_an_undirected_relation_is_a_message():
+    """Brute force: of all sampled edges, those go that are a target of the mini-batch, or its reverse, at its very time."""
+    graph, options = hold_out(friends(), "meets", 0.1, 0.2, 2, seed=0), {"sampler": "full", "fanouts": (-1, -1)}
+    (relation,) = graph.relations
+    assert graph.held_out.reverses == (relation.key,)
+    kept_past = lost = 0
+    all_of_it = loader_of(graph, **options)
+    all_of_it._sampler = replace(all_of_it._sampler, entries=True)
+    for found, whole in zip(loader_of(graph, exclude_targets="both", **options), all_of_it, strict=True):
+        source, destination, _ = found.seeds.reshape(3, -1).tolist()
+        rows = whole.whole.rows["person"]
+        stamps = rows.seed_times[np.argsort(rows.seed_trees)].tolist()[: len(source)]
+        targets = set(zip(source, destination, stamps, strict=True)) | set(zip(destination, source, stamps, strict=True))
+        for layer in range(2):
+            block, own = whole.whole.blocks[layer][relation.key], found.whole.blocks[layer][relation.key]
+            expected = []
+            for v in range(block.num_destinations):
+                for i in range(block.indptr[v], block.indptr[v + 1]):
+                    edge = int(rows.vertices[block.indices[i]]), int(rows.vertices[v])
+                    t = int(relation.times[whole.whole.entries[layer][relation.key][i]])
+                    gone = (*edge, t) in targets
+                    kept_past += not gone and any(edge == one[:2] for one in targets)
+                    lost += gone
+                    expected += [] if gone else [(v, int(block.indices[i]))]
+            row = np.repeat(np.arange(own.num_destinations), np.diff(own.indptr)).tolist()
+            assert list(zip(row, own.indices.tolist(), strict=True)) == expected
+    assert lost
+    assert kept_past
 
 
 def test_the_loss_is_binary_cross_entropy_of_dense_rows():
