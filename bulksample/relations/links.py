@@ -18,12 +18,33 @@ def link_times(graph: HeteroGraph, relation: Relation) -> np.ndarray | None:
     """Return when each edge of a relation came to be: int64, shape (m,). None if neither the relation nor its ends have times.
 
     It is the time of the edge, or else that of the later one of its ends.
+
+    Raises
+    ------
+    DataError
+        If edges have times before the first destination came to be, since no negative can be drawn for them.
     """
     if relation.times is not None:
+        _check_destinations(graph, relation, relation.times)
         return relation.times
     ends = (relation.source, relation.adjacency.indices), (relation.destination, relation.adjacency.row_of_entry())
     stamps = [times[vertices] for kind, vertices in ends if (times := graph.type(kind).times) is not None]
     return None if not stamps else np.maximum(stamps[0], stamps[-1])
+
+
+def _check_destinations(graph: HeteroGraph, relation: Relation, times: np.ndarray) -> None:
+    born = graph.type(relation.destination).times
+    if born is None or not len(born):
+        return
+    first = born.min()
+    early = times < first
+    if relation.source == relation.destination and early.any():
+        early &= relation.adjacency.indices != relation.adjacency.row_of_entry()  # a loop is no link
+    if early.any():
+        raise DataError(
+            f"{early.sum()} edges of {relation} have times before {first}, when the first {relation.destination!r} came to be, so they "
+            "have no negatives; leave these edges out, or mend the times"
+        )
 
 
 class NonNeighbors:
@@ -42,7 +63,7 @@ class NonNeighbors:
 
     def __init__(self, graph: HeteroGraph, relation: Relation) -> None:
         kind = graph.type(relation.destination)
-        self._name, self._count = str(relation), kind.count
+        self._count = kind.count
         self._order = np.arange(kind.count) if kind.times is None else np.argsort(kind.times, kind="stable")
         self._times = None if kind.times is None else kind.times[self._order]
         rank = np.empty(kind.count, np.int64)
@@ -53,17 +74,10 @@ class NonNeighbors:
         self._keys = np.unique(keys)  # source, and the place of the destination in the order of time
 
     def existing(self, sources: np.ndarray, times: np.ndarray | None) -> np.ndarray:
-        """Count the destinations that exist at the time of each of R sources: int64, shape (R,); all without times.
-
-        Raises `DataError` if there is none.
-        """
+        """Count the destinations that exist at the time of each of R sources: int64, shape (R,); all without times."""
         if self._times is None or times is None:
             return np.full(len(sources), self._count)
-        found = np.searchsorted(self._times, times, side="right")
-        if len(found) and not found.all():
-            at = int(np.argmin(found))
-            raise DataError(f"{self._name}: an edge of source {sources[at]} has the time {times[at]}, before any destination exists")
-        return found
+        return np.searchsorted(self._times, times, side="right")
 
     def eligible(self, sources: np.ndarray, existing: np.ndarray) -> np.ndarray:
         """Count the eligible ones among the first `existing` destinations: int64, shape (R,)."""

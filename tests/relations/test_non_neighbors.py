@@ -43,8 +43,11 @@ def test_links_have_the_time_of_their_edge_or_of_the_later_end():
     assert link_times(shop(), shop().relations[0]) is None
 
 
-def test_an_edge_before_all_destinations_is_refused():
-    one, late = VertexType("a", 1), VertexType("b", 2, times=np.array([5, 6]))
-    relation = relation_from_edges(one, "r", late, [0], [1], times=[4])
-    with pytest.raises(DataError, match="source 0 has the time 4, before any destination exists"):
-        NonNeighbors(HeteroGraph((one, late), (relation,)), relation).existing(np.array([0]), np.array([4]))
+def test_edges_before_all_destinations_are_refused():
+    one, late = VertexType("a", 2), VertexType("b", 2, times=np.array([6, 5]))
+    graphs = [HeteroGraph((one, late), (relation_from_edges(one, "r", late, [0, 1, 1], [1, 0, 1], times=[5, t, t]),)) for t in (5, 4)]
+    assert link_times(graphs[0], graphs[0].relations[0]).tolist() == [5, 5, 5]
+    with pytest.raises(DataError, match=r"2 edges of relation \(a, r, b\) have times before 5, when the first 'b' came to be"):
+        link_times(graphs[1], graphs[1].relations[0])
+    loop = relation_from_edges(late, "r", late, [0, 0], [0, 1], times=[1, 5])
+    assert link_times(HeteroGraph((late,), (loop,)), loop) is loop.times, "a loop is no link"

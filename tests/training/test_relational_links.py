@@ -273,6 +273,27 @@ def test_graphs_without_held_out_links_are_refused(tmp_path):
         trained(replace(graph, types=(user, graph.types[1]), relations=(*graph.relations[:2], knows)))
 
 
+def test_links_before_all_destinations_are_refused_by_all_ranks_before_training():
+    def late(graph):
+        user, item = graph.types
+        return replace(graph, types=(user, replace(item, times=np.full(item.count, 9))))
+
+    with pytest.raises(DataError, match=r"of relation \(user, buys, item\) have times before 9"):
+        hold_out(late(shop(edge_times=True)), BUYS, 0.1, 0.2, 8, seed=0)
+    graph = late(split(edge_times=True))
+    assert (graph.held_out.times["val"] > 9).all()
+
+    def said(comm):
+        with pytest.raises(DataError, match="have times before") as caught:
+            trained(graph, comm, epochs=0, time_by="edges")
+        return str(caught.value)
+
+    early = int((graph.relation(BUYS).times < 9).sum())
+    first, other = on_threads(2, said)
+    assert first == other
+    assert first.startswith(f"{early} edges of relation (user, buys, item) have times before 9")
+
+
 def test_a_damaged_file_of_links_is_refused(tmp_path):
     split().save(tmp_path / "g")
     raw = bytearray((tmp_path / "g" / "links.npz").read_bytes())

@@ -139,6 +139,8 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
     ------
     UsageError
         If the shares leave no edge for training, or the source of a held-out edge has an edge to every destination of its time.
+    DataError
+        If edges have times before any destination.
     """
     if not (val >= 0 and test >= 0 and val + test < 1):
         raise UsageError(f"got shares {val} for validation and {test} for the test; use shares from 0 that add up to less than 1")
