@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -120,4 +121,8 @@ def split_relation(
         "relation": ":".join(held.relation), "reverses": [":".join(key) for key in held.reverses], "by_time": held.times is not None,
         **{f"{part}_edges": len(held.pairs[part]) for part in HELD_OUT}, "negatives": shares[2],
     }  # fmt: skip
+    for warning in split.warnings:
+        print(f"bulksample: warning: {warning}", file=sys.stderr)
+    if split.warnings:
+        figures["warnings"] = list(split.warnings)
     emit({"store": str(out), **summary(manifest), **figures, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")

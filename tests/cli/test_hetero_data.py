@@ -1,5 +1,7 @@
 """`bulksample data` and the other commands on stores of heterogeneous graphs."""
 
+import json
+
 import numpy as np
 import pytest
 from hetero_samples import assert_same_hetero, small_hetero
@@ -65,6 +67,22 @@ def test_split_edges_takes_the_relation_by_its_name_or_its_ends(tmp_path):
         run("split-edges", tmp_path / "g", "-o", tmp_path / "s")
     with pytest.raises(UsageError, match=r"has no relation\(s\) \('a', 'x', 'b'\)"):
         run("split-edges", tmp_path / "g", "--relation", "a:x:b", "-o", tmp_path / "s")
+
+
+def test_split_edges_tells_of_shares_that_few_times_do_not_allow(tmp_path):
+    run("make", "hetero", "--type", "a:60", "--type", "b:30", "--relation", "a:r:b:200", "--edge-times", 5, "-o", tmp_path / "g")
+    with pytest.raises(UsageError, match=r"val: a share of 0.05 gives none of \d+ edges, which have 5 distinct times"):
+        run("split-edges", tmp_path / "g", "--relation", "r", "--val", 0.05, "--test", 0.05, "-o", tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    result = CliRunner().invoke(
+        app,
+        ["split-edges", str(tmp_path / "g"), "--relation", "r", "--val", "0", "--test", "0.05", "-o", str(tmp_path / "s"), "--json", "-"],
+    )
+    made = json.loads(result.stdout)
+    assert made["test_edges"] > 0.1 * (made["test_edges"] + made["edges"])
+    (warning,) = made["warnings"]
+    assert "0.05 was asked for" in warning
+    assert result.stderr.startswith(f"bulksample: warning: test: got {made['test_edges'] / (made['test_edges'] + made['edges']):.3g} of")
 
 
 def test_train_names_the_models_that_it_has_for_it(folder, tmp_path, monkeypatch):

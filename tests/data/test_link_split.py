@@ -1,5 +1,6 @@
 """Held-out edges of a relation: every edge is in one place, by time where there is one, its reverse goes too, and the file keeps them."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -108,6 +109,63 @@ def test_the_file_keeps_them(tmp_path):
 def test_what_cannot_be_held_out_is_refused(arguments, message):
     with pytest.raises(UsageError, match=message):
         hold_out(shop(edge_times=True), *arguments, seed=0)
+
+
+def dated(counts):
+    """So many edges at the times 0, 1, 2, ... from 40 vertices to 40."""
+    one, other = VertexType("a", 40), VertexType("b", 40)
+    when = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(when))
+    ends = place % 40, place // 40  # no pair twice, so that events are edges
+    return HeteroGraph((one, other), (relation_from_edges(one, "r", other, *ends, times=when),))
+
+
+@pytest.mark.parametrize(("counts", "val", "test", "use"), [
+    ([20] * 5, 0.05, 0.05, (0.2, 0.2)), ([70, 3, 27], 0.1, 0.1, (0.03, 0.27)), ([301, 41, 7, 150], 0.2, 0.1, (0.014, 0.3)),
+])  # fmt: skip
+def test_a_share_that_gives_no_edges_is_refused_with_shares_that_do(counts, val, test, use):
+    graph = dated(counts)
+    said = f"val: a share of {val:g} gives none of {sum(counts)} edges, which have {len(counts)} distinct times"
+    with pytest.raises(UsageError, match=said) as caught:
+        hold_out(graph, "r", val, test, 3, seed=0)
+    found = re.search(r"use val (\S+) and test ([0-9.]+[0-9])", str(caught.value))
+    assert [float(one) for one in found.groups()] == pytest.approx(use, abs=1e-3)
+    held = hold_out(graph, "r", *map(float, found.groups()), 3, seed=0).held_out
+    assert [len(held.pairs[part]) for part in HELD_OUT] == counts[-2:], "the latest two times"
+
+
+def test_two_times_leave_nothing_to_validate_with():
+    with pytest.raises(UsageError, match=r"have 2 distinct times.*use val 0"):
+        hold_out(dated([50, 50]), "r", 0.1, 0.1, 3, seed=0)
+    assert len(hold_out(dated([50, 50]), "r", 0, 0.4, 3, seed=0).held_out.pairs["test"]) == 50
+
+
+@pytest.mark.parametrize("part", HELD_OUT)
+def test_a_share_of_less_than_one_edge_is_refused(part):
+    shares = {"val": 0.2, "test": 0.2, part: 0.004}
+    with pytest.raises(UsageError, match=f"{part}: a share of 0.004 gives none of 100 edges"):
+        hold_out(shop_of(100), "r", *shares.values(), 3, seed=0)
+
+
+def shop_of(edges):
+    graph = dated([edges])
+    return replace(graph, relations=(replace(graph.relations[0], times=None),))
+
+
+@pytest.mark.parametrize(("counts", "val", "test", "off"), [
+    ([50, 10, 10, 15, 15], 0.1, 0.1, []), ([50, 15, 15, 20], 0.15, 0.1, ["test"]), ([50, 20, 10, 20], 0.25, 0.2, []),
+    ([30, 49, 1, 20], 0.19, 0.2, ["val"]), ([40, 30, 30], 0.19, 0.19, ["val", "test"]),
+])  # fmt: skip
+def test_a_share_that_is_far_off_is_told(counts, val, test, off):
+    """Off by more than half of what was asked for; counted from the file that is written."""
+    graph = hold_out(dated(counts), "r", val, test, 3, seed=0)
+    held = graph.held_out
+    got = {part: len(held.pairs[part]) / sum(counts) for part in HELD_OUT}
+    assert [part for part, asked in (("val", val), ("test", test)) if abs(got[part] - asked) > asked / 2] == off
+    assert [warning.partition(":")[0] for warning in graph.warnings] == off
+    for warning, part in zip(graph.warnings, off, strict=True):
+        assert f"{got[part]:.3g} of the edges" in warning
+        assert f"{len(counts)} distinct times" in warning
 
 
 def test_a_source_with_an_edge_to_every_destination_has_no_negative():

@@ -22,6 +22,7 @@ from ...rng import Substream
 from ..edge_split import FILE, HELD_OUT
 from ..random_words import Words, scaled
 from ..sealed import read_sealed, save_sealed
+from .link_shares import cut
 
 _WRITER = "bulksample data split-edges"
 _ARRAYS = ("pairs", "negatives", "times")
@@ -110,6 +111,7 @@ class LinkGraph(HeteroGraph):
     """A heterogeneous graph without the held-out edges of one of its relations, and these edges."""
 
     held_out: HeldOutLinks | None = None  # None of no graph that `hold_out` or `load_links` made
+    warnings: tuple[str, ...] = ()  # of `hold_out`, of shares that are off by more than half; not kept in a store
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the graph as a store, with its held-out edges in `links.npz`."""
@@ -133,12 +135,14 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
     Returns
     -------
     LinkGraph
-        Edges keep their positions in the user's list of edges (`Relation.ids_of`).
+        Edges keep their positions in the user's list of edges (`Relation.ids_of`). Its `warnings` name shares that are off by more than
+        half of what was asked for.
 
     Raises
     ------
     UsageError
-        If the shares leave no edge for training, or the source of a held-out edge has an edge to every destination of its time.
+        If the shares leave no edge for training, or one of them gives none; if the source of a held-out edge has an edge to every
+        destination of its time.
     DataError
         If edges have times before any destination.
     """
@@ -161,7 +165,7 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
         when = np.empty(len(source), np.int64)
         when[event] = stamps  # edges of one event share their time
         candidates = candidates[np.argsort(when[candidates], kind="stable")]
-    held = _cut(candidates, val, test, None if when is None else when[candidates], own)
+    held, warnings = cut(candidates, val, test, None if when is None else when[candidates], own)
     times = None if when is None else {split: when[chosen] for split, chosen in held.items()}
     pairs, drawn, first, others = {}, {}, 0, NonNeighbors(graph, own)
     for split, chosen in held.items():
@@ -176,7 +180,7 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
     relations = [_without(one, gone) if one.key == own.key else one for one in graph.relations]
     relations = [_without(one, [gone[1], gone[0], *gone[2:]]) if one.key in reverses else one for one in relations]
     held_out = HeldOutLinks(own.key, reverses, pairs, drawn, times)
-    return LinkGraph(graph.types, tuple(relations), graph.name, held_out)
+    return LinkGraph(graph.types, tuple(relations), graph.name, held_out, warnings)
 
 
 def load_links(graph: HeteroGraph, folder: str | os.PathLike[str]) -> LinkGraph:
@@ -222,24 +226,6 @@ def _events(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]
     event = np.empty(len(order), np.int64)
     event[order] = np.cumsum(new) - 1
     return event, [column[new] for column in ordered]
-
-
-def _cut(ordered: np.ndarray, val: float, test: float, times: np.ndarray | None, relation: Relation) -> dict[str, np.ndarray]:
-    """Return the events of val and of test: from the beginning of the list, or the latest."""
-    m = len(ordered)
-    counts = [round(val * m), round(test * m)]
-    if times is None:
-        spans = {"val": slice(0, counts[0]), "test": slice(counts[0], sum(counts))}
-        left = m - sum(counts)
-    else:
-        at = [m - sum(counts), m - counts[1]]
-        left, middle = (int(np.searchsorted(times, times[i])) if i < m else m for i in at)
-        left = middle if not counts[0] else left
-        spans = {"val": slice(left, middle), "test": slice(middle, m)}
-    if left < 1:
-        of = "" if times is None else " of one time go together, and those"
-        raise UsageError(f"{relation}: {m} edges{of} leave none for training with shares {val} and {test}; use lower ones")
-    return {split: np.sort(ordered[span]) for split, span in spans.items()}
 
 
 def _negatives(
