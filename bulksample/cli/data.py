@@ -280,8 +280,7 @@ def split_edges(
     if relation is not None:
         raise UsageError(f"--relation is for heterogeneous graphs; {store} holds a graph of one type: leave it out")
     graph, held = links.split_edges(whole, val, test, negatives, seed)
-    manifest = stores.save(graph, out, overwrite)
-    held.save(out)
+    manifest = stores.save(graph, out, overwrite, held.save)
     sizes = {f"{split}_edges": len(held.pairs[split]) for split in links.HELD_OUT} | {"negatives": negatives}
     emit({"store": str(out), **stores.summary(manifest), **sizes, "seconds": time.perf_counter() - start}, json_file, f"wrote {out}")
 

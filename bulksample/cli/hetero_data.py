@@ -115,8 +115,7 @@ def split_relation(
     split = hold_out(graph, (source, name, destination) if name else relation, *shares)
     held = split.held_out
     assert held is not None
-    manifest = hetero_store.save(split, out, overwrite)
-    held.save(out)
+    manifest = hetero_store.save(split, out, overwrite, held.save)
     figures = {
         "relation": ":".join(held.relation), "reverses": [":".join(key) for key in held.reverses], "by_time": held.times is not None,
         **{f"{part}_edges": len(held.pairs[part]) for part in HELD_OUT}, "negatives": shares[2],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ..graph import Graph
@@ -53,9 +55,13 @@ def describe(graph: Graph | HeteroGraph, figures: dict[str, Any]) -> dict[str, A
     }
 
 
-def save(graph: Graph | HeteroGraph, directory: PathLike, overwrite: bool = False) -> SignedManifest:
+def save(
+    graph: Graph | HeteroGraph, directory: PathLike, overwrite: bool = False, beside: Callable[[Path], None] | None = None
+) -> SignedManifest:
     """Write a graph as a store and return its manifest; see `data.store.save`."""
-    return hetero_store.save(graph, directory, overwrite) if isinstance(graph, HeteroGraph) else store.save(graph, directory, overwrite)
+    if isinstance(graph, HeteroGraph):
+        return hetero_store.save(graph, directory, overwrite, beside)
+    return store.save(graph, directory, overwrite, beside)
 
 
 def verify(directory: PathLike) -> SignedManifest:

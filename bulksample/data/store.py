@@ -29,7 +29,9 @@ from .store_files import check_size, check_sums, open_array, wanted
 AnyTable = TypeVar("AnyTable", bound=VertexTable)
 
 
-def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = False) -> Manifest:
+def save(
+    graph: Graph, directory: str | os.PathLike[str], overwrite: bool = False, beside: Callable[[Path], None] | None = None
+) -> Manifest:
     """Write a graph as a store and return its manifest.
 
     Parameters
@@ -40,6 +42,8 @@ def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = Fals
         Missing parents are created.
     overwrite : bool
         Replace an existing store. Only a store or an empty folder is ever replaced.
+    beside : function of a path, optional
+        Writes more files of the store into its folder, before the folder appears at `directory`.
 
     Raises
     ------
@@ -67,7 +71,7 @@ def save(graph: Graph, directory: str | os.PathLike[str], overwrite: bool = Fals
             arrays=entries,
         )
 
-    return write_store(target, {**edge_arrays(graph.adjacency, graph.edge_features), **column_arrays(graph)}, describe)
+    return write_store(target, {**edge_arrays(graph.adjacency, graph.edge_features), **column_arrays(graph)}, describe, beside)
 
 
 def free_target(directory: str | os.PathLike[str], overwrite: bool) -> Path:
@@ -77,15 +81,20 @@ def free_target(directory: str | os.PathLike[str], overwrite: bool) -> Path:
     return target
 
 
-def write_store(target: Path, arrays: dict[str, np.ndarray], describe: Callable[[dict[str, ArrayEntry]], AnyManifest]) -> AnyManifest:
+def write_store(
+    target: Path, arrays: dict[str, np.ndarray], describe: Callable[[dict[str, ArrayEntry]], AnyManifest],
+    beside: Callable[[Path], None] | None = None,
+) -> AnyManifest:  # fmt: skip
     """Write arrays by role and the manifest that `describe` makes of their entries, completely or not at all; return it with its digest.
 
-    Raises `UsageError` if the folder cannot be written.
+    `beside` writes more files into the new folder. Raises `UsageError` if the folder cannot be written.
     """
     try:
         with new_folder(target) as made:
             manifest = signed(describe({role: _entry(made / file_of(role), array) for role, array in arrays.items()}))
             write_synced(made / FILE, manifest.dumps())
+            if beside is not None:
+                beside(made)
     except OSError as error:
         kept = f"; the old store is unchanged at {target}" if (target / FILE).is_file() else ""
         raise UsageError(f"cannot write a store at {target}: {error.strerror or error}{kept}") from error

@@ -7,9 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from planted_relations import shop
+from typer.testing import CliRunner
 
+import bulksample as bs
 from bulksample import DataError, HeteroGraph, UsageError, VertexType, relation_from_edges
+from bulksample.cli.data import app
+from bulksample.data import edge_split
 from bulksample.data.edge_split import HELD_OUT
+from bulksample.data.relational import link_split
 from bulksample.data.relational.link_split import HeldOutLinks, hold_out, load_links, reverses_of
 
 BUYS = ("user", "buys", "item")
@@ -100,6 +105,45 @@ def test_the_file_keeps_them(tmp_path):
     small = replace(graph, types=(graph.types[0], replace(graph.types[1], count=10)))
     with pytest.raises(DataError, match="must name vertices from 0 to 9"):
         HeldOutLinks.load(tmp_path / "g", small)
+
+
+@pytest.mark.parametrize("kind", ["homogeneous", "relation", "graph"])
+def test_a_store_and_its_held_out_edges_appear_together(kind, tmp_path, monkeypatch):
+    """Interrupted while the links are written: no store is there without them, and an older one stays whole."""
+    whole = shop()
+    (whole if kind != "homogeneous" else bs.from_edges(*np.arange(200).reshape(2, 100))).save(tmp_path / "g")
+    options = ["--relation", "buys"] if kind == "relation" else []
+
+    def write(*more):
+        if kind == "graph":
+            hold_out(whole, "buys", 0.1, 0.1, 3, seed=0).save(tmp_path / "s", overwrite=bool(more))
+        else:
+            command = [*options, "--val", "0.1", "--negatives", "3", "-o", str(tmp_path / "s"), *more]
+            result = CliRunner().invoke(app, ["split-edges", str(tmp_path / "g"), *command])
+            if result.exception is not None:
+                raise result.exception
+
+    def interrupted(path, arrays):
+        raise Interrupted("killed")
+
+    for module in (edge_split, link_split):
+        monkeypatch.setattr(module, "save_sealed", interrupted)
+    with pytest.raises(Interrupted, match="killed"):
+        write()
+    assert [path.name for path in tmp_path.iterdir()] == ["g"]
+    monkeypatch.undo()
+    write()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "s").iterdir()}
+    assert "links.npz" in before
+    for module in (edge_split, link_split):
+        monkeypatch.setattr(module, "save_sealed", interrupted)
+    with pytest.raises(Interrupted, match="killed"):
+        write("--overwrite")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "s").iterdir()} == before
+
+
+class Interrupted(Exception):
+    """In the place of a kill."""
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

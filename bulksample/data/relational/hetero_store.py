@@ -7,7 +7,9 @@ compared with their SHA-256 when they are first opened.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,9 @@ from .hetero_parts import named
 _Arrays = dict[str, np.ndarray]
 
 
-def save(graph: HeteroGraph, directory: str | os.PathLike[str], overwrite: bool = False) -> HeteroManifest:
+def save(
+    graph: HeteroGraph, directory: str | os.PathLike[str], overwrite: bool = False, beside: Callable[[Path], None] | None = None
+) -> HeteroManifest:
     """Write a heterogeneous graph as a store and return its manifest; see `data.store.save`, also for what is raised."""
     target = free_target(directory, overwrite)
     graph.validate()
@@ -39,7 +43,7 @@ def save(graph: HeteroGraph, directory: str | os.PathLike[str], overwrite: bool 
     def describe(entries: dict[str, ArrayEntry]) -> HeteroManifest:
         return HeteroManifest(name=graph.name, types=types, relations=relations, arrays=entries)
 
-    return write_store(target, arrays, describe)
+    return write_store(target, arrays, describe, beside)
 
 
 def load(directory: str | os.PathLike[str], features: bool = True, check: str = "auto") -> HeteroGraph:

@@ -22,6 +22,7 @@ from ...rng import Substream
 from ..edge_split import FILE, HELD_OUT
 from ..random_words import Words, scaled
 from ..sealed import read_sealed, save_sealed
+from . import hetero_store
 from .link_shares import cut
 
 _WRITER = "bulksample data split-edges"
@@ -114,10 +115,8 @@ class LinkGraph(HeteroGraph):
     warnings: tuple[str, ...] = ()  # of `hold_out`, of shares that are off by more than half; not kept in a store
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the graph as a store, with its held-out edges in `links.npz`."""
-        super().save(path, overwrite)
-        if self.held_out is not None:
-            self.held_out.save(path)
+        """Write the graph as a store, with its held-out edges in `links.npz`: all of it, or nothing."""
+        hetero_store.save(self, path, overwrite, None if self.held_out is None else self.held_out.save)
 
 
 def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, negatives: int, seed: int) -> LinkGraph:
