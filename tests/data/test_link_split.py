@@ -107,6 +107,38 @@ def test_the_file_keeps_them(tmp_path):
         HeldOutLinks.load(tmp_path / "g", small)
 
 
+@pytest.mark.parametrize("kind", [{}, {"times": True}, {"edge_times": True}])
+def test_a_file_of_another_split_is_refused(kind, tmp_path):
+    """Its edges, at their times, are counted by hand among those of the graph."""
+    graph, own = shop(**kind), hold_out(shop(**kind), BUYS, 0.1, 0.1, 3, seed=0)
+    other = hold_out(graph, BUYS, 0.2, 0.2, 3, seed=1)
+    own.save(tmp_path / "g")
+    assert load_links(own, tmp_path / "g").held_out is not None
+    if "edge_times" in kind:
+        known = set(pairs_of(own, "buys"))
+        assert any(tuple(pair) in known for pair in own.held_out.pairs["test"].tolist()), "an earlier purchase is no held-out edge"
+    other.held_out.save(tmp_path / "g")
+    there = set(events_of(own, "buys"))
+    held = other.held_out
+    times = [None] * len(held.pairs["val"]) if held.times is None or "times" in kind else held.times["val"].tolist()
+    count = sum((u, v, t) in there for (u, v), t in zip(held.pairs["val"].tolist(), times, strict=True))
+    assert count
+    said = rf"links.npz: {count} of the {len(times)} held-out edges of val are edges of relation \(user, buys, item\)"
+    with pytest.raises(DataError, match=said):
+        load_links(own, tmp_path / "g")
+    own.held_out.save(tmp_path / "g")
+    forward = replace(graph, relations=(own.relation(BUYS), *graph.relations[1:]))
+    with pytest.raises(DataError, match=rf"links.npz: \d+ of the {len(own.held_out.pairs['val'])} .* of relation \(item, rev_buys, user\)"):
+        load_links(forward, tmp_path / "g")
+
+
+def events_of(graph, name):
+    relation = graph.relation(name)
+    a = relation.adjacency
+    times = [None] * a.nnz if relation.times is None else relation.times.tolist()
+    return zip(a.indices.tolist(), a.row_of_entry().tolist(), times, strict=True)
+
+
 @pytest.mark.parametrize("kind", ["homogeneous", "relation", "graph"])
 def test_a_store_and_its_held_out_edges_appear_together(kind, tmp_path, monkeypatch):
     """Interrupted while the links are written: no store is there without them, and an older one stays whole."""

@@ -19,6 +19,7 @@ from ...errors import DataError, UsageError
 from ...relations.graph import HeteroGraph, Key, Relation
 from ...relations.links import NonNeighbors, link_times
 from ...rng import Substream
+from ...sparse import runs
 from ..edge_split import FILE, HELD_OUT
 from ..random_words import Words, scaled
 from ..sealed import read_sealed, save_sealed
@@ -71,7 +72,7 @@ class HeldOutLinks:
         UsageError
             If the store has no held-out edges.
         DataError
-            If the file is damaged, was changed, or does not fit the graph.
+            If the file is damaged, was changed, or does not fit the graph: its edges are edges of the graph, if it is of another store.
         """
         path = Path(folder) / FILE
         if not path.is_file():
@@ -104,7 +105,22 @@ class HeldOutLinks:
                     raise DataError(f"{FILE}: {split}: {what} must name vertices from 0 to {count - 1}")
             if self.times is not None and (self.times[split].dtype != np.int64 or self.times[split].shape != (len(pairs),)):
                 raise DataError(f"{FILE}: {split}: times must be int64 of shape ({len(pairs)},)")
+            self._check_absent(graph, split)
         return self
+
+    def _check_absent(self, graph: HeteroGraph, split: str) -> None:
+        """Raise `DataError` if held-out edges, or their reverses, are edges of the graph."""
+        source, destination = self.pairs[split].astype(np.int64).T
+        timed = self.times is not None and graph.relation(self.relation).times is not None
+        times = self.times[split] if timed and self.times is not None else None
+        ends = [(self.relation, source, destination), *((key, destination, source) for key in self.reverses)]
+        for key, by, to in ends:
+            relation = graph.relation(key)
+            if count := int(_joined(relation, by, to, times).sum()):
+                raise DataError(
+                    f"{FILE}: {count} of the {len(source)} held-out edges of {split} are edges of {relation} of graph {graph.name!r}, so "
+                    f"the file is that of another store; write both with `{_WRITER} --relation`"
+                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +217,19 @@ def reverses_of(graph: HeteroGraph, relation: Relation) -> tuple[Key, ...]:
         if named or (same and other.edges):
             found.append(other.key)
     return tuple(found)
+
+
+def _joined(relation: Relation, source: np.ndarray, destination: np.ndarray, times: np.ndarray | None) -> np.ndarray:
+    """Return True for each pair that is an edge of a relation; if both have times, at its time."""
+    own_source, own_destination = _ends(relation)
+    keys, wanted = (to * relation.adjacency.shape[1] + by for by, to in ((own_source, own_destination), (source, destination)))
+    first, last = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))  # keys ascend; parallel edges repeat them
+    if times is None or relation.times is None:
+        found: np.ndarray = last > first
+        return found
+    pair = np.repeat(np.arange(len(wanted)), last - first)
+    same = relation.times[runs(first, last - first)] == times[pair]
+    return np.bincount(pair[same], minlength=len(wanted)) > 0
 
 
 def _pair_keys(graph: HeteroGraph, relation: Relation, turned: bool = False) -> np.ndarray:
