@@ -26,13 +26,11 @@ from ..config.metrics import is_better
 from ..config.train import TrainOptions
 from ..distributed.comm.agree import agree
 from ..distributed.comm.base import Comm
-from ..distributed.comm.launchers import launched
-from ..distributed.comm.ledger import Ledger, balance, combine, sent_by
+from ..distributed.comm.ledger import Ledger, combine, sent_by
 from ..distributed.comm.stop_signals import StopSignals
 from ..distributed.comm.thread_budget import divide_threads, fair_threads
 from ..distributed.comm.threads import SerialComm
 from ..errors import UsageError
-from ..evaluation.evaluate import overlap_warnings, undefined_warnings
 from ..evaluation.metrics import check_two_classes
 from ..graph import Graph
 from ..nn.check_module import ModelFault, passes_of
@@ -47,11 +45,11 @@ from .callbacks import Callback
 from .choose_device import make_compute_context
 from .compute import ComputeContext
 from .context import TrainingContext
-from .environment import environment
 from .method import Method
 from .placed import placed
 from .relational_source import held
-from .setup import ViewRequest, check_splits, make_sampler, sampled_scoring
+from .report import Run, report_of, told
+from .setup import ViewRequest, check_splits, make_sampler
 from .shards import shards_to_rank_0
 from .source import Source, fitted, gaps, preferred, shared_fingerprint, sizes_of, verify
 from .state import capture, read, restore
@@ -59,11 +57,6 @@ from .step_sums import StepSums, on_device
 from .temporary_store import readable
 from .virtual_ranks import SlotSums, virtual_ranks
 from .weights import has_batch_norm
-
-
-def told(scores: dict[str, float]) -> dict[str, float | None]:
-    """Return scores as reports and callbacks give them: None for one that is not defined."""
-    return {name: None if math.isnan(value) else value for name, value in scores.items()}
 
 
 class Trainer:
@@ -380,68 +373,9 @@ class Trainer:
                 print(f"bulksample: no checkpoint at step {context.progress.steps}, going on: {error}", file=sys.stderr)
             self.failed_saves += 1
 
-    def _evaluation(self) -> dict[str, Any]:
-        """Return the kind of the scores, and what was sampled for them."""
-        config = self.config
-        if config.evaluation == "exact":
-            return {"kind": "exact", "streamed": self.context.view.share.streamed}
-        if config.evaluation == "none":
-            return {"kind": "none"}
-        scoring = sampled_scoring(config, self.context.view)
-        return {"kind": "sampled", "fanouts": list(scoring.sampler.fanouts), "seeds": scoring.most or "all"}
-
     def _report(self, epochs: int, seconds: float) -> dict[str, Any]:
-        context, config, progress = self.context, self.config, self.context.progress
-        warnings = undefined_warnings(progress.best_scores)
-        scores = told(progress.best_scores)
-        warnings += [] if config.task == "links" else overlap_warnings(scores, config.seeds)
-        for warning in warnings if self.comm.rank == 0 else ():
-            print(f"bulksample: warning: {warning}", file=sys.stderr)
-        ledgers, memory = self.comm.gather_control(context.ledger.total()), self.comm.gather_control(context.view.memory)
-        read = self.comm.gather_control(context.view.read_bytes)
-        return {
-            "method": self.method.name,
-            "model": config.model,
-            "sampler": config.sampler,
-            "fanouts": list(config.fanouts),
-            "batch_size": config.batch_size,
-            "ranks": self.comm.size,
-            "virtual_ranks": context.virtual_ranks,
-            "launcher": launched().launcher,
-            "epochs": context.epoch,
-            "epochs_in_this_run": epochs,
-            "steps": progress.steps,
-            "train_loss": progress.last_loss,
-            "test_accuracy": scores.get("test_accuracy"),
-            "val_accuracy": scores.get("val_accuracy"),
-            "metric": config.metric,
-            "target": config.target,
-            "evaluation": self._evaluation(),
-            **{key: value for key, value in scores.items() if key not in ("test_accuracy", "val_accuracy")},
-            "best_epoch": progress.best_epoch,
-            "seconds_per_epoch": sum(self.epoch_seconds) / max(1, len(self.epoch_seconds)),
-            "seconds": seconds,
-            **(spent := combine(ledgers)),
-            "collectives_per_step": spent["training_collectives"]["total"] / max(1, self.steps_of_run),
-            "balance": balance(ledgers),
-            **self.placement.describe(self.comm),
-            "held_bytes": {part: max(rank[part] for rank in memory) for part in memory[0]},
-            "read_bytes": read,
-            "parameters": context.model.size,
-            **context.model.describe(),
-            "backend": self.backend,
-            **context.compute.describe(),
-            "device_comm": context.tensor_comm.name,
-            "threads": self.total_threads,
-            "thread_division": context.threads._asdict(),
-            **context.batches.describe(),
-            **self.method.describe(),
-            "seed": config.seed,
-            "resumed": self.resumed,
-            "stopped": self.stopped,
-            "failed_saves": self.failed_saves,
-            "warnings": [*self._warnings, *warnings],
-            "data": self.data,
-            "config": config.model_dump(mode="json"),
-            "environment": environment(),
-        }
+        run = Run(
+            epochs, seconds, self.epoch_seconds, self.steps_of_run, self.resumed, self.stopped, self.failed_saves, self._warnings,
+            self.data, self.placement, self.backend, self.total_threads,
+        )  # fmt: skip
+        return report_of(self.context, self.method, run)
