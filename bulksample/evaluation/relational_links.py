@@ -18,6 +18,7 @@ from ..distributed.comm.base import Comm
 from ..nn.decoders import LinkModel
 from ..nn.evaluation_mode import evaluation_mode
 from ..relations.one_type import LinkEndsMiniBatch
+from ..relations.times import with_times
 from ..rng import Stream
 from ..sparse import runs
 from ..views.relational_links import RelationalLinkView
@@ -85,13 +86,10 @@ def _rows_of(
     first, other = view.first_of_ends
     pairs, negatives = links.pairs[split][edges].astype(np.int64), links.negatives[split][edges].astype(np.int64)
     ends = np.concatenate([pairs[:, :1] + first, pairs[:, 1:] + other, negatives + other], axis=1)
-    events = np.empty(ends.shape, [("vertex", np.int64), ("time", np.int64)])
-    events["vertex"], events["time"] = ends, 0
-    if view.rule is not None and links.times is not None:
-        events["time"] = links.times[split][edges][:, None]
-    distinct, place = np.unique(events, return_inverse=True)
+    asked = 0 if view.rule is None or links.times is None else links.times[split][edges][:, None]
+    distinct, place = np.unique(with_times(ends, asked), return_inverse=True)
     times = None if view.rule is None else np.ascontiguousarray(distinct["time"])
-    z = _rows_by_batches(model, view, np.ascontiguousarray(distinct["vertex"]), times, comm, scoring)
+    z = _rows_by_batches(model, view, np.ascontiguousarray(distinct["key"]), times, comm, scoring)
     place = place.reshape(ends.shape)
     return z, place[:, :2], place[:, 2:]
 

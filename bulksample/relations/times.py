@@ -56,3 +56,10 @@ def _of_dates(what: str, dates: np.ndarray, unit: str) -> np.ndarray:
         fits = f"no whole number of the unit {unit!r} that fits int64: use integers, or another unit ({', '.join(UNITS)})"
         raise DataError(f"{what}: row {lost[0]} is {dates[lost[0]]}, {fits}")
     return counted.astype(np.int64)
+
+
+def with_times(keys: np.ndarray, times: np.ndarray | int) -> np.ndarray:
+    """Pair integers with times, which are broadcast to their shape: an array of (key, time), both int64, that sorts and compares as one."""
+    made = np.empty(keys.shape, [("key", np.int64), ("time", np.int64)])
+    made["key"], made["time"] = keys, times
+    return made

@@ -24,6 +24,7 @@ from ..relations.links import NonNeighbors
 from ..relations.minibatch import HeteroMiniBatch
 from ..relations.one_type import LinkEndsLoader
 from ..relations.seeds import HeteroSeeds, SeedList
+from ..relations.times import with_times
 from ..rng import Substream
 from ..samplers import Sampler
 from ..selection import Selection
@@ -125,15 +126,9 @@ def _cleared(
     gone = np.isin(keys, wanted)
     if times is not None and relation.times is not None and entries is not None:
         found = np.flatnonzero(gone)
-        asked, drawn = _events(wanted, times), _events(keys[found], relation.times[entries[found]])
+        asked, drawn = with_times(wanted, times), with_times(keys[found], relation.times[entries[found]])
         gone[found] = np.isin(drawn, asked)
     return kept_edges(block, ~gone)
-
-
-def _events(keys: np.ndarray, times: np.ndarray) -> np.ndarray:
-    made = np.empty(len(keys), [("key", np.int64), ("time", np.int64)])
-    made["key"], made["time"] = keys, times
-    return made
 
 
 def examples_of(view: RelationalLinkView) -> np.ndarray:

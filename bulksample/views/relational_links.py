@@ -37,7 +37,7 @@ class RelationalLinkView(RelationalView):
 
     Attributes
     ----------
-    times : int64, shape (m,), optional
+    link_times : int64, shape (m,), optional
         When each edge of the relation is asked about; None without a rule.
     """
 

@@ -1,5 +1,6 @@
 """Link prediction on a relation: examples, losses and scores against dense products, in time, by ranks, and what is refused."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from bulksample import DataError, HeteroGraph, UsageError, VertexType, relation_
 from bulksample.data.edge_split import HELD_OUT
 from bulksample.data.relational.link_split import hold_out
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.relations.links import link_times
 
 BUYS = ("user", "buys", "item")
 QUICK = {
@@ -292,6 +294,15 @@ def test_links_before_all_destinations_are_refused_by_all_ranks_before_training(
     first, other = on_threads(2, said)
     assert first == other
     assert first.startswith(f"{early} edges of relation (user, buys, item) have times before 9")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_view_has_the_attributes_of_its_documentation(kind):
+    view = trained(split(**kind), epochs=0)[1].context.view
+    names = re.findall(r"^    (\w+) :", type(view).__doc__.partition("Attributes\n")[2], re.MULTILINE)
+    assert names == ["link_times"]
+    stamps = link_times(view.graph, view.relation)
+    assert stamps is None if not kind else np.array_equal(view.link_times, stamps)
 
 
 def test_a_damaged_file_of_links_is_refused(tmp_path):

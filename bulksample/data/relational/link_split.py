@@ -167,7 +167,7 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
         raise UsageError(f"got {negatives} negatives for each held-out edge; use 1 or more")
     own, words = graph.relation(relation), Words(seed)
     stamps, reverses = link_times(graph, own), reverses_of(graph, own)
-    event, columns = _events([*_ends(own), *(() if own.times is None else (own.times,))])
+    event, columns = _distinct_rows([*_ends(own), *(() if own.times is None else (own.times,))])
     source, destination = columns[0], columns[1]
     if own.key in reverses:
         candidates = np.flatnonzero(source < destination)
@@ -245,8 +245,8 @@ def _ends(relation: Relation) -> tuple[np.ndarray, np.ndarray]:
     return relation.adjacency.indices.astype(np.int64), relation.adjacency.row_of_entry().astype(np.int64)
 
 
-def _events(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the event of each row of some columns, and the columns of the events: equal rows are one event."""
+def _distinct_rows(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Number the distinct rows of some columns; return the number of each row, int64, and the columns of the distinct rows."""
     order = np.lexsort(columns[::-1])
     ordered = [column[order] for column in columns]
     new = np.ones(len(order), bool)
@@ -274,7 +274,7 @@ def _negatives(
 def _without(relation: Relation, gone: Sequence[np.ndarray]) -> Relation:
     """Return a relation without the entries of some events, whose columns are source, destination and, if there is one, time."""
     columns = [*_ends(relation), *(() if relation.times is None or len(gone) < 3 else (relation.times,))]
-    event, _ = _events([np.concatenate(pair) for pair in zip(columns, gone, strict=False)])
+    event, _ = _distinct_rows([np.concatenate(pair) for pair in zip(columns, gone, strict=False)])
     marked = np.zeros(len(event), bool)
     marked[event[relation.edges :]] = True
     kept = ~marked[event[: relation.edges]]
