@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..data.edge_split import HELD_OUT
-from ..data.relational.link_split import HeldOutLinks
+from ..data.relational.held_out_links import HeldOutLinks
 from ..distributed.comm.base import Comm
 from ..nn.decoders import LinkModel
 from ..nn.evaluation_mode import evaluation_mode

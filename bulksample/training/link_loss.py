@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from ..data.edge_split import HeldOutEdges
-from ..data.relational.link_split import HeldOutLinks, LinkGraph
+from ..data.relational.held_out_links import HeldOutLinks, LinkGraph
 from ..errors import UsageError
 from ..graph import Graph
 from ..nn.decoders import LinkModel

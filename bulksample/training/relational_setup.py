@@ -8,7 +8,7 @@ import numpy as np
 
 from ..backends.base import Backend
 from ..config.train import TrainOptions
-from ..data.relational.link_split import LinkGraph
+from ..data.relational.held_out_links import LinkGraph
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.placement import Placement

@@ -11,7 +11,7 @@ from ..backends.reference import Reference
 from ..config.train import TrainOptions
 from ..data.open_store import is_heterogeneous
 from ..data.relational import hetero_store
-from ..data.relational.link_split import load_links
+from ..data.relational.held_out_links import load_links
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.verify import verify_together

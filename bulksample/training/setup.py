@@ -12,7 +12,7 @@ from ..config.train import TrainOptions
 from ..data import store
 from ..data.files import folder_of
 from ..data.parts_manifest import graph_manifest
-from ..data.relational.link_split import LinkGraph
+from ..data.relational.held_out_links import LinkGraph
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.graph_block import load_feature_rows

@@ -14,7 +14,7 @@ from bulksample import DataError, UsageError
 from bulksample.cli.app import app as whole
 from bulksample.cli.data import app
 from bulksample.data import open_store
-from bulksample.data.relational.link_split import load_links
+from bulksample.data.relational.held_out_links import load_links
 from bulksample.data.relational.synthetic import hetero, papers
 
 

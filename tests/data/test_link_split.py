@@ -14,8 +14,9 @@ from bulksample import DataError, HeteroGraph, UsageError, VertexType, relation_
 from bulksample.cli.data import app
 from bulksample.data import edge_split
 from bulksample.data.edge_split import HELD_OUT
-from bulksample.data.relational import link_split
-from bulksample.data.relational.link_split import HeldOutLinks, hold_out, load_links, reverses_of
+from bulksample.data.relational import held_out_links
+from bulksample.data.relational.held_out_links import HeldOutLinks, load_links
+from bulksample.data.relational.link_split import hold_out, reverses_of
 
 BUYS = ("user", "buys", "item")
 
@@ -158,7 +159,7 @@ def test_a_store_and_its_held_out_edges_appear_together(kind, tmp_path, monkeypa
     def interrupted(path, arrays):
         raise Interrupted("killed")
 
-    for module in (edge_split, link_split):
+    for module in (edge_split, held_out_links):
         monkeypatch.setattr(module, "save_sealed", interrupted)
     with pytest.raises(Interrupted, match="killed"):
         write()
@@ -167,7 +168,7 @@ def test_a_store_and_its_held_out_edges_appear_together(kind, tmp_path, monkeypa
     write()
     before = {path.name: path.read_bytes() for path in (tmp_path / "s").iterdir()}
     assert "links.npz" in before
-    for module in (edge_split, link_split):
+    for module in (edge_split, held_out_links):
         monkeypatch.setattr(module, "save_sealed", interrupted)
     with pytest.raises(Interrupted, match="killed"):
         write("--overwrite")

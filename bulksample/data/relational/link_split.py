@@ -1,4 +1,4 @@
-"""Hold out edges of one relation of a heterogeneous graph for link prediction, and keep them in a file of the store.
+"""Hold out edges of one relation of a heterogeneous graph for link prediction.
 
 Edges that have times, or whose ends have, are held out by time: the latest for the test, those before them for validation. Other edges are
 held out at random. The graph for training lacks them, and their reverse edges in the relations that are the reverse of this one.
@@ -6,133 +6,18 @@ held out at random. The graph for training lacks them, and their reverse edges i
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from ...errors import DataError, UsageError
+from ...errors import UsageError
 from ...relations.graph import HeteroGraph, Key, Relation
 from ...relations.links import NonNeighbors, link_times
 from ...rng import Substream
-from ...sparse import runs
-from ..edge_split import FILE, HELD_OUT
 from ..random_words import Words, scaled
-from ..sealed import read_sealed, save_sealed
-from . import hetero_store
+from .held_out_links import HeldOutLinks, LinkGraph, ends_of
 from .link_shares import cut
-
-_WRITER = "bulksample data split-edges"
-_ARRAYS = ("pairs", "negatives", "times")
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOutLinks:
-    """Held-out edges of one relation.
-
-    Parameters
-    ----------
-    relation : (source, name, destination)
-    reverses : tuple of (source, name, destination)
-        The relations that lack the reverse edges. An undirected relation is its own reverse.
-    pairs : dict of int32 arrays of shape (e, 2)
-        Source and destination of each held-out edge, for val and test.
-    negatives : dict of int32 arrays of shape (e, K)
-        Destinations to which the source has no edge in the whole graph, and which exist at the time of the edge.
-    times : dict of int64 arrays of shape (e,), optional
-        The time at which each edge is asked about.
-    """
-
-    relation: Key
-    reverses: tuple[Key, ...]
-    pairs: dict[str, np.ndarray]
-    negatives: dict[str, np.ndarray]
-    times: dict[str, np.ndarray] | None = None
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write `links.npz` into the folder of a store. Raises `UsageError` if it cannot be written."""
-        schema = json.dumps({"relation": self.relation, "reverses": self.reverses, "timed": self.times is not None})
-        arrays = {"schema": np.frombuffer(schema.encode(), np.uint8)}
-        for split in HELD_OUT:
-            stamps = np.empty(0, np.int64) if self.times is None else self.times[split]
-            own = (self.pairs[split].astype("<i4"), self.negatives[split].astype("<i4"), stamps.astype("<i8"))
-            arrays |= {f"{split}_{name}": array for name, array in zip(_ARRAYS, own, strict=True)}
-        save_sealed(Path(folder) / FILE, arrays)
-
-    @staticmethod
-    def load(folder: str | os.PathLike[str], graph: HeteroGraph) -> HeldOutLinks:
-        """Read the file that `save` wrote beside a graph; nothing is unpickled.
-
-        Raises
-        ------
-        UsageError
-            If the store has no held-out edges.
-        DataError
-            If the file is damaged, was changed, or does not fit the graph: its edges are edges of the graph, if it is of another store.
-        """
-        path = Path(folder) / FILE
-        if not path.is_file():
-            raise UsageError(f"{folder} has no held-out edges; use a store that `{_WRITER} --relation` wrote")
-        found = read_sealed(path, ["schema", *(f"{split}_{name}" for split in HELD_OUT for name in _ARRAYS)], f"{_WRITER} --relation")
-        try:
-            schema = json.loads(found["schema"].astype(np.uint8).tobytes())
-            relation, reverses = _key(schema["relation"]), tuple(map(_key, schema["reverses"]))
-            timed = bool(schema["timed"])
-        except (ValueError, TypeError, KeyError):
-            raise DataError(f"{FILE}: its schema names no relation; write it again with `{_WRITER} --relation`") from None
-        pairs, negatives, times = ({split: found[f"{split}_{name}"] for split in HELD_OUT} for name in _ARRAYS)
-        return HeldOutLinks(relation, reverses, pairs, negatives, times if timed else None).checked(graph)
-
-    def checked(self, graph: HeteroGraph) -> HeldOutLinks:
-        """Return self; raises `DataError` if an edge does not fit the graph."""
-        known = {relation.key for relation in graph.relations}
-        unknown = [key for key in (self.relation, *self.reverses) if key not in known]
-        if unknown:
-            raise DataError(f"{FILE}: graph {graph.name!r} has no relation {unknown[0]}")
-        sources, destinations = graph.type(self.relation[0]).count, graph.type(self.relation[2]).count
-        for split in HELD_OUT:
-            pairs, negatives = self.pairs[split], self.negatives[split]
-            if pairs.shape != (len(pairs), 2) or negatives.ndim != 2 or len(negatives) != len(pairs):
-                found = f"pairs of shape {pairs.shape} and negatives of shape {negatives.shape}"
-                raise DataError(f"{FILE}: {split}: got {found}; use (e, 2) and (e, K)")
-            named = ("sources", pairs[:, :1], sources), ("destinations", pairs[:, 1:], destinations), ("negatives", negatives, destinations)
-            for what, ends, count in named:
-                if ends.dtype.kind not in "iu" or (ends.size and not 0 <= ends.min() <= ends.max() < count):
-                    raise DataError(f"{FILE}: {split}: {what} must name vertices from 0 to {count - 1}")
-            if self.times is not None and (self.times[split].dtype != np.int64 or self.times[split].shape != (len(pairs),)):
-                raise DataError(f"{FILE}: {split}: times must be int64 of shape ({len(pairs)},)")
-            self._check_absent(graph, split)
-        return self
-
-    def _check_absent(self, graph: HeteroGraph, split: str) -> None:
-        """Raise `DataError` if held-out edges, or their reverses, are edges of the graph."""
-        source, destination = self.pairs[split].astype(np.int64).T
-        timed = self.times is not None and graph.relation(self.relation).times is not None
-        times = self.times[split] if timed and self.times is not None else None
-        ends = [(self.relation, source, destination), *((key, destination, source) for key in self.reverses)]
-        for key, by, to in ends:
-            relation = graph.relation(key)
-            if count := int(_joined(relation, by, to, times).sum()):
-                raise DataError(
-                    f"{FILE}: {count} of the {len(source)} held-out edges of {split} are edges of {relation} of graph {graph.name!r}, so "
-                    f"the file is that of another store; write both with `{_WRITER} --relation`"
-                )
-
-
-@dataclass(frozen=True, eq=False)
-class LinkGraph(HeteroGraph):
-    """A heterogeneous graph without the held-out edges of one of its relations, and these edges."""
-
-    held_out: HeldOutLinks | None = None  # None of no graph that `hold_out` or `load_links` made
-    warnings: tuple[str, ...] = ()  # of `hold_out`, of shares that are off by more than half; not kept in a store
-
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the graph as a store, with its held-out edges in `links.npz`: all of it, or nothing."""
-        hetero_store.save(self, path, overwrite, None if self.held_out is None else self.held_out.save)
 
 
 def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, negatives: int, seed: int) -> LinkGraph:
@@ -167,7 +52,7 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
         raise UsageError(f"got {negatives} negatives for each held-out edge; use 1 or more")
     own, words = graph.relation(relation), Words(seed)
     stamps, reverses = link_times(graph, own), reverses_of(graph, own)
-    event, columns = _distinct_rows([*_ends(own), *(() if own.times is None else (own.times,))])
+    event, columns = _distinct_rows([*ends_of(own), *(() if own.times is None else (own.times,))])
     source, destination = columns[0], columns[1]
     if own.key in reverses:
         candidates = np.flatnonzero(source < destination)
@@ -198,11 +83,6 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
     return LinkGraph(graph.types, tuple(relations), graph.name, held_out, warnings)
 
 
-def load_links(graph: HeteroGraph, folder: str | os.PathLike[str]) -> LinkGraph:
-    """Return the graph of a store with the held-out edges beside it; see `HeldOutLinks.load`."""
-    return LinkGraph(graph.types, graph.relations, graph.name, HeldOutLinks.load(folder, graph))
-
-
 def reverses_of(graph: HeteroGraph, relation: Relation) -> tuple[Key, ...]:
     """Return the relations that are the reverse of a relation.
 
@@ -219,30 +99,13 @@ def reverses_of(graph: HeteroGraph, relation: Relation) -> tuple[Key, ...]:
     return tuple(found)
 
 
-def _joined(relation: Relation, source: np.ndarray, destination: np.ndarray, times: np.ndarray | None) -> np.ndarray:
-    """Return True for each pair that is an edge of a relation; if both have times, at its time."""
-    own_source, own_destination = _ends(relation)
-    keys, wanted = (to * relation.adjacency.shape[1] + by for by, to in ((own_source, own_destination), (source, destination)))
-    first, last = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))  # keys ascend; parallel edges repeat them
-    if times is None or relation.times is None:
-        found: np.ndarray = last > first
-        return found
-    pair = np.repeat(np.arange(len(wanted)), last - first)
-    same = relation.times[runs(first, last - first)] == times[pair]
-    return np.bincount(pair[same], minlength=len(wanted)) > 0
-
-
 def _pair_keys(graph: HeteroGraph, relation: Relation, turned: bool = False) -> np.ndarray:
     """Return a number for the pair of each edge, of the reverse edge if it is turned."""
-    source, destination = _ends(relation)
+    source, destination = ends_of(relation)
     if turned:
         source, destination = destination, source
     keys: np.ndarray = destination * graph.type(relation.destination if turned else relation.source).count + source
     return keys
-
-
-def _ends(relation: Relation) -> tuple[np.ndarray, np.ndarray]:
-    return relation.adjacency.indices.astype(np.int64), relation.adjacency.row_of_entry().astype(np.int64)
 
 
 def _distinct_rows(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -273,7 +136,7 @@ def _negatives(
 
 def _without(relation: Relation, gone: Sequence[np.ndarray]) -> Relation:
     """Return a relation without the entries of some events, whose columns are source, destination and, if there is one, time."""
-    columns = [*_ends(relation), *(() if relation.times is None or len(gone) < 3 else (relation.times,))]
+    columns = [*ends_of(relation), *(() if relation.times is None or len(gone) < 3 else (relation.times,))]
     event, _ = _distinct_rows([np.concatenate(pair) for pair in zip(columns, gone, strict=False)])
     marked = np.zeros(len(event), bool)
     marked[event[relation.edges :]] = True
@@ -281,10 +144,3 @@ def _without(relation: Relation, gone: Sequence[np.ndarray]) -> Relation:
     ids = relation.ids_of(np.arange(relation.edges))[kept]
     times, features = (None if column is None else column[kept] for column in (relation.times, relation.features))
     return replace(relation, adjacency=relation.adjacency.keep(kept), edge_ids=ids, times=times, features=features)
-
-
-def _key(given: Any) -> Key:
-    source, name, destination = given
-    if not all(isinstance(part, str) for part in (source, name, destination)):
-        raise TypeError
-    return source, name, destination

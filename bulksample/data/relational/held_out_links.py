@@ -1,0 +1,156 @@
+"""Held-out edges of one relation of a heterogeneous graph: their file in the store of the graph for training, which lacks them."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError, UsageError
+from ...relations.graph import HeteroGraph, Key, Relation
+from ...sparse import runs
+from ..edge_split import FILE, HELD_OUT
+from ..sealed import read_sealed, save_sealed
+from . import hetero_store
+
+_WRITER = "bulksample data split-edges"
+_ARRAYS = ("pairs", "negatives", "times")
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutLinks:
+    """Held-out edges of one relation.
+
+    Parameters
+    ----------
+    relation : (source, name, destination)
+    reverses : tuple of (source, name, destination)
+        The relations that lack the reverse edges. An undirected relation is its own reverse.
+    pairs : dict of int32 arrays of shape (e, 2)
+        Source and destination of each held-out edge, for val and test.
+    negatives : dict of int32 arrays of shape (e, K)
+        Destinations to which the source has no edge in the whole graph, and which exist at the time of the edge.
+    times : dict of int64 arrays of shape (e,), optional
+        The time at which each edge is asked about.
+    """
+
+    relation: Key
+    reverses: tuple[Key, ...]
+    pairs: dict[str, np.ndarray]
+    negatives: dict[str, np.ndarray]
+    times: dict[str, np.ndarray] | None = None
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write `links.npz` into the folder of a store. Raises `UsageError` if it cannot be written."""
+        schema = json.dumps({"relation": self.relation, "reverses": self.reverses, "timed": self.times is not None})
+        arrays = {"schema": np.frombuffer(schema.encode(), np.uint8)}
+        for split in HELD_OUT:
+            stamps = np.empty(0, np.int64) if self.times is None else self.times[split]
+            own = (self.pairs[split].astype("<i4"), self.negatives[split].astype("<i4"), stamps.astype("<i8"))
+            arrays |= {f"{split}_{name}": array for name, array in zip(_ARRAYS, own, strict=True)}
+        save_sealed(Path(folder) / FILE, arrays)
+
+    @staticmethod
+    def load(folder: str | os.PathLike[str], graph: HeteroGraph) -> HeldOutLinks:
+        """Read the file that `save` wrote beside a graph; nothing is unpickled.
+
+        Raises
+        ------
+        UsageError
+            If the store has no held-out edges.
+        DataError
+            If the file is damaged, was changed, or does not fit the graph: its edges are edges of the graph, if it is of another store.
+        """
+        path = Path(folder) / FILE
+        if not path.is_file():
+            raise UsageError(f"{folder} has no held-out edges; use a store that `{_WRITER} --relation` wrote")
+        found = read_sealed(path, ["schema", *(f"{split}_{name}" for split in HELD_OUT for name in _ARRAYS)], f"{_WRITER} --relation")
+        try:
+            schema = json.loads(found["schema"].astype(np.uint8).tobytes())
+            relation, reverses = _key(schema["relation"]), tuple(map(_key, schema["reverses"]))
+            timed = bool(schema["timed"])
+        except (ValueError, TypeError, KeyError):
+            raise DataError(f"{FILE}: its schema names no relation; write it again with `{_WRITER} --relation`") from None
+        pairs, negatives, times = ({split: found[f"{split}_{name}"] for split in HELD_OUT} for name in _ARRAYS)
+        return HeldOutLinks(relation, reverses, pairs, negatives, times if timed else None).checked(graph)
+
+    def checked(self, graph: HeteroGraph) -> HeldOutLinks:
+        """Return self; raises `DataError` if an edge does not fit the graph."""
+        known = {relation.key for relation in graph.relations}
+        unknown = [key for key in (self.relation, *self.reverses) if key not in known]
+        if unknown:
+            raise DataError(f"{FILE}: graph {graph.name!r} has no relation {unknown[0]}")
+        sources, destinations = graph.type(self.relation[0]).count, graph.type(self.relation[2]).count
+        for split in HELD_OUT:
+            pairs, negatives = self.pairs[split], self.negatives[split]
+            if pairs.shape != (len(pairs), 2) or negatives.ndim != 2 or len(negatives) != len(pairs):
+                found = f"pairs of shape {pairs.shape} and negatives of shape {negatives.shape}"
+                raise DataError(f"{FILE}: {split}: got {found}; use (e, 2) and (e, K)")
+            named = ("sources", pairs[:, :1], sources), ("destinations", pairs[:, 1:], destinations), ("negatives", negatives, destinations)
+            for what, ends, count in named:
+                if ends.dtype.kind not in "iu" or (ends.size and not 0 <= ends.min() <= ends.max() < count):
+                    raise DataError(f"{FILE}: {split}: {what} must name vertices from 0 to {count - 1}")
+            if self.times is not None and (self.times[split].dtype != np.int64 or self.times[split].shape != (len(pairs),)):
+                raise DataError(f"{FILE}: {split}: times must be int64 of shape ({len(pairs)},)")
+            self._check_absent(graph, split)
+        return self
+
+    def _check_absent(self, graph: HeteroGraph, split: str) -> None:
+        """Raise `DataError` if held-out edges, or their reverses, are edges of the graph."""
+        source, destination = self.pairs[split].astype(np.int64).T
+        timed = self.times is not None and graph.relation(self.relation).times is not None
+        times = self.times[split] if timed and self.times is not None else None
+        ends = [(self.relation, source, destination), *((key, destination, source) for key in self.reverses)]
+        for key, by, to in ends:
+            relation = graph.relation(key)
+            if count := int(_joined(relation, by, to, times).sum()):
+                raise DataError(
+                    f"{FILE}: {count} of the {len(source)} held-out edges of {split} are edges of {relation} of graph {graph.name!r}, so "
+                    f"the file is that of another store; write both with `{_WRITER} --relation`"
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class LinkGraph(HeteroGraph):
+    """A heterogeneous graph without the held-out edges of one of its relations, and these edges."""
+
+    held_out: HeldOutLinks | None = None  # None of no graph that `hold_out` or `load_links` made
+    warnings: tuple[str, ...] = ()  # of `hold_out`, of shares that are off by more than half; not kept in a store
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the graph as a store, with its held-out edges in `links.npz`: all of it, or nothing."""
+        hetero_store.save(self, path, overwrite, None if self.held_out is None else self.held_out.save)
+
+
+def load_links(graph: HeteroGraph, folder: str | os.PathLike[str]) -> LinkGraph:
+    """Return the graph of a store with the held-out edges beside it; see `HeldOutLinks.load`."""
+    return LinkGraph(graph.types, graph.relations, graph.name, HeldOutLinks.load(folder, graph))
+
+
+def ends_of(relation: Relation) -> tuple[np.ndarray, np.ndarray]:
+    """Return the source and the destination of each edge: int64."""
+    return relation.adjacency.indices.astype(np.int64), relation.adjacency.row_of_entry().astype(np.int64)
+
+
+def _joined(relation: Relation, source: np.ndarray, destination: np.ndarray, times: np.ndarray | None) -> np.ndarray:
+    """Return True for each pair that is an edge of a relation; if both have times, at its time."""
+    own_source, own_destination = ends_of(relation)
+    keys, wanted = (to * relation.adjacency.shape[1] + by for by, to in ((own_source, own_destination), (source, destination)))
+    first, last = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))  # keys ascend; parallel edges repeat them
+    if times is None or relation.times is None:
+        found: np.ndarray = last > first
+        return found
+    pair = np.repeat(np.arange(len(wanted)), last - first)
+    same = relation.times[runs(first, last - first)] == times[pair]
+    return np.bincount(pair[same], minlength=len(wanted)) > 0
+
+
+def _key(given: Any) -> Key:
+    source, name, destination = given
+    if not all(isinstance(part, str) for part in (source, name, destination)):
+        raise TypeError
+    return source, name, destination
