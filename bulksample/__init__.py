@@ -130,18 +130,23 @@ def train(graph: Graph | str | os.PathLike[str], /, **options: Any) -> dict[str,
     return run(graph, **options)
 
 
-def predict(graph: Graph | str | os.PathLike[str], checkpoint: str | os.PathLike[str], *, model: Any = None) -> Prediction:
+def predict(
+    graph: Graph | HeteroGraph | str | os.PathLike[str], checkpoint: str | os.PathLike[str], *, model: Any = None, at: int | None = None
+) -> Prediction:
     """Compute class scores and embeddings of all vertices by exact inference. Needs torch.
 
     Parameters
     ----------
-    graph : Graph, or the path of a store
+    graph : Graph, HeteroGraph, or the path of a store
         With features as wide as those that the model was trained on; labels are not needed.
     checkpoint : path
         The ``checkpoint`` folder of a training run, or a folder ``step-...`` in it.
     model : nn.Module or str, optional
         For a run that trained a model of your own: the module, which takes the weights of the checkpoint in place, or its factory
         ``package.module:factory``.
+    at : int, optional
+        The time at which the vertices of a heterogeneous graph with times are asked about; by default that of each vertex. A model of
+        links needs it.
 
     Returns
     -------
@@ -150,7 +155,7 @@ def predict(graph: Graph | str | os.PathLike[str], checkpoint: str | os.PathLike
     """
     from .methods.predict import predict as run
 
-    return run(graph, checkpoint, model=model)
+    return run(graph, checkpoint, model=model, at=at)
 
 
 def _save(graph: Graph | HeteroGraph, path: str | os.PathLike[str], overwrite: bool) -> None:

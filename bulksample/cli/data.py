@@ -272,6 +272,7 @@ def split_edges(
     from ..data import open_store as stores
     from ..relations.graph import HeteroGraph
 
+    hetero_data.check_split(store, out)
     start = begin(out, overwrite, json_file)
     whole = stores.load(store, check=check)
     if isinstance(whole, HeteroGraph):

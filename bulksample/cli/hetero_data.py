@@ -97,6 +97,16 @@ def import_parquet(
     finish(graph, out, overwrite, name, start, json_file, imported=True, read={"tables": tables})
 
 
+def check_split(store: Path, out: Path) -> None:
+    """Raise `UsageError` if edges are held out already, or if the store would replace itself."""
+    from ..data.edge_split import FILE
+
+    if (store / FILE).exists():
+        raise UsageError(f"{store} holds out edges already; split the store that it was made of")
+    if out.exists() and out.samefile(store):
+        raise UsageError(f"{out} is the store that is split, and would lose its held-out edges; use another folder")
+
+
 def split_relation(
     graph: HeteroGraph, store: Path, out: Path, overwrite: bool, relation: str | None, shares: tuple[float, float, int, int], start: float,
     json_file: Path | None,

@@ -52,7 +52,7 @@ def plan(
     """Predict memory, traffic and time of every process grid, and choose one. Nothing is run and no graph is read."""
     check_outputs(overwrite, json_file)
     if store and is_heterogeneous(store):
-        result = _relational(requested, store)
+        result = _relational(requested, store, {"--measured": measured, "--rates": rates})
         emit(result, json_file, "plan", table=False)
         if str(json_file) != "-":
             _show_relational(result)
@@ -72,9 +72,10 @@ def plan(
         _show(made, result)
 
 
-def _relational(requested: Requested, directory: Path) -> dict[str, Any]:
+def _relational(requested: Requested, directory: Path, files: dict[str, Any]) -> dict[str, Any]:
     """Predict training on a heterogeneous store; raises `UsageError` for options that have no effect on it."""
     unread = [given.origin for name, given in requested.items() if name not in _OF_RELATIONS]
+    unread += [flag for flag, given in files.items() if given]
     if unread:
         read = ", ".join(f"--{name.replace('_', '-')}" for name in _OF_RELATIONS)
         raise UsageError(f"{directory} is heterogeneous; its plan reads {read}, got {', '.join(unread)}: leave it out")

@@ -9,12 +9,13 @@ from typing import Any
 
 from ..graph import Graph
 from ..relations.graph import HeteroGraph
-from . import manifest, parts_manifest, store
+from . import edge_split, manifest, parts_manifest, store
 from .describe import describe as describe_graph
 from .files import folder_of
 from .manifest_file import SignedManifest, read_manifest
 from .parts import folders_of
 from .relational import hetero_manifest, hetero_store
+from .relational.held_out_links import HeldOutLinks
 from .relational.hetero_describe import describe_relations, describe_types
 
 PathLike = str | os.PathLike[str]
@@ -66,7 +67,9 @@ def save(
 
 def verify(directory: PathLike) -> SignedManifest:
     """Check every byte of a store, or of all parts of one, and return its manifest; see `data.store.verify`."""
-    load(directory, check="full")
+    graph = load(directory, check="full")
+    if (Path(directory) / edge_split.FILE).exists():
+        (HeldOutLinks.load(directory, graph) if isinstance(graph, HeteroGraph) else edge_split.HeldOutEdges.load(directory))
     folder = folder_of(directory, "a store")
     return hetero_manifest.load_hetero_manifest(folder) if is_heterogeneous(folder) else parts_manifest.graph_manifest(folder)
 

@@ -88,13 +88,17 @@ def relational_outputs(
 
 def _times(config: TrainConfig, graph: HeteroGraph, kind: VertexType, backend: Backend, at: int | None) -> SeedTimes | None:
     """Return when each vertex of a type is asked about."""
+    if at is not None and not -(2**63) <= at < 2**63:
+        raise UsageError(f"at: got {at}; use a time that fits int64")
     if at is None and config.task == "nodes":
         return seed_times(config, graph, kind, backend)
     rule = rule_of(config, graph, backend)
     if rule is None and at is not None:
         raise UsageError(f"at: graph {graph.name!r} has no times; leave it out")
     if rule is not None and at is None:
-        raise UsageError(f"graph {graph.name!r} has times, but ends of links have none of their own; name that of the embeddings with at")
+        raise UsageError(
+            f"graph {graph.name!r} has times, but ends of links have none of their own; give the time of the embeddings with at"
+        )
     return None if rule is None else SeedTimes(np.full(kind.count, at, np.int64), rule)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -32,9 +33,10 @@ def parse_bytes(text: Any) -> Any:
     if not isinstance(text, str):
         return text
     found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)", text.strip().lower())
-    if not found or found[2] not in _UNITS or not (size := int(float(found[1]) * _UNITS[found[2]])):
+    size = float(found[1]) * _UNITS.get(found[2], 0) if found else 0.0
+    if not 1 <= size < math.inf:
         raise UsageError(f"a size must be a number with an optional unit; got {text!r}; use 80GB, 74.5GiB or 80000000000")
-    return size
+    return int(size)
 
 
 def _numbers(text: Any) -> Any:

@@ -96,10 +96,12 @@ def target_of_run(graph: HeteroGraph, name: str | None, label: str | None) -> Ve
             raise UsageError(f"target_type: type {name!r} has no {what}; use {', '.join(one.name for one in fit) or 'a graph with some'}")
         return kind
     if len(fit) != 1:
-        found = ", ".join(kind.name for kind in fit) or "no type"
-        raise UsageError(
-            f"target_type: {found} of graph {graph.name!r} has {what}; name one of {', '.join(kind.name for kind in fit or graph.types)}"
-        )
+        if not fit:
+            raise UsageError(
+                f"no type of graph {graph.name!r} has {what}; use a graph with some, or task links on a store that holds out edges"
+            )
+        found = ", ".join(kind.name for kind in fit)
+        raise UsageError(f"target_type: {found} of graph {graph.name!r} have {what}; name one of them")
     return fit[0]
 
 

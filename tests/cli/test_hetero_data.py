@@ -85,6 +85,25 @@ def test_split_edges_tells_of_shares_that_few_times_do_not_allow(tmp_path):
     assert result.stderr.startswith(f"bulksample: warning: test: got {made['test_edges'] / (made['test_edges'] + made['edges']):.3g} of")
 
 
+def test_a_split_store_is_not_split_again_nor_replaced_by_its_split(tmp_path):
+    run("make", "hetero", "--type", "a:60", "--type", "b:30", "--relation", "a:r:b:200", "-o", tmp_path / "g")
+    with pytest.raises(UsageError, match="g is the store that is split, and would lose its held-out edges; use another folder"):
+        run("split-edges", tmp_path / "g", "--relation", "r", "-o", tmp_path / "g", "--overwrite")
+    run("split-edges", tmp_path / "g", "--relation", "r", "-o", tmp_path / "s")
+    with pytest.raises(UsageError, match="s holds out edges already; split the store that it was made of"):
+        run("split-edges", tmp_path / "s", "--relation", "r", "-o", tmp_path / "t")
+
+
+def test_verify_reads_held_out_edges(tmp_path):
+    run("make", "hetero", "--type", "a:60", "--type", "b:30", "--relation", "a:r:b:200", "-o", tmp_path / "g")
+    run("split-edges", tmp_path / "g", "--relation", "r", "-o", tmp_path / "s")
+    run("verify", tmp_path / "s")
+    links = tmp_path / "s" / "links.npz"
+    links.write_bytes(links.read_bytes()[:700] + b"?" + links.read_bytes()[701:])
+    with pytest.raises(DataError, match=r"links\.npz"):
+        run("verify", tmp_path / "s")
+
+
 def test_train_names_the_models_that_it_has_for_it(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="is heterogeneous; got model sage: use model hetero-sage or hetero-gat"):

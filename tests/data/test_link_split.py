@@ -180,7 +180,8 @@ class Interrupted(Exception):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (("buys", 0.5, 0.5, 3), "add up to less than 1"), (("buys", 0.1, 0.1, 0), "use 1 or more"),
+    (("buys", 0.5, 0.5, 3), "add up to less than 1"), (("buys", 0.1, 0.1, 0), "negatives: got 0 for each held-out edge; use a whole"),
+    (("buys", 0.1, 0.1, 2.5), r"negatives: got 2\.5"), (("buys", 0.0, 0.0, 3), "hold nothing out"),
     (("sells", 0.1, 0.1, 3), r"has no relation\(s\) 'sells'"), (("buys", 0.495, 0.5, 3), "go together, and those leave none"),
 ])  # fmt: skip
 def test_what_cannot_be_held_out_is_refused(arguments, message):

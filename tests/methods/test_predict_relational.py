@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from planted_relations import all_sage_logits, all_sage_rows, planted, shop, until
 
+import bulksample as bs
 from bulksample import DataError, UsageError
 from bulksample.data.relational.link_split import hold_out
 from bulksample.methods.config import TrainConfig
@@ -65,6 +66,9 @@ def test_links_have_embeddings_of_both_ends(tmp_path):
         assert set(found.more) == {"embeddings.user", "embeddings.item"}
     with pytest.raises(UsageError, match="ends of links have none of their own"):
         predict(graph, tmp_path / "b" / "kept")
+    with pytest.raises(UsageError, match="at: got 99999999999999999999; use a time that fits int64"):
+        predict(graph, tmp_path / "b" / "kept", at=99999999999999999999)
+    assert np.array_equal(bs.predict(graph, tmp_path / "b" / "kept", at=30).more["embeddings.item"], found.more["embeddings.item"])
 
 
 def test_graphs_that_do_not_match_are_refused(tmp_path):

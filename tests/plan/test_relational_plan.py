@@ -73,9 +73,10 @@ def test_the_command_prints_rows_and_refuses_what_it_does_not_read(tmp_path):
     ]  # fmt: skip
     assert rows[0]["held"]["times"] == 12 * (360 + 400 + 120)  # relations that begin in papers or authors
     assert "predict paper" in CliRunner().invoke(app, command).stdout
-    refused = CliRunner().invoke(app, [*command, "--latency", "1"])
-    assert isinstance(refused.exception, UsageError)
-    assert "its plan reads --ranks, --replication, --fanouts, --batch-size, --hidden, got --latency" in str(refused.exception)
+    for flag in ("--latency", "--measured", "--rates"):
+        refused = CliRunner().invoke(app, [*command, flag, "1"])
+        assert isinstance(refused.exception, UsageError)
+        assert f"its plan reads --ranks, --replication, --fanouts, --batch-size, --hidden, got {flag}" in str(refused.exception)
 
 
 def test_a_store_without_one_labelled_type_is_refused(tmp_path):

@@ -41,16 +41,18 @@ def hold_out(graph: HeteroGraph, relation: Key | str, val: float, test: float, n
     Raises
     ------
     UsageError
-        If the shares leave no edge for training, or one of them gives none; if the source of a held-out edge has an edge to every
-        destination of its time.
+        If the shares hold nothing out, leave no edge for training, or one of them gives none; if the source of a held-out edge has an
+        edge to every destination of its time.
     DataError
         If edges have times before any destination.
     """
     if not (val >= 0 and test >= 0 and val + test < 1):
         raise UsageError(f"got shares {val} for validation and {test} for the test; use shares from 0 that add up to less than 1")
-    if negatives < 1:
-        raise UsageError(f"got {negatives} negatives for each held-out edge; use 1 or more")
+    if val + test == 0:
+        raise UsageError("got shares 0 for validation and 0 for the test, which hold nothing out; give one of them")
     own, words = graph.relation(relation), Words(seed)
+    if isinstance(negatives, bool) or not isinstance(negatives, int) or not 1 <= negatives < 2**31:
+        raise UsageError(f"negatives: got {negatives!r} for each held-out edge; use a whole number from 1")
     stamps, reverses = link_times(graph, own), reverses_of(graph, own)
     event, columns = _distinct_rows([*ends_of(own), *(() if own.times is None else (own.times,))])
     source, destination = columns[0], columns[1]
