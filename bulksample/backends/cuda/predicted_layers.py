@@ -62,10 +62,14 @@ def layer_bytes(
     standing = tables.standing + 8 * zeroed_words(k, len(fanouts), from_frontier)
     kept, before, vertices = 4 * seeds + 8 * (k + 1), 0, 4 * seeds
     peak = kept + max(tables.entering, tables.left + (NUMBERING + 8) * seeds)
+    room = 0  # rows of the frontier that is coming; it has room for more where the host does not wait for their number
     for hop in _hops(n, top, k, seeds, fanouts, only_new, from_frontier):
         tables = structure.bytes(n, k, hop.held, hop.edges, most)
-        peak = max(peak, kept + before + vertices + _making(hop, tables, only_new, from_frontier))
+        unused = max(0, room - hop.rows)
+        kept += 8 * unused  # pointers
+        peak = max(peak, kept + before + vertices + (4 * unused if only_new else 0) + _making(hop, tables, only_new, from_frontier))
         kept += 8 * (hop.rows + 1) + 8 * hop.edges
+        room = 0 if most is None else min(most, hop.edges if only_new else hop.held + hop.edges)
         vertices = 4 * (hop.held + hop.edges)
         before = 8 * hop.rows + _DRAWN * hop.drawn + 4 * hop.edges + (4 * hop.drawn if only_new else 0)
     small = 8192 * (len(fanouts) + 2)
