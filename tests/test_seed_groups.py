@@ -59,7 +59,7 @@ def test_one_group_in_the_order_of_ids_is_no_group():
 
 
 def taken(ranks, count=4, virtual=None, **options):
-    """What every rank takes, slot by slot."""
+    """Return the mini-batches of every rank, slot by slot."""
     made = [loader(count, rank=r, ranks=ranks, virtual_ranks=virtual, **options) for r in range(ranks)]
     assert len({(one.steps, one.slots) for one in made}) == 1
     return [list(one) for one in made]

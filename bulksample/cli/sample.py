@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..backends.base import Backend
     from ..distributed.comm.base import Comm
     from ..distributed.matrix.placement import Placement
+    from ..loader import BulkLoader
     from ..views.features import FeatureSource
 
 
@@ -77,23 +78,9 @@ def sample(
         loader.bulk_size = min(comm.gather_control(loader.bulk_size))  # sampling a partitioned graph is a collective call
         loader.epoch = config.epoch
         wanted = len(loader) if config.minibatches is None else min(config.minibatches, len(loader))
-        count = edges = inputs = 0
-        digests, fetching = [], 0.0
         steps = -(-wanted // comm.size) if groups is None else loader.steps
-        for _, minibatch in zip(range(steps), loader, strict=False):
-            if minibatch is not None and minibatch.id >= wanted:
-                minibatch = None
-            if rows is not None:
-                begun = perf_counter()
-                rows.fetch(np.empty(0, np.int32) if minibatch is None else minibatch.vertices)
-                fetching += perf_counter() - begun
-            if minibatch is None:
-                continue
-            count, edges, inputs = count + 1, edges + minibatch.num_edges, inputs + len(minibatch.vertices)
-            if config.digest:
-                digests.append((minibatch.epoch, minibatch.id, minibatch.digest()))
-        peak = peak_memory()
-        everyone = comm.gather_control([count, edges, inputs, loader.wait_seconds, peak, digests, fetching, read])
+        count, edges, inputs, digests, fetching = _sampled(loader, steps, wanted, rows, config.digest)
+        everyone = comm.gather_control([count, edges, inputs, loader.wait_seconds, peak_memory(), digests, fetching, read])
         total = combine(comm.gather_control(ledger.total()))
         if comm.rank == 0:
             write_config(config, requested, None, config_beside(json_file))
@@ -113,6 +100,33 @@ def sample(
                 "digest": digest_of((e, i, text) for rank in found for e, i, text in rank) if config.digest else None,
                 "data": {"name": manifest.name, "vertices": manifest.vertices, "edges": manifest.edges}, "environment": environment(),
             }, json_file, f"sample {directory}")  # fmt: skip
+
+
+def _sampled(
+    loader: BulkLoader, steps: int, wanted: int, rows: FeatureSource | None, digest: bool
+) -> tuple[int, int, int, list[tuple[int, int, str]], float]:
+    """Sample the mini-batches of this rank with numbers below `wanted`, and fetch their features where there are any.
+
+    Returns
+    -------
+    tuple
+        The numbers of mini-batches, of edges and of input vertices, the digests with their epochs and numbers, and the seconds of fetching.
+    """
+    count = edges = inputs = 0
+    digests, fetching = [], 0.0
+    for _, minibatch in zip(range(steps), loader, strict=False):
+        if minibatch is not None and minibatch.id >= wanted:
+            minibatch = None
+        if rows is not None:  # collective: a rank without a mini-batch takes part
+            begun = perf_counter()
+            rows.fetch(np.empty(0, np.int32) if minibatch is None else minibatch.vertices)
+            fetching += perf_counter() - begun
+        if minibatch is None:
+            continue
+        count, edges, inputs = count + 1, edges + minibatch.num_edges, inputs + len(minibatch.vertices)
+        if digest:
+            digests.append((minibatch.epoch, minibatch.id, minibatch.digest()))
+    return count, edges, inputs, digests, fetching
 
 
 def _opened(

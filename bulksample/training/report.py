@@ -17,18 +17,20 @@ from .setup import sampled_scoring
 
 
 class Run(NamedTuple):
-    """What the loop knows of a run when it ends.
+    """Hold the figures of a run that the loop counts, for its report.
 
     Parameters
     ----------
     epochs : int
-        Of this run; `seconds` are those of all of it, `epoch_seconds` of each epoch without evaluation, `steps` made in it.
+        Trained in this run, with `steps` optimizer steps.
+    seconds : float
+        From the first step to the last evaluation; `epoch_seconds` are those of each epoch, without evaluation.
     warnings : list of str
         Printed so far; on rank 0.
     data : dict
         Sizes of the graph.
-    backend : str
-        That samples, on `threads` threads.
+    backend, threads : str, int
+        The back end that samples, and its threads.
     """
 
     epochs: int

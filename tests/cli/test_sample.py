@@ -58,6 +58,12 @@ def test_every_sampler_runs(result, folder, sampler):
     assert got["sampled_edges"] > 0
 
 
+def test_an_epoch_of_groups_is_cut_short_like_any_other(result, folder):
+    """Seven mini-batches come from two groups, in rounds of two: three of them are a round and a half."""
+    got = result("sample", folder, "--fanouts", "4,4", "--batch-size", 64, "--seeds", "all", "--seed-locality", 2, "--minibatches", 3)
+    assert got["minibatches"] == 3
+
+
 def test_options_reach_the_sampler(command, folder, tmp_path):
     file = tmp_path / "out.json"
     done = command("sample", folder, "--options", "replace=true", "--fanouts", "30", "--batch-size", 100, "--json", file)

@@ -57,11 +57,18 @@ def test_a_bucket_holds_whole_rows_and_no_more_keys_than_it_must(tmp_path, monke
 
 
 def test_few_edges_or_those_with_weights_are_sorted_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(external_sort, "matrix_of", None)
+    calls, matrix_of = [], external_sort.matrix_of
+    monkeypatch.setattr(external_sort, "matrix_of", lambda *given: calls.append(given) or matrix_of(*given))
     u, v = edges(50, 100)
-    adjacency(u, v, 50, scratch=tmp_path)
+    few, _ = adjacency(u, v, 50, scratch=tmp_path)
     monkeypatch.setattr(external_sort, "BUCKET", 10)
-    adjacency(u, v, 50, np.ones(100), scratch=tmp_path)
+    weighted, _ = adjacency(u, v, 50, np.ones(100), scratch=tmp_path)
+    assert calls == []
+    many, _ = adjacency(u, v, 50, scratch=tmp_path)
+    assert len(calls) == 1
+    for made in (few, weighted):
+        assert np.array_equal(made.indptr, many.indptr)
+        assert np.array_equal(made.indices, many.indices)
 
 
 def test_only_self_loops_that_are_dropped_leave_an_empty_matrix(tmp_path, monkeypatch):

@@ -86,7 +86,7 @@ def test_one_relation_draws_what_the_homogeneous_graph_draws(fused):
 
 
 def test_another_bulk_of_the_shape_has_its_own_seeds_times_stream_and_graph(fused):
-    """What was recorded is used again: for other seeds and times, another stream, and another graph of the same sizes."""
+    """A recording is used again: for other seeds and times, another stream, and another graph of the same sizes."""
     engine, sampler, other = emulated(), sampler_of("window", "weighted", (4, 3), None), backends.make("native", 1)
     for seed, stream in ((1, 1), (1, 2**63 + 9), (5, 1)):
         graph = graph_for("window", "weighted", seed=seed)

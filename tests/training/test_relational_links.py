@@ -131,7 +131,7 @@ def test_held_out_edges_and_later_ones_are_no_messages(kind):
 @pytest.mark.parametrize(("exclude", "cleared"), [("none", ()), ("self", ("buys",)), ("both", ("buys", "rev_buys"))])
 @pytest.mark.parametrize("kind", [{}, {"edge_times": True}])
 def test_the_targets_of_a_minibatch_are_not_among_its_messages(kind, exclude, cleared):
-    """Of edges with times, those of the same time: an earlier purchase of the same item stays."""
+    """Only edges of the same time are cleared where edges have times: an earlier purchase of the same item stays."""
     graph = split(**kind)
     options = {"sampler": "full", "fanouts": (-1, -1)}
     kept_past = lost = 0

@@ -182,7 +182,7 @@ def test_ranks_that_do_not_fit_are_refused_on_every_rank(folder):
 
 
 def cached(folder, p, **options):
-    """Of every rank: the cached vertices, the vertices of its mini-batches, and the bytes of features that the fetches of an epoch send."""
+    """Return for every rank the cached vertices, the vertices of its mini-batches, and the bytes of features that an epoch sends."""
 
     def rank(comm):
         context = make_trainer(TrainConfig.of(**RUN | SHARDED | {"cache_bytes": 12 * 32} | options), folder, comm).context

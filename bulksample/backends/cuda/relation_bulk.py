@@ -16,7 +16,7 @@ from .tables import HeldVertices
 
 
 class Shape(NamedTuple):
-    """What the launches of a bulk depend on, besides arrays."""
+    """Fix the launches of a bulk, together with its arrays: sizes, laws and bounds."""
 
     counts: tuple[int, ...]
     order: tuple[int, ...]  # the relations by source type
@@ -38,7 +38,7 @@ class Shape(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What a bulk copies to the device."""
+    """Hold the arrays that a bulk copies to the device."""
 
     relations: Any  # int64: an array of `RELATION` for each hop
     firsts: Any  # int64, shape (T,)
@@ -52,7 +52,7 @@ class Inputs(NamedTuple):
 
 
 class OpenRelationHop(NamedTuple):
-    """What a hop drew, before its sizes are known on the host."""
+    """Hold the picks of a hop before their number is known on the host."""
 
     pointers: Any  # int64, shape (rows + 1,)
     local: Any  # int32
