@@ -32,7 +32,8 @@ def check_store(host: str, port: int, timeout: float, greets: Callable[[], bool]
     """Check that a store answers at an address where something listens.
 
     Another answer than that of a store ends the wait at once. A service that is silent or hangs up gets a tenth of the timeout, at least
-    thirty seconds, because a machine may be busy; after two seconds standard error says so.
+    thirty seconds, because a machine may be busy; after two seconds standard error says so. The last greeting has its full time too, up to
+    five seconds more: cut short, it would call a service silent that is only slow.
 
     Parameters
     ----------
@@ -47,10 +48,9 @@ def check_store(host: str, port: int, timeout: float, greets: Callable[[], bool]
     start, silent = time.monotonic(), True
     patience = min(timeout, max(_SILENT_SECONDS, _SILENT_SHARE * timeout))
     while True:
-        left = start + patience - time.monotonic()
         try:
-            with socket.create_connection((host, port), max(0.1, min(_ANSWER_SECONDS, left))) as connection:
-                found, final = fault(connection, max(0.1, min(TOLD_SECONDS if silent else _ANSWER_SECONDS, left)))
+            with socket.create_connection((host, port), min(_ANSWER_SECONDS, timeout)) as connection:
+                found, final = fault(connection, min(TOLD_SECONDS if silent else _ANSWER_SECONDS, timeout))
         except OSError:
             return  # nothing listens any more; torch's client tries on
         if not found:
@@ -84,5 +84,5 @@ def fault(connection: socket.socket, seconds: float) -> tuple[str, bool]:
     except TimeoutError:
         return (f"it answers {answer!r}", True) if answer else ("it does not answer", False)
     except OSError as error:
-        return f"it hangs up ({error.strerror})", False
+        return (f"it answers {answer!r} and hangs up", True) if answer else (f"it hangs up ({error.strerror})", False)
     return ("", False) if answer == number else (f"it answers {answer[:_SHOWN]!r}", True)

@@ -63,7 +63,7 @@ def meet(timeout: float) -> tuple[Any, int, int]:
         with told(others_at(), timeout, TOLD_SECONDS, speaks()):
             store, rank, size = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout))))
     except (RuntimeError, ValueError, OSError) as error:
-        waited = f"within {time.monotonic() - began:.0f} s"
+        waited = f"within {max(1, round(time.monotonic() - began))} s"
         raise PeerLost(f"the ranks did not meet at MASTER_ADDR:MASTER_PORT {host}:{port} {waited}: {error}{advice(error)}") from error
     own = PrefixStore(f"bulksample {next(_WORLDS)}", store)
     if own.add(f"rank {rank}", 1) > 1:

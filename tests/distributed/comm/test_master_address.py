@@ -36,7 +36,7 @@ def second_rank(monkeypatch, free_port):
 def test_nothing_listens(second_rank, free_port):
     with pytest.raises(
         PeerLost,
-        match=rf"did not meet at MASTER_ADDR:MASTER_PORT 127.0.0.1:{free_port} within 0 s: .*refused.*; start rank 0 there",
+        match=rf"did not meet at MASTER_ADDR:MASTER_PORT 127.0.0.1:{free_port} within 1 s: .*refused.*; start rank 0 there",
     ):
         torch_distributed.meet(0.3)
 
@@ -123,14 +123,15 @@ def service(port, says=b"", hangs_up=False):
         clients = []
 
         def serve():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # until the server is shut down
                 while True:
                     client = server.accept()[0]
-                    client.sendall(says)
                     clients.append(client)
-                    if hangs_up:
-                        client.recv(64)
-                        client.close()
+                    with contextlib.suppress(OSError):  # the client is gone already, as one that only looks whether something listens
+                        client.sendall(says)
+                        if hangs_up:
+                            client.recv(64)
+                            client.close()
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -150,13 +151,45 @@ def service(port, says=b"", hangs_up=False):
         ({}, r"it does not answer"),
     ],
 )
-def test_another_service_at_the_port_is_named(second_rank, free_port, answers, found):
+def test_another_service_at_the_port_is_named(second_rank, free_port, monkeypatch, answers, found):
+    """A service that answers or hangs up has a minute for it, because the machine may be busy; the silent one is not waited for so long."""
+    for name, seconds in {"TOLD_SECONDS": 60 if answers else 0.1, "_SILENT_SECONDS": 0.1, "_SILENT_SHARE": 0}.items():
+        monkeypatch.setattr(store_greeting, name, seconds)
     with service(free_port, **answers), pytest.raises(
         PeerLost,
-        match=rf"did not meet at MASTER_ADDR:MASTER_PORT 127.0.0.1:{free_port} within \d s: another service listens there than a store of "
-        rf"torch.distributed: {found}.*; end what listens there, or give all ranks another MASTER_PORT",
+        match=rf"did not meet at MASTER_ADDR:MASTER_PORT 127.0.0.1:{free_port} within [1-9]\d* s: another service listens there than a "
+        rf"store of torch.distributed: {found}.*; end what listens there, or give all ranks another MASTER_PORT",
     ):  # fmt: skip
-        torch_distributed.meet(1.0)
+        torch_distributed.meet(60)
+
+
+def test_the_last_greeting_has_its_full_time(free_port, monkeypatch):
+    """The wait for silent services is over, and still the service has its seconds for an answer."""
+    given = []
+    for name, value in {"TOLD_SECONDS": 7, "_SILENT_SECONDS": 0.0, "_SILENT_SHARE": 0.0}.items():
+        monkeypatch.setattr(store_greeting, name, value)
+    monkeypatch.setattr(store_greeting, "fault", lambda _, seconds: given.append(seconds) or ("it does not answer", False))
+    with service(free_port), pytest.raises(store_greeting.NoStore, match="it does not answer"):
+        store_greeting.check_store("127.0.0.1", free_port, 60, lambda: True)
+    assert given == [7]
+
+
+@pytest.mark.parametrize(("received", "found"), [(b"hi", ("it answers b'hi' and hangs up", True)), (b"", ("it hangs up (gone)", False))])
+def test_an_answer_before_a_reset_is_told(received, found):
+    class Connection:
+        answers = iter([received] if received else [])
+
+        def settimeout(self, _):
+            pass
+
+        sendall = settimeout
+
+        def recv(self, _):
+            for answer in self.answers:
+                return answer
+            raise ConnectionResetError(104, "gone")
+
+    assert store_greeting.fault(Connection(), 1.0) == found
 
 
 def test_a_silent_service_is_told_of_before_the_wait_ends(second_rank, free_port, monkeypatch, capsys):
