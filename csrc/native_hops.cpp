@@ -57,9 +57,6 @@ struct Bulk {
     for (std::size_t h = 0; h < drawings.size(); ++h) {
       Hop& hop = out.hops[only_new ? 0 : h];
       const bs_i64 first = only_new && h ? out.held[h - 1] : 0, rows = out.held[h] - first;
-      const bs_i64 likely = rows * std::clamp<bs_i64>(drawings[h].fanout, 0, 64);
-      hop.columns.room(likely);
-      out.vertices.room(likely);
       const bs_u32 id = (bs_u32)minibatches[j];
       if (crew > 1 && rows >= CrewHop<Numbers>::PAYS)
         CrewHop<Numbers>(drawings[h], id, out.vertices.data() + first, rows, numbers, hop.columns, hop.ends, entries ? &hop.entries : nullptr,
@@ -70,6 +67,8 @@ struct Bulk {
       out.held.push_back(out.vertices.size());
     }
     numbers.forget(out.vertices.size());
+    for (Hop& hop : out.hops) hop.ends.fit(), hop.columns.fit(), hop.entries.fit();
+    out.vertices.fit();
     return out;
   }
 

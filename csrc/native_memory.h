@@ -39,9 +39,14 @@ class Buffer {
   void add(bs_i64 count) { size_ += count; }
   void push(T value) { *room(1) = value, ++size_; }
 
+  // Gives back what is not used, so that the next arrays find it.
+  void fit() {
+    if (size_ < capacity_ || !data_) resize(std::max<bs_i64>(size_, 1));
+  }
+
   // The array for NumPy, which frees it; needs the GIL.
   py::array_t<T> release() {
-    if (size_ < capacity_ || !data_) resize(std::max<bs_i64>(size_, 1));
+    fit();
     auto owned = std::make_unique<Buffer>(std::move(*this));
     py::capsule owner(owned.get(), [](void* buffer) { delete (Buffer*)buffer; });
     const Buffer& held = *owned.release();
@@ -58,24 +63,12 @@ class Buffer {
   bs_i64 size_ = 0, capacity_ = 0;
 };
 
-#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
-#define BS_MAPS_ZEROS
-#endif
-
-// `count` zeros, on huge pages where the system gives them: a table that is read at random then misses the TLB less.
+// `count` zeros: a table that is read at random. A small one is a block that is used again; of a large one the system clears what is touched.
 template <class T>
 class Zeros {
  public:
   explicit Zeros(bs_i64 count) : bytes_((std::size_t)std::max<bs_i64>(count, 1) * sizeof(T)) {
-#if defined(BS_MAPS_ZEROS)
-    void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) throw std::bad_alloc();
-    (void)madvise(data, bytes_, MADV_HUGEPAGE);  // advice only
-#else
-    void* data = std::calloc(bytes_, 1);
-    if (!data) throw std::bad_alloc();
-#endif
-    data_ = (T*)data;
+    data_ = (T*)(reused() ? Blocks::of_process().take_zeros(bytes_) : mapped(bytes_));
   }
   Zeros(Zeros&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   Zeros& operator=(Zeros&& other) noexcept {
@@ -84,17 +77,33 @@ class Zeros {
     return *this;
   }
   ~Zeros() {
-#if defined(BS_MAPS_ZEROS)
-    if (data_) munmap(data_, bytes_);
-#else
-    std::free(data_);
-#endif
+    if (!data_) return;
+    if (reused())
+      Blocks::of_process().give(data_, bytes_);
+    else
+      unmapped(data_, bytes_);
   }
   T& operator[](bs_i64 i) { return data_[i]; }
   const T& operator[](bs_i64 i) const { return data_[i]; }
   void clear() { std::fill_n(data_, bytes_ / sizeof(T), T{}); }
 
  private:
+  bool reused() const { return bytes_ <= (std::size_t{1} << 25); }
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+  static void* mapped(std::size_t bytes) {
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) throw std::bad_alloc();
+    (void)madvise(data, bytes, MADV_HUGEPAGE);  // advice only; a table on huge pages misses the TLB less
+    return data;
+  }
+  static void unmapped(void* data, std::size_t bytes) { munmap(data, bytes); }
+#else
+  static void* mapped(std::size_t bytes) {
+    if (void* data = std::calloc(bytes, 1)) return data;
+    throw std::bad_alloc();
+  }
+  static void unmapped(void* data, std::size_t) { std::free(data); }
+#endif
   T* data_;
   std::size_t bytes_;
 };

@@ -212,6 +212,9 @@ struct Bulk {
       hold();
     }
     for (int t = 0; t < types; ++t) numbers[t].forget(out.types[t].vertices.size());
+    for (auto& of_hop : out.hops)
+      for (HopRows& hop : of_hop) hop.ends.fit(), hop.columns.fit(), hop.entries.fit();
+    for (TypePart& part : out.types) part.vertices.fit(), part.trees.fit();
     return out;
   }
 

@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..rng import Draw, Law
 from ..selection import Selection
 from ..sparse import CSR
-from .base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
+from .base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, SharedDraws, refuse_row
 from .hops import Expansion, Hop
 from .relational import HeteroExpansion, RelationLaw, RelationRows, Trees
 from .sources import kernel_directory, native_digest
@@ -184,7 +184,7 @@ class Native(Backend):
         return made
 
     def expand_layers(
-        self, a: CSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
+        self, a: CSR, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
         race, given = (drawn, []) if isinstance(drawn, LayerRace) else (None, [tuple(hop) for hop in drawn])
         law: tuple[Any, ...] = (None, None, False, [], [], 0)
