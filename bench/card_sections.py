@@ -182,6 +182,8 @@ class Run:
             log.flush()
             process = subprocess.Popen(section.command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
             self._processes.append(process)
+            if self._stopped:  # since the section was chosen; `_end` may not have seen it
+                _end_group(process)
             try:
                 return process.wait(limit)
             except subprocess.TimeoutExpired:

@@ -23,7 +23,7 @@ from bulksample.data import store
 from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.costs.call_recorder import AdjacencyCall, CallRecorder, predict_calls
 from bulksample.distributed.costs.collectives import GridSent, nothing_sent, tallies
-from bulksample.distributed.costs.feature_fetch import Tallies, predict_cache, predict_fetch
+from bulksample.distributed.costs.feature_fetch import Tallies, predict_cache, predict_fetches
 from bulksample.distributed.costs.sampling import RowsCosts, costs_of
 from bulksample.distributed.costs.startup import seeds_gathered
 from bulksample.distributed.matrix.layout import Layout
@@ -75,9 +75,10 @@ class Foresight:
         return {"vertices": graph.n, "edges": graph.adjacency.nnz, "features": graph.num_features, "parameters": self.parameters}
 
     def sampled(self, grid: Grid, epoch: int = 0) -> Tallies:
-        """Predict the sampling of an epoch by rank, including the first use of a graph."""
+        """Predict the sampling of an epoch by rank; in the first one that includes the first use of a graph."""
         costs = costs_of(grid.exchange, grid.ranks, grid.replication, self.graph.adjacency, self.backend)
-        return tallies(predict_calls(costs, self.drawn(grid.ranks, epoch).calls))
+        sent = predict_calls(costs, self.drawn(grid.ranks, epoch).calls)
+        return tallies(sent - costs.first_rows() if epoch else sent)
 
     def sampling_path(self, grid: Grid, epoch: int = 0) -> SentCount:
         """Predict what is sent one after the other in sampling: the messages of the busiest rank, and bytes.
@@ -104,9 +105,21 @@ class Foresight:
         layout, width = self._layout(grid), self.graph.num_features
         access_count = np.bincount(self.graph.adjacency.indices, minlength=self.graph.n)
         cached = predict_cache(self.graph.n, width, grid.codec, grid.cache_bytes, access_count) if grid.cache_bytes else None
-        asked, at_once = self.drawn(grid.ranks, epoch).asked, grid.together
-        windows = [[np.concatenate(own) for own in zip(*asked[t : t + at_once], strict=True)] for t in range(0, len(asked), at_once)]
-        return together(*[predict_fetch(grid.replication, window, layout.bounds, width, grid.codec, cached) for window in windows])
+        asked = list(zip(*self.drawn(grid.ranks, epoch).asked, strict=True))
+        requests = [[[np.concatenate(own[t:u]) for t, u in windows] for own in asked] for windows in self._windows(grid, len(asked[0]))]
+        return together(*[predict_fetches(grid.replication, own, layout.bounds, width, grid.codec, cached) for own in requests])
+
+    def _windows(self, grid: Grid, steps: int) -> list[list[tuple[int, int]]]:
+        """List the steps that each request of rows is for: windows of `together` steps, of one bulk or until one ends in the next bulk."""
+        k, first, requests = self.work.bulk_size, 0, list[list[tuple[int, int]]]()
+        while first < steps:
+            windows = [(first, min(first + grid.together, steps))]
+            sampled = min(-(-windows[0][1] // k) * k, steps)
+            while windows[-1][1] + grid.together <= sampled:
+                windows.append((windows[-1][1], windows[-1][1] + grid.together))
+            requests.append(windows)
+            first = windows[-1][1]
+        return requests
 
     def reduced(self, grid: Grid) -> Tallies:
         """Predict the gradients of an epoch."""

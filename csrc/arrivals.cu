@@ -2,6 +2,7 @@
 // minibatch, 128 arrivals at a time. A hash table holds the first arrival of each column. Words are read until s + 1 columns have arrived.
 #include "block_sets.h"
 #include "race_row.h"
+#include "table.h"
 
 // The column of a target below ends[count - 1]: the first that ends beyond it.
 __device__ __forceinline__ bs_u32 column_of(const bs_i64* ends, bs_i64 count, bs_u64 target) {
@@ -14,15 +15,21 @@ __device__ __forceinline__ bs_u32 column_of(const bs_i64* ends, bs_i64 count, bs
 }
 
 // `scratch` holds for each block 2^bits columns and 2^bits arrivals; 2^bits >= 2 (s + 128). Writes the positions of s columns, ascending, for
-// each of k minibatches, and the time of the next arrival of a new column, divided by the sum of the weights.
+// each of k minibatches, and the time of the next arrival of a new column, divided by the sum of the weights. Where `columns` are given, writes
+// these in the place of positions, the inclusion probability of each, and the picks before each minibatch; and enters the picks with their places
+// into the hash table of their minibatch.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) first_arrivals(const bs_i64* __restrict__ ends, bs_i64 count, bs_u32 s,
                                                                       const bs_i64* __restrict__ minibatches, bs_i64 k, bs_u64 seed,
                                                                       bs_u32 tag, bs_u32* scratch, bs_i32 bits, bs_u32* picks,
-                                                                      double* __restrict__ times) {
-  __shared__ double gaps[BS_BLOCK];
+                                                                      double* __restrict__ times, const bs_i32* __restrict__ columns,
+                                                                      double* __restrict__ inclusion, bs_i64* __restrict__ pointers,
+                                                                      bs_u32* entered, const bs_i64* __restrict__ starts,
+                                                                      bs_u32* __restrict__ numbers) {
+  __shared__ double gaps[BS_BLOCK], until;
   __shared__ bs_i32 sums[BS_BLOCK / 32], last;
   bs_u32 *table = scratch + (bs_i64)blockIdx.x * (2ll << bits), *arrived = table + (1ll << bits);
   const bs_u64 total = (bs_u64)ends[count - 1];
+  if (columns && bs_thread() == 0) pointers[0] = 0;
   for (bs_i64 j = blockIdx.x; j < k; j += gridDim.x) {
     const BsStream stream{seed, 0u, (bs_u32)minibatches[j], tag};
     bs_u32* own = picks + j * (bs_i64)s;
@@ -50,8 +57,16 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) first_arrivals(const bs_i
       distinct += (bs_u32)all;
       __syncthreads();
     }
-    if (threadIdx.x == 0) times[j] = time / (double)total;
+    if (threadIdx.x == 0) times[j] = until = time / (double)total;
     sort_block(own, s);
+    __syncthreads();
+    for (bs_u32 i = threadIdx.x; columns && i < s; i += BS_BLOCK) {
+      const bs_u32 at = own[i];
+      own[i] = (bs_u32)columns[at];
+      inclusion[j * (bs_i64)s + i] = bs_inclusion((double)(ends[at] - (at ? ends[at - 1] : 0)), until);
+      if (entered) numbers[bs_slot<BS_NUMBERED>(entered, starts, j, own[i])] = (bs_u32)(j * s + i);
+    }
+    if (columns && threadIdx.x == 0) pointers[j + 1] = (j + 1) * (bs_i64)s;
     __syncthreads();
   }
 }

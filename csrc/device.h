@@ -22,6 +22,16 @@ __device__ __forceinline__ void bs_store(T* at, T value) {
 }
 #endif
 
+// True for the block that adds the last of `all` to a count; it sees what the others stored before (bs_store). `is_last` is shared.
+__device__ __forceinline__ bool bs_comes_last(bs_u64* count, bs_i64 own, bs_i64 all, bool* is_last) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) *is_last = (bs_i64)atomicAdd(count, (bs_u64)own) + own == all;
+  __syncthreads();
+  __threadfence();
+  return *is_last;
+}
+
 // The row that entry `at` < pointers[rows] lies in.
 __device__ __forceinline__ bs_i64 bs_row_of(const bs_i64* pointers, bs_i64 rows, bs_i64 at) {
   bs_i64 low = 0, high = rows;  // pointers[low] <= at < pointers[high]

@@ -6,6 +6,7 @@
 // Entries are columns that ascend with float64 weights, or the slots of the hash table of a product: column -1 is a free slot, and the
 // weight is the sum, or its square. Ties go to the smaller column in either order.
 #include "ranked_keys.h"
+#include "table.h"
 #include "votes.h"
 
 constexpr bs_i32 BINS = 4096;  // 16 for each power of 2 from 2^-60 on; keys beyond either end are in the outermost
@@ -21,8 +22,18 @@ struct LayerRow {
   bs_u32 bins[BINS];
 };
 
+// Two neighbouring entries, read or written at once.
 struct alignas(16) TwoKeys {
   bs_u64 key[2];
+};
+struct alignas(8) TwoColumns {
+  bs_i32 column[2];
+};
+struct alignas(16) TwoSums {
+  bs_i64 sum[2];
+};
+struct alignas(16) TwoWeights {
+  double weight[2];
 };
 
 // The rows of entries; `once`: all rows are the same, and their entries lie there once.
@@ -39,26 +50,27 @@ struct Layer {
   __device__ __forceinline__ bs_i64 row_of(bs_i64 at) const { return once ? at / width() : bs_row_of(pointers, k, at); }
   __device__ __forceinline__ bs_i64 begin(bs_i64 j) const { return once ? j * width() : pointers[j]; }
   __device__ __forceinline__ bs_i64 place(bs_i64 j, bs_i64 at) const { return once ? at - j * width() : at; }
+  // True if entries 2 i and 2 i + 1 can be read at once: arrays begin on whole words of a pair, as a part of another may not.
+  __device__ __forceinline__ bool in_pairs() const {
+    return !once && (bs_u64)columns % sizeof(TwoColumns) == 0 && (sums ? (bs_u64)sums : (bs_u64)weights) % sizeof(TwoSums) == 0;
+  }
   __device__ __forceinline__ double weight(bs_i64 place) const {
-    if (!sums) return weights[place];
-    const double sum = columns[place] < 0 ? 0.0 : (double)sums[place];
-    return squared ? sum * sum : sum;
+    return sums ? of_sum(columns[place], sums[place]) : weights[place];
+  }
+  __device__ __forceinline__ double of_sum(bs_i32 column, bs_i64 sum) const {
+    const double weight = column < 0 ? 0.0 : (double)sum;
+    return squared ? weight * weight : weight;
+  }
+  __device__ __forceinline__ TwoWeights two_weights(bs_i64 pair, const TwoColumns& own) const {
+    if (!sums) return ((const TwoWeights*)weights)[pair];
+    const TwoSums two = ((const TwoSums*)sums)[pair];
+    return TwoWeights{{of_sum(own.column[0], two.sum[0]), of_sum(own.column[1], two.sum[1])}};
   }
 };
 
 __device__ __forceinline__ bs_i32 bin_of(bs_u64 key) {
   const bs_i64 bin = (bs_i64)(key >> 48) - FIRST_BIN;
   return (bs_i32)(bin < 0 ? 0 : bin < BINS ? bin : BINS - 1);
-}
-
-// True for the block that adds the last of `all` entries to a count; it sees what the others wrote before. `is_last` is shared.
-__device__ __forceinline__ bool ends_row(bs_u64* count, bs_i64 own, bs_i64 all, bool* is_last) {
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) *is_last = (bs_i64)atomicAdd(count, (bs_u64)own) + own == all;
-  __syncthreads();
-  __threadfence();
-  return *is_last;
 }
 
 // Calls visit(j, from, to) for the entries of each row in each tile, on one block.
@@ -101,20 +113,33 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) layer_keys(const bs_i64* 
   __shared__ bs_i64 of_warps[BS_BLOCK / 32];
   __shared__ bool is_last;
   const Layer layer{pointers, columns, weights, sums, squared, once, k};
+  const bool pairs = layer.in_pairs();
   walk_rows(layer, [&](bs_i64 j, bs_i64 from, bs_i64 to) {
     for (bs_i32 b = (bs_i32)threadIdx.x; b < BINS; b += BS_BLOCK) bins[b] = 0;
     __syncthreads();
     const BsStream stream{seed, 0u, (bs_u32)minibatches[j], tag};
-    for (bs_i64 at = from + threadIdx.x; at < to; at += BS_BLOCK) {
-      const bs_i64 place = layer.place(j, at);
-      const bs_u64 key = key_bits(stream, columns[place], layer.weight(place));
-      keys[at] = key;
+    auto key_of = [&](bs_i32 column, double weight) {
+      const bs_u64 key = key_bits(stream, column, weight);
       if (key != NO_BITS) atomicAdd(&bins[bin_of(key)], 1u);
+      return key;
+    };
+    for (bs_i64 pair = from / 2 + threadIdx.x; 2 * pair < to; pair += BS_BLOCK) {
+      const bs_i64 at = 2 * pair;
+      if (at >= from && at + 1 < to && pairs) {
+        const TwoColumns own = ((const TwoColumns*)columns)[pair];
+        const TwoWeights of = layer.two_weights(pair, own);
+        ((TwoKeys*)keys)[pair] = TwoKeys{{key_of(own.column[0], of.weight[0]), key_of(own.column[1], of.weight[1])}};
+        continue;
+      }
+      for (bs_i64 one = at < from ? from : at; one < to && one < at + 2; ++one) {
+        const bs_i64 place = layer.place(j, one);
+        keys[one] = key_of(columns[place], layer.weight(place));
+      }
     }
     __syncthreads();
     for (bs_i32 b = (bs_i32)threadIdx.x; b < BINS; b += BS_BLOCK)
       if (bins[b]) atomicAdd(&rows[j].bins[b], bins[b]);
-    if (ends_row(&rows[j].keyed, to - from, layer.begin(j + 1) - layer.begin(j), &is_last)) choose_bin(rows[j], s, of_warps);
+    if (bs_comes_last(&rows[j].keyed, to - from, layer.begin(j + 1) - layer.begin(j), &is_last)) choose_bin(rows[j], s, of_warps);
   });
 }
 
@@ -137,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) layer_bounds(const bs_i64
         bs_store(&candidates[begin + (bs_i64)atomicAdd(&row.candidates, 1ull)], (bs_u32)(at - begin));
       }
     }
-    if (!ends_row(&row.collected, to - from, layer.begin(j + 1) - begin, &is_last)) return;
+    if (!bs_comes_last(&row.collected, to - from, layer.begin(j + 1) - begin, &is_last)) return;
     const bs_i64 count = (bs_i64)bs_load(&row.candidates), rank = (bs_i64)row.left;
     auto key_at = [&](bs_i64 i) { return keys[begin + bs_load(&candidates[begin + i])]; };
     bs_i64 below, fewer;
@@ -149,14 +174,15 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) layer_bounds(const bs_i64
   });
 }
 
-// Writes picks, P(key < tau) of each, tau the smallest key that was left out, and the picks before each row. `states`: a ticket, and a word
-// for each tile, all 0.
+// Writes picks, P(key < tau) of each, tau the smallest key that was left out, and the picks before each row; and enters each pick with its
+// place into the hash table of its row, unless `table` is null. `states`: a ticket, and a word for each tile, all 0.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) layer_take(const bs_i64* __restrict__ pointers, const bs_i32* __restrict__ columns,
                                                                   const double* __restrict__ weights, const bs_i64* __restrict__ sums,
                                                                   bs_i32 squared, bs_i32 once, bs_i64 k,
                                                                   const LayerRow* __restrict__ rows, const bs_u64* __restrict__ keys,
                                                                   bs_u64* states, bs_i64* __restrict__ ends, bs_i32* __restrict__ picks,
-                                                                  double* __restrict__ inclusion) {
+                                                                  double* __restrict__ inclusion, bs_u32* table,
+                                                                  const bs_i64* __restrict__ starts, bs_u32* __restrict__ numbers) {
   __shared__ Votes votes;
   __shared__ bs_i64 place_of_tile;
   const Layer layer{pointers, columns, weights, sums, squared, once, k};
@@ -178,6 +204,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) layer_take(const bs_i64* 
     bs_visit_kept(votes, first, [&](bs_i64 at, bs_i64 to) {
       const bs_i64 j = layer.row_of(at), place = layer.place(j, at);
       picks[to] = columns[place];
+      if (table) numbers[bs_slot<BS_NUMBERED>(table, starts, j, (bs_u32)columns[place])] = (bs_u32)to;
       inclusion[to] = bs_inclusion(layer.weight(place), rows[j].bin == BINS ? no_key() : __longlong_as_double((bs_i64)rows[j].key));
     });
   }

@@ -18,18 +18,23 @@ __device__ __forceinline__ bs_i64 bs_next_tile(bs_u64* ticket, bs_i64* place) {
   return *place;
 }
 
-// The word at `at`, once it is not 0.
-__device__ __forceinline__ bs_u64 bs_wait(const bs_u64* at) {
+// The word at `at`, once one of its bits in `known` is set.
+__device__ __forceinline__ bs_u64 bs_wait(const bs_u64* at, bs_u64 known = ~0ull) {
   bs_u64 word;
 #if defined(BS_EMULATED)
-  while ((word = bs_load(at)) == 0) {
+  while (((word = bs_load(at)) & known) == 0) {
   }
 #else
   const long long began = clock64();
-  while ((word = bs_load(at)) == 0)
+  while (((word = bs_load(at)) & known) == 0)
     if (clock64() - began > 20000000000ll) __trap();
 #endif
   return word;
+}
+
+// The sum of all tiles up to this one, by a thread of a block with a later ticket.
+__device__ __forceinline__ bs_i64 bs_sum_up_to(const bs_u64* states, bs_i64 tile) {
+  return (bs_i64)(bs_wait(&states[tile], BS_SUM_SO_FAR) & BS_SUM);
 }
 
 // The sum of all tiles before this one, whose sum is `own`; called by the first warp of a block.

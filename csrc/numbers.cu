@@ -4,8 +4,6 @@
 #include "table.h"
 #include "votes.h"
 
-constexpr bs_u32 NEW = 0x80000000u;
-
 // The slot of found vertex i of minibatch j: kept from `enter_found`, or in a direct table computed again.
 __device__ __forceinline__ bs_i64 slot_of(const bs_i64* slots, const bs_i64* starts, const bs_i32* found, bs_i64 j, bs_i64 i) {
   return slots ? slots[i] : starts[j] + found[i];
@@ -36,9 +34,8 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) enter_found(const bs_i64*
                                                                    bs_u32* numbers, bs_i64* __restrict__ slots) {
   const bs_i64 count = pointers[k];
   for (bs_i64 i = bs_thread(); i < count; i += bs_threads()) {
-    const bs_i64 j = bs_row_of(pointers, k, i), slot = slot_in(table, starts, j, trees, found, i);
-    if (slots) slots[i] = slot;
-    atomicMin(&numbers[slot], NEW + (bs_u32)(i - pointers[j]));
+    const bs_i64 j = bs_row_of(pointers, k, i);
+    bs_enter_place(numbers, slots, slot_in(table, starts, j, trees, found, i), i, pointers[j]);
   }
 }
 
@@ -69,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) number_found(const bs_i64
     auto minibatch_of = [&](bs_i64 i) { return j_first + bs_row_of(pointers + j_first, of_tile, i); };
     bs_vote(votes, sums, tile, last, [&](bs_i64 i) {
       const bs_i64 j = minibatch_of(i);
-      return bs_load(&numbers[slot_of(slots, starts, found, j, i)]) == NEW + (bs_u32)(i - pointers[j]);
+      return bs_load(&numbers[slot_of(slots, starts, found, j, i)]) == BS_NEW + (bs_u32)(i - pointers[j]);
     });
     const bs_i64 j_here = first > 0 ? bs_row_of(pointers, k + 1, first - 1) + 1 : 0;  // the first minibatch that begins in the tile
     for (bs_i64 j = j_here + threadIdx.x; j <= k && pointers[j] < first + BS_VOTES; j += BS_BLOCK) {

@@ -1,30 +1,77 @@
 // C = A B over integers, and the block restriction Q_R A Q_C, each through hash tables: one a row of C, one a minibatch's Q_C.
 // The products are walked over as one list (bs_walk), so many warps share a hub among the rows of B. Sums are exact, so their order
 // does not matter; the caller sorts the entries of a table.
+#include "scan_tiles.h"
 #include "table.h"
 #include "votes.h"
 
-// The row of each entry.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) rows_of_entries(const bs_i64* __restrict__ pointers, bs_i64 rows,
-                                                                       bs_i32* __restrict__ out) {
-  bs_walk(pointers, rows, [](bs_i64) { return 0ll; }, [&](bs_i64 r, bs_i64 at, bs_i64) { out[at] = (bs_i32)r; });
+constexpr bs_i64 CLEARED = 2048;  // slots that a block clears at once
+
+struct alignas(16) FourColumns {
+  bs_u32 column[4];
+};
+struct alignas(16) TwoSums {
+  bs_u64 sum[2];
+};
+
+// The first slot of each table, in the place of the products before each row, by one block.
+__device__ __forceinline__ void sum_tables(bs_i64* starts, bs_i64 rows, bs_i64 most, bs_i64* sums) {
+  bs_i64 earlier = 0, all;
+  for (bs_i64 first = 0; first <= rows; first += BS_BLOCK) {
+    const bs_i64 i = first + threadIdx.x, products = i < rows ? bs_load(&starts[i + 1]) - bs_load(&starts[i]) : 0;
+    const bs_i64 before = bs_block_before(bs_table_slots(products < most ? products : most), sums, &all);
+    if (i <= rows) bs_store(&starts[i], earlier + before);
+    earlier += all;
+  }
+}
+
+// Opens the tables of A B in one launch: pointers into the rows of B that the entries of A name; the first slot of each table, for at most
+// `most` columns; and the slots, which are free and 0. `room` slots are there, a multiple of 4; as only the counts say how many are used, no more are
+// cleared. Tickets go on beyond the tiles of entries: a block that clears waits for the number of all products, one word of an earlier ticket.
+// `states`: a count, a ticket, and a word for each tile, all 0.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) open_products(const bs_i64* __restrict__ a_indptr,
+                                                                     const bs_i32* __restrict__ a_indices, bs_i64 rows,
+                                                                     const bs_i64* __restrict__ b_indptr, bs_i64 most, bs_i64 room,
+                                                                     bs_u64* states, bs_i64* products, bs_i64* starts, bs_u32* table,
+                                                                     bs_u64* sums) {
+  __shared__ Scan shared;
+  __shared__ bool is_last;
+  const bs_i64 entries = a_indptr[rows], tiles = entries / SCAN_TILE + 1;
+  auto degree = [&](bs_i64 e) { return (bs_i32)(b_indptr[a_indices[e] + 1] - b_indptr[a_indices[e]]); };
+  bs_i64 tile = scan_tiles(entries, states + 1, products, shared, degree, [&](bs_i64 first) {
+    __syncthreads();
+    visit_rows_begun(a_indptr, rows, first, [&](bs_i64 i) { bs_store(&starts[i], products[a_indptr[i]]); });
+    if (bs_comes_last(states, 1, tiles, &is_last)) sum_tables(starts, rows, most, shared.sums);
+  });
+  if (threadIdx.x == 0) shared.before_tile = bs_sum_up_to(states + 2, tiles - 1);
+  __syncthreads();
+  const bs_i64 needed = 4 * shared.before_tile, slots = needed < room ? needed : room;  // 4: twice, rounded up to a power of two
+  for (; (tile - tiles) * CLEARED < slots; tile = bs_next_tile(states + 1, &shared.place)) {
+    const bs_i64 first = (tile - tiles) * CLEARED, last = first + CLEARED < slots ? first + CLEARED : slots;
+    for (bs_i64 at = first + 4 * threadIdx.x; at < last; at += 4 * BS_BLOCK) {
+      *(FourColumns*)(table + at) = FourColumns{{bs_free, bs_free, bs_free, bs_free}};
+      *(TwoSums*)(sums + at) = *(TwoSums*)(sums + at + 2) = TwoSums{{0, 0}};
+    }
+  }
 }
 
 // Adds every product a_ie b_ec to the slot of column c in the table of row i; e runs over the entries of A. a_ie is factors[e's column] where
 // `factors` is given.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) add_products(const bs_i32* __restrict__ rows, const bs_i32* __restrict__ a_indices,
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) add_products(const bs_i64* __restrict__ a_indptr,
+                                                                    const bs_i32* __restrict__ a_indices,
                                                                     const bs_i64* __restrict__ a_values,
-                                                                    const bs_i64* __restrict__ factors, bs_i64 a_entries,
+                                                                    const bs_i64* __restrict__ factors, bs_i64 rows,
                                                                     const bs_i64* __restrict__ b_indptr,
                                                                     const bs_i32* __restrict__ b_indices,
                                                                     const bs_i64* __restrict__ b_values,
                                                                     const bs_i64* __restrict__ products, bs_u32* table,
                                                                     const bs_i64* __restrict__ starts, bs_u64* sums) {
-  auto shift = [&](bs_i64 e) { return b_indptr[a_indices[e]] - products[e]; };
-  bs_walk(products, a_entries, shift, [&](bs_i64 e, bs_i64 at, bs_i64 by) {
-    const bs_i64 slot = bs_slot<1>(table, starts, rows[e], (bs_u32)b_indices[at + by]);
+  auto row_of = [&](bs_i64 e) { return bs_row_of(a_indptr, rows, e); };
+  bs_walk(products, a_indptr[rows], row_of, [&](bs_i64 e, bs_i64 at, bs_i64 i) {
+    const bs_i64 entry = b_indptr[a_indices[e]] + at - products[e];
+    const bs_i64 slot = bs_slot<1>(table, starts, i, (bs_u32)b_indices[entry]);
     const bs_i64 own = factors ? factors[a_indices[e]] : a_values ? a_values[e] : 1;
-    atomicAdd(&sums[slot], (bs_u64)(own * (b_values ? b_values[at + by] : 1)));
+    atomicAdd(&sums[slot], (bs_u64)(own * (b_values ? b_values[entry] : 1)));
   });
 }
 
@@ -59,18 +106,19 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) order_sums(const bs_i64* 
 }
 
 // Keeps the neighbours of each row whose columns are in the table of its minibatch: their numbers there, their positions in A, and the ends
-// of the rows; and how many are kept before each minibatch. A tile holds few rows, so an entry finds its own by few steps. `states`: a ticket, and a word for each tile, all 0.
+// of the rows; and how many are kept before each minibatch. Where `picked` is given, numbers run through all minibatches, and minibatch j has
+// those from picked[j] on. A tile holds few rows, so an entry finds its own by few steps. `states`: a ticket, and a word for each tile, all 0.
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) keep_met(const bs_i64* __restrict__ indptr, const bs_i32* __restrict__ indices,
-                                                                const bs_i32* __restrict__ vertices, bs_i64 rows,
-                                                                const bs_i64* __restrict__ parts, bs_i64 k,
-                                                                const bs_i64* __restrict__ pointers, const bs_u32* __restrict__ table,
-                                                                const bs_i64* __restrict__ starts, const bs_u32* __restrict__ numbers,
+                                                                const bs_i32* __restrict__ vertices, const bs_i64* __restrict__ parts,
+                                                                bs_i64 k, const bs_i64* __restrict__ pointers,
+                                                                const bs_u32* __restrict__ table, const bs_i64* __restrict__ starts,
+                                                                const bs_u32* __restrict__ numbers, const bs_i64* __restrict__ picked,
                                                                 bs_u64* states, bs_i64* __restrict__ ends,
                                                                 bs_i64* __restrict__ of_minibatches, bs_i32* __restrict__ columns,
                                                                 bs_i64* __restrict__ entries) {
   __shared__ Votes votes;
   __shared__ bs_i64 place;
-  const bs_i64 count = pointers[rows];
+  const bs_i64 rows = parts[k], count = pointers[rows];
   for (;;) {
     const bs_i64 tile = bs_next_tile(states, &place), first = tile * BS_VOTES, last = first + BS_VOTES < count ? first + BS_VOTES : count;
     if (first > count) return;
@@ -91,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) keep_met(const bs_i64* __
     }
     bs_visit_kept(votes, first, [&](bs_i64 at, bs_i64 to) {
       const bs_i64 r = row_of(at);
-      columns[to] = (bs_i32)numbers[slot_of(r, at)];
+      columns[to] = (bs_i32)((bs_i64)numbers[slot_of(r, at)] - (picked ? picked[bs_row_of(parts, k, r)] : 0));
       entries[to] = entry_of(r, at);
     });
   }

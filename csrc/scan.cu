@@ -1,5 +1,6 @@
 // Prefix sums: counts of rows become row pointers, pointers[i] = sum of counts[0 .. i - 1], in one pass.
 #include "scan_tiles.h"
+#include "table.h"
 
 extern "C" __global__ void __launch_bounds__(BS_BLOCK) scan_counts(const bs_i32* __restrict__ counts, bs_i64 n, bs_u64* states,
                                                                    bs_i64* __restrict__ pointers) {
@@ -7,16 +8,13 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) scan_counts(const bs_i32*
   scan_tiles(n, states, pointers, shared, [&](bs_i64 at) { return counts[at]; }, [](bs_i64) {});
 }
 
-// The first slot of the hash table of each row: it has a power of two of them, twice what the row can hold, which is at most `most`; none if
-// it holds nothing. Row r holds pointers[r + 1] - pointers[r], or what `products` counts for these.
-extern "C" __global__ void __launch_bounds__(BS_BLOCK) table_starts(const bs_i64* __restrict__ pointers, const bs_i64* __restrict__ products,
-                                                                    bs_i64 rows, bs_i64 most, bs_u64* states,
-                                                                    bs_i64* __restrict__ starts) {
+// The first slot of the hash table of each row: row r holds pointers[r + 1] - pointers[r] columns, at most `most`.
+extern "C" __global__ void __launch_bounds__(BS_BLOCK) table_starts(const bs_i64* __restrict__ pointers, bs_i64 rows, bs_i64 most,
+                                                                    bs_u64* states, bs_i64* __restrict__ starts) {
   __shared__ Scan shared;
   auto slots = [&](bs_i64 r) {
-    const bs_i64 all = products ? products[pointers[r + 1]] - products[pointers[r]] : pointers[r + 1] - pointers[r];
-    const bs_i64 held = all < most ? all : most;
-    return held ? (bs_i32)(1ll << (64 - bs_leading_zeros((bs_u64)(2 * held - 1)))) : 0;
+    const bs_i64 all = pointers[r + 1] - pointers[r];
+    return (bs_i32)bs_table_slots(all < most ? all : most);
   };
   scan_tiles(rows, states, starts, shared, slots, [](bs_i64) {});
 }
@@ -38,8 +36,7 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) draw_pointers(const bs_i6
   scan_tiles(rows, states, pointers, shared, count, [&](bs_i64 first) {
     if (!ends) return;
     __syncthreads();
-    const bs_i64 j_here = first > 0 ? bs_row_of(parts, k + 1, first - 1) + 1 : 0;  // the first minibatch that begins in the tile
-    for (bs_i64 j = j_here + threadIdx.x; j <= k && parts[j] < first + SCAN_TILE; j += BS_BLOCK) ends[j] = pointers[parts[j]];
+    visit_rows_begun(parts, k, first, [&](bs_i64 j) { ends[j] = pointers[parts[j]]; });
     if (threadIdx.x == 0 && rows < first + SCAN_TILE) ends[k + 1] = rows;
   });
 }

@@ -11,12 +11,12 @@ struct Scan {
 };
 
 // Writes n + 1 pointers, and calls written(first) after those of each tile, which begins at `first`. Warps read and write neighbouring
-// entries, 16 times each lane. `states`: a ticket, and a word for each tile, all 0.
+// entries, 16 times each lane. `states`: a ticket, and a word for each tile, all 0. Returns the tile that this block took in vain.
 template <class Count, class Written>
-__device__ __forceinline__ void scan_tiles(bs_i64 n, bs_u64* states, bs_i64* pointers, Scan& shared, Count count, Written written) {
+__device__ __forceinline__ bs_i64 scan_tiles(bs_i64 n, bs_u64* states, bs_i64* pointers, Scan& shared, Count count, Written written) {
   for (;;) {
     const bs_i64 tile = bs_next_tile(states, &shared.place), first = tile * SCAN_TILE;
-    if (first > n) return;
+    if (first > n) return tile;
     bs_i32 own[SCAN_EACH];
     bs_i64 sum = 0, all;
 #pragma unroll
@@ -41,4 +41,11 @@ __device__ __forceinline__ void scan_tiles(bs_i64 n, bs_u64* states, bs_i64* poi
     }
     written(first);
   }
+}
+
+// Calls visit(j) for each row j <= rows that begins in the tile at `first`, the end of the last one included.
+template <class Visit>
+__device__ __forceinline__ void visit_rows_begun(const bs_i64* parts, bs_i64 rows, bs_i64 first, Visit visit) {
+  const bs_i64 here = first > 0 ? bs_row_of(parts, rows + 1, first - 1) + 1 : 0;
+  for (bs_i64 j = here + threadIdx.x; j <= rows && parts[j] < first + SCAN_TILE; j += BS_BLOCK) visit(j);
 }

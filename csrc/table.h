@@ -6,6 +6,9 @@
 #include "device.h"
 #include "hash_row.h"
 
+// The slots of a hash table for `held` columns: a power of two of them, at least twice as many; none if it holds nothing.
+__device__ __forceinline__ bs_i64 bs_table_slots(bs_i64 held) { return held ? 1ll << (64 - bs_leading_zeros((bs_u64)(2 * held - 1))) : 0; }
+
 constexpr int BS_NUMBERED = 2;  // words of a slot that holds a vertex and its number
 
 template <int WORDS>
@@ -18,6 +21,19 @@ __device__ __forceinline__ bs_i64 bs_slot(bs_u32* vertices, const bs_i64* starts
     const bs_u32 before = atomicCAS(&vertices[place], bs_free, vertex);
     if (before == bs_free || before == vertex) return place;
   }
+}
+
+constexpr bs_u32 BS_NEW = 0x80000000u;  // the number of a new vertex is this and the place at which it was first found, until it is known
+
+// Enters place `i` - `first` of a vertex that was found there, unless its number or an earlier place is known; keeps its slot.
+__device__ __forceinline__ void bs_enter_place(bs_u32* numbers, bs_i64* slots, bs_i64 slot, bs_i64 i, bs_i64 first) {
+  if (slots) slots[i] = slot;
+  atomicMin(&numbers[slot], BS_NEW + (bs_u32)(i - first));
+}
+
+__device__ __forceinline__ void bs_enter(bs_u32* table, const bs_i64* starts, bs_u32* numbers, bs_i64* slots, bs_i64 j, bs_i32 vertex,
+                                         bs_i64 i, bs_i64 first) {
+  bs_enter_place(numbers, slots, bs_slot<BS_NUMBERED>(table, starts, j, (bs_u32)vertex), i, first);
 }
 
 constexpr int BS_PAIRED = 4;  // words of a slot that holds a tree and its vertex, and their number; a hash table

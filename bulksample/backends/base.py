@@ -10,8 +10,9 @@ Letters: A is n x n, Q selects R vertices in k mini-batches, s is the fanout, E 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -65,6 +66,37 @@ class LayerRace(NamedTuple):
     power: int  # 1, or 2 for a race by the squares of the sums
     fanouts: Sequence[int]
     draws: Sequence[Draw]
+
+
+class SharedDraws(Sequence[LayerPicks]):
+    """The picks of hops that all draw from one row of weights. A back end may draw them itself; otherwise a hop is drawn when it is read.
+
+    Parameters
+    ----------
+    columns, weights : int32, float64, shape (C,)
+        The columns of positive weight, ascending.
+    ends : int64, shape (C,)
+        The running sums of their weights, shortened for `Backend.first_arrivals`.
+    fanouts, draws : of each hop
+    by_arrivals : of each hop
+        True if it draws by `Backend.first_arrivals`, false if by `Backend.smallest_keys`.
+    draw_hop : callable
+        Draws a hop on the host.
+    """
+
+    def __init__(
+        self, columns: np.ndarray, weights: np.ndarray, ends: np.ndarray, fanouts: Sequence[int], draws: Sequence[Draw],
+        by_arrivals: Sequence[bool], draw_hop: Callable[[int], LayerPicks],
+    ) -> None:  # fmt: skip
+        self.columns, self.weights, self.ends = columns, weights, ends
+        self.fanouts, self.draws, self.by_arrivals = fanouts, draws, by_arrivals
+        self._draw_hop = cache(draw_hop)
+
+    def __len__(self) -> int:
+        return len(self.fanouts)
+
+    def __getitem__(self, hop: Any) -> Any:
+        return self._draw_hop(range(len(self))[hop])
 
 
 class LayerWeights(NamedTuple):
@@ -270,13 +302,13 @@ class Backend(ABC):
         """
 
     def expand_layers(
-        self, a: CSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
+        self, a: CSR, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
         """Take mini-batches through all hops of layer-wise sampling in one call; None if this back end cannot.
 
         Parameters
         ----------
-        drawn : LayerRace, or a LayerPicks for each hop
+        drawn : LayerRace or SharedDraws
             The law by which hops draw from their frontiers, or the picks of hops that need no frontier.
 
         Notes

@@ -10,11 +10,12 @@ be read, since any may be the smallest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
-from ..backends.base import Backend, LayerPicks
+from ..backends.base import Backend, LayerPicks, SharedDraws
 from ..backends.reference import inclusion_probability, mulhi, neg_log2
 from ..rng import Draw, as_u64
 from ..sparse import CSR
@@ -50,9 +51,18 @@ class SharedRow:
         self.ends = np.cumsum(self.weights)
         self._by_arrivals = lru_cache(maxsize=64)(self._few_arrivals_do)
 
+    def draws(self, backend: Backend, fanouts: Sequence[int], minibatches: np.ndarray, draws: Sequence[Draw]) -> SharedDraws:
+        """Return the picks of hops: of each mini-batch as many columns as the fanout of the hop says."""
+        by_arrivals = [self._arrive(fanout) for fanout in fanouts]
+
+        def draw_hop(hop: int) -> LayerPicks:
+            return self.draw(backend, fanouts[hop], minibatches, draws[hop])
+
+        return SharedDraws(self.columns, self.given, self.ends, fanouts, draws, by_arrivals, draw_hop)
+
     def draw(self, backend: Backend, fanout: int, minibatches: np.ndarray, draw: Draw) -> LayerPicks:
         """Draw s columns for each mini-batch, with their inclusion probabilities, with the distribution of `Backend.smallest_keys`."""
-        if fanout != -1 and self._by_arrivals(fanout):
+        if self._arrive(fanout):
             positions, times = backend.first_arrivals(self.ends, fanout, minibatches, draw) or self._each(
                 backend, fanout, minibatches, draw
             )
@@ -60,6 +70,10 @@ class SharedRow:
             return LayerPicks(pointers, self.columns[at], inclusion_probability(self.weights[at].astype(np.float64), tau))
         one = np.array([0, len(self.columns)], np.int64)
         return backend.smallest_keys(one, self.columns, self.given, fanout, minibatches, draw)
+
+    def _arrive(self, fanout: int) -> bool:
+        """Return True if this many columns are drawn by their arrivals."""
+        return fanout != -1 and self._by_arrivals(fanout)
 
     def _few_arrivals_do(self, s: int) -> bool:
         """Return True if the first s columns take few arrivals. Only integers of the row and s decide, so all machines agree."""

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 
 from ..adjacency import Adjacency, LayerLaw
-from ..backends.base import LayerPicks, check_fanout
+from ..backends.base import SharedDraws, check_fanout
 from ..backends.hops import Expansion
 from ..errors import UsageError
 from ..minibatch import Block, MiniBatch
@@ -138,7 +138,7 @@ class LayerWise(Sampler):
     renormalise: bool = True
 
     @abstractmethod
-    def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> LayerLaw | list[LayerPicks]:
+    def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> LayerLaw | SharedDraws:
         """Return the distribution by which each hop draws from its frontier; or the picks of every hop, if they need no frontier."""
 
     def expand(self, adjacency: Adjacency, seeds: Selection, stream: Stream, epoch: int) -> list[Expansion]:

@@ -16,7 +16,7 @@ from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from ..adjacency import Adjacency
-from ..backends.base import LayerPicks
+from ..backends.base import SharedDraws
 from ..rng import Draw
 from ..selection import Selection
 from .arrivals import SharedRow
@@ -32,9 +32,8 @@ class FastGcn(LayerWise):
     name: ClassVar[str] = "fastgcn"
     draws_from_frontier: ClassVar[bool] = False
 
-    def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> list[LayerPicks]:
-        row = importance(adjacency)
-        return [row.draw(adjacency.backend, fanout, seeds.minibatches, draw) for fanout, draw in zip(self.fanouts, draws, strict=True)]
+    def law(self, adjacency: Adjacency, seeds: Selection, draws: Sequence[Draw]) -> SharedDraws:
+        return importance(adjacency).draws(adjacency.backend, self.fanouts, seeds.minibatches, draws)
 
 
 def importance(adjacency: Adjacency) -> SharedRow:

@@ -50,6 +50,18 @@ def test_rows_over_many_tiles_draw_what_the_reference_draws(reference, sizes, sc
         assert_identical(got, reference.smallest_keys(pointers, columns, weights, s, IDS, DRAW), f"s = {s}")
 
 
+def test_arrays_that_begin_in_the_middle_of_a_word_are_read_entry_by_entry(reference):
+    """A part of another array, as what ranks received: 16 bytes at once would be a fault."""
+    pointers, columns, weights = rows(SIZES["alike"])
+    parts = [np.concatenate([part[:1], part])[1:] for part in (columns, weights)]
+    assert parts[0].ctypes.data % 8
+    assert parts[1].ctypes.data % 16
+    got = smallest(emulated().device, LayerEntries(pointers, *parts), 100, IDS, DRAW, ENDS[-1])
+    expected = reference.smallest_keys(pointers, columns, weights, 100, IDS, DRAW)
+    count = expected.pointers[-1]
+    assert_identical((got.pointers, got.columns[:count], got.inclusion[:count]), expected)
+
+
 def test_of_equal_keys_the_smaller_columns_are_drawn(reference):
     pointers, columns, weights = tied()
     for s in (1, 1000, 4999):

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 
+import battery
 import numpy as np
 import pytest
 from bulks import assert_same_hops, mixed_seeds
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zoo import random_matrix
 
-from bulksample import CSR, Selection, Stream, backends
+from bulksample import CSR, LocalAdjacency, Selection, Stream, backends
 from bulksample.backends.cuda import nvrtc
 from bulksample.backends.cuda.kernels import kernels
 from bulksample.backends.cuda.occupancy import Processor
@@ -52,6 +53,36 @@ def test_another_bulk_of_the_shape_has_its_own_seeds_ids_stream_epoch_and_graph(
         got, expected = (drawn(b, seeds, Stream(stream), epoch, matrix, law, only_new) for b in (backend, reference))
         assert_same_hops(got, expected)
     assert len(backend.device.recordings) == 1
+
+
+@pytest.mark.parametrize("only_new", [False, True])
+@pytest.mark.parametrize(("name", "size"), [("ladies", 300), ("ladies squared_sum", 300), ("fastgcn", 300), ("fastgcn", 3000)])
+def test_another_layer_wise_bulk_of_the_shape_is_that_of_the_reference(reference, name, size, only_new):
+    """Also without room for its bounds, when nothing is recorded. FastGCN races in a short row and waits for arrivals in a long one."""
+    matrix = random_matrix(size, 6000, 1, weighted=True)
+    one, other = mixed_seeds(size), shifted(mixed_seeds(size), 77, 1000)
+    sampler = battery.make(name, (12, 30, 5), frontier="new" if only_new else "all")
+    for free, recordings in ((8 << 30, 1), (0, 0)):
+        backend = emulated()
+        graphs = [[LocalAdjacency(graph, b) for b in (backend, reference)] for graph in (matrix, turned(matrix))]
+        for graph, _ in graphs:  # what belongs to a graph is on the device before its memory is said to be full
+            sampler.sample_bulk(graph, one, Stream(1))
+        backend.device.recordings.clear()
+        backend.device.free_bytes = free
+        for seeds, stream, epoch, graph in ((one, 1, 0, 0), (other, 1, 0, 0), (one, 2**63, 7, 0), (one, 1, 0, 1)):
+            got, expected = (sampler.sample_bulk(adjacency, seeds, Stream(stream), epoch) for adjacency in graphs[graph])
+            assert [m.digest() for m in got] == [m.digest() for m in expected]
+        assert len(backend.device.recordings) == recordings
+
+
+def test_a_row_of_another_width_is_another_shape(reference):
+    """Two graphs with equal degrees; FastGCN draws from the 3000 vertices with edges of one, and from 1500 of the other."""
+    n, backend, sampler, seeds = 3000, emulated(), battery.make("fastgcn", (12, 30, 5)), mixed_seeds(3000)
+    for width in (n, n // 2):
+        columns = np.sort((np.arange(n)[:, None] + [0, 1]) % width, axis=1)
+        graph = CSR(2 * np.arange(n + 1), columns.reshape(-1).astype(np.int32), None, (n, n))
+        got, expected = (sampler.sample_bulk(LocalAdjacency(graph, b), seeds, Stream(1)) for b in (backend, reference))
+        assert [m.digest() for m in got] == [m.digest() for m in expected]
 
 
 def test_shapes_that_are_remembered_are_few():
@@ -95,7 +126,7 @@ def test_one_that_waits_is_not_recorded(reference):
     draws = [Stream(1).draw(Law.UNIFORM, layer=h) for h in range(2)]
     for fanouts in ((4, -1), (40, 3)):
         assert_same_hops(backend.expand(MATRIX, seeds, fanouts, draws, False), reference.expand(MATRIX, seeds, fanouts, draws, False))
-    assert [key[4] for key in backend.device.recordings] == [(40, 3)]
+    assert [key[0][4] for key in backend.device.recordings] == [(40, 3)]
 
 
 def native():

@@ -112,6 +112,19 @@ def test_what_runs_beside_is_waited_for_and_run_by_every_call(tmp_path):
     assert states(tmp_path)["beside"] != "passed"
 
 
+def test_a_section_that_begins_while_others_are_ended_is_ended_too(tmp_path, monkeypatch):
+    """Between the choice of a section and the start of its process another section may have stopped the call."""
+    run, start = Run(tmp_path, 60), subprocess.Popen
+
+    def stopped_meanwhile(*arguments, **options):
+        run._stopped = True
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(card_sections.subprocess, "Popen", stopped_meanwhile)
+    assert run.run([shell("late", "sleep 30")]) == 1
+    assert states(tmp_path)["late"].startswith("failed")
+
+
 def test_what_runs_beside_may_end_after_all_others(tmp_path):
     beside = shell("beside", f"until grep -q passed {tmp_path}/on_a_card.json; do sleep 0.05; done; sleep 0.2", beside=True)
     assert Run(tmp_path, 60).run([beside, shell("quick", "true")]) == 0

@@ -4,6 +4,11 @@ import shutil
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from oracles import assert_identical
+from zoo import random_matrix
+
+from bulksample import CSR
 
 from .every_kernel import run_all
 from .host import HostLauncher, arrays, compiler, emulated
@@ -57,6 +62,23 @@ def test_a_random_order_is_one_that_its_seed_repeats():
 @pytest.mark.parametrize("schedule", [0, 3, *RANDOM[:2]])
 def test_no_kernel_has_a_race(schedule):
     assert run_all(lambda: emulated(schedule, recorded=True), ["weighted", "single"], ((40, -1), (4, 12, 20))) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("schedule", [0, 3, *RANDOM[:2]])
+def test_tables_of_products_are_opened_without_a_race(schedule):
+    """By several blocks: 3 tiles of entries, and 20 of slots that wait for their number."""
+    n, rng = 9000, np.random.default_rng(1)
+    columns = [np.sort(rng.choice(n, width, replace=False)) for width in (1000, 4000)]
+    q = CSR(np.array([0, 1000, 1000, 5000]), np.concatenate(columns).astype(np.int32), None, (3, n))
+    b = random_matrix(n, 2 * n, 1)
+    got = emulated(schedule, recorded=True).spgemm(q, b)
+    one, other = (sp.csr_array((np.ones(m.nnz, np.int64), m.indices, m.indptr), m.shape) for m in (q, b))
+    expected = one @ other
+    expected.sort_indices()
+    assert_identical(
+        (got.indptr, got.indices, got.values), (expected.indptr.astype(np.int64), expected.indices.astype(np.int32), expected.data), "A B"
+    )
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ import numpy as np
 from ...rng import Draw
 from ...selection import Selection
 from ...sparse import CSR
-from ..base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, refuse_row
+from ..base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, SharedDraws, refuse_row
 from ..hops import Expansion, cut
 from ..reference import located
 from ..relational import HeteroExpansion, RelationLaw, RelationRows, Trees
@@ -98,7 +98,7 @@ class Cuda(Backend):
     @_phase
     def first_arrivals(self, ends: np.ndarray, fanout: int, minibatches: np.ndarray, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
         ids = self.device.put(np.asarray(minibatches, np.int64))
-        picks, times = layer_race.first_arrivals(self.device, self.device.constant(ends), len(ends), fanout, ids, draw)
+        picks, times = layer_race.first_arrivals(self.device, self.device.constant(ends), fanout, ids, draw)
         return self.device.get(picks).astype(np.int64).reshape(len(minibatches), fanout), self.device.get(times)
 
     @_phase
@@ -137,9 +137,9 @@ class Cuda(Backend):
 
     @_phase
     def expand_layers(
-        self, a: CSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
+        self, a: CSR, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
-        bulk = layers.expand_layers(self.device, self.device.matrix(a), seeds, drawn, weights, only_new)
+        bulk = layers.expand_layers(self.device, a, seeds, drawn, weights, only_new)
         return cut(seeds.pointers, *bulk.to_host(self.device), only_new)
 
     @_phase

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...rng import Draw
 from ...selection import Selection
 from ..hops import Hop
 from .device import CudaDevice
 from .draws import DrawnEdges
 from .numbering import Numbering, beyond
+from .recording import Later, recorded
 from .tables import FoundVertices, HeldVertices
 
 
@@ -51,6 +53,7 @@ class DeviceSeeds(NamedTuple):
     none: HeldVertices  # no vertex in any mini-batch
 
 
+BOUND_SHARE = 8  # a bulk is sized by its bounds if these take at most one part in so many of the free memory
 DrawHop = Callable[[HeldVertices, int], DrawnEdges]  # draws hop h for the rows of a frontier
 
 
@@ -79,7 +82,9 @@ def hop_after_hop(
     for hop in range(count):
         with device.phase(f"hop {hop}"):
             drawn = draw(frontier, hop)
-            grown, local = numbering.number(held, FoundVertices(_ends(device, drawn, frontier), drawn.columns), ends[hop + 1])
+            grown, local = numbering.number(
+                held, FoundVertices(_ends(device, drawn, frontier), drawn.columns, None, drawn.slots), ends[hop + 1]
+            )
             hops.append(_OpenHop(frontier.pointers, drawn.pointers, local, drawn.weights))
             if hop + 1 < count:
                 grown = grown if bounded else _settled(device, grown)
@@ -138,3 +143,37 @@ def close(device: CudaDevice, bulk: OpenBulk, array_of: Callable[[Any], Any] = l
     size = int(ends[-1][-1])
     held = HeldVertices(array_of(bulk.held.pointers), array_of(bulk.held.vertices[:size]), size)
     return DeviceBulk(array_of(bulk.seed_rows), held, hops, ends)
+
+
+Enqueue = Callable[[CudaDevice, Sequence[Any], DeviceSeeds, Sequence[Draw]], OpenBulk]  # enqueues all hops; waits for nothing
+
+
+def prepared(
+    device: CudaDevice, shape: Hashable, enqueue: Enqueue, arrays: Sequence[Any], seeds: Selection, draws: Sequence[Draw]
+) -> DeviceBulk:
+    """Enqueue all hops in one call, as they were recorded for a bulk of the same shape; the newest `RECORDINGS` are kept.
+
+    Parameters
+    ----------
+    shape : hashable
+        What the launches depend on, beside the numbers of seeds.
+    enqueue : Enqueue
+        Its bulk must depend on seeds, counters and the memory of arrays by addresses and numbers alone.
+    arrays : sequence of arrays or None
+        Those of the graph.
+    """
+
+    def run(recorder: CudaDevice, outside: list[Any]) -> tuple[tuple[DeviceSeeds, OpenBulk], list[Any]]:
+        later = [Draw(draw.law, *Later.of_draw(h)) for h, draw in enumerate(draws)]  # seeds of the counters come later
+        asked = put_seeds(recorder, seeds)
+        bulk = enqueue(recorder, outside, asked, later)
+        of_hops = [part for hop in bulk.hops for part in hop if part is not None]
+        return (asked, bulk), [bulk.counts, bulk.seed_rows, bulk.held.vertices, *of_hops]
+
+    key = (shape, seeds.pointers.tobytes(), tuple(draw.law for draw in draws), device.free_bytes, device.numbering)
+    recording = recorded(device, key, run, arrays)
+    asked, bulk = recording.result
+    inputs = [(asked.minibatches, np.asarray(seeds.minibatches, np.int64)), (asked.seeds.columns, seeds.vertices)]
+    with device.phase("enqueue"):
+        array_of = recording.enqueue(device, arrays, inputs, [number for draw in draws for number in (draw.seed, draw.tag)])
+    return close(device, bulk, array_of)

@@ -108,12 +108,12 @@ class CudaDevice:
         """Return the states of a scan over tiles of `entries` entries: a ticket, `words` words, and one for each tile."""
         return 2 + words + entries // SCANNED
 
-    def scan(self, name: str, entries: int, words: int, values: Callable[[Any], tuple[Any, ...]]) -> None:
-        """Launch a kernel that passes once over tiles of `entries` entries (csrc/look_back.h).
+    def scan(self, name: str, entries: int, words: int, values: Callable[[Any], tuple[Any, ...]], more: int = 0) -> None:
+        """Launch a kernel that passes once over tiles of `entries` entries (csrc/look_back.h), and then over `more`.
 
         ``values(states)`` gives its arguments; the states are zeros, as many as `state_words` says.
         """
-        self._launch(name, entries // SCANNED + 1, values(self.zeros(self.state_words(entries, words))))
+        self._launch(name, entries // SCANNED + -(-more // SCANNED) + 1, values(self.zeros(self.state_words(entries, words))))
 
     @contextmanager
     def zeroed_together(self, words: int) -> Iterator[None]:

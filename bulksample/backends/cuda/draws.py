@@ -9,6 +9,7 @@ import numpy as np
 from ...rng import Draw, Law
 from ...selection import Selection
 from .device import CudaDevice, DeviceCSR
+from .tables import Slots
 
 FEW = 32  # picks of a row that a thread draws in registers, or a warp keeps in its lanes
 HUB, HUBS, SLICES = 2048, 256, 32  # BS_HUB, BS_HUBS, BS_SLICES of csrc/hubs.h
@@ -35,6 +36,7 @@ class DrawnEdges(NamedTuple):
     columns: Any  # int32
     weights: Any = None  # float32, or None: the mean
     ends: Any = None  # int64, shape (k + 1,): the edges before each mini-batch, if known
+    slots: Slots | None = None  # of the columns in the table that numbers them, where they have been entered already
 
 
 def rows_of(device: CudaDevice, q: Selection) -> FrontierRows:
@@ -120,6 +122,11 @@ def _race(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, s: int, draw: Dr
     device.blocks("take_smallest", rows.size, pointers, keys, columns, rows.parts, rows.k, s, drawn.pointers, drawn.columns)
 
 
+def all_pointers(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> tuple[Any, Any]:
+    """Return the row pointers of Q A, and the entries before each mini-batch and the number of rows (None without mini-batches)."""
+    return _pointers(device, a, rows, _ALL, False, None)
+
+
 class Extents(NamedTuple):
     """The entries of Q A."""
 
@@ -131,7 +138,7 @@ class Extents(NamedTuple):
 
 def extents(device: CudaDevice, a: DeviceCSR, rows: FrontierRows) -> Extents:
     """Count the entries of Q A, and wait for their number and that of its rows."""
-    pointers, ends = _pointers(device, a, rows, _ALL, False, None)
+    pointers, ends = all_pointers(device, a, rows)
     if ends is None:
         return Extents(pointers, None, int(device.get(pointers[-1:])[0]), rows.size)
     entries, count = device.get(ends[-2:]).tolist()

@@ -10,7 +10,9 @@ from ...rng import Draw
 from .device import CudaDevice
 from .draws import DRAWING_BLOCKS
 from .kernels import THREADS
+from .tables import HashTables
 
+_NO_TABLE = (None, None, None)
 ROW_WORDS = 8 + 4096 // 2  # of a row, 64 bits each: LayerRow of csrc/layer_race.cu
 
 
@@ -33,10 +35,12 @@ class DevicePicks(NamedTuple):
     inclusion: Any  # float64
 
 
-def smallest(device: CudaDevice, layer: LayerEntries, s: int, minibatches: Any, draw: Draw, most: int) -> DevicePicks:
+def smallest(
+    device: CudaDevice, layer: LayerEntries, s: int, minibatches: Any, draw: Draw, most: int, table: HashTables | None = None
+) -> DevicePicks:
     """Draw as `Backend.smallest_keys` defines, by three launches. Waits for nothing.
 
-    At most `most` columns can be drawn if `s` is -1.
+    At most `most` columns can be drawn if `s` is -1. `table` takes the picks and their places, see `products.keep_met`.
     """
     k = len(minibatches)
     entries = len(layer.columns) * (k if layer.once else 1)
@@ -47,15 +51,32 @@ def smallest(device: CudaDevice, layer: LayerEntries, s: int, minibatches: Any, 
     device.tiles("layer_bounds", entries, layer.pointers, layer.columns, int(layer.once), k, rows, keys, candidates)
     drawn = most if s < 0 else min(entries, k * s)
     ends, picks, inclusion = device.empty(k + 1, np.int64), device.empty(drawn, np.int32), device.empty(drawn, np.float64)
-    device.scan("layer_take", entries, 0, lambda states: (*asked, rows, keys, states, ends, picks, inclusion))
+    entered = table or _NO_TABLE
+    device.scan("layer_take", entries, 0, lambda states: (*asked, rows, keys, states, ends, picks, inclusion, *entered))
     return DevicePicks(ends, picks, inclusion)
 
 
-def first_arrivals(device: CudaDevice, ends: Any, count: int, s: int, minibatches: Any, draw: Draw) -> tuple[Any, Any]:
-    """Draw as `Backend.first_arrivals` defines from `count` columns: uint32 of k s positions, and k times."""
+def first_arrivals(device: CudaDevice, ends: Any, s: int, minibatches: Any, draw: Draw) -> tuple[Any, Any]:
+    """Draw as `Backend.first_arrivals` defines: uint32 of k s positions, and k times."""
+    picks = device.empty(len(minibatches) * s, np.uint32)
+    return picks, _arrive(device, ends, s, minibatches, draw, picks, None, None, None, *_NO_TABLE)
+
+
+def arriving(
+    device: CudaDevice, columns: Any, ends: Any, s: int, minibatches: Any, draw: Draw, table: HashTables | None = None
+) -> DevicePicks:
+    """Draw the columns that arrive first, by one launch; `table` is that of `smallest`. Waits for nothing."""
+    k = len(minibatches)
+    pointers, picks, inclusion = device.empty(k + 1, np.int64), device.empty(k * s, np.int32), device.empty(k * s, np.float64)
+    _arrive(device, ends, s, minibatches, draw, picks, columns, inclusion, pointers, *(table or _NO_TABLE))
+    return DevicePicks(pointers, picks, inclusion)
+
+
+def _arrive(device: CudaDevice, ends: Any, s: int, minibatches: Any, draw: Draw, picks: Any, *chosen: Any) -> Any:
+    """Launch the kernel; return the time of the first arrival that each mini-batch leaves out."""
     k, bits = len(minibatches), (2 * (s + THREADS) - 1).bit_length()
     blocks = max(1, min(k, DRAWING_BLOCKS, device.launch.most_blocks("first_arrivals")))
-    picks, times = device.empty(k * s, np.uint32), device.empty(k, np.float64)
-    scratch = device.empty(blocks * (2 << bits), np.uint32)
-    device.blocks("first_arrivals", blocks, ends, count, s, minibatches, k, draw.seed, draw.tag, scratch, bits, picks, times)
-    return picks, times
+    times, scratch = device.empty(k, np.float64), device.empty(blocks * (2 << bits), np.uint32)
+    asked = (ends, len(ends), s, minibatches, k, draw.seed, draw.tag, scratch, bits)
+    device.blocks("first_arrivals", blocks, *asked, picks, times, *chosen)
+    return times

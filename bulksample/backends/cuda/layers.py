@@ -1,81 +1,180 @@
-"""Take mini-batches through layer-wise hops on a device: product, race, restriction and numbering, hop after hop.
+"""Take mini-batches through layer-wise hops on a device: product, race, restriction, weights and numbering, hop after hop.
 
-A hop waits once, for the number of rows of its frontier and of their neighbors. The vertices held after it are bounded by the picks; if a
-hop takes all neighbors they are not, and every hop waits for them as well. Sums over neighbors, and the edges of a hop that takes all, have
-room for one per neighbor.
+The host waits once, at the end, where arrays have room for the largest bulk that is possible (`predicted_layers`); else a hop waits for the
+number of rows of its frontier and of their neighbors. If a hop draws all neighbors, every hop waits for the vertices held as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...rng import Draw
 from ...selection import Selection
-from ..base import LayerPicks, LayerRace, LayerWeights
-from .bulk import DeviceBulk, close, hop_after_hop, put_seeds
+from ...sparse import CSR
+from ..base import LayerRace, LayerWeights, SharedDraws
+from .bulk import BOUND_SHARE, DeviceBulk, DeviceSeeds, OpenBulk, close, hop_after_hop, prepared, put_seeds
 from .device import CudaDevice, DeviceCSR
-from .draws import DrawnEdges, FrontierRows, extents
-from .layer_race import DevicePicks, LayerEntries, smallest
+from .draws import DrawnEdges, FrontierRows, all_pointers, extents
+from .layer_race import DevicePicks, LayerEntries, arriving, smallest
 from .numbering import Numbering
-from .predicted_layers import zeroed_words
-from .products import restrict, sum_products
-from .tables import HeldVertices
+from .predicted_layers import HopBounds, fits, hop_bounds, layer_bytes, zeroed_words
+from .products import Restricted, keep_met, sum_products
+from .tables import HashTables, HeldVertices, Slots, equal_tables, table_of
+
+
+class _Arrays(NamedTuple):
+    """The arrays on the device that all bulks of a graph and a law share."""
+
+    indptr: Any
+    indices: Any
+    values: Any
+    row_sums: Any
+    summed: Any = None  # of a race: the entries that are summed, in the place of `values`
+    factors: Any = None
+    columns: Any = None  # of shared draws
+    weights: Any = None
+    ends: Any = None
+
+
+class _Layers(NamedTuple):
+    """Describe the hops of a bulk, apart from its arrays and its counters."""
+
+    n: int
+    fanouts: tuple[int, ...]  # of each hop, at most so many as the row has, if all draw from one; -1: all neighbors
+    shared: tuple[int, ...] | None  # columns of the row in which each hop races, or 0 if they arrive; None: neighbors of the frontier
+    squared: bool
+    debias: bool
+    renormalise: bool
+    only_new: bool
+    bounds: tuple[HopBounds, ...]
+    bounded: bool  # True if arrays have room for the bounds, and nothing waits for sizes
 
 
 def expand_layers(
-    device: CudaDevice, a: DeviceCSR, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
+    device: CudaDevice, a: CSR, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool
 ) -> DeviceBulk:
     """Take k mini-batches through all hops; see `Backend.expand_layers`."""
-    k, asked, row_sums = len(seeds), put_seeds(device, seeds), device.constant(weights.row_sums)
-    given = [] if isinstance(drawn, LayerRace) else [int(np.diff(picks.pointers).max(initial=0)) for picks in drawn]
-    fanouts = drawn.fanouts if isinstance(drawn, LayerRace) else given
-    found = sum(max(s, 0) for s in fanouts)
-    most = None if min(fanouts, default=0) < 0 else np.diff(seeds.pointers) + found
-    numbering = Numbering(device, np.full(k, a.shape[1]), len(seeds.vertices) + k * found, most)
+    n, k, count, top = a.shape[1], len(seeds), len(seeds.vertices), a.top_degrees
+    fanouts, shared = tuple(drawn.fanouts), None
+    if isinstance(drawn, SharedDraws):
+        width = len(drawn.columns)
+        fanouts = tuple(width if s < 0 else min(s, width) for s in fanouts)
+        shared = tuple(0 if arrive else width for arrive in drawn.by_arrivals)
+    predicted = layer_bytes(n, top, k, count, fanouts, only_new, shared is None, device.free_bytes, device.numbering, shared)
+    bounded = fits(n, fanouts, predicted, device.free_bytes // BOUND_SHARE)
+    bounds = tuple(hop_bounds(n, top, k, count, fanouts, only_new, shared))
+    squared = isinstance(drawn, LayerRace) and drawn.power == 2
+    how = _Layers(n, fanouts, shared, squared, weights.debias, weights.renormalise, only_new, bounds, bounded)
+    arrays = _placed(device, a, drawn, weights)
+    if bounded and device.prepares:
 
-    def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
-        room = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, frontier.size, k)
-        pointers, _, entries, count = extents(device, a, room)
-        vertices, counted = frontier.vertices[:count], (pointers, entries)
-        rows = room._replace(vertices=vertices, names=vertices, size=count)
-        if isinstance(drawn, LayerRace):
-            picked = _race(device, drawn, hop, rows, counted, a.shape)
+        def enqueue(recorder: CudaDevice, outside: Sequence[Any], asked: DeviceSeeds, later: Sequence[Draw]) -> OpenBulk:
+            return _layer_wise(recorder, _Arrays(*outside), asked, seeds.pointers, how, later)
+
+        sizes = tuple(None if array is None else len(array) for array in arrays)  # launches have them as numbers
+        return prepared(device, (how, sizes), enqueue, arrays, seeds, drawn.draws)
+    return close(device, _layer_wise(device, arrays, put_seeds(device, seeds), seeds.pointers, how, drawn.draws))
+
+
+def _placed(device: CudaDevice, a: CSR, drawn: LayerRace | SharedDraws, weights: LayerWeights) -> _Arrays:
+    """Place the arrays of a graph and a law on the device, once."""
+    graph = (*device.matrix(a)[:3], device.constant(weights.row_sums))
+    if isinstance(drawn, SharedDraws):
+        return _Arrays(
+            *graph, columns=device.constant(drawn.columns), weights=device.constant(drawn.weights), ends=device.constant(drawn.ends)
+        )
+    factors = None if drawn.factors is None else device.constant(drawn.factors)
+    return _Arrays(*graph, summed=device.matrix(drawn.entries).values, factors=factors)
+
+
+def _layer_wise(
+    device: CudaDevice, arrays: _Arrays, asked: DeviceSeeds, seeds: np.ndarray, how: _Layers, draws: Sequence[Draw]
+) -> OpenBulk:
+    """Enqueue all hops; `seeds` are the pointers of the seeds, on the host."""
+    k, count = len(seeds) - 1, len(how.fanouts)
+    found = sum(max(s, 0) for s in how.fanouts)
+    most = None if min(how.fanouts, default=0) < 0 else np.diff(seeds) + found
+    row = device.put(np.array([0, len(arrays.columns)])) if how.shared and any(how.shared) else None
+    with device.zeroed_together(zeroed_words(k, int(seeds[-1]), how.bounds)):
+        numbering = Numbering(device, np.full(k, how.n), int(seeds[-1]) + k * found, most)
+        tables = equal_tables(device, k, min(max(how.fanouts, default=0), how.n), count) if how.bounded else [None] * count
+        hops = [_LayerHop(device, arrays, how, hop, row, tables[hop], numbering.structure.standing) for hop in range(count)]
+
+        def draw(frontier: HeldVertices, hop: int) -> DrawnEdges:
+            size = min(frontier.size, how.bounds[hop].rows)
+            rows = FrontierRows(frontier.vertices, frontier.vertices, frontier.pointers, asked.minibatches, size, k)
+            return hops[hop].draw(rows, draws[hop])
+
+        return hop_after_hop(device, numbering, asked, draw, count, how.only_new, most is not None)
+
+
+class _LayerHop(NamedTuple):
+    """The launches of one hop in front of numbering."""
+
+    device: CudaDevice
+    arrays: _Arrays
+    how: _Layers
+    hop: int
+    row: Any  # int64: the pointers of the row that all mini-batches share
+    table: HashTables | None  # for the picks; made when their number is known, if there is none
+    numbers: HashTables | None  # for the vertices found, if all hops share them
+
+    def draw(self, rows: FrontierRows, draw: Draw) -> DrawnEdges:
+        """Draw and weigh the edges of a hop."""
+        pointers, entries, bound, s = None, 0, self.how.bounds[self.hop], self.how.fanouts[self.hop]
+        a = DeviceCSR(self.arrays.indptr, self.arrays.indices, self.arrays.values, (self.how.n, self.how.n))
+        if self.how.bounded:
+            entries, kept = bound.entries, bound.edges
         else:
-            picked = DevicePicks(*(device.put(part) for part in drawn[hop]))
-        return _edges(device, a, rows, counted, picked, fanouts[hop], weights, row_sums)
+            pointers, _, entries, size = extents(self.device, a, rows)
+            rows = rows._replace(vertices=rows.vertices[:size], names=rows.vertices[:size], size=size)
+            kept = entries if s < 0 else min(entries, size * s)
+        if self.how.shared is None:
+            pointers, picked = self._race(a, rows, entries, draw)
+        else:
+            pointers = all_pointers(self.device, a, rows)[0] if pointers is None else pointers
+            picked = self._from_row(rows.minibatches, draw)
+        return self._edges(rows, picked, self._kept(a, rows, pointers, entries, kept, picked))
 
-    with device.zeroed_together(zeroed_words(k, len(fanouts), isinstance(drawn, LayerRace))):
-        return close(device, hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new, most is not None))
+    def _race(self, a: DeviceCSR, rows: FrontierRows, entries: int, draw: Draw) -> tuple[Any, DevicePicks]:
+        """Draw SAMPLE(NORM(Q A), s); returns the pointers of Q A as well."""
+        q = DeviceCSR(rows.parts, rows.vertices, None, (rows.k, self.how.n))
+        sums = sum_products(self.device, q, a._replace(values=self.arrays.summed), entries, self.arrays.factors)
+        layer = LayerEntries(sums.starts, sums.columns, None, sums.sums, self.how.squared)
+        s = self.how.fanouts[self.hop]
+        return sums.pointers, smallest(self.device, layer, s, rows.minibatches, draw, sums.most, self.table)
 
+    def _from_row(self, minibatches: Any, draw: Draw) -> DevicePicks:
+        """Draw from the row that all mini-batches share."""
+        s, (columns, weights, ends) = self.how.fanouts[self.hop], self.arrays[-3:]
+        assert self.how.shared is not None
+        if not self.how.shared[self.hop]:
+            return arriving(self.device, columns, ends, s, minibatches, draw, self.table)
+        layer = LayerEntries(self.row, columns, weights, once=True)
+        return smallest(self.device, layer, s, minibatches, draw, len(minibatches) * len(columns), self.table)
 
-def _race(
-    device: CudaDevice, race: LayerRace, hop: int, rows: FrontierRows, counted: tuple[Any, int], shape: tuple[int, int]
-) -> DevicePicks:
-    """Draw SAMPLE(NORM(Q A), s) of one hop."""
-    q, factors = DeviceCSR(rows.parts, rows.vertices, None, (rows.k, shape[0])), race.factors
-    there = None if factors is None else device.constant(factors)
-    starts, columns, sums, most = sum_products(device, q, device.matrix(race.entries), counted, there)
-    layer = LayerEntries(starts, columns, None, sums, race.power == 2)
-    return smallest(device, layer, race.fanouts[hop], rows.minibatches, race.draws[hop], most)
+    def _kept(self, a: DeviceCSR, rows: FrontierRows, pointers: Any, entries: int, kept: int, picked: DevicePicks) -> Restricted:
+        """Compute Q_R A Q_C."""
+        if self.table is not None:
+            return keep_met(self.device, a, rows, pointers, entries, kept, self.table, picked.pointers)
+        made = table_of(self.device, rows.k, picked.pointers, picked.columns, len(picked.columns), self.how.n)
+        return keep_met(self.device, a, rows, pointers, entries, kept, made)
 
-
-def _edges(
-    device: CudaDevice, a: DeviceCSR, rows: FrontierRows, counted: tuple[Any, int], picked: DevicePicks, most: int, weights: LayerWeights,
-    row_sums: Any,
-) -> DrawnEdges:  # fmt: skip
-    """Extract the edges of one hop: the vertices found, and the weight of each edge."""
-    pointers, columns, entries, ends = restrict(device, a, rows, picked.pointers, picked.columns, most, counted)
-    return weighed_edges(
-        device, rows, pointers, columns, picked, weights.debias, weights.renormalise, ends=ends, entries=entries, values=a.values,
-        row_sums=row_sums,
-    )  # fmt: skip
+    def _edges(self, rows: FrontierRows, picked: DevicePicks, kept: Restricted) -> DrawnEdges:
+        arrays, how = self.arrays, self.how
+        return weighed_edges(
+            self.device, rows, kept.pointers, kept.columns, picked, how.debias, how.renormalise, ends=kept.ends, entries=kept.entries,
+            values=arrays.values, row_sums=arrays.row_sums, numbers=self.numbers,
+        )  # fmt: skip
 
 
 def weighed_edges(
     device: CudaDevice, rows: FrontierRows, pointers: Any, columns: Any, picked: DevicePicks, debias: bool, renormalise: bool, *,
     ends: Any = None, entries: Any = None, values: Any = None, row_sums: Any = None, shares: Any = None,
+    numbers: HashTables | None = None,
 ) -> DrawnEdges:  # fmt: skip
     """Weigh the edges from the rows of a frontier to what its mini-batches drew; see `Adjacency.expand_layers`.
 
@@ -89,10 +188,13 @@ def weighed_edges(
         The entry of A of each edge, the entries of A (None: ones), and the sum of each row of A.
     shares : float64, optional
         The entry of each edge over the sum of its row, in the place of these three.
+    numbers : HashTables, optional
+        The tables that number what was found: it is entered in the same launch.
     """
     found, own, scratch = (device.empty(len(columns), dtype) for dtype in (np.int32, np.float32, np.float64))
+    slots = None if numbers is None or numbers.vertices is None else device.empty(len(columns), np.int64)
     device.start(
-        "weigh_edges", rows.size, rows.vertices, rows.size, rows.parts, rows.k, pointers, columns, entries, values, row_sums, shares,
-        *picked, int(debias), int(renormalise), scratch, found, own,
+        "weigh_edges", rows.size, rows.vertices, rows.parts, rows.k, pointers, columns, entries, values, row_sums, shares,
+        *picked, int(debias), int(renormalise), scratch, found, own, ends, *(numbers or (None, None, None)), slots,
     )  # fmt: skip
-    return DrawnEdges(pointers, found, own, ends)
+    return DrawnEdges(pointers, found, own, ends, None if numbers is None else Slots(numbers.numbers, numbers.starts, slots))

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...rng import Draw, Law
 from ...selection import Selection
-from .bulk import DeviceBulk, DeviceSeeds, OpenBulk, close, hop_after_hop, put_seeds
+from .bulk import BOUND_SHARE, DeviceBulk, DeviceSeeds, OpenBulk, close, hop_after_hop, prepared, put_seeds
 from .device import CudaDevice, DeviceCSR
 from .draws import FEW, HUB, HUB_WORDS, DrawnEdges, FrontierRows, draw_rows
 from .numbering import Numbering
 from .predicted import bulk_bytes, most_found, most_held, state_words
-from .recording import Later, recorded
 from .tables import HeldVertices
-
-BOUND_SHARE = 8  # a bulk is sized by its bounds if these take at most one part in so many of the free memory
 
 
 def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool) -> DeviceBulk:
@@ -32,7 +28,13 @@ def expand(device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence
     bounded = bytes_.peak <= device.free_bytes // BOUND_SHARE
     waits = any(s < 0 or (s > FEW and draw.law in (Law.RACE, Law.LABOR)) for s, draw in zip(fanouts, draws, strict=True))
     if bounded and device.prepares and not waits:
-        return _prepared(device, a, seeds, fanouts, draws, only_new)
+        shape = (a.shape, entries, a.values is None, a.longest > HUB, tuple(fanouts), only_new)
+
+        def enqueue(recorder: CudaDevice, arrays: Sequence[Any], asked: DeviceSeeds, later: Sequence[Draw]) -> OpenBulk:
+            there = DeviceCSR(arrays[0], arrays[1], arrays[2], a.shape, a.longest)
+            return _node_wise(recorder, there, asked, seeds.pointers, fanouts, later, only_new, True)
+
+        return prepared(device, shape, enqueue, a[:3], seeds, draws)
     return close(device, _node_wise(device, a, put_seeds(device, seeds), seeds.pointers, fanouts, draws, only_new, bounded))
 
 
@@ -53,34 +55,3 @@ def _node_wise(
     with device.zeroed_together(words):
         numbering = Numbering(device, np.full(k, n), most_found(int(seeds[-1]), fanouts, len(a.indices), k), most)
         return hop_after_hop(device, numbering, asked, draw, len(fanouts), only_new, bounded)
-
-
-def _prepared(
-    device: CudaDevice, a: DeviceCSR, seeds: Selection, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool
-) -> DeviceBulk:
-    """Enqueue all hops in one call, as they were recorded for a bulk of the same shape; the newest `RECORDINGS` are kept."""
-    laws, graph = tuple(draw.law for draw in draws), (a.shape, len(a.indices), a.values is None)
-    key = (*graph, seeds.pointers.tobytes(), tuple(fanouts), laws, only_new, device.free_bytes, device.numbering, a.longest > HUB)
-    recording = recorded(device, key, partial(_recorded, seeds, a.shape, a.longest, fanouts, draws, only_new), a[:3])
-    asked, bulk = recording.result
-    inputs = [(asked.minibatches, np.asarray(seeds.minibatches, np.int64)), (asked.seeds.columns, seeds.vertices)]
-    with device.phase("enqueue"):
-        array_of = recording.enqueue(device, a[:3], inputs, [number for draw in draws for number in (draw.seed, draw.tag)])
-    return close(device, bulk, array_of)
-
-
-def _recorded(
-    seeds: Selection, shape: tuple[int, int], longest: int, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
-    device: CudaDevice, a: Sequence[Any],
-) -> tuple[tuple[DeviceSeeds, OpenBulk], list[Any]]:  # fmt: skip
-    """Enqueue all hops on a device that records; seeds of the counters come later."""
-    later = [Draw(draw.law, *Later.of_draw(h)) for h, draw in enumerate(draws)]
-    asked = put_seeds(device, seeds)
-    bulk = _node_wise(device, DeviceCSR(a[0], a[1], a[2], shape, longest), asked, seeds.pointers, fanouts, later, only_new, True)
-    kept = [
-        bulk.counts,
-        bulk.seed_rows,
-        bulk.held.vertices,
-        *(array for hop in bulk.hops for array in (hop.frontier, hop.pointers, hop.columns)),
-    ]
-    return (asked, bulk), kept

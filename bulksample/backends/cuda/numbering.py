@@ -42,7 +42,7 @@ class Numbering:
         on the device. `ends`, int64 of shape (2 k + 2,), takes the pointers of the first, then those of the found vertices.
         """
         device, k, room = self._device, self._k, len(found.columns)
-        table = self.structure.enter(held, found, held.size == 0 or held.pointers is self._known)
+        table = found.slots or self.structure.enter(held, found, held.size == 0 or held.pointers is self._known)
         size = min(held.size + room, self._most)
         vertices, local = device.empty(size, np.int32), device.empty(room, np.int32)
         trees = None if found.trees is None else device.empty(size, np.int32)

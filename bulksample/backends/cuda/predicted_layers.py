@@ -1,42 +1,71 @@
-"""Predict the memory that layer-wise sampling of a bulk takes on a device, from the largest that each allocation can be.
+"""Bound the sizes of a layer-wise bulk before it is drawn, and predict the memory that it takes on a device from them.
 
     rows_0 = seeds,   entries_h = k top(rows_h / k),   drawn_h = k s_h,   edges_h = min(entries_h, rows_h s_h)
 
 top(r) is the sum of the r largest degrees, which no r vertices exceed; it is concave, so mini-batches of unequal size have fewer
-neighbors. How much less is taken depends on how much larger those degrees are than the ones that are met. What belongs to the
-graph, its matrices, row sums and factors, is placed once and not counted.
+neighbors. How much less is needed depends on how much larger those degrees are than the ones that are met. If the prediction is at most
+an eighth of the free memory, arrays have these sizes and the host waits once a bulk; otherwise it waits once a hop, for the number of
+neighbors. What belongs to the graph, its matrices, row sums and factors, is placed once and not counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from .device import CudaDevice
 from .layer_race import ROW_WORDS
-from .predicted import NUMBERING, SLACK, BulkBytes
-from .tables import HASHED, STRUCTURES, Name, TableBytes, chosen
+from .predicted import NUMBERING, BulkBytes
+from .tables import HASHED, LARGEST_TABLE, STRUCTURES, Name, TableBytes, chosen, table_slots
 
-_SUM = 4 * 24  # bytes of a sum: four slots, each a vertex, a sum, a key and a place among the candidates
-_SCANS = 16384  # words of zeros for the scans of a hop; those over more than some five million neighbors are zeroed apart
+SLACK = 1.05  # small arrays, and what an allocator, or a recording that places arrays into two allocations, cannot fill
+_SUM = 12  # bytes of a slot: a vertex and a sum
+_KEY = 12  # bytes of a key, and of a place among the candidates
 _DRAWN = 12  # bytes of a drawn vertex and its inclusion probability
+_ARRIVALS = 16  # a hop of s picks races in a shared row if it has fewer columns than so many times s; see `samplers.arrivals`
 
 
-class _Hop(NamedTuple):
-    """Upper bounds of the sizes of a hop."""
+class HopBounds(NamedTuple):
+    """Upper bounds of the sizes of a hop, of all mini-batches together."""
 
     rows: int
     entries: int  # neighbors of the rows
-    sums: int  # different ones
+    slots: int  # of their sums
+    keys: int  # that race: of all slots, or of all columns of a row that the mini-batches share; 0 if columns arrive
     drawn: int
     edges: int
     held: int  # vertices before it
 
 
+def hop_bounds(
+    n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, shared: Sequence[int] | None = None
+) -> list[HopBounds]:
+    """Bound the sizes of all hops; see `layer_bytes`. Hop h races in ``shared[h]`` columns, or among the neighbors of its frontier."""
+    rows = held = min(seeds, k * n)
+    bounds = []
+    for hop, s in enumerate(fanouts):
+        entries = k * int(top[min(n, -(-rows // k))]) if k else 0
+        slots = 4 * min(entries, k * n) if shared is None else 0  # a power of two is below twice what it covers: twice the sums
+        drawn = min(slots // 4 if shared is None else k * n, k * s if s >= 0 else k * n)
+        edges = min(entries, rows * s) if s >= 0 else entries
+        bounds.append(HopBounds(rows, entries, slots, slots if shared is None else k * shared[hop], drawn, edges, held))
+        held = min(held + drawn, k * n)
+        rows = drawn if only_new else held
+    return bounds
+
+
+def pick_table_bytes(n: int, k: int, fanouts: Sequence[int]) -> int:
+    """Return the bytes of the tables of all picks, see `tables.equal_tables`; 0 if a hop draws all neighbors."""
+    if min(fanouts, default=-1) < 0:
+        return 0
+    return HASHED // 4 * len(fanouts) * k * table_slots(min(max(fanouts), n))
+
+
 def layer_bytes(
     n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool, free: int,
-    numbering: Name | None = None,
+    numbering: Name | None = None, shared: Sequence[int] | None = None,
 ) -> BulkBytes:  # fmt: skip
     """Predict the peak bytes of layer-wise `expand_layers`.
 
@@ -51,52 +80,50 @@ def layer_bytes(
     only_new : bool
         The frontier rule `new`.
     from_frontier : bool
-        True if hops draw from the neighbors of their frontiers; false if their picks are given.
+        True if hops draw from the neighbors of their frontiers; false if all draw from one row.
     free, numbering
         See `predicted.bulk_bytes`.
+    shared : sequence of int, optional
+        The columns among which each hop races, where all draw from one row, and 0 where columns arrive; by default guessed from n and s.
     """
-    drawn = [n if s < 0 and not from_frontier else s for s in fanouts]  # given picks have a size, also those of all vertices
+    drawn = [n if s < 0 and not from_frontier else s for s in fanouts]  # a row that all share has at most n columns
+    if not from_frontier and shared is None:
+        shared = [n if _ARRIVALS * (s + 1) > n else 0 for s in drawn]
+    bounds = hop_bounds(n, top, k, seeds, drawn, only_new, shared)
     structure = STRUCTURES[numbering or chosen(n, k, seeds + k * sum(max(s, 0) for s in drawn), free)]
     most = None if min(drawn, default=0) < 0 else seeds + k * sum(drawn)
     tables = structure.bytes(n, k, 0, seeds, most)
-    standing = tables.standing + 8 * zeroed_words(k, len(fanouts), from_frontier)
-    kept, before, vertices = 4 * seeds + 8 * (k + 1), 0, 4 * seeds
-    peak = kept + max(tables.entering, tables.left + (NUMBERING + 8) * seeds)
-    room = 0  # rows of the frontier that is coming; it has room for more where the host does not wait for their number
-    for hop in _hops(n, top, k, seeds, fanouts, only_new, from_frontier):
-        tables = structure.bytes(n, k, hop.held, hop.edges, most)
-        unused = max(0, room - hop.rows)
-        kept += 8 * unused  # pointers
-        peak = max(peak, kept + before + vertices + (4 * unused if only_new else 0) + _making(hop, tables, only_new, from_frontier))
-        kept += 8 * (hop.rows + 1) + 8 * hop.edges
-        room = 0 if most is None else min(most, hop.edges if only_new else hop.held + hop.edges)
-        vertices = 4 * (hop.held + hop.edges)
-        before = 8 * hop.rows + _DRAWN * hop.drawn + 4 * hop.edges + (4 * hop.drawn if only_new else 0)
+    standing = tables.standing + 8 * zeroed_words(k, seeds, bounds) + pick_table_bytes(n, k, drawn)
+    kept = 4 * seeds + 8 * (k + 1) + sum(8 * (bound.rows + 1) + 8 * bound.edges for bound in bounds)
+    before, vertices, scratch = 0, 4 * seeds, max(tables.entering, tables.left + (NUMBERING + 8) * seeds)
+    for bound in bounds:
+        tables = structure.bytes(n, k, bound.held, bound.edges, most)
+        scratch = max(scratch, before + vertices + _making(bound, tables, only_new))
+        vertices = 4 * (bound.held + bound.edges)
+        before = 8 * bound.rows + _DRAWN * bound.drawn + 4 * bound.edges + (4 * bound.drawn if only_new else 0)
     small = 8192 * (len(fanouts) + 2)
-    return BulkBytes(int(SLACK * (peak + standing)) + small, int(SLACK * (kept + vertices)) + small)
+    return BulkBytes(int(SLACK * (kept + scratch + standing)) + small, int(SLACK * (kept + vertices)) + small)
 
 
-def zeroed_words(k: int, hops: int, from_frontier: bool) -> int:
-    """Return the words that one fill zeroes for the launches of a bulk: scans, and counts of keys."""
-    return hops * (_SCANS + 4 * k + (ROW_WORDS * k if from_frontier else 0))
+def fits(n: int, fanouts: Sequence[int], predicted: BulkBytes, share: int) -> bool:
+    """True if a bulk is sized by its bounds: no hop draws all neighbors, a table can hold them, and `share` bytes are enough."""
+    return min(fanouts, default=0) >= 0 and n <= LARGEST_TABLE and predicted.peak <= share
 
 
-def _hops(n: int, top: np.ndarray, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> Iterator[_Hop]:
-    rows = held = min(seeds, k * n)
-    for s in fanouts:
-        entries = k * int(top[min(n, -(-rows // k))])
-        sums = min(entries, k * n)
-        drawn = min(sums if from_frontier else k * n, k * s if s >= 0 else k * n)
-        edges = min(entries, rows * s) if s >= 0 else entries
-        yield _Hop(rows, entries, sums, drawn, edges, held)
-        held = min(held + drawn, k * n)
-        rows = drawn if only_new else held
+def zeroed_words(k: int, seeds: int, bounds: Sequence[HopBounds]) -> int:
+    """Return the words that one fill zeroes for the launches of a bulk: states of scans, and counts of keys."""
+    words = CudaDevice.state_words(seeds, k + 1)
+    for bound in bounds:
+        words += 2 * CudaDevice.state_words(bound.rows, 1) + CudaDevice.state_words(bound.entries, 0)  # pointers, kept edges
+        words += CudaDevice.state_words(bound.edges, k + 1) + CudaDevice.state_words(k, 0)  # numbers, and tables that are made for a hop
+        words += CudaDevice.state_words(bound.keys, 0) + ROW_WORDS * k if bound.keys else 0
+    return words
 
 
-def _making(hop: _Hop, tables: TableBytes, only_new: bool, from_frontier: bool) -> int:
-    """Bound the scratch of a hop: the largest of the product, the restriction, the weights of the edges, and the numbering."""
-    numbered = tables.left + (NUMBERING + 4) * hop.edges + 4 * (hop.held + hop.edges) + (4 * hop.drawn if only_new else 0)
-    product = 12 * hop.rows + _SUM * hop.sums if from_frontier else 0
-    restriction = HASHED * hop.drawn + 12 * hop.edges
-    weights = 28 * hop.edges
-    return 16 * hop.rows + max(product, _DRAWN * hop.drawn + max(restriction, weights, 8 * hop.edges + max(tables.entering, numbered)))
+def _making(bound: HopBounds, tables: TableBytes, only_new: bool) -> int:
+    """Bound the scratch of a hop: the largest of the draw, the restriction, the weights of the edges, and the numbering."""
+    numbered = tables.left + (NUMBERING + 4) * bound.edges + 4 * (bound.held + bound.edges) + (4 * bound.drawn if only_new else 0)
+    draw = _SUM * bound.slots + _KEY * bound.keys
+    restriction = HASHED * bound.drawn + 12 * bound.edges
+    weights = 28 * bound.edges + tables.left
+    return 16 * bound.rows + max(draw, _DRAWN * bound.drawn + max(restriction, weights, 8 * bound.edges + max(tables.entering, numbered)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from .device import CudaDevice, DeviceCSR
 from .draws import FrontierRows, extents
-from .tables import LARGEST_TABLE, table_of, table_starts
+from .tables import LARGEST_TABLE, HashTables, table_of
 
 _FREE = 0xFFFFFFFF
 
@@ -16,35 +16,36 @@ _FREE = 0xFFFFFFFF
 class SumTables(NamedTuple):
     """The sums of A B in hash tables, one for each row."""
 
+    pointers: Any  # int64, shape (entries of A + 1,): into the rows of B that these name
     starts: Any  # int64, shape (m + 1,): the first slot of each row
     columns: Any  # uint32, a place for each slot, and perhaps more: the column of a sum, or `_FREE`
     sums: Any  # uint64, as long
     most: int  # bound of the number of sums
 
 
-def sum_products(device: CudaDevice, a: DeviceCSR, b: DeviceCSR, counted: tuple[Any, int] | None = None, factors: Any = None) -> SumTables:
-    """Add up the products of A B. Sums of zero have slots too.
+def sum_products(device: CudaDevice, a: DeviceCSR, b: DeviceCSR, products: int, factors: Any = None) -> SumTables:
+    """Add up the products of A B, by two launches. Sums of zero have slots too. Waits for nothing.
 
-    `factors` of the rows of B take the place of the entries of A. `counted` are pointers into the rows of B that the entries of A name, and
-    the number of products; this waits for them where they are not given.
+    `products` is their number, or a bound of it; `factors` of the rows of B take the place of the entries of A. The entries of A may be
+    fewer than the columns given.
     """
-    m, entries = a.shape[0], len(a.indices)
-    row_of = device.empty(entries, np.int32)
-    products, all_products = counted or _counted(device, b, FrontierRows(a.indices, a.indices, None, None, entries, 0))
-    if min(all_products, b.shape[1]) > LARGEST_TABLE:
-        raise OverflowError(f"a row of the product could hold over {LARGEST_TABLE} sums, of {all_products} products; use a smaller bulk")
-    device.walk("rows_of_entries", entries, a.indptr, m, row_of)
-    starts, most = table_starts(device, m, a.indptr, products, b.shape[1]), min(all_products, m * b.shape[1])
+    (m, n), entries = (a.shape[0], b.shape[1]), len(a.indices)
+    if min(products, n) > LARGEST_TABLE:
+        raise OverflowError(f"a row of the product could hold over {LARGEST_TABLE} sums, of {products} products; use a smaller bulk")
+    most = min(products, m * n)
     slots = 4 * most  # a power of two is below twice what it covers, and it covers twice the entries
-    columns, sums = device.full(slots, _FREE, np.uint32), device.full(slots, 0, np.uint64)
-    own = (row_of, a.indices, a.values, factors, entries)
-    device.walk("add_products", all_products, *own, b.indptr, b.indices, b.values, products, columns, starts, sums)
-    return SumTables(starts, columns, sums, most)
+    pointers, starts = device.empty(entries + 1, np.int64), device.empty(m + 1, np.int64)
+    columns, sums = device.empty(slots, np.uint32), device.empty(slots, np.uint64)
+    rows, opened = (a.indptr, a.indices), (pointers, starts, columns, sums)
+    device.scan("open_products", entries, 1, lambda states: (*rows, m, b.indptr, n, slots, states, *opened), slots)
+    device.walk("add_products", products, *rows, a.values, factors, m, b.indptr, b.indices, b.values, pointers, columns, starts, sums)
+    return SumTables(*opened, most)
 
 
 def spgemm(device: CudaDevice, a: DeviceCSR, b: DeviceCSR) -> tuple[Any, Any, Any]:
     """Compute row pointers, columns and sums of A B. Waits for the number of products, and for the number of sums."""
-    m, (starts, table, sums, _) = a.shape[0], sum_products(device, a, b)
+    m, products = a.shape[0], _counted(device, b, FrontierRows(a.indices, a.indices, None, None, len(a.indices), 0))[1]
+    _, starts, table, sums, _ = sum_products(device, a, b, products)
     slots = len(table)
     marks = device.empty(slots, np.int32)
     device.start("mark_sums", slots, table, sums, slots, marks)
@@ -66,21 +67,32 @@ class Restricted(NamedTuple):
     ends: Any  # int64, shape (k + 1,): the entries before each mini-batch
 
 
-def restrict(
-    device: CudaDevice, a: DeviceCSR, rows: FrontierRows, parts: Any, columns: Any, most: int = -1, counted: tuple[Any, int] | None = None
-) -> Restricted:
-    """Compute Q_R A Q_C.
+def restrict(device: CudaDevice, a: DeviceCSR, rows: FrontierRows, parts: Any, columns: Any) -> Restricted:
+    """Compute Q_R A Q_C. Waits for the number of neighbors."""
+    pointers, entries = _counted(device, a, rows)
+    table = table_of(device, rows.k, parts, columns, len(columns), a.shape[1])
+    return keep_met(device, a, rows, pointers, entries, entries, table)
 
-    Waits for the pointers into A and the number of neighbors where `counted` does not give them. There is room for `most` columns in a
-    row, if that many are selected at the most, and for all if it is -1.
+
+def keep_met(
+    device: CudaDevice, a: DeviceCSR, rows: FrontierRows, pointers: Any, entries: int, kept: int, table: HashTables, picked: Any = None
+) -> Restricted:
+    """Keep the neighbors that are in the table of their mini-batch, by one launch. Waits for nothing.
+
+    Parameters
+    ----------
+    pointers, entries : int64, shape (R + 1,), and int
+        The pointers of Q A, and the number of its entries or a bound of it.
+    kept : int
+        A bound of the entries that are kept.
+    table : HashTables
+        The columns of each mini-batch, and their numbers.
+    picked : int64, shape (k + 1,), optional
+        The number of the first column of each mini-batch, where numbers run through all of them.
     """
-    pointers, entries = counted or _counted(device, a, rows)
-    count = len(columns)
-    table, starts, numbers = table_of(device, rows.k, parts, columns, count, a.shape[1])
-    kept = entries if most < 0 else min(entries, rows.size * most)
     ends, of_minibatches = device.empty(rows.size + 1, np.int64), device.empty(rows.k + 1, np.int64)
     local, places = device.empty(kept, np.int32), device.empty(kept, np.int64)
-    asked = (a.indptr, a.indices, rows.vertices, rows.size, rows.parts, rows.k, pointers, table, starts, numbers)
+    asked = (a.indptr, a.indices, rows.vertices, rows.parts, rows.k, pointers, *table, picked)
     device.scan("keep_met", entries, 0, lambda states: (*asked, states, ends, of_minibatches, local, places))
     return Restricted(ends, local, places, of_minibatches)
 

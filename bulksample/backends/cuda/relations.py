@@ -10,8 +10,8 @@ import numpy as np
 
 from ...rng import Law
 from ..relational import HeteroExpansion, RelationLaw, RelationRows, Trees
+from .bulk import BOUND_SHARE
 from .device import CudaDevice
-from .node_wise import BOUND_SHARE
 from .predicted_relations import bounds, peak_bytes
 from .recording import recorded
 from .relation_bulk import Inputs, OpenRelationBulk, Shape, close

@@ -41,20 +41,29 @@ class HeldVertices(NamedTuple):
     trees: Any = None  # int32: the tree of each vertex, if trees are disjoint
 
 
-class FoundVertices(NamedTuple):
-    """The sources of the edges drawn in a hop, in order, for each mini-batch. `columns` may be longer than the last pointer."""
-
-    pointers: Any  # int64, shape (k + 1,)
-    columns: Any  # int32
-    trees: Any = None  # int32, if trees are disjoint
-
-
 class Slots(NamedTuple):
     """The number in each slot, and the slot of each vertex found."""
 
     numbers: Any  # uint32, coded as csrc/numbers.cu says
     starts: Any  # int64, shape (k + 1,): the first slot of each mini-batch
     found: Any  # int64: places in `numbers`; or None in a direct table: vertex v of mini-batch j has place starts[j] + v
+
+
+class FoundVertices(NamedTuple):
+    """The sources of the edges drawn in a hop, in order, for each mini-batch. `columns` may be longer than the last pointer."""
+
+    pointers: Any  # int64, shape (k + 1,)
+    columns: Any  # int32
+    trees: Any = None  # int32, if trees are disjoint
+    slots: Slots | None = None  # where they have been entered already
+
+
+class HashTables(NamedTuple):
+    """A hash table of vertices and their numbers for each mini-batch."""
+
+    vertices: Any  # uint32: the vertex in each slot, or none
+    starts: Any  # int64, shape (k + 1,): the first slot of each mini-batch
+    numbers: Any  # uint32
 
 
 class TableBytes(NamedTuple):
@@ -67,6 +76,10 @@ class TableBytes(NamedTuple):
 
 class Structure(Protocol):
     """A table that maps (mini-batch, vertex) to a slot: `Direct` or `Hash`."""
+
+    @property
+    def standing(self) -> HashTables | None:
+        """The tables that all hops share, if they do; without `vertices` they are direct."""
 
     def __init__(self, device: CudaDevice, sizes: np.ndarray, most: np.ndarray | None = None, pairs: bool = False) -> None: ...
 
@@ -88,11 +101,10 @@ class Direct:
         assert not pairs, "trees and vertices are numbered by hash tables"
         starts = row_pointers(sizes)
         self._device, self._k = device, len(sizes)
-        self._starts = device.put(starts)
-        self._numbers = device.full(int(starts[-1]), _FREE, np.uint32)
+        self.standing = HashTables(None, device.put(starts), device.full(int(starts[-1]), _FREE, np.uint32))
 
     def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
-        return _entered(self._device, self._k, held, found, (None, self._starts, self._numbers), known)
+        return _entered(self._device, self._k, held, found, self.standing, known)
 
     @staticmethod
     def bytes(n: int, k: int, held: int, room: int, most: int | None = None) -> TableBytes:
@@ -106,16 +118,16 @@ class Hash:
     """
 
     def __init__(self, device: CudaDevice, sizes: np.ndarray, most: np.ndarray | None = None, pairs: bool = False) -> None:
-        self._device, self._k, self._n, self._table = device, len(sizes), int(sizes.max(initial=0)), None
+        self._device, self._k, self._n, self.standing = device, len(sizes), int(sizes.max(initial=0)), None
         self._words = _PAIR_WORDS if pairs else _WORDS
         if most is not None:
             starts = row_pointers(_slots_for(np.minimum(most, sizes)))
-            self._table = (*_filled(device, int(starts[-1]), self._words), device.put(starts))
+            table, numbers = _filled(device, int(starts[-1]), self._words)
+            self.standing = HashTables(table, device.put(starts), numbers)
 
     def enter(self, held: HeldVertices, found: FoundVertices, known: bool) -> Slots:
-        if self._table is not None:
-            table, numbers, starts = self._table
-            return _entered(self._device, self._k, held, found, (table, starts, numbers), known)
+        if self.standing is not None:
+            return _entered(self._device, self._k, held, found, self.standing, known)
         extent = self._device.empty(self._k + 1, np.int64)
         self._device.start("add_pointers", self._k + 1, held.pointers, found.pointers, self._k + 1, extent)
         made = _tables(self._device, self._k, extent, held.size + len(found.columns), self._n, self._words)
@@ -147,28 +159,34 @@ def chosen(n: int, k: int, expected: int, free: int) -> Name:
     return "direct" if 4 * n * k <= min(HASHED // 2 * expected, free // TABLE_SHARE) else "hash"
 
 
-def table_of(device: CudaDevice, k: int, pointers: Any, vertices: Any, count: int, n: int) -> tuple[Any, Any, Any]:
-    """Build hash tables of the distinct vertices of each mini-batch: vertices, starts and numbers."""
-    table, starts, numbers = _tables(device, k, pointers, count, n)
-    device.start("enter_known", count, pointers, vertices, None, k, table, starts, numbers)
-    return table, starts, numbers
+def table_of(device: CudaDevice, k: int, pointers: Any, vertices: Any, count: int, n: int) -> HashTables:
+    """Build hash tables of the distinct vertices of each mini-batch."""
+    tables = _tables(device, k, pointers, count, n)
+    device.start("enter_known", count, pointers, vertices, None, k, *tables)
+    return tables
 
 
-def _tables(device: CudaDevice, k: int, pointers: Any, count: int, n: int, words: int = _WORDS) -> tuple[Any, Any, Any]:
-    """Allocate k hash tables (vertices, starts, numbers): table j for pointers[j + 1] - pointers[j] of n vertices, `count` in all."""
+def _tables(device: CudaDevice, k: int, pointers: Any, count: int, n: int, words: int = _WORDS) -> HashTables:
+    """Allocate k free hash tables: table j for pointers[j + 1] - pointers[j] of n vertices, `count` in all."""
     _check_size(min(count, n), count)
     table, numbers = _filled(device, 4 * min(count, k * n), words)  # a power of two is below twice what it covers: twice the vertices
-    return table, table_starts(device, k, pointers, None, n), numbers
+    starts = device.empty(k + 1, np.int64)
+    device.scan("table_starts", k, 0, lambda states: (pointers, k, n, states, starts))
+    return HashTables(table, starts, numbers)
 
 
-def table_starts(device: CudaDevice, rows: int, pointers: Any, products: Any, most: int) -> Any:
-    """Return the first slot of a hash table for each row: int64, shape (rows + 1,).
+def equal_tables(device: CudaDevice, k: int, most: int, hops: int) -> list[HashTables]:
+    """Allocate free hash tables for at most `most` vertices of each mini-batch, for each of some hops, by one fill."""
+    slots = table_slots(most)
+    table, _ = _filled(device, hops * k * slots, _WORDS)
+    starts = device.put(slots * np.arange(k + 1, dtype=np.int64))
+    parts = [table[_WORDS * k * slots * hop :][: _WORDS * k * slots] for hop in range(hops)]
+    return [HashTables(part, starts, part[_WORDS // 2 :]) for part in parts]
 
-    Row r holds ``pointers[r + 1] - pointers[r]`` columns, or as many as `products` counts between these, but no more than `most`.
-    """
-    starts = device.empty(rows + 1, np.int64)
-    device.scan("table_starts", rows, 0, lambda states: (pointers, products, rows, most, states, starts))
-    return starts
+
+def table_slots(most: int) -> int:
+    """Return the slots of a hash table for `most` vertices."""
+    return int(_slots_for(np.array([most]))[0])
 
 
 def _check_size(largest: int, count: int) -> None:
@@ -189,11 +207,11 @@ def _filled(device: CudaDevice, slots: int, words: int) -> tuple[Any, Any]:
     return table, table[words // 2 :]
 
 
-def _entered(device: CudaDevice, k: int, held: HeldVertices, found: FoundVertices, table: tuple[Any, Any, Any], known: bool) -> Slots:
+def _entered(device: CudaDevice, k: int, held: HeldVertices, found: FoundVertices, table: HashTables, known: bool) -> Slots:
     """Enter vertices into a table of vertices, starts and numbers; return their slots."""
     room = len(found.columns)
-    slots = None if table[0] is None else device.empty(room, np.int64)
+    slots = None if table.vertices is None else device.empty(room, np.int64)
     if held.size and not known:
         device.start("enter_known", held.size, held.pointers, held.vertices, held.trees, k, *table)
     device.start("enter_found", room, found.pointers, found.columns, found.trees, k, *table, slots)
-    return Slots(table[2], table[1], slots)
+    return Slots(table.numbers, table.starts, slots)

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...adjacency import LocalAdjacency
-from ...backends.base import LayerPicks, LayerRace, LayerWeights, check_fanout
+from ...backends.base import LayerRace, LayerWeights, SharedDraws, check_fanout
 from ...backends.cuda import layers
 from ...backends.cuda.bulk import DeviceBulk
 from ...backends.cuda.node_wise import expand
@@ -26,7 +25,6 @@ from ...backends.hops import Expansion, Hop
 from ...minibatch import MiniBatch
 from ...rng import Draw
 from ...selection import Selection
-from ...sparse import row_pointers
 from .cuda_context import CudaContext
 from .device_rows import block_on_device
 from .streams import BulkMemory, CudaStreamSync, DeviceMiniBatch
@@ -51,19 +49,14 @@ class DeviceAdjacency(LocalAdjacency):
 
     def layer_bytes(self, k: int, seeds: int, fanouts: Sequence[int], only_new: bool, from_frontier: bool) -> int:
         device = self._cuda.kernels
-        return layer_bytes(self.n, self._top, k, seeds, fanouts, only_new, from_frontier, device.free_bytes, device.numbering).peak
+        return layer_bytes(
+            self.n, self.matrix.top_degrees, k, seeds, fanouts, only_new, from_frontier, device.free_bytes, device.numbering
+        ).peak
 
-    @cached_property
-    def _top(self) -> np.ndarray:
-        """Entry i is the sum of the i largest degrees: int64, shape (n + 1,)."""
-        return row_pointers(np.sort(self.matrix.degrees)[::-1])
-
-    def _expanded_layers(
-        self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
-    ) -> list[Expansion]:
+    def _expanded_layers(self, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool) -> list[Expansion]:
         device = self._cuda.kernels
         with self._cuda.streams.sample.on("expand_layers"), memory_errors():
-            bulk = layers.expand_layers(device, device.matrix(self.matrix), seeds, drawn, weights, only_new)
+            bulk = layers.expand_layers(device, self.matrix, seeds, drawn, weights, only_new)
             return split_bulk(self._cuda, bulk, seeds, only_new)
 
 

@@ -5,7 +5,9 @@ X_batch = D Q X        the kernels of csrc/features.cu gather; they read rows in
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -148,7 +150,13 @@ class HostFetchedFeatures(FeatureSource):
         self.width, self.is_sparse = source.width, source.is_sparse
 
     def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
-        fetching = self._source.start(_on_host(vertices))
+        return self.ask([cast(Any, vertices)])[0]()
+
+    def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetching]]:
+        return [partial(self._started, begin) for begin in self._source.ask([_on_host(vertices) for vertices in fetches])]
+
+    def _started(self, begin: Callable[[], Fetching]) -> Fetching:
+        fetching = begin()
         return Fetching(lambda: rows_on_device(self._cuda, fetching.wait()))
 
     def now(self, vertices: np.ndarray | torch.Tensor) -> torch.Tensor | SparseRows:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...adjacency import Entries, LayerLaw
-from ...backends.base import LayerPicks, check_fanout
+from ...backends.base import SharedDraws, check_fanout
 from ...backends.cuda.bulk import DeviceBulk, close, hop_after_hop, put_seeds
 from ...backends.cuda.device import DeviceCSR
 from ...backends.cuda.draws import DrawnEdges, draw_rows
@@ -56,7 +56,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
             return split_bulk(self._cuda, bulk, seeds, only_new)
 
     def expand_layers(
-        self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
+        self, seeds: Selection, drawn: LayerLaw | SharedDraws, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
         debias: bool, renormalise: bool,
     ) -> list[Expansion]:  # fmt: skip
         """Expand with the bytes per hop of `OwnerAdjacency.sample_layer` and `restrict`; the host waits for counts in every hop."""
@@ -95,7 +95,7 @@ class DeviceOwnerAdjacency(OwnerAdjacency):
     # ---- layer-wise
 
     def _layered_bulk(
-        self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
+        self, seeds: Selection, drawn: LayerLaw | SharedDraws, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
         weighing: tuple[bool, bool],
     ) -> DeviceBulk:  # fmt: skip
         device, k = self._cuda.kernels, len(seeds)

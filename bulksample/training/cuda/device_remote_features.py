@@ -8,8 +8,9 @@ cache and checks. The host waits for the ids that other ranks request and for th
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -28,6 +29,17 @@ _WIRE_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # by 
 def can_fetch_on_devices(source: Any) -> bool:
     """Return True if devices can fetch these features from each other: they are dense, and the codec is a dtype of torch."""
     return isinstance(source, RemoteFeatures) and isinstance(source.exchange, RowExchange) and source.exchange.codec.name in _WIRE_DTYPES
+
+
+class NamedRows(NamedTuple):
+    """The rows of a fetch, as `distributed.matrix.feature_exchange.NamedRows` has them, and how many of each rank are requested."""
+
+    ids: torch.Tensor
+    position: torch.Tensor
+    own: slice
+    away: torch.Tensor
+    slots: torch.Tensor
+    counts: list[int]
 
 
 class DeviceRemoteFeatures(FeatureSource):
@@ -59,34 +71,64 @@ class DeviceRemoteFeatures(FeatureSource):
         self._cached = cuda.put(exchange.cache.rows).view(getattr(torch, self._dtype))
 
     def start(self, vertices: np.ndarray | torch.Tensor) -> Fetching:
+        return self.ask([cast(Any, vertices)])[0]()
+
+    def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetching]]:
+        """See `FeatureSource.ask`; the messages are those of `distributed.matrix.row_requests`."""
         with self._cuda.streams.fetch.on("fetch"):
-            return self._start(self._cuda.put(vertices).int())
+            named = [self._named(self._cuda.put(vertices).int()) for vertices in fetches]
+            return [partial(self._start, one, own) for one, own in zip(named, self._requested(named), strict=True)]
 
     def nbytes(self) -> int:
         return self._source.nbytes()
 
-    def _start(self, vertices: torch.Tensor) -> Fetching:
+    def _named(self, vertices: torch.Tensor) -> NamedRows:
+        """Divide the rows of a fetch into own, cached and those of others."""
         unique, inverse = torch.unique(vertices if self._positions is None else self._positions[vertices.long()], return_inverse=True)
         own, slot = self._own_slice(unique), self._cache_slots(unique)
         away = slot < 0
         away[own] = False
-        requested = unique[away]
-        of_owners = self._count_by_owner(requested)
-        wanted, counts = self._over.start_alltoall(torch.split(requested, of_owners), "topology").whole()
-        if len(wanted):
-            self._exchange.check_own(*(int(end) for end in torch.aminmax(wanted)))
-        arrival = self._over.start_alltoall(torch.split(self._encoded(wanted), counts), self._exchange.kind, of_owners)
-        rows = self._cached.new_empty((len(unique), self.width))
-        if len(self._cached):
-            rows[~away] = self._cached[slot[~away].clamp(min=0)]
-        rows[own] = self._encoded(unique[own])
+        cached = slot[~away] if len(self._cached) else slot[:0]
+        return NamedRows(unique, inverse.int(), own, away, cached.clamp(min=0).int(), self._count_by_owner(unique[away]))
+
+    def _requested(self, named: list[NamedRows]) -> list[tuple[torch.Tensor, list[int]]]:
+        """Send the ids of all fetches; return the ids that others request for each, in rank order, and how many each rank requests."""
+        of_owner = zip(*[torch.split(one.ids[one.away], one.counts) for one in named], strict=True)
+        counts = zip(*[one.counts for one in named], strict=True)
+        parts = [self._message(pieces, own) for pieces, own in zip(of_owner, counts, strict=True)]
+        messages, heads = self._over.start_alltoall(parts, "topology").wait(), len(named) - 1
+        used = [len(message) > 0 for message in messages]
+        told = torch.cat([message[: heads * one] for message, one in zip(messages, used, strict=True)]).tolist()
+        sizes = []
+        for message, one in zip(messages, used, strict=True):
+            first, told = told[: heads * one], told[heads * one :]
+            sizes.append([*first, len(message) - heads - sum(first)] if one else [0] * len(named))
+        ids = [torch.split(message[heads * one :], own) for message, one, own in zip(messages, used, sizes, strict=True)]
+        together = torch.cat([piece for pieces in ids for piece in pieces])
+        if len(together):
+            self._exchange.check_own(*(int(end) for end in torch.aminmax(together)))
+        return [(torch.cat(pieces), list(own)) for pieces, own in zip(zip(*ids, strict=True), zip(*sizes, strict=True), strict=True)]
+
+    def _message(self, pieces: Sequence[torch.Tensor], counts: Sequence[int]) -> torch.Tensor:
+        """Return the request to one rank: how many ids are of each fetch but the last, then the ids."""
+        told = counts[:-1] if any(counts) else ()
+        return torch.cat([self._cuda.put(np.array(told, np.int32)), *pieces])
+
+    def _start(self, named: NamedRows, requested: tuple[torch.Tensor, list[int]]) -> Fetching:
+        with self._cuda.streams.fetch.on("fetch"):
+            wanted, counts = requested
+            arrival = self._over.start_alltoall(torch.split(self._encoded(wanted), counts), self._exchange.kind, named.counts)
+            rows = self._cached.new_empty((len(named.ids), self.width))
+            if len(self._cached):
+                rows[~named.away] = self._cached[named.slots]
+            rows[named.own] = self._encoded(named.ids[named.own])
 
         @cache
         def finish() -> torch.Tensor:
             streams = self._cuda.streams
             with streams.fetch.on("fetch"):
-                rows[away], _ = arrival.whole()  # in the order of ids, since owners ascend with them
-                result: torch.Tensor = rows.float()[inverse]
+                rows[named.away], _ = arrival.whole()  # in the order of ids, since owners ascend with them
+                result: torch.Tensor = rows.float()[named.position]
                 event = streams.fetch.record()
             streams.train.wait(event)
             return result

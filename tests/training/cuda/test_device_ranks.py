@@ -68,6 +68,12 @@ def test_rows_fetched_by_devices_equal_those_of_the_host(p, how):
                 assert got.numpy().tobytes() == expected.numpy().tobytes()
                 assert got.shape == expected.shape
                 assert since(comm, tally) == sent
+            several, tally = [asked, asked[:0], asked[: seed % 3], asked[::-1].copy()], dict(comm.tally)
+            expected = [begin().wait() for begin in source.ask(several)]  # their ids travel at once
+            sent, tally = since(comm, tally), dict(comm.tally)
+            for begin, own in zip(there.ask(several), expected, strict=True):
+                assert begin().wait().numpy().tobytes() == own.numpy().tobytes()
+            assert since(comm, tally) == sent
 
     on_threads(p, body)
 
@@ -84,6 +90,16 @@ def test_two_fetches_overlap():
         assert first.wait() is first.wait()
 
     on_threads(3, body)
+
+
+def test_training_waits_for_rows_that_arrive():
+    notes = []
+    there = DeviceRemoteFeatures(emulated_card(notes), Rows(2, 1).source(SerialComm()), HostTensorComm(SerialComm()), 1 << 30)
+    first, second = (there.start(np.zeros(1, np.int32)) for _ in range(2))
+    second.wait()
+    assert notes == [("fetch", "record", "fetch 0"), ("train", "wait", "fetch 0")]
+    first.wait()
+    assert notes[2:] == [("fetch", "record", "fetch 1"), ("train", "wait", "fetch 1")]
 
 
 def test_unknown_rows_and_rows_of_other_ranks_are_refused():
