@@ -38,6 +38,11 @@ def test_restricted_entries_are_shares_of_their_row(backend):
         assert sums == pytest.approx((matrix.degrees > 0).astype(float))
 
 
+def test_the_only_entry_of_a_row_has_a_share_of_one(backend):
+    adjacency, everyone = LocalAdjacency(CSR.from_edges([0, 1, 1], [1, 0, 2], (3, 3)), backend), Selection.everything(3)
+    assert adjacency.restrict(everyone, everyone).shares.tolist() == [1, 0.5, 0.5]
+
+
 @pytest.mark.parametrize("c", [1, 2, 3, 4, 5, 8, 9, 1000, 1024, 1025])
 def test_squares_have_as_many_bits_as_their_sum_in_a_column_leaves(backend, c):
     """c rows with one edge each to vertex 0 add c squares of 1: the sum is at most 2**62, and one more bit would exceed it, or 60."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from zoo import ZOO, random_matrix
 
-from bulksample import CSR, DataError, Graph, UsageError
+from bulksample import CSR, DataError, Graph, UsageError, load
 
 N = 200
 
@@ -32,6 +32,12 @@ def sparse_features(value=1.0):
     values = np.ones(x.nnz, np.float32)
     values[17] = value
     return x.with_values(values)
+
+
+def test_a_graph_without_labels_has_no_classes(tmp_path):
+    bare = Graph(ZOO["random"])
+    bare.validate().save(tmp_path / "g")
+    assert bare.num_classes == load(tmp_path / "g").num_classes == 0
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,13 @@ def test_ranks_share_the_minibatches_of_one_epoch(ranks):
     assert digests(dealt) == digests(whole)
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_length_counts_the_minibatches_of_all_ranks(ranks, drop_last):
+    yielded = [m for rank in range(ranks) for m in loader(rank=rank, ranks=ranks, drop_last=drop_last) if m is not None]
+    assert len(loader(ranks=ranks, drop_last=drop_last)) == len(yielded)
+
+
 @pytest.mark.parametrize("stop", [0, 1, 3, 5, 9, 10])
 def test_a_state_goes_on_mid_epoch_with_the_same_minibatches(stop):
     first = loader()

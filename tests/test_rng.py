@@ -39,6 +39,12 @@ def test_laws_that_differ_in_what_they_name_draw_from_different_counters():
     assert len({stream.draw(law).tag for law in (Law.UNIFORM, Law.RACE, Law.LABOR)} | {stream.layer_draw().tag}) == 4
 
 
+def test_draws_are_those_of_the_first_layer_and_epoch_unless_others_are_named():
+    stream = Stream(1)
+    assert all(stream.draw(law) == stream.draw(law, epoch=0, layer=0) for law in Law)
+    assert stream.layer_draw() == stream.layer_draw(epoch=0, layer=0)
+
+
 @pytest.mark.parametrize(("layer", "epoch"), [(256, 0), (-1, 0), (0, 2**20), (0, -1)])
 def test_what_does_not_fit_the_counter_is_refused(layer, epoch):
     with pytest.raises(UsageError, match="out of range"):

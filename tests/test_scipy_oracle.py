@@ -437,11 +437,15 @@ def check_fastgcn(matrix, backend, s):
     p = squared_shares(matrix, np.arange(matrix.shape[0]))
     candidates, heaviest = np.count_nonzero(p), np.sort(p)[::-1][: s + 1].sum()
     arrivals = 16 * (s + 1) <= candidates and 16 * heaviest <= 15 * p.sum()
-    seeds = some(matrix.shape[0], 20)
-    for found in samplers.make("fastgcn", (s,)).sample_bulk(LocalAdjacency(matrix, backend), seeds, Stream(SEED), EPOCH):
+    seeds, adjacency, sampler = some(matrix.shape[0], 20), LocalAdjacency(matrix, backend), samplers.make("fastgcn", (s,))
+    (picks,) = sampler.law(adjacency, seeds, [Stream(SEED).layer_draw(epoch=EPOCH)])  # by primitives, and below in the call for all hops
+    for j, found in enumerate(sampler.sample_bulk(adjacency, seeds, Stream(SEED), EPOCH)):
         keys = {"key_of": lambda v, id=found.id: exponential(philox(v, 0, id, tag(LAYER, 0)))}
         drawn = first_arrivals(p, s, found.id) if arrivals else smallest(np.arange(len(p)), p, s, **keys)
         assert_layer(found, matrix, drawn, renormalise=True)
+        own = slice(*picks.pointers[j : j + 2])
+        assert picks.columns[own].tolist() == list(drawn)
+        np.testing.assert_allclose(picks.inclusion[own], list(drawn.values()), rtol=1e-12)
 
 
 @covers("expand_relations")

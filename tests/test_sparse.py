@@ -85,6 +85,21 @@ def test_rows_may_start_lower_after_empty_rows():
     CSR(np.array([0, 2, 2, 2, 4]), np.array([1, 3, 0, 2], np.int32), None, (4, 4)).validate()
 
 
+@pytest.mark.parametrize("entries", [0, 1, 2, 9])
+def test_entries_are_found_where_a_dense_matrix_has_them(entries):
+    rng = np.random.default_rng(entries)
+    dense = np.full((4, 5), -1)
+    dense.flat[np.sort(rng.choice(20, entries, replace=False))] = np.arange(entries)
+    rows, columns = np.nonzero(dense >= 0)
+    matrix = CSR.from_edges(rows, columns, dense.shape)
+    asked = np.indices(dense.shape).reshape(2, -1)
+    assert np.array_equal(matrix.find(*asked), dense.ravel())
+    ends = [[np.count_nonzero(rows < i) + np.count_nonzero((rows == i) & (columns <= j)) for j in range(5)] for i in range(4)]
+    assert np.array_equal(matrix.find_end(*asked), np.ravel(ends))
+    assert matrix.value_bound == min(entries, 1)
+    assert matrix.with_values(np.arange(entries) - 3).value_bound == max(map(abs, range(-3, entries - 3)), default=0)
+
+
 entries = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 5), st.integers(-3, 3)), max_size=40)
 
 

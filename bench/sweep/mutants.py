@@ -12,6 +12,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -35,6 +36,9 @@ STRATA = {
 }  # fmt: skip
 
 
+_reading = threading.Lock()  # of the data of `coverage`, one thread at a time
+
+
 @cache
 def edits(file: str) -> dict[str, Edit]:
     """Return all edits of a file by name."""
@@ -51,10 +55,16 @@ def cases(seed: int) -> list[dict[str, Any]]:
     return sorted(found, key=lambda case: order(seed, case["mutant"]))
 
 
+def workers(case: dict[str, Any]) -> int:
+    """Return 2 for mutants of the package, which run in pairs; those of csrc/ share a folder of objects."""
+    return 2 if case["file"].endswith(".py") else 1
+
+
 def run(case: dict[str, Any]) -> dict[str, Any]:
     """Run the tests of a mutant."""
     edit = edits(case["file"])[case["mutant"]]
-    tests = tests_of(case["file"], edit)
+    with _reading:
+        tests = tests_of(case["file"], edit)
     found = {"seen": "no short test runs it", "tests": 0} if not tests else tried(case["file"], edit, tests)
     if found["seen"].startswith(("killed", "refused")):
         return {"passed": True, **found}
@@ -157,7 +167,12 @@ class Server:
         self._process.communicate()
 
 
-@cache
+_of_thread = threading.local()
+
+
 def server() -> Server:
-    """Return the process that runs tests of this repository."""
-    return Server(ROOT, IMPORTS)
+    """Return the process that runs tests of this repository; each thread has its own."""
+    if not hasattr(_of_thread, "server"):
+        _of_thread.server = Server(ROOT, IMPORTS)
+    own: Server = _of_thread.server
+    return own

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sysconfig
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -94,17 +95,14 @@ def build(file: str, text: str) -> Path | str:
     (work / "csrc").mkdir(parents=True, exist_ok=True)
     for path in ROOT.glob("csrc/*.h"):
         (work / "csrc" / path.name).write_bytes(path.read_bytes())
-    objects = []
     for unit in units():
-        changed = file in included(unit)
-        source = (ROOT / unit).read_text()
-        if changed:
-            (work / unit).write_text(source)
-            (work / file).write_text(text)
-        made = _object(work if changed else ROOT, unit, changed)
-        if isinstance(made, str):
-            return made
-        objects.append(str(made))
+        (work / unit).write_bytes((ROOT / unit).read_bytes())
+    (work / file).write_text(text)
+    with ThreadPoolExecutor(2) as pool:
+        made = list(pool.map(lambda unit: _object(work if file in included(unit) else ROOT, unit, file in included(unit)), units()))
+    if refused := [one for one in made if isinstance(one, str)]:
+        return refused[0]
+    objects = [str(one) for one in made]
     extension = BUILD / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
     extension.unlink(missing_ok=True)
     subprocess.run(["g++", "-shared", "-fopenmp", "-o", str(extension), *objects], check=True)

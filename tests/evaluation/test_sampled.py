@@ -18,6 +18,7 @@ from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.samplers import Sage
 from bulksample.training.method import Method
+from bulksample.training.setup import sampled_scoring
 
 OPTIONS = {"fanouts": (4, 3), "hidden": 8, "batch_size": 30, "epochs": 2, "threads": 1}
 
@@ -73,6 +74,14 @@ def test_sampled_scores_repeat_and_do_not_depend_on_the_ranks(folder):
     assert [line["test_accuracy"] for line in alone] == [alone[0]["test_accuracy"]] * 2
     spread = on_threads(3, lambda comm: run(folder, comm, graph="partitioned", **asked)[1].lines)[0]
     assert spread[0]["test_accuracy"] == pytest.approx(alone[0]["test_accuracy"])
+
+
+def test_every_seed_of_a_run_scores_other_samples_than_it_trains_on():
+    _, _, trainer = run(community_graph(n=60), epochs=0)
+    seeds = [0, 1, 2, 2**63, 2**64 - 1]
+    found = [sampled_scoring(TrainConfig.of(**OPTIONS, seed=seed), trainer.context.view).seed for seed in seeds]
+    assert len({*seeds, *found}) == 10
+    assert all(0 <= seed < 2**64 for seed in found)
 
 
 @pytest.mark.parametrize("placement", ["replicated", "partitioned"])

@@ -91,6 +91,15 @@ def test_one_seed_and_one_hop_are_exact():
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize(("name", "options"), [("labor", {}), ("sage", {"weighted": True}), ("sage", {"weighted": True, "replace": True})])
+def test_a_row_whose_weights_are_all_zero_picks_nothing(name, options):
+    matrix = CSR(np.array([0, 2, 3]), np.array([0, 1, 0], np.int32), np.array([0, 0, 5]), (2, 2))
+    sampler, seeds = samplers.make(name, (1, 1), **options), np.zeros(1, np.int32)
+    assert inclusion_probability(matrix, sampler, seeds, 1).tolist() == [1, 0]
+    (minibatch,) = BulkLoader(LocalAdjacency(matrix, backends.make()), sampler, seeds, batch_size=1)
+    assert minibatch.vertices.tolist() == [0]
+
+
 def test_the_order_is_that_of_counted_minibatches():
     """Half of the vertices by probability hold nearly as many rows as the half that is counted; half by degree holds fewer."""
     n, seeds = 400, np.arange(60, dtype=np.int32)  # seeds that lie together

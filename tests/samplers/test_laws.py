@@ -13,10 +13,10 @@ from scipy import stats
 from sweeps import sweep
 from zoo import random_matrix, star
 
-from bulksample import CSR, LocalAdjacency, Selection, Stream, backends, samplers
+from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, backends, samplers
 from bulksample.adjacency import LayerLaw
 from bulksample.rng import Law
-from bulksample.samplers import fastgcn
+from bulksample.samplers import fastgcn, saint_coefficients
 from bulksample.samplers.arrivals import SharedRow
 
 HUB, DRAWS = 40_000, 20
@@ -187,6 +187,13 @@ def test_a_shared_row_keeps_every_positive_weight():
     assert (row.columns.tolist(), row.weights.tolist()) == ([2, 7], [1, 5])
 
 
+def test_weights_of_a_shared_row_are_shortened_to_a_sum_of_62_bits():
+    weights = np.array([2**61 + 2**31, 3, 2**61 - 2**31], np.int64)
+    assert SharedRow(one_row(range(3), weights)).weights.tolist() == [2**60 + 2**30, 1, 2**60 - 2**30]  # the sum is 2^62 + 3
+    weights[1] = 0
+    assert SharedRow(one_row(range(3), weights - [1, 0, 0])).weights.tolist() == [2**61 + 2**31 - 1, 2**61 - 2**31]  # 2^62 - 1
+
+
 def test_only_long_rows_without_a_heavy_few_are_drawn_by_arrivals():
     even = np.full(1000, 2**40)
     assert SharedRow(one_row(range(1000), even))._few_arrivals_do(50)
@@ -323,3 +330,32 @@ def test_saint_coefficients_are_those_of_enumeration():
         np.testing.assert_allclose(block.weights, expected, rtol=0.08)
     plain = samplers.make("saint", (1,)).sample_bulk(adjacency, Selection.of([[0, 3], [5, 1]], 6), stream)
     assert all(minibatch.seed_weights is None and minibatch.blocks[0].weights is None for minibatch in plain)
+
+
+def test_coefficients_of_saint_follow_from_the_counts():
+    """32 subgraphs hold vertex 0, 16 of them vertex 1 and 8 the edge to it; no subgraph holds vertex 2 or another edge."""
+
+    def draw(ids):
+        return np.concatenate([0 * ids, 0 * ids[ids % 2 == 0] + 1]), 0 * ids[ids % 4 == 0]
+
+    found = saint_coefficients.count(draw, 3, np.array([1, 0, 2]), 16)
+    np.testing.assert_allclose(found.vertices, [32 / (3 * 32), 32 / (3 * 16), 32 / (3 * 0.1)], rtol=1e-6)
+    np.testing.assert_allclose(found.edges, [16 / 8, 1e4, 0.1], rtol=1e-6)
+    assert found.size == 48 / 32
+
+
+def test_walks_of_saint_have_at_most_255_steps():
+    assert samplers.make("saint", (1,), walk_length=255).walk_length == 255
+    for length in (0, 256):
+        with pytest.raises(UsageError, match=rf"walk_length must be in 1 .. 255; got {length}"):
+            samplers.make("saint", (1,), walk_length=length)
+
+
+@pytest.mark.parametrize("name", ["ladies", "fastgcn"])
+def test_bytes_are_predicted_for_the_seeds_of_all_minibatches_of_a_bulk(name, monkeypatch):
+    adjacency, asked = LocalAdjacency(random_matrix(60, 400, 2), fast()), []
+    sampler, seeds = samplers.make(name, (5, 4)), Selection.of([np.arange(8)], 60)
+    (minibatch,) = sampler.sample_bulk(adjacency, seeds, Stream(0))
+    monkeypatch.setattr(LocalAdjacency, "layer_bytes", lambda self, *given: asked.append(given) or 12345)
+    assert sampler.table_bytes(adjacency, 3, minibatch) == 12345
+    assert asked == [(3, 24, (5, 4), sampler.frontier == "new", name == "ladies")]

@@ -91,6 +91,10 @@ def test_minibatches_without_a_label_make_no_step():
     assert np.isfinite(recorder.losses).all()
 
 
+def test_a_run_of_no_epoch_has_no_best_one():
+    assert run(community_graph(n=60), epochs=0)[0]["best_epoch"] == -1
+
+
 def test_early_stopping_keeps_the_best_weights():
     graph = community_graph()
     report, recorder, trainer = run(graph, epochs=60, patience=3, lr=0.05, dropout=0.0)

@@ -14,6 +14,7 @@ from training_runs import run_training, weights_of
 from bulksample import CSR, Graph, UsageError, backends
 from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.methods.adaqp import link_speeds
 from bulksample.methods.adaqp.assignment import Assignment
 from bulksample.methods.adaqp.link_speeds import links_of
 
@@ -156,6 +157,20 @@ def test_links_are_read_and_measured(tmp_path):
     first, second = on_threads(2, rank)
     assert (first.theta == second.theta).all()
     assert (first.theta[[0, 1], [1, 0]] > 0).all()
+
+
+def test_measured_links_are_the_line_through_the_times_of_four_mib(monkeypatch):
+    theta, gamma, sent = np.array([[0, 2, 5], [3, 0, 4], [1, 7, 0]]), np.array([[0, 0.5, 0.25], [0, 0, 1], [2, 0.125, 0]]), np.zeros((3, 3))
+
+    def seconds(comm, peer, size):
+        sent[comm.rank, peer] += size
+        return (theta[comm.rank, peer] * size / 2**20 + gamma[comm.rank, peer]) / 1e3
+
+    monkeypatch.setattr(link_speeds, "_seconds", seconds)
+    for links in on_threads(3, lambda comm: links_of("measured", comm)):
+        np.testing.assert_allclose(links.theta, theta, rtol=1e-9)
+        np.testing.assert_allclose(links.gamma, gamma, atol=1e-9)
+    np.testing.assert_allclose(sent, 2**22 * (1 - np.eye(3)), rtol=0.01)
 
 
 # ---- odd graphs

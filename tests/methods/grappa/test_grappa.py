@@ -1,6 +1,8 @@
 """Grappa: one rank is standard training, nothing but gradients travels in an epoch, and every vertex is a seed once."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -239,6 +241,12 @@ def test_what_has_no_meaning_is_refused(stored, options, message):
             weights_and_report(stored / "plain", comm, **{**base, **options})
 
     on_threads(2, rank)
+
+
+def test_defaults_are_those_of_the_page():
+    page, config = (Path(__file__).parents[3] / "docs/methods/grappa.md").read_text(), TrainConfig.of(method="grappa")
+    given = dict(re.findall(r"`--([a-z-]+) (\d+)`", page))
+    assert {"view-chunks": str(config.view_chunks), "swap-every": str(config.swap_every)}.items() <= given.items()
 
 
 @pytest.mark.long
