@@ -4,7 +4,8 @@
 
 FOLDER has the .npz files. Every run is a process of its own: `bulksample train`, under mpirun for several ranks (`sage@4`), or
 `pyg_accuracy.py`. Each rank takes one mini-batch per step, so 4 ranks take a quarter of the steps, with batches four times as large.
-FILE is written after every row; rows that it has are kept, so a second call goes on.
+`--width 128` replaces wider features by their 128 largest singular directions before anything is trained, for every row alike:
+torch_geometric's model takes dense features. FILE is written after every run; a second call adds the seeds that a row lacks.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from harness import machine
+from scipy.sparse import csr_matrix
+from scipy.sparse.linalg import svds
 
 SETTINGS = {
     "amazon-computers": "--hidden 128 --lr 0.01 --feature-norm l2 --fanouts 15,10 --batch-size 128 --epochs 25",
@@ -26,8 +31,11 @@ SETTINGS = {
     "facebook-pagepage": "--hidden 128 --lr 0.01 --weight-decay 5e-5 --feature-norm l2 --fanouts 10,10 --batch-size 512 --epochs 15",
     "flickr-lane": "--hidden 128 --lr 0.01 --weight-decay 5e-5 --feature-norm l2 --fanouts 25,10 --batch-size 256 --epochs 15",
     "minesweeper": "--hidden 64 --lr 0.01 --dropout 0.2 --fanouts 10,10 --batch-size 256 --epochs 100 --metric rocauc --eval-every 2",
+    "blogcatalog": "--hidden 128 --lr 0.01 --weight-decay 5e-5 --feature-norm l2 --fanouts 25,10 --batch-size 256 --epochs 15",
+    "cora": "--hidden 64 --lr 0.01 --weight-decay 5e-4 --feature-norm l2 --fanouts 10,10 --batch-size 64 --epochs 50",
     "confpapers": "--label y_area --hidden 64 --lr 0.01 --dropout 0.3 --feature-norm l2 --fanouts 15,10 --batch-size 1024 --epochs 6",
 }
+SIX = [graph for graph in SETTINGS if graph not in ("blogcatalog", "cora")]
 FULL = "--epochs 300 --eval-every 5 --patience 8"  # 40 epochs without a better validation score end a run
 ROWS = {  # what each row adds to the settings of its graph
     "full": f"--method full --layers 2 {FULL}",
@@ -38,6 +46,22 @@ ROWS = {  # what each row adds to the settings of its graph
     "pyg-full": f"--loader none {FULL}",
     "pyg-loader": "--loader bulksample",
 }
+
+
+def reduced(source: Path, width: int, target: Path) -> Path:
+    """Write the graph with its sparse features, rows of length 1, replaced by U S of their SVD of rank `width`; return the file.
+
+    Narrower features and dense ones stay, and so does the source.
+    """
+    with np.load(source, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    if "x_shape" not in arrays or arrays["x_shape"][1] <= width:
+        return source
+    x = csr_matrix((arrays.pop("x_data"), arrays.pop("x_indices"), arrays.pop("x_indptr")), shape=tuple(arrays.pop("x_shape")), dtype=float)
+    length = np.sqrt(np.asarray(x.multiply(x).sum(axis=1)))
+    u, s, _ = svds(csr_matrix(x.multiply(1 / np.maximum(length, 1e-12))), k=width, random_state=0)
+    np.savez(target, **arrays, x=(u * s).astype(np.float32))
+    return target
 
 
 def train(store: Path, arguments: list[str], ranks: int, seed: int, torch_geometric: bool) -> dict[str, Any]:
@@ -53,44 +77,63 @@ def train(store: Path, arguments: list[str], ranks: int, seed: int, torch_geomet
         return report
 
 
-def row(store: Path, graph: str, name: str, ranks: int, seeds: list[int]) -> dict[str, Any]:
-    """Train once per seed; return the scores in percent."""
-    torch_geometric, arguments = name.startswith("pyg-"), [*SETTINGS[graph].split(), *ROWS[name].split()]
-    runs = [train(store, arguments, ranks, seed, torch_geometric) for seed in seeds]
-    metric = runs[0]["metric"]
-    scores = [100 * run[f"test_{metric}"] for run in runs]
-    spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
-    print(f"{graph:18} {name:10} ranks {ranks}: {statistics.mean(scores):.1f} ± {spread:.1f}", flush=True)
-    return {
-        "graph": graph, "sampler": name, "ranks": ranks, "metric": metric, "mean": statistics.mean(scores), "std": spread, "seeds": seeds,
-        "scores": scores, "steps": [run["steps"] for run in runs],
-        "seconds_per_epoch": statistics.median(run["seconds_per_epoch"] for run in runs),
-        "command": f"{'pyg_accuracy.py' if torch_geometric else 'bulksample train'} {graph} {' '.join(arguments)}",
-    }  # fmt: skip
+def empty_row(graph: str, name: str, ranks: int, width: int | None) -> dict[str, Any]:
+    """Return a row without runs."""
+    program = "pyg_accuracy.py" if name.startswith("pyg-") else "bulksample train"
+    command = " ".join([program, graph, *SETTINGS[graph].split(), *ROWS[name].split()])
+    return {"graph": graph, "sampler": name, "ranks": ranks, "width": width, "seeds": [], "scores": [], "runs": [], "command": command}
+
+
+def add(row: dict[str, Any], seed: int, report: dict[str, Any]) -> None:
+    """Add the run of one seed to a row: its score in percent, its steps and seconds."""
+    row["metric"] = report["metric"]
+    row["seeds"].append(seed)
+    row["scores"].append(100 * report[f"test_{report['metric']}"])
+    row["runs"].append({"seed": seed, "steps": report["steps"], "seconds_per_epoch": report["seconds_per_epoch"]})
+    row["mean"] = statistics.mean(row["scores"])
+    row["std"] = statistics.stdev(row["scores"]) if len(row["scores"]) > 1 else 0.0
+    print(f"{row['graph']:18} {row['sampler']:10} ranks {row['ranks']}: {row['mean']:.1f} ± {row['std']:.1f}", row["seeds"], flush=True)
+
+
+def found_row(kept: list[dict[str, Any]], fresh: dict[str, Any]) -> dict[str, Any]:
+    """Return the kept row of the same graph, sampler, ranks and width, or the fresh one after adding it to the kept."""
+    keys = ("graph", "sampler", "ranks", "width")
+    found = next((row for row in kept if all(row.get(key) == fresh[key] for key in keys)), None)
+    if found is None:
+        kept.append(fresh)
+        return fresh
+    if found["command"] != fresh["command"]:
+        raise SystemExit(f"FILE has this row by other options; name another FILE: {found['command']}")
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--graphs", default=",".join(SETTINGS))
+    parser.add_argument("--graphs", default=",".join(SIX))
     parser.add_argument("--rows", default="full,sage,sage@4,ladies,fastgcn,labor")
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--width", type=int, help="most features of a vertex; wider ones are reduced. Default: as they are")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     seeds = [int(part) for part in options.seeds.split(",")]
     kept: list[dict[str, Any]] = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
     with tempfile.TemporaryDirectory() as folder:
         for graph in options.graphs.split(","):
-            store = Path(folder) / graph
-            command = [sys.executable, "-m", "bulksample", "data", "import", "npz", str(options.data / f"{graph}.npz"), "-o", str(store)]
+            source, store = options.data / f"{graph}.npz", Path(folder) / graph
+            file = reduced(source, options.width, Path(folder) / f"{graph}.npz") if options.width else source
+            width = None if file == source else options.width
+            command = [sys.executable, "-m", "bulksample", "data", "import", "npz", str(file), "-o", str(store)]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-            for text in options.rows.split(","):
+            for text, seed in product(options.rows.split(","), seeds):
                 name, _, ranks = text.partition("@")
-                if any((one["graph"], one["sampler"], one["ranks"]) == (graph, name, int(ranks or 1)) for one in kept):
+                row = found_row(kept, empty_row(graph, name, int(ranks or 1), width))
+                if seed in row["seeds"]:
                     continue
-                kept.append(row(store, graph, name, int(ranks or 1), seeds))
+                arguments = [*SETTINGS[graph].split(), *ROWS[name].split()]
+                add(row, seed, train(store, arguments, int(ranks or 1), seed, name.startswith("pyg-")))
                 if options.json:
-                    options.json.write_text(json.dumps({"machine": machine(), "seeds": seeds, "rows": kept}, indent=2) + "\n")
+                    options.json.write_text(json.dumps({"machine": machine(), "rows": kept}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Compare node-wise draws: uniform, with replacement, weighted, LABOR; beside the cost of the random words that keys need.
 
-    python bench/bench_laws.py [--graph rmat20] [--threads 1] [--rounds 5] [--json FILE]
+    python bench/bench_laws.py [--graph rmat20 | --file GRAPH.npz] [--laws uniform,labor] [--threads 1] [--rounds 5] [--json FILE]
 
 Weighted draws and LABOR make a block of random words for each neighbor of every row with more than s neighbors (or with weights).
 The table shows the time of as many blocks at the rate of `Backend.random_words` on one thread, measured in the same rounds. It keeps
-four words of each block, where a key needs two. Times are wall-clock and CPU milliseconds per mini-batch.
-Weights are integers from 1 to 1000.
+four words of each block, where a key needs two. Times are wall-clock and CPU milliseconds per mini-batch. GRAPH.npz has `indptr` and
+`indices`. Vertices and edges are the distinct input vertices and the edges of all blocks of a mini-batch. Weights are integers from
+1 to 1000.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Job:
         self._adjacency = LocalAdjacency(matrix if weighted else matrix.with_values(None), backends.make("native", threads))
         self._sampler, self._chosen = samplers.make(name, fanouts, **settings), Selection.of(batches, matrix.shape[0])
         bulk = self._sampler.sample_bulk(self._adjacency, self._chosen, Stream(1))
+        self.vertices = sum(len(minibatch.vertices) for minibatch in bulk) / len(batches)
         self.edges = sum(minibatch.num_edges for minibatch in bulk) / len(batches)
         self.candidates = candidates(bulk, self._adjacency.matrix, fanouts, name == "labor" or weighted) / len(batches)
         self.processor: list[float] = []
@@ -57,6 +59,13 @@ class Job:
         self._sampler.sample_bulk(self._adjacency, self._chosen, Stream(1))
         self.processor.append(1e3 * (time.process_time() - processor) / len(self._chosen))
         return 1e3 * (time.perf_counter() - began) / len(self._chosen)
+
+
+def of_file(path: Path) -> CSR:
+    """Load the adjacency of a graph: int64 row pointers, int32 columns, ones."""
+    with np.load(path, allow_pickle=False) as file:
+        n = len(file["indptr"]) - 1
+        return CSR(file["indptr"], file["indices"], None, (n, n))
 
 
 def nanoseconds_a_block() -> float:
@@ -71,6 +80,8 @@ def nanoseconds_a_block() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", choices=list(GRAPHS), default="rmat20")
+    parser.add_argument("--file", type=Path, help="a graph with indptr and indices. Default: --graph is generated")
+    parser.add_argument("--laws", default=",".join(LAWS), help="laws joined by commas. Default: all")
     parser.add_argument("--fanouts", default="15,10,5")
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--minibatches", type=int, default=4)
@@ -78,24 +89,25 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    matrix, fanouts = load(options.graph), [int(part) for part in options.fanouts.split(",")]
+    matrix, fanouts = of_file(options.file) if options.file else load(options.graph), [int(part) for part in options.fanouts.split(",")]
     weights, _ = fixed_point(np.random.default_rng(0).integers(1, 1001, matrix.nnz), matrix.shape[0])
     batches = seeds(matrix, options.minibatches, options.batch_size)
-    jobs = {law: Job(law, matrix.with_values(weights), fanouts, batches, options.threads) for law in LAWS}
+    jobs = {law: Job(law, matrix.with_values(weights), fanouts, batches, options.threads) for law in options.laws.split(",")}
     turns: dict[str, Callable[[], float]] = {**jobs, "block": nanoseconds_a_block}
     figures = alternate(turns, options.rounds)
     block, results = summary(figures.pop("block")), {}
     for law, milliseconds in figures.items():
         job, processor = jobs[law], summary(jobs[law].processor[1:])
         results[law] = {
-            "milliseconds": summary(milliseconds), "processor_milliseconds": processor, "edges": job.edges, "candidates": job.candidates,
-            "million_edges_per_processor_second": job.edges / processor["median"] / 1e3,
+            "milliseconds": summary(milliseconds), "processor_milliseconds": processor, "vertices": job.vertices, "edges": job.edges,
+            "candidates": job.candidates, "million_edges_per_processor_second": job.edges / processor["median"] / 1e3,
             "random_words_milliseconds": job.candidates * block["median"] / 1e6,
             "nanoseconds_a_candidate": processor["median"] * 1e6 / job.candidates if job.candidates else None,
         }  # fmt: skip
     report({
-        "machine": machine(), "graph": options.graph, "vertices": matrix.shape[0], "edges": matrix.nnz, "threads": options.threads,
-        "fanouts": fanouts, "batch_size": options.batch_size, "minibatches": options.minibatches, "rounds": options.rounds,
+        "machine": machine(), "graph": options.file.stem if options.file else options.graph, "vertices": matrix.shape[0],
+        "edges": matrix.nnz, "threads": options.threads, "fanouts": fanouts,
+        "batch_size": options.batch_size, "minibatches": options.minibatches, "rounds": options.rounds,
         "nanoseconds_a_block": block, "results": results,
     }, options.json)  # fmt: skip
 

@@ -1,9 +1,9 @@
-"""Write the figures of docs/claims.md from the results that are kept.
+"""Write the figures of docs/claims.md, of the note on accuracy, and the differences of that on `compare`, from the kept results.
 
     python bench/claims.py
 
-The page marks each figure with a name, as in ``0.165<!-- adaqp.bytes -->``. Here stands what each name is: a number of a `latest.json`, a
-quotient of two, or a mean of differences that are paired by seed. The command replaces the text before every mark.
+A page marks each figure with a name, as in ``0.165<!-- adaqp.bytes -->``. Here stands what each name is: a number of a `latest.json`, a
+quotient of two, or a mean of differences that are paired by seed, with its interval. The command replaces the text before every mark.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from statistics import mean, stdev
 from typing import Any
 
 import keep
+from scipy.special import stdtrit
 
 PAGE = Path(__file__).parents[1] / "docs" / "claims.md"
+PAGES = (PAGE, keep.RESULTS / "compare" / "README.md", keep.RESULTS / "accuracy" / "README.md")
 _NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?"
-MARKED = re.compile(rf"{_NUMBER}(?: (?:±|to) {_NUMBER})?<!-- ([\w.-]+) -->")
+_INTERVAL = rf"\[{_NUMBER}, {_NUMBER}(?:; \d+ seeds)?\]"
+MARKED = re.compile(rf"{_NUMBER}(?: (?:±|to) {_NUMBER}| {_INTERVAL})?<!-- ([\w.:=@-]+) -->")
+SEEDS = 5  # of a difference, unless the page says otherwise
 Row = dict[str, Any]
 
 
@@ -30,8 +34,8 @@ def one(rows: Iterable[Row], **keys: Any) -> Row:
 
 
 def spread(values: list[float], digits: int = 1) -> str:
-    """Format the mean and standard deviation of values."""
-    return f"{mean(values):.{digits}f} ± {stdev(values):.{digits}f}"
+    """Format the mean and standard deviation of values, or the only one."""
+    return f"{values[0]:.{digits}f}" if len(values) == 1 else f"{mean(values):.{digits}f} ± {stdev(values):.{digits}f}"
 
 
 def span(values: Iterable[float], digits: int = 1) -> str:
@@ -40,19 +44,41 @@ def span(values: Iterable[float], digits: int = 1) -> str:
     return f"{found[0]:.{digits}f} to {found[-1]:.{digits}f}"
 
 
+def interval(average: float, error: float, seeds: int, digits: int = 1, sign: str = "+") -> str:
+    """Format an average over seeds and its 95 % interval by Student's t, from the standard error of the average.
+
+    The number of seeds is shown if it is not the usual one.
+    """
+    half = float(stdtrit(seeds - 1, 0.975)) * error
+    count = "" if seeds == SEEDS else f"; {seeds} seeds"
+    return f"{average:{sign}z.{digits}f} [{average - half:z.{digits}f}, {average + half:z.{digits}f}{count}]"
+
+
+def difference(own: dict[str, float], other: dict[str, float]) -> str:
+    """Format the scores of one row minus those of another, in points, paired by the seeds that both have."""
+    found = [own[seed] - other[seed] for seed in own if seed in other]
+    return interval(mean(found), stdev(found) / len(found) ** 0.5, len(found))
+
+
 def points(part: str, what: str, graph: str) -> str:
-    """Format a difference of two averaging methods: mean and standard deviation over seeds."""
+    """Format a difference of two averaging methods, or what a lost part costs one, paired by seed."""
     found = one(keep.read("tma", part)["findings"], graph=graph, what=what)
     sign = "" if what.endswith("lost a part") else "+"
-    return f"{found['points']:{sign}.1f} ± {found['std']:.1f}"
+    return interval(found["points"], found["std"] / found["seeds"] ** 0.5, found["seeds"], sign=sign)
+
+
+def by_seed(graph: str, method: str) -> dict[str, float]:
+    """Return the accuracy of a method of `compare` in percent, by seed, over all calls that are kept."""
+    calls = [part["result"] for name, part in keep.load("compare").items() if name.split(",")[0] == graph]
+    found = [(call["seeds"], [row for row in call["methods"] if row["method"] == method]) for call in calls]
+    return {
+        str(seed): 100 * value for seeds, rows in found for row in rows for seed, value in zip(seeds, row["score"]["values"], strict=True)
+    }
 
 
 def compared(graph: str, method: str, against: str = "full") -> str:
-    """Format the accuracy of a method minus that of another in percent, paired by seed."""
-    rows = keep.read("compare", graph)["methods"]
-    pairs = zip(*(one(rows, method=name)["score"]["values"] for name in (method, against)), strict=True)
-    differences = [100 * (own - other) for own, other in pairs]
-    return f"{mean(differences):+.1f} ± {stdev(differences):.1f}"
+    """Format the accuracy of a method of `compare` minus that of another, paired by seed."""
+    return difference(by_seed(graph, method), by_seed(graph, against))
 
 
 def fraction(graph: str, method: str, kind: str) -> str:
@@ -62,10 +88,30 @@ def fraction(graph: str, method: str, kind: str) -> str:
     return f"{own / full:.2f}"
 
 
-def sampled(graph: str, row: str) -> str:
-    """Format the accuracy of a sampler, of full batch or of torch_geometric, on one rank in percent."""
-    part = "torch_geometric" if row.startswith("pyg-") else "test-accuracy"
-    return spread(one(keep.read("accuracy", part)["rows"], graph=graph, sampler=row, ranks=1)["scores"])
+def trained() -> dict[str, Row]:
+    """Return the rows on accuracy by name: `sage.dblp`, `sage@4.dblp` on four ranks, `pyg-full-128.dblp` on reduced features."""
+    found = {}
+    for row in (row for part in keep.load("accuracy").values() for row in part["result"]["rows"]):
+        ranks = f"@{row['ranks']}" if row["ranks"] > 1 else ""
+        width = f"-{row['width']}" if row["width"] else ""
+        found[f"{row['sampler']}{ranks}{width}.{row['graph']}"] = row
+    return found
+
+
+def sampled(name: str) -> str:
+    """Format the test accuracy of a row in percent."""
+    return spread(trained()[name]["scores"])
+
+
+def full_batch(name: str) -> str:
+    """Return the name of the row that is trained by full batch on the same graph."""
+    return f"full.{name.partition('.')[2]}"
+
+
+def against_full(name: str) -> str:
+    """Format the test accuracy of a row minus that of full batch, paired by seed."""
+    rows = [trained()[one] for one in (name, full_batch(name))]
+    return difference(*(dict(zip(map(str, row["seeds"]), row["scores"], strict=True)) for row in rows))
 
 
 def bulk_curve(sampler: str, minibatches: int, replication: int) -> str:
@@ -131,16 +177,25 @@ def staged_bytes(name: str, form: str) -> str:
 
 
 def staged(graph: str, model: str) -> str:
-    """Format the accuracy of `retexo` minus that of `full`, with the standard error."""
-    found = one(keep.read("retexo", "bytes-and-accuracy")["accuracy"], graph=graph, model=model)["difference"]
-    return f"{found['mean']:+.1f} ± {found['error']:.1f}"
+    """Format the accuracy of `retexo` minus that of `full`, paired by seed."""
+    row = one(keep.read("retexo", "bytes-and-accuracy")["accuracy"], graph=graph, model=model)
+    found = row["difference"]
+    return interval(found["mean"], found["error"], len(row["full"]["scores"]))
+
+
+def staged_speed(graph: str, fastest: bool) -> str:
+    """Format the seconds of `full`, or of the fastest row but RETEXO's, over those of `retexo`: whole runs at 10 Mbit/s, by the model."""
+    rows = keep.read("compare", graph)["methods"]
+    seconds = {row["method"]: row["networks"]["ethernet-10g:between=1.25e6"]["seconds"]["mean"] for row in rows}
+    others = [value for method, value in seconds.items() if not method.startswith("retexo")]
+    return f"{(min(others) if fastest else seconds['full']) / seconds['retexo']:.1f}"
 
 
 def views(row: str, against: str, graph: str = "block-model", layers: int = 2) -> str:
     """Format the accuracy of one form of Grappa minus that of another, paired by seed."""
-    rows = [one(keep.read("grappa", "accuracy")["rows"], graph=graph, layers=layers, row=name)["scores"] for name in (row, against)]
-    differences = [rows[0][seed] - rows[1][seed] for seed in rows[0]]
-    return f"{mean(differences):+.1f} ± {stdev(differences):.1f}"
+    rows = keep.read("grappa", "accuracy")["rows"]
+    own, other = (one(rows, graph=graph, layers=layers, row=name)["scores"] for name in (row, against))
+    return difference(own, other)
 
 
 def shaped(method: str, rate: str = "100mbit") -> list[Row]:
@@ -186,29 +241,30 @@ def times_scipy() -> str:
     return span((found["scipy ladies"]["median"] / found["ladies"]["median"] for found in results), 0)
 
 
-def labor(kind: str) -> str:
-    found = keep.read("laws", "threads-1")["results"]
-    times = {"edges": found["uniform"]["edges"] / found["labor"]["edges"]}
-    times["time"] = found["labor"]["processor_milliseconds"]["median"] / found["uniform"]["processor_milliseconds"]["median"]
-    return f"{times[kind]:.1f}"
+def labor(kind: str, part: str) -> str:
+    """Format the vertices or edges of neighbor sampling over those of LABOR, or the time of LABOR over that of neighbor sampling."""
+    own, other = (keep.read("laws", part)["results"][law] for law in ("labor", "uniform"))
+    if kind == "time":
+        return f"{own['processor_milliseconds']['median'] / other['processor_milliseconds']['median']:.1f}"
+    return f"{other[kind] / own[kind]:.1f}"
 
 
 def slower_server() -> str:
-    """Format the MRR of LLCG with a tenth of the server's rate minus that of PSGD-PA, paired by the seeds of both."""
-    own = keep.read("tma", "links-amazon-computers-llcg")["rows"][0]["scores"]
+    """Format the MRR of LLCG with a tenth of the server's rate minus that of PSGD-PA, paired by seed."""
     other = one(keep.read("tma", "links-amazon-computers")["rows"], row="psgd-pa")["scores"]
-    differences = [own[seed] - other[seed] for seed in own]
-    return f"{mean(differences):+.1f} ± {stdev(differences):.1f}"
+    return difference(keep.read("tma", "links-amazon-computers-llcg")["rows"][0]["scores"], other)
 
 
-_TWO = ("dblp", "facebook-pagepage")
-ACCURACY = {  # the rows of the accuracy table that the page shows
-    "full": ("dblp", "facebook-pagepage", "flickr-lane", "minesweeper",),
-    "ladies": ("dblp", "facebook-pagepage", "flickr-lane",),
-    "fastgcn": ("dblp", "facebook-pagepage", "flickr-lane",),
-    "labor": _TWO, "sage": ("dblp", "facebook-pagepage", "minesweeper",),
-    "pyg-full": ("dblp", "minesweeper",), "pyg-loader": ("minesweeper",),
-}  # fmt: skip
+LAYERWISE = [
+    name
+    for name, row in trained().items()
+    if row["sampler"] in ("ladies", "fastgcn") and len(row["seeds"]) > 1 and full_batch(name) in trained()
+]
+COMPARED = ("cora", "dblp", "facebook-pagepage", "hard-sbm")
+METHODS = (
+    "sync", "retexo", "retexo-federated", "grappa", "cofree", "bns", "adaqp", "random-tma", "super-tma", "psgd-pa", "llcg",
+    "sync:graph=partitioned",
+)  # fmt: skip
 LADIES = "LADIES 512,512,512, batch 512"
 LLCG = "llcg, 2 server steps - psgd-pa"
 FIGURES: dict[str, Callable[[], str]] = {
@@ -224,7 +280,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "bulk.ladies-even": lambda: span((ceil((later - first) / (rows - owner)) for rows, owner, first, later in words(LADIES)), 0),
     "bulk.owner-10mbit": lambda: slow_sampling("10mbit", 1),
     "bulk.owner-1gbit": lambda: slow_sampling("1gbit", 1),
-    "adaqp.difference": lambda: f"{rounded('difference'):+.2f} ± {rounded('standard_error'):.2f}",
+    "adaqp.difference": lambda: interval(rounded("difference"), rounded("standard_error"), rounded("seeds"), digits=2),
     "adaqp.bytes": lambda: f"{rounded('traffic'):.3f}",
     "adaqp.speed-none": lambda: rounded_speed("none"),
     "adaqp.speed-10mbit": lambda: rounded_speed("10mbit"),
@@ -240,6 +296,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "retexo.amazon": lambda: staged("amazon-computers", "gcn"),
     "retexo.facebook": lambda: staged("facebook-pagepage", "gcn"),
     "retexo.hard": lambda: compared("hard-sbm", "retexo"),
+    **{f"retexo.speed-{graph}": lambda g=graph: staged_speed(g, fastest=False) for graph in COMPARED},
+    **{f"retexo.fastest-{graph}": lambda g=graph: staged_speed(g, fastest=True) for graph in COMPARED},
     "grappa.speed": lambda: epoch_speed("grappa:swap-every=3"),
     "grappa.gradients": gradients_alone,
     "grappa.steps": lambda: fewer_bytes(changes=False, first=False),
@@ -283,11 +341,13 @@ FIGURES: dict[str, Callable[[], str]] = {
     "llcg.links-amazon-slower": slower_server,
     "llcg.hard-full": lambda: compared("hard-sbm", "llcg"),
     "ladies.time": times_scipy,
-    "labor.edges": lambda: labor("edges"),
-    "labor.time": lambda: labor("time"),
-    **{f"{row}.{graph}": lambda r=row, g=graph: sampled(g, r) for row, graphs in ACCURACY.items() for graph in graphs},
+    **{f"labor.{kind}-{part}": lambda k=kind, p=part: labor(k, p)
+       for kind in ("vertices", "edges", "time") for part in ("rmat20", "confpapers")},
+    **{name: lambda n=name: sampled(n) for name in trained()},
+    **{f"{name}-minus-full": lambda n=name: against_full(n) for name in LAYERWISE},
     **{f"{method}.{graph}-full": lambda m=method, g=graph: compared(g, m)
        for method in ("bns", "cofree") for graph in ("cora", "facebook-pagepage", "hard-sbm")},
+    **{f"minus-full.{graph}.{method}": lambda m=method, g=graph: compared(g, m) for graph in COMPARED for method in METHODS},
     "bns.activations": lambda: fraction("hard-sbm", "bns", "activations"),
     "bns.all-facebook": lambda: fraction("facebook-pagepage", "bns", "total"),
     "cofree.epoch": lambda: epoch_speed("cofree"),
@@ -300,4 +360,5 @@ def write(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(write(PAGE.read_text()))
+    for page in PAGES:
+        page.write_text(write(page.read_text()))

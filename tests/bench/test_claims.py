@@ -5,21 +5,25 @@ import re
 import claims
 import keep
 import pytest
+from scipy.stats import ttest_rel
 
+DIFFERENCE = re.compile(r"([-+]?[\d.]+) \[([-\d.]+), ([-\d.]+)(?:; (\d+) seeds)?\]")
 VERDICTS = {"holds", "holds where", "does not hold here", "not measurable here", "not yet measured"}
 TEXT = claims.PAGE.read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")][1:]
 NAMES = {"RETEXO", "AdaQP", "Grappa", "RandomTMA, SuperTMA", "bulk sampling", "LADIES", "FastGCN", "LABOR", "BNS-GCN", "CoFree", "LLCG"}
 
 
-def test_the_page_shows_the_figures_that_are_kept():
-    assert claims.write(TEXT) == TEXT
+@pytest.mark.parametrize("page", claims.PAGES, ids=lambda page: page.parent.name)
+def test_a_page_shows_the_figures_that_are_kept(page):
+    assert claims.write(page.read_text()) == page.read_text()
 
 
 def test_every_figure_is_shown_and_every_mark_has_one():
-    marks = re.findall(r"<!-- ([\w.-]+) -->", TEXT)
-    assert marks == claims.MARKED.findall(TEXT)
-    assert set(marks) == set(claims.FIGURES)
+    texts = [page.read_text() for page in claims.PAGES]
+    marks = [re.findall(r"<!-- (\S+) -->", text) for text in texts]
+    assert marks == [claims.MARKED.findall(text) for text in texts]
+    assert {mark for page in marks for mark in page} == set(claims.FIGURES)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}: {row[1][:40]}")
@@ -41,3 +45,34 @@ def test_a_row_has_a_verdict_and_the_command_of_its_note(row):
 
 def test_all_papers_are_there():
     assert {row[0] for row in ROWS} == NAMES
+
+
+def test_a_difference_is_paired_by_seed_and_has_its_interval():
+    """Seed 3 has no partner; the other three make Student's interval of paired samples."""
+    own, other = {"0": 80.1, "1": 79.2, "2": 81.7, "3": 10.0}, {"2": 81.2, "1": 79.5, "0": 78.6}
+    found = ttest_rel([own[seed] for seed in "012"], [other[seed] for seed in "012"]).confidence_interval(0.95)
+    average, low, high, seeds = DIFFERENCE.fullmatch(claims.difference(own, other)).groups()
+    assert (average, low, high, seeds) == (f"{1.7 / 3:+.1f}", f"{found.low:.1f}", f"{found.high:.1f}", "3")
+
+
+def test_the_page_says_how_many_seeds_if_they_are_not_five():
+    own = {str(seed): float(seed) for seed in range(5)}
+    assert "seeds" not in claims.difference(own, dict.fromkeys(own, 1.0))
+    assert claims.interval(-0.01, 0.0, 30) == "+0.0 [0.0, 0.0; 30 seeds]"
+
+
+def test_names_of_the_accuracy_table_tell_ranks_and_widths_apart():
+    rows = claims.trained()
+    assert len(rows) == sum(len(part["result"]["rows"]) for part in keep.load("accuracy").values())
+    assert rows["sage@4.dblp"]["ranks"] == 4
+    assert rows["pyg-full-128.dblp"]["width"] == 128
+    assert rows["pyg-full.dblp"]["width"] is None
+
+
+def test_runs_of_compare_are_joined_by_seed():
+    """Each seed keeps its own score."""
+    for name, part in keep.load("compare").items():
+        for row in part["result"]["methods"]:
+            found = claims.by_seed(name.split(",")[0], row["method"])
+            values = [100 * value for value in row["score"]["values"]]
+            assert [found[str(seed)] for seed in part["result"]["seeds"]] == values
