@@ -1,11 +1,12 @@
-"""Train on the Formula 1 graph with features and embeddings in block rows, and compare each process grid with one rank.
+"""Train on the Formula 1 graph in block rows, and compare each process grid with one rank: features and embeddings, then relations too.
 
     python bench/bench_relational_ranks.py --data FOLDER [--json FILE]
 
 FOLDER holds the tables of `examples/relational_f1.py`. The model predicts whether a car finished a race, from rows of earlier races.
 Results, drivers, constructors and circuits have no features here, so each of their vertices has an embedding. Ranks are threads of one
 process. For every grid: the digest of all mini-batches of an epoch; gradients of embeddings in the first step beside those of one rank
-that has the whole tables and the same mini-batches; bytes beside their prediction; rows of the tables on the rank that holds most.
+that has the whole tables and the same mini-batches; bytes beside their prediction; rows of the tables on the rank that holds most, and
+bytes of relations. Then one rank samples an epoch with its relations whole, in one fused pass, and in block rows, hop by hop; in turn.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import hashlib
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,20 +24,25 @@ import numpy as np
 from harness import machine
 
 import bulksample as bs
+from bulksample import backends
 from bulksample.distributed.comm.base import Comm
 from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.costs.collectives import SENT_KINDS
 from bulksample.distributed.costs.feature_fetch import predict_fetch
 from bulksample.distributed.costs.learned_rows import predict_learned_step
+from bulksample.distributed.costs.relations import HopRecorder, predict_hops
+from bulksample.distributed.matrix.layout import Layout
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training.loop import Trainer
 
 EMBEDDED = ("results", "drivers", "constructors", "circuits")
 RANKS, GRIDS = 4, (1, 2)  # c of 4 x 1 and 2 x 2
+TOPOLOGIES = ("replicated", "partitioned")
 COUNTED = ("topology", "features", "gradients")
 OPTIONS = {
     "model": "hetero-sage", "fanouts": (10, 5), "hidden": 32, "batch_size": 256, "dropout": 0.0, "epochs": 1, "threads": 1, "strict": True,
-    "evaluate": "none",
+    "evaluate": "none", "bulk_size": 1,
 }  # fmt: skip
 
 
@@ -108,23 +115,55 @@ def predicted(graph: bs.HeteroGraph, drawn: list[list[Any]], c: int, theta: int,
     return total
 
 
-def compare(graph: bs.HeteroGraph, c: int, one: dict[str, Any]) -> dict[str, Any]:
+def asked_of_owners(graph: bs.HeteroGraph, c: int) -> int:
+    """Return the bytes that ranks with relations in block rows will send to sample an epoch, by the draws of one rank."""
+    made, hops = trainer(graph, None), []
+    view = made.context.view
+    for rank in range(RANKS):
+        view.relations = HopRecorder(graph, backends.make("native", 1))
+        list(view.loader(made.context.sampler, view.seeds, batch_size=OPTIONS["batch_size"], rank=rank, ranks=RANKS, bulk_size=1))
+        hops.append(view.relations.hops)
+    sent = predict_hops(hops, [Layout.even(kind.count, RANKS // c) for kind in graph.types], c)
+    return int(sent[SENT_KINDS.index("topology"), 1].sum())
+
+
+def seconds_of_sampling(graph: bs.HeteroGraph, topology: str) -> dict[str, float]:
+    """Return the processor seconds and the edges of an epoch that one rank samples, eight mini-batches at a time."""
+    loader = trainer(graph, None, topology=topology, bulk_size=8).context.batches.loader
+    begun = time.process_time()
+    edges = sum(minibatch.num_edges for minibatch in loader)
+    return {"edges": edges, "seconds": time.process_time() - begun}
+
+
+def cost_of_block_rows(graph: bs.HeteroGraph, turns: int = 5) -> dict[str, Any]:
+    """Return the seconds of sampling on one rank with its relations whole and in block rows, in turn, and the median of their ratios."""
+    found = [{topology: seconds_of_sampling(graph, topology) for topology in TOPOLOGIES} for _ in range(turns + 1)][1:]
+    ratios = [turn["partitioned"]["seconds"] / turn["replicated"]["seconds"] for turn in found]
+    return {"turns": found, "ratio": float(np.median(ratios)), "least": min(ratios), "most": max(ratios)}
+
+
+def compare(graph: bs.HeteroGraph, c: int, topology: str, one: dict[str, Any]) -> dict[str, Any]:
     """Compare a grid of RANKS / c x c ranks with `one`, the run of one rank on the mini-batches of RANKS virtual ranks."""
-    options: dict[str, Any] = {"features": "partitioned", "replication": c}
+    options: dict[str, Any] = {"topology": topology, "features": "partitioned", "replication": c}
     drawn = on_threads(RANKS, lambda comm: minibatches(graph, comm, **options))
     start = on_threads(RANKS, lambda comm: run(graph, comm, **options, epochs=0))[0]["report"]
     runs = on_threads(RANKS, lambda comm: run(graph, comm, **options))
     whole, report = one["gradients"], runs[0]["report"]
     off = max(np.abs(own - whole[name][1][ids]).max() for of_rank in runs for name, (ids, own) in of_rank["gradients"].items())
     needed = tuple(trainer(graph, None, features="replicated").context.view.features.needed)
+    foreseen = predicted(graph, drawn, c, runs[0]["theta"], needed)
+    if topology == "partitioned":
+        foreseen["topology"] += asked_of_owners(graph, c)
     return {
+        "topology": topology,
         "grid": f"{RANKS // c} x {c}",
         "digest": digest(drawn),
         "largest_gradient": float(max(np.abs(own).max() for _, own in whole.values())),
         "largest_difference": float(off),
         "loss": report["train_loss"],
         "bytes": {kind: report["bytes_sent"][kind] - start["bytes_sent"][kind] for kind in COUNTED},
-        "predicted": predicted(graph, drawn, c, runs[0]["theta"], needed),
+        "predicted": foreseen,
+        "adjacency_bytes": report["held_bytes"]["adjacency"],
         "rows": {name: max(len(of_rank["gradients"][name][0]) for of_rank in runs) for name in whole},
         "embedding_bytes": report["held_bytes"]["embeddings"],
     }
@@ -141,7 +180,8 @@ def measure(folder: Path) -> dict[str, Any]:
         "loss": report["train_loss"],
         "steps": report["steps"],
         "embedding_bytes": report["embedding_bytes"],
-        "grids": [compare(graph, c, one) for c in GRIDS],
+        "adjacency_bytes": report["held_bytes"]["adjacency"],
+        "grids": [compare(graph, c, topology, one) for topology in TOPOLOGIES for c in GRIDS],
     }
 
 
@@ -150,7 +190,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the Formula 1 tables")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    result = {"machine": machine(), **measure(given.data)}
+    result = {"machine": machine(), **measure(given.data), "sampling_on_one_rank": cost_of_block_rows(graph_of(given.data))}
     print(json.dumps(result, indent=1))
     if given.json:
         given.json.write_text(json.dumps(result, indent=1) + "\n")

@@ -1,6 +1,6 @@
 """Measure sampled edges per second on relations, with and without time, beside the homogeneous pass on the union of all relations.
 
-    python bench/bench_relations.py [--share 0.1] [--fanouts 15,10] [--threads 1] [--rounds 7] [--json FILE]
+    python bench/bench_relations.py [--share 0.1] [--fanouts 15,10] [--threads 1] [--rounds 7] [--python PATH] [--json FILE]
 
 The graph is like IGBH: four types (paper 1 M, author 600 k, institute 20 k, field 100 k) and seven relations of 29 M edges, times
 `--share`; sources bend towards 0, destinations are uniform. All contestants draw for the same seeds, 1024 papers a mini-batch, in bulks:
@@ -9,6 +9,7 @@ The graph is like IGBH: four types (paper 1 M, author 600 k, institute 20 k, fie
     union          the same edges as one relation of one type, with as many draws per row as all relations together
     trees          relations, each seed a tree of its own
     uniform, window, last    trees in time, with times of vertices; the cutoff is beyond 75 % of the times
+    dgl                      with --python, a Python that has DGL: its NeighborSampler, int32, not fused, a mini-batch on each thread
 
 A figure is millions of edges per second of processor time on one thread, else per second of the wall clock. Compare ratios.
 """
@@ -16,12 +17,15 @@ A figure is millions of edges per second of processor time on one thread, else p
 from __future__ import annotations
 
 import argparse
+import json
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from harness import alternate, machine, report, summary
+from peers.run import Worker
 
 from bulksample import Graph, HeteroGraph, Stream, TimeRule, VertexType, backends, relation_from_edges, samplers
 from bulksample.relations.adjacency import RelationAdjacency, union_of
@@ -50,12 +54,15 @@ def igbh(share: float) -> HeteroGraph:
     return HeteroGraph(tuple(types.values()), tuple(relations), "igbh").validate()
 
 
+def seeds_of(graph: HeteroGraph, k: int, b: int) -> np.ndarray:
+    """Return the seeds of k mini-batches: int64, shape (k b,)."""
+    return np.random.default_rng(1).integers(0, min(graph.types[0].count, TYPES["paper"]), k * b)
+
+
 def contestant(graph: HeteroGraph, sampler: RelationSampler, threads: int, k: int, b: int) -> Callable[[], float]:
     """Return a function that samples a bulk of k mini-batches of b seeds and returns millions of edges per second."""
     adjacency = RelationAdjacency(graph, backends.make("native", threads))
-    name, rng = graph.types[0].name, np.random.default_rng(1)
-    count = min(graph.types[0].count, TYPES["paper"])
-    seeds = rng.integers(0, count, k * b)
+    name, seeds = graph.types[0].name, seeds_of(graph, k, b)
     listed = SeedList.of(graph, {name: seeds}, np.full(k * b, 3 * SPAN // 4))
     chosen, clock = listed.select(np.split(np.arange(k * b), k)), time.process_time if threads == 1 else time.perf_counter
 
@@ -63,6 +70,43 @@ def contestant(graph: HeteroGraph, sampler: RelationSampler, threads: int, k: in
         began = clock()
         drawn = sampler.sample_bulk(adjacency, chosen, Stream(1))
         return sum(m.num_edges for m in drawn) / (clock() - began) / 1e6
+
+    return run
+
+
+def drawn_by(graph: HeteroGraph, sampler: RelationSampler, k: int, b: int) -> int:
+    """Return the edges of a bulk."""
+    adjacency = RelationAdjacency(graph, backends.make("native", 1))
+    chosen = SeedList.of(graph, {graph.types[0].name: seeds_of(graph, k, b)}).select(np.split(np.arange(k * b), k))
+    return sum(m.num_edges for m in sampler.sample_bulk(adjacency, chosen, Stream(1)))
+
+
+def peer(graph: HeteroGraph, args: argparse.Namespace, fanouts: tuple[int, ...], folder: Path) -> Worker:
+    """Start DGL on the same relations and seeds."""
+    for place, relation in enumerate(graph.relations):
+        np.save(folder / f"{place}.indptr.npy", relation.adjacency.indptr)
+        np.save(folder / f"{place}.indices.npy", relation.adjacency.indices)
+    np.save(folder / "seeds.npy", seeds_of(graph, args.minibatches, args.batch_size).reshape(args.minibatches, -1))
+    task = {
+        "what": "relations", "threads": args.threads, "fanouts": fanouts, "folder": str(folder), "seeds": str(folder / "seeds.npy"),
+        "relations": [relation.key for relation in graph.relations], "counts": {kind.name: kind.count for kind in graph.types},
+        "seed_type": graph.types[0].name,
+    }  # fmt: skip
+    (folder / "task.json").write_text(json.dumps(task))
+    worker = Worker(args.python, "dgl_relations", folder / "task.json", 1)
+    if worker.left_out is not None:
+        raise SystemExit(f"DGL takes no part: {worker.left_out}")
+    return worker
+
+
+def peer_rounds(worker: Worker, threads: int, edges: int) -> Callable[[], float]:
+    """Return a function that has the peer sample the bulk once; it must draw as many edges as we do, within 2 %."""
+
+    def run() -> float:
+        turn = worker.round()
+        if abs(turn["edges"] / edges - 1) > 0.02:
+            raise SystemExit(f"{worker.name} drew {turn['edges']} edges where {edges} were expected: its time would mean nothing")
+        return float(turn["edges"] / turn["processor" if threads == 1 else "seconds"] / 1e6)
 
     return run
 
@@ -75,6 +119,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--minibatches", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--python", help="a Python with DGL")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     fanouts = tuple(int(part) for part in args.fanouts.split(","))
@@ -87,7 +132,13 @@ def main() -> None:
     runs = {name: contestant(graph, sampler, args.threads, k, b) for name, sampler in law.items()}
     wide = samplers.make("sage", tuple(3 * s for s in fanouts))  # a paper ends three relations
     runs["union"] = contestant(union, RelationSampler(wide), args.threads, k, b)
-    figures = alternate(runs, args.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        worker = peer(graph, args, fanouts, Path(folder)) if args.python else None
+        if worker is not None:
+            runs["dgl"] = peer_rounds(worker, args.threads, drawn_by(graph, law["relations"], k, b))
+        figures = alternate(runs, args.rounds)
+        if worker is not None:
+            worker.end()
     medians = {name: summary(values) for name, values in figures.items()}
     ratios = {name: round(medians[name]["median"] / medians["relations"]["median"], 3) for name in runs}
     in_trees = {name: round(medians[name]["median"] / medians["trees"]["median"], 3) for name in rules}

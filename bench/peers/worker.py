@@ -20,6 +20,15 @@ from typing import Any
 import numpy as np
 
 
+class RelationTask:
+    """A task on a graph of relations: its matrices by place, their keys, vertices by type, seeds of one type."""
+
+    def __init__(self, asked: dict[str, Any]) -> None:
+        self.what, self.threads, self.fanouts, self.folder = asked["what"], asked["threads"], asked["fanouts"], asked["folder"]
+        self.relations, self.counts, self.seed_type = asked["relations"], asked["counts"], asked["seed_type"]
+        self.batches = list(np.load(asked["seeds"]))
+
+
 class Task:
     """The task of all contestants: the same files, seeds, fanouts and threads."""
 
@@ -49,7 +58,8 @@ class Parts:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    name, task = sys.argv[1], Task(json.loads(Path(sys.argv[2]).read_text()))
+    name, asked = sys.argv[1], json.loads(Path(sys.argv[2]).read_text())
+    task = RelationTask(asked) if asked["what"] == "relations" else Task(asked)
     try:
         contestant = importlib.import_module(f"contestants.{name}")
         play = getattr(contestant, task.what, None)

@@ -26,7 +26,7 @@ WHOLE_GRAPH = ("full", "retexo", "retexo-federated", "cofree", "bns", "adaqp")  
 OF_SAMPLING = ("sampler", "sampler_options", "frontier", "batch_size", "bulk_size", "memory_budget")  # options that these do not read
 _LINKS = ("sync", *AVERAGING)  # methods that can predict links
 _RELATIONAL = {  # what models of heterogeneous graphs support
-    "method": ("sync",), "sampler": ("sage", "labor", "full"), "graph": (None, "replicated"), "topology": (None, "replicated"),
+    "method": ("sync", *AVERAGING), "sampler": ("sage", "labor", "full"), "exchange": ("owner",),
     "features": (None, "replicated", "partitioned"), "device": ("auto", "cpu"), "precision": ("fp32",),
     "backend": ("auto", "native", "reference"), "fetch_together": (1,), "form": ("strong",), "partition": ("block", "random"),
     "eval_memory": (None,), "seed_locality": (None,), "cache_by": ("degree",),
@@ -81,13 +81,23 @@ class TrainConfig(
             if (found := getattr(self, name)) not in fits:
                 choices = " or ".join(str(one) for one in fits if one is not None)
                 raise ValueError(f"model {self.model}: got {name} {found}; {f'use {choices}' if choices else 'leave it out'}")
+        if self.task == "links" and self.method != "sync":
+            raise ValueError(f"links of a heterogeneous graph train by method sync; got {self.method}")
         for name in ("target_type", "seed_times", "label", "seeds") if self.task == "links" else ():
             if given := getattr(self, name):
                 raise ValueError(f"{name} is an option of the task nodes; got {given} with task links: leave it out")
-        if self.partition != "block" and self.features != "partitioned":
-            raise ValueError(f"model {self.model}: partition {self.partition} divides features; use features partitioned with it")
-        if self.task == "links" and self.features == "partitioned":
-            raise ValueError("links of a heterogeneous graph need features on every rank; got features partitioned: use replicated")
+        divided = [name for name in ("graph", "topology", "features") if getattr(self, name) == "partitioned"]
+        if self.method != "sync" and "partitioned" in (self.graph, self.topology):
+            raise ValueError(f"method {self.method} divides a heterogeneous graph by itself; got {divided[0]} partitioned: leave it out")
+        if self.partition != "block" and not divided:
+            raise ValueError(
+                f"model {self.model}: partition {self.partition} divides relations and features; use graph partitioned, or features "
+                "partitioned"
+            )
+        if self.task == "links" and divided:
+            raise ValueError(
+                f"links of a heterogeneous graph need relations and features on every rank; got {divided[0]} partitioned: use replicated"
+            )
         if self.sampler_options.get("weighted"):
             raise ValueError(f"model {self.model} takes means without weights; got weighted=true: leave it out")
         if self.strategy == "last" and (self.sampler != "sage" or self.sampler_options.get("replace")):

@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 
 from .. import backends
-from ..backends.base import Backend
 from ..distributed.comm.threads import SerialComm
 from ..errors import DataError, UsageError
 from ..nn.decoders import LinkModel
@@ -78,7 +77,7 @@ def relational_outputs(
     for name in dict.fromkeys((trained["target"], trained["link_target"] or trained["target"])):
         kind = graph.type(name)
         bare = replace(kind, labels=np.full(kind.count, -1), num_classes=state["outputs"], masks={})
-        times = _times(config, graph, kind, backend, at)
+        times = _times(config, graph, kind, at)
         view = RelationalView(graph, bare, SerialComm(), backend, "", "all", times)
         schema = view.schema._replace(target=trained["target"], link_target=trained["link_target"])
         view.take_features(whole_features(graph, schema.types_of_layers(config.layers)[0], config.feature_norm, config.feature_storage))
@@ -86,13 +85,13 @@ def relational_outputs(
     return found
 
 
-def _times(config: TrainConfig, graph: HeteroGraph, kind: VertexType, backend: Backend, at: int | None) -> SeedTimes | None:
+def _times(config: TrainConfig, graph: HeteroGraph, kind: VertexType, at: int | None) -> SeedTimes | None:
     """Return when each vertex of a type is asked about."""
     if at is not None and not -(2**63) <= at < 2**63:
         raise UsageError(f"at: got {at}; use a time that fits int64")
     if at is None and config.task == "nodes":
-        return seed_times(config, graph, kind, backend)
-    rule = rule_of(config, graph, backend)
+        return seed_times(config, graph, kind)
+    rule = rule_of(config, graph)
     if rule is None and at is not None:
         raise UsageError(f"at: graph {graph.name!r} has no times; leave it out")
     if rule is not None and at is None:

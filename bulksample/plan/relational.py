@@ -1,11 +1,14 @@
 """Predict what ranks hold and send when they train on a heterogeneous store, from its manifest.
 
-    held      relations and the order of their times, features c/p, and 4 (embeddings c/p + theta) words: weights, gradients, two moments
+    held      relations and the order of their times, c/p of them in block rows; features c/p, and 4 (embeddings c/p + theta) words:
+              weights, gradients, two moments
     sent      ids, features and embeddings of the distinct vertices of a mini-batch that other ranks hold, 1 - c/p of them; gradients
-              of these embeddings; 2 (p - 1) theta words of other gradients; with c > 1 the sums of embeddings' gradients in process rows
+              of these embeddings; 2 (p - 1) theta words of other gradients; with c > 1 the sums of embeddings' gradients in process rows;
+              with relations in block rows the rows of every frontier, and a count and the picks of each in every relation
 
 Sizes of mini-batches are expectations: edges join vertices at random, and a vertex draws min(s, degree) sources of each relation.
-Windows of time hold fewer, so on graphs with times these are upper estimates.
+Windows of time hold fewer, so on graphs with times these are upper estimates. Answers of equal length (`matrix.relation_requests`) need the
+longest row of each relation, which no manifest knows; they take up to twice what is predicted, and less where no row has two edges.
 """
 
 from __future__ import annotations
@@ -35,15 +38,20 @@ class RelationalPlan(NamedTuple):
         theta, the parameters without embeddings.
     embeddings : dict of int by type
         Numbers in the table of each type without features.
-    vertices : dict of float by type
-        Expected distinct vertices of a mini-batch.
+    frontiers : tuple of dicts of float by type
+        Expected distinct vertices of a mini-batch before each hop, and after the last.
     """
 
     target: str
     needed: tuple[str, ...]
     weights: int
     embeddings: dict[str, int]
-    vertices: dict[str, float]
+    frontiers: tuple[dict[str, float], ...]
+
+    @property
+    def vertices(self) -> dict[str, float]:
+        """Expected distinct vertices of a mini-batch."""
+        return self.frontiers[-1]
 
 
 def plan_relations(manifest: HeteroManifest, request: PlanRequest) -> dict[str, Any]:
@@ -56,11 +64,12 @@ def plan_relations(manifest: HeteroManifest, request: PlanRequest) -> dict[str, 
     """
     made = _plan(manifest, request)
     rows = [_row(manifest, request, made, p, None) for p in request.ranks]
-    rows += [_row(manifest, request, made, p, c) for p in request.ranks for c in request.replication or divisors(p)]
+    for p in request.ranks:
+        rows += [_row(manifest, request, made, p, c, divided) for c in request.replication or divisors(p) for divided in (False, True)]
     return {
         "graph": manifest.name, "target": made.target, "parameters": made.weights + sum(made.embeddings.values()),
         "embedding_bytes": 4 * sum(made.embeddings.values()), "vertices_of_a_minibatch": made.vertices,
-        "rows": sorted(rows, key=lambda row: (row["ranks"], row["features"], row["replication"])),
+        "rows": sorted(rows, key=lambda row: (row["ranks"], row["topology"], row["features"], row["replication"])),
     }  # fmt: skip
 
 
@@ -85,17 +94,19 @@ def _plan(manifest: HeteroManifest, request: PlanRequest) -> RelationalPlan:
     return RelationalPlan(target.name, names, weights, tables, _expected(manifest, request, target.name))
 
 
-def _expected(manifest: HeteroManifest, request: PlanRequest, target: str) -> dict[str, float]:
-    """Return the expected distinct vertices of each type in a mini-batch."""
+def _expected(manifest: HeteroManifest, request: PlanRequest, target: str) -> tuple[dict[str, float], ...]:
+    """Return the expected distinct vertices of each type in a mini-batch, before the first hop and after each."""
     counts = {kind.name: kind.vertices for kind in manifest.types}
     held = dict.fromkeys(counts, 0.0) | {target: float(min(request.batch_size, counts[target]))}
+    sizes = [held]
     for fanout in request.fanouts:
         drawn = dict.fromkeys(counts, 0.0)
         for relation in manifest.relations:
             degree = relation.edges / max(1, counts[relation.destination])
             drawn[relation.source] += held[relation.destination] * expected_picks(fanout, degree)
         held = {name: n - (n - held[name]) * exp(-drawn[name] / n) if n else 0.0 for name, n in counts.items()}
-    return held
+        sizes.append(held)
+    return tuple(sizes)
 
 
 def expected_picks(fanout: int, degree: float) -> float:
@@ -110,13 +121,15 @@ def expected_picks(fanout: int, degree: float) -> float:
     return total
 
 
-def _row(manifest: HeteroManifest, request: PlanRequest, made: RelationalPlan, p: int, c: int | None) -> dict[str, Any]:
-    """Return what a rank holds, and what all ranks send in a step; c None: features and embeddings on every rank."""
+def _row(
+    manifest: HeteroManifest, request: PlanRequest, made: RelationalPlan, p: int, c: int | None, divided: bool = False
+) -> dict[str, Any]:
+    """Return what a rank holds, and what all ranks send in a step; c None: all on every rank; divided: relations in block rows too."""
     share, tables = 1.0 if c is None else c / p, sum(made.embeddings.values())
     features = {kind.name: _feature_bytes(manifest, i) for i, kind in enumerate(manifest.types) if kind.name in made.needed}
     memory = {
-        "relations": float(sum(_relation_bytes(manifest, i) for i in range(len(manifest.relations)))),
-        "times": float(sum(_time_bytes(manifest, i) for i in range(len(manifest.relations)))),
+        "relations": (share if divided else 1.0) * sum(_relation_bytes(manifest, i) for i in range(len(manifest.relations))),
+        "times": (share if divided else 1.0) * sum(_time_bytes(manifest, i) for i in range(len(manifest.relations))),
         "features": share * sum(features.values()),
         "embeddings": 16 * tables * share,
         "model": 16.0 * made.weights,
@@ -127,14 +140,30 @@ def _row(manifest: HeteroManifest, request: PlanRequest, made: RelationalPlan, p
     in_rows = 0.0 if c is None else (c - 1) * c * sum(_touched(manifest, made, name, p, c) for name in made.embeddings)
     dense = made.weights + (tables if c is None else 0)
     sent = {
-        "topology": 4 * (sum(away.values()) + in_rows),
+        "topology": 4 * (sum(away.values()) + in_rows) + (_requests(manifest, request, made, p, c or 1) if divided else 0.0),
         "features": 4 * sum(widths[name] * size for name, size in away.items()),
         "gradients": returned + 4 * request.hidden * in_rows + 8.0 * (p - 1) * (dense + 3),
     }
     return {
-        "ranks": p, "replication": c or 1, "features": "replicated" if c is None else "partitioned",
+        "ranks": p, "replication": c or 1, "topology": "partitioned" if divided else "replicated",
+        "features": "replicated" if c is None else "partitioned",
         "held": {**memory, "total": sum(memory.values())}, "bytes_of_a_step": {**sent, "total": sum(sent.values())},
     }  # fmt: skip
+
+
+def _requests(manifest: HeteroManifest, request: PlanRequest, made: RelationalPlan, p: int, c: int) -> float:
+    """Return the bytes of the rows that all ranks ask others to draw from in a step, and of the answers, each with its count."""
+    others, timed = p // c - 1, any(_time_bytes(manifest, i) for i in range(len(manifest.relations)))
+    counts, sent = {kind.name: kind.vertices for kind in manifest.types}, 0.0
+    trees, words = (request.batch_size, 4) if timed else (1, 2)  # a run of rows names its tree, their number, and the end of its window
+    for held, fanout in zip(made.frontiers, request.fanouts, strict=False):
+        into = {relation.destination for relation in manifest.relations if relation.edges and fanout}
+        away = {name: held[name] / (p // c) for name in into}  # rows that one other rank holds
+        sent += others * (2 * len(into) * any(away.values()) + sum(rows + words * min(rows, trees) for rows in away.values()))
+        for relation in manifest.relations if fanout else ():
+            degree = relation.edges / max(1, counts[relation.destination])
+            sent += others * away.get(relation.destination, 0.0) * (relation.edges > 0) * (1 + expected_picks(fanout, degree))
+    return 4 * p * sent
 
 
 def _touched(manifest: HeteroManifest, made: RelationalPlan, name: str, p: int, c: int) -> float:

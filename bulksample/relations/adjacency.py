@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ..adjacency import Adjacency, Entries, KeptEdges, LayerLaw, LocalAdjacency
-from ..backends.base import Backend, LayerPicks, Picks
+from ..backends.base import Backend, Picks, SharedDraws
 from ..backends.hops import Expansion
 from ..backends.relational import HeteroExpansion, RelationLaw, Trees
 from ..errors import UsageError
@@ -72,25 +72,15 @@ class RelationAdjacency(Adjacency):
         return self.union.restrict(rows, columns, shares)
 
     def expand_layers(
-        self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
+        self, seeds: Selection, drawn: LayerLaw | SharedDraws, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
         debias: bool, renormalise: bool,
     ) -> list[Expansion]:  # fmt: skip
         return self.union.expand_layers(seeds, drawn, fanouts, draws, only_new, debias, renormalise)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A SHA-256 of the schema, of the units of weights, and of parts of each adjacency and of all times; see `CSR.fingerprint`."""
-        made = hashlib.sha256()
-        for kind in self.graph.types:
-            made.update(f"{kind.name} {kind.count}".encode())
-        for relation in self.graph.relations:
-            unit = "" if relation.adjacency.values is None else f" {relation.weight_unit!r}"
-            made.update(f"{relation.key}{unit} {relation.adjacency.fingerprint}".encode())
-        timed = [*((kind.name, kind.times) for kind in self.graph.types), *((str(r.key), r.times) for r in self.graph.relations)]
-        for name, times in timed:
-            if times is not None:
-                made.update(f"times of {name}".encode() + spaced(times))
-        return made.hexdigest()
+        """The fingerprint of the graph; see `fingerprint_of`."""
+        return fingerprint_of(self.graph)
 
     @cached_property
     def shares_of_rows(self) -> list[tuple[CSR, np.ndarray]]:
@@ -125,26 +115,27 @@ class RelationAdjacency(Adjacency):
             self._prepared[by] = matrices
         return self._prepared[by]
 
-    def times_of(self, by: By) -> TimesOf:
-        """Return the times of the edges of each relation that has some."""
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the adjacencies that this process holds, in memory or mapped from a store."""
+        return sum(relation.adjacency.nbytes() for relation in self.graph.relations)
+
+    def times_of(self, by: By) -> TimesOf | None:
+        """Return the times of the edges of each relation that has some; None if this process does not hold them."""
         pairs = zip(self.graph.relations, self.relations(by), strict=True)
         return TimesOf({relation.key: matrix.times for relation, matrix in pairs if matrix.times is not None})
 
     def kind_of_times(self, by: Literal["auto", "vertices", "edges"]) -> By:
-        """Return which times count; raises `UsageError` if the graph has none of them or, for ``auto``, both."""
-        vertices = [kind.name for kind in self.graph.types if kind.times is not None]
-        edges = [str(relation) for relation in self.graph.relations if relation.times is not None]
-        if by == "auto":
-            if vertices and edges:
-                found = f"type(s) {', '.join(vertices)} and {', '.join(edges)} have times"
-                raise UsageError(f"both vertices and edges have times: {found}; choose by='vertices' or by='edges'")
-            by = "vertices" if vertices else "edges"
-        if not (vertices if by == "vertices" else edges):
-            raise UsageError(f"time was asked for, but graph {self.graph.name!r} has no times of {by}")
-        return by
+        """Return which times count; see `kind_of_times`."""
+        return kind_of_times(self.graph, by)
 
-    def expand_trees(self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool) -> list[HeteroExpansion]:
-        """Take mini-batches through all hops: by one call of the back end if it has it, else by `expand_relations`."""
+    def expand_trees(
+        self, trees: Trees, laws: Sequence[Sequence[RelationLaw]], by: By | None, only_new: bool, entries: bool = True
+    ) -> list[HeteroExpansion]:
+        """Take mini-batches through all hops: by one call of the back end if it has it, else by `expand_relations`.
+
+        Without `entries`, the positions of edges in their adjacencies may be left out.
+        """
         relations, counts = self.relations(by), [kind.count for kind in self.graph.types]
         fused = self.backend.expand_relations(counts, [relation.rows for relation in relations], trees, laws, only_new)
         return expand_relations(self.backend, relations, trees, laws, only_new) if fused is None else fused
@@ -153,6 +144,35 @@ class RelationAdjacency(Adjacency):
         """Return the place of the type of vertices in the numbering of all types, and their ids within it."""
         kind = np.searchsorted(self.graph.offsets, vertices, side="right") - 1
         return kind, (vertices - self.graph.offsets[kind]).astype(np.int32)
+
+
+def kind_of_times(graph: HeteroGraph, by: Literal["auto", "vertices", "edges"]) -> By:
+    """Return which times count; raises `UsageError` if the graph has none of them or, for ``auto``, both."""
+    vertices = [kind.name for kind in graph.types if kind.times is not None]
+    edges = [str(relation) for relation in graph.relations if relation.times is not None]
+    if by == "auto":
+        if vertices and edges:
+            found = f"type(s) {', '.join(vertices)} and {', '.join(edges)} have times"
+            raise UsageError(f"both vertices and edges have times: {found}; use 'vertices' or 'edges'")
+        by = "vertices" if vertices else "edges"
+    if not (vertices if by == "vertices" else edges):
+        raise UsageError(f"time was asked for, but graph {graph.name!r} has no times of {by}")
+    return by
+
+
+def fingerprint_of(graph: HeteroGraph) -> str:
+    """Return a SHA-256 of the schema, of the units of weights, and of parts of each adjacency and of all times; see `CSR.fingerprint`."""
+    made = hashlib.sha256()
+    for kind in graph.types:
+        made.update(f"{kind.name} {kind.count}".encode())
+    for relation in graph.relations:
+        unit = "" if relation.adjacency.values is None else f" {relation.weight_unit!r}"
+        made.update(f"{relation.key}{unit} {relation.adjacency.fingerprint}".encode())
+    timed = [*((kind.name, kind.times) for kind in graph.types), *((str(r.key), r.times) for r in graph.relations)]
+    for name, times in timed:
+        if times is not None:
+            made.update(f"times of {name}".encode() + spaced(times))
+    return made.hexdigest()
 
 
 def _counts(matrix: CSR, repeats: bool) -> CSR:

@@ -30,7 +30,8 @@ class RowPicks(NamedTuple):
 
     pointers: np.ndarray  # int64, shape (R + 1,)
     columns: np.ndarray  # int32, shape (E,): sources
-    entries: np.ndarray  # int64, shape (E,): positions in the adjacency
+    entries: np.ndarray | None  # int64, shape (E,): positions in the adjacency; None if nobody asked for them
+    times: np.ndarray | None = None  # int64, shape (E,): of the edges, if windows move and the relation has times
 
 
 class Frontier(NamedTuple):
@@ -54,12 +55,15 @@ class RelationMatrix:
     matrix : CSR, shape (destinations, sources)
     times : int64, shape (m,), optional
         The time of each entry; None if the relation has no times, or time does not count.
+    parallel : bool, optional
+        True if the relation has parallel edges. It is needed of a matrix that holds some rows of a relation; by default it is looked up.
     """
 
     source: int
     destination: int
     matrix: CSR
     times: np.ndarray | None = None
+    parallel: bool | None = None
 
     @cached_property
     def timed(self) -> TimedRows | None:
@@ -69,6 +73,8 @@ class RelationMatrix:
     @cached_property
     def repeats(self) -> bool:
         """True if there are parallel edges."""
+        if self.parallel is not None:
+            return self.parallel
         columns, starts = self.matrix.indices, np.zeros(self.matrix.nnz + 1, bool)
         starts[self.matrix.indptr] = True
         return bool(((columns[1:] == columns[:-1]) & ~starts[1:-1]).any())
@@ -92,15 +98,16 @@ class RelationMatrix:
         return law is Law.LABOR or (law is Law.RACE and not self.repeats)
 
 
-def draw_rows(backend: Backend, relation: RelationMatrix, frontier: Frontier, law: RelationLaw) -> RowPicks:
-    """Draw from the rows of a frontier."""
+def draw_rows(backend: Backend, relation: RelationMatrix, frontier: Frontier, law: RelationLaw, with_times: bool = False) -> RowPicks:
+    """Draw from the rows of a frontier; `with_times` adds the times of the edges, if the relation has some."""
     columns, rows = relation.matrix.indices, frontier.vertices.astype(np.int64)
     if relation.timed is None or frontier.ends is None:
         pointers, entries = _of_whole_rows(backend, relation, frontier, law)
     else:
         pointers, positions = _of_windows(backend, relation, relation.timed, frontier, law)
         entries = np.repeat(relation.matrix.indptr[rows], np.diff(pointers)) + positions
-    return RowPicks(pointers, columns[entries], entries)
+    times = relation.times[entries] if with_times and relation.times is not None else None
+    return RowPicks(pointers, columns[entries], entries, times)
 
 
 def _of_whole_rows(backend: Backend, relation: RelationMatrix, frontier: Frontier, law: RelationLaw) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Take mini-batches through their hops on relations: the loop over hops and relations, written once, by the primitives of any back end.
+"""Take mini-batches through their hops on relations: the loop over hops and relations, written once.
 
     hop h:  for each relation r = (S, name, D) in order:  the frontier's rows of type D draw; what is new joins the vertices of type S
     the frontier of the next hop is the union over relations, by type
@@ -12,7 +12,7 @@ Per type the seeds come first, then what each hop found: by relation, row and po
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,9 @@ from ..backends.base import Backend
 from ..backends.hops import Hop, joined, part_of
 from ..backends.relational import HeteroExpansion, RelationLaw, Trees
 from ..sparse import row_pointers
-from .draw import Frontier, RelationMatrix, draw_rows
+from .draw import Frontier, RelationMatrix, RowPicks, draw_rows
+
+DrawHop = Callable[[int, Sequence[Frontier]], list[RowPicks]]  # the draws of each relation in hop h, from the frontier of each type
 
 
 @dataclass(eq=False)
@@ -68,7 +70,7 @@ class _Held:
 def expand_relations(
     backend: Backend, relations: Sequence[RelationMatrix], trees: Trees, laws: Sequence[Sequence[RelationLaw]], only_new: bool,
 ) -> list[HeteroExpansion]:  # fmt: skip
-    """Expand k mini-batches hop by hop; this defines `Backend.expand_relations`.
+    """Expand k mini-batches hop by hop, by the primitives of any back end; this defines `Backend.expand_relations`.
 
     Parameters
     ----------
@@ -84,6 +86,29 @@ def expand_relations(
     list of k HeteroExpansion
         Hops name the entries of the adjacencies.
     """
+
+    def draw_hop(hop: int, frontiers: Sequence[Frontier]) -> list[RowPicks]:
+        pairs = zip(relations, laws[hop], strict=True)
+        return [draw_rows(backend, relation, frontiers[relation.destination], law, trees.moving) for relation, law in pairs]
+
+    return expand_hops(draw_hop, [(relation.source, relation.destination) for relation in relations], trees, len(laws), only_new)
+
+
+def expand_hops(
+    draw_hop: DrawHop, ends_of: Sequence[tuple[int, int]], trees: Trees, hop_count: int, only_new: bool
+) -> list[HeteroExpansion]:  # fmt: skip
+    """Expand k mini-batches by the draws of each hop, wherever they are made.
+
+    Parameters
+    ----------
+    draw_hop : DrawHop
+    ends_of : sequence of (int, int)
+        The places of the source type and of the destination type of each relation.
+    trees, only_new
+        See `expand_relations`.
+    hop_count : int
+        L.
+    """
     k, minibatch_of_tree = len(trees.pointers) - 1, np.repeat(np.arange(len(trees.pointers) - 1), np.diff(trees.pointers))
     held, seed_rows = [], []
     for vertices, owner in zip(trees.seeds, trees.tree_of_seed, strict=True):
@@ -93,20 +118,17 @@ def expand_relations(
         held.append(kind)
         seed_rows.append(rows)
     sizes, drawn = [np.stack([kind.sizes for kind in held])], []
-    for h, of_hop in enumerate(laws):
+    for h in range(hop_count):
         since = [(sizes[h - 1][t] if only_new and h else np.zeros(k, np.int64)) for t in range(len(held))]
         frontiers = [(kind, kind.added_since(beyond)) for kind, beyond in zip(held, since, strict=True)]
-        hops = []
-        for relation, law in zip(relations, of_hop, strict=True):
-            rows_held, rows = frontiers[relation.destination]
-            picks = draw_rows(backend, relation, _frontier(rows_held, rows, trees, minibatch_of_tree), law)
-            owner = np.repeat(rows_held.trees[rows], np.diff(picks.pointers))
-            ends = (
-                None
-                if rows_held.ends is None
-                else _arrivals(relation, np.repeat(rows_held.ends[rows], np.diff(picks.pointers)), picks.entries)
-            )
-            held[relation.source], columns = held[relation.source].found(picks.columns, owner, ends, minibatch_of_tree)
+        every, hops = draw_hop(h, [_frontier(kind, rows, trees) for kind, rows in frontiers]), []
+        for (source, destination), picks in zip(ends_of, every, strict=True):
+            rows_held, rows = frontiers[destination]
+            counts = np.diff(picks.pointers)
+            owner, ends = np.repeat(rows_held.trees[rows], counts), None
+            if rows_held.ends is not None:  # the window of a source ends where its edge was; without times it stays where it was
+                ends = np.repeat(rows_held.ends[rows], counts) if picks.times is None else picks.times
+            held[source], columns = held[source].found(picks.columns, owner, ends, minibatch_of_tree)
             frontier = row_pointers(np.bincount(minibatch_of_tree[rows_held.trees[rows]], minlength=k))
             hops.append((frontier, Hop(picks.pointers, columns, None, picks.entries)))
         drawn.append(hops)
@@ -114,7 +136,7 @@ def expand_relations(
     return [_cut(j, trees, held, seed_rows, np.stack(sizes), drawn, only_new) for j in range(k)]
 
 
-def _frontier(held: _Held, rows: np.ndarray, trees: Trees, minibatch_of_tree: np.ndarray) -> Frontier:
+def _frontier(held: _Held, rows: np.ndarray, trees: Trees) -> Frontier:
     owner = held.trees[rows]
     starts = None if trees.starts is None else trees.starts[owner]
     ends = None if trees.ends is None else trees.ends[owner] if held.ends is None else held.ends[rows]
@@ -133,11 +155,6 @@ def _names(held: _Held, trees: Trees) -> np.ndarray:
     again = np.zeros(len(order), bool)
     again[order[1:]] = (held.vertices[order[1:]] == held.vertices[order[:-1]]) & (held.trees[order[1:]] == held.trees[order[:-1]])
     return np.where(again, place + 2**31, held.vertices).astype(np.uint32).view(np.int32)
-
-
-def _arrivals(relation: RelationMatrix, ends: np.ndarray, entries: np.ndarray) -> np.ndarray:
-    """Return the time of each edge taken, where the window of its source ends; without times it stays where it was."""
-    return ends if relation.times is None else relation.times[entries]
 
 
 def _cut(

@@ -170,7 +170,7 @@ class RelationSampler:
         trees, tree_of_seed = self._trees(seeds)
         lists, owners = zip(*[(vertices[kinds == t], tree_of_seed[kinds == t]) for t in range(len(adjacency.graph.types))], strict=True)
         trees = trees._replace(seeds=list(lists), tree_of_seed=list(owners), moving=self._moves)
-        drawn = adjacency.expand_trees(trees, self.laws(adjacency, stream, epoch), by, self.base.frontier == "new")
+        drawn = adjacency.expand_trees(trees, self.laws(adjacency, stream, epoch), by, self.base.frontier == "new", self.entries)
         return [self._minibatch(adjacency, seeds, j, epoch, part, by) for j, part in enumerate(drawn)]
 
     def _trees(self, seeds: Selection) -> tuple[Trees, np.ndarray]:

@@ -12,11 +12,12 @@ from ..data.relational.held_out_links import LinkGraph
 from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.matrix.placement import Placement
+from ..distributed.matrix.relation_blocks import PartitionedRelations, read_blocks
 from ..distributed.matrix.type_layouts import TypeLayouts
 from ..errors import DataError, UsageError
 from ..nn.decoders import LinkModel
 from ..nn.relational import RelationalGnn, Schema
-from ..relations.adjacency import RelationAdjacency
+from ..relations.adjacency import kind_of_times
 from ..relations.graph import HeteroGraph, VertexType
 from ..relations.rule import TimeRule
 from ..relations.times import as_times
@@ -29,7 +30,7 @@ from .relational_source import target_of_run
 def relational_view(
     config: TrainOptions, graph: HeteroGraph, placement: Placement, comm: Comm, backend: Backend, fingerprint: str, gathering: int
 ) -> RelationalView:  # fmt: skip
-    """Open a heterogeneous graph on this rank: its topology whole, its features whole or in block rows; collective.
+    """Open a heterogeneous graph on this rank: its topology and its features, each whole or in block rows; collective.
 
     Raises
     ------
@@ -39,15 +40,38 @@ def relational_view(
     DataError
         On every rank, if a column of times holds anything but whole numbers or dates.
     """
-    view = together(comm, lambda: _topology_view(config, graph, comm, backend, fingerprint))
+
+    def target() -> tuple[VertexType, SeedTimes | None]:
+        kind = target_of_run(graph, config.target_type, config.label).with_label(config.label, config.target)
+        _refuse_weights(config, graph)
+        return kind, seed_times(config, graph, kind)
+
+    kind, times = together(comm, target)
+    relations = _relation_blocks(config, graph, placement, comm, backend) if placement.partitioned else None
+    view = together(comm, lambda: RelationalView(graph, kind, comm, backend, fingerprint, config.seeds, times, relations))
     if not placement.shards_features:
         view.take_features(together(comm, lambda: _whole_features(config, view, gathering)))
         view.memory["embeddings"] = _embedding_bytes(config, view)
         return view
     needed, grid = view.schema.types_of_layers(config.layers)[0], placement.feature_grid(comm)
     blocks = TypeLayouts(grid, view.schema.counts, placement.partition, config.seed)
-    features = block_features(graph, needed, blocks, config.feature_norm, config.feature_codec, config.cache_bytes)
+    counted = relations.references if relations else None
+    features = block_features(graph, needed, blocks, config.feature_norm, config.feature_codec, config.cache_bytes, counted)
     view.take_features(features, blocks)
+    view.memory["embeddings"] = _embedding_bytes(config, view)
+    return view
+
+
+def whole_relational_view(
+    config: TrainOptions, graph: HeteroGraph, kind: VertexType, comm: Comm, backend: Backend, fingerprint: str, split: str
+) -> RelationalView:  # fmt: skip
+    """Open a heterogeneous graph whole on this rank, or a part of one as a graph of its own; sends nothing.
+
+    `kind` is the type to predict, with its labels; see `relational_view` for what is raised.
+    """
+    _refuse_weights(config, graph)
+    view = RelationalView(graph, kind, comm, backend, fingerprint, split, seed_times(config, graph, kind))
+    view.take_features(_whole_features(config, view, 0))
     view.memory["embeddings"] = _embedding_bytes(config, view)
     return view
 
@@ -61,12 +85,14 @@ def _embedding_bytes(config: TrainOptions, view: RelationalView) -> int:
     return 4 * config.hidden * sum(schema.counts[name] if view.blocks is None else len(view.blocks.members(name)) for name in learned)
 
 
-def _topology_view(config: TrainOptions, graph: HeteroGraph, comm: Comm, backend: Backend, fingerprint: str) -> RelationalView:
-    """Return a view without features."""
-    kind = target_of_run(graph, config.target_type, config.label).with_label(config.label, config.target)
-    _refuse_weights(config, graph)
-    times = seed_times(config, graph, kind, backend)
-    return RelationalView(graph, kind, comm, backend, fingerprint, config.seeds, times)
+def _relation_blocks(
+    config: TrainOptions, graph: HeteroGraph, placement: Placement, comm: Comm, backend: Backend
+) -> PartitionedRelations:  # fmt: skip
+    """Read this rank's rows of all relations; collective. Sampling has communicators of its own."""
+    grid = placement.topology_grid(comm.duplicate())
+    blocks = TypeLayouts(grid, {kind.name: kind.count for kind in graph.types}, placement.partition, config.seed)
+    held = together(comm, lambda: read_blocks(graph, blocks))
+    return PartitionedRelations(graph, backend, blocks, held)
 
 
 def relational_link_view(
@@ -76,7 +102,7 @@ def relational_link_view(
     _refuse_weights(config, graph)
     held = graph.held_out
     assert held is not None
-    rule = rule_of(config, graph, backend)
+    rule = rule_of(config, graph)
     if rule is not None and held.times is None:
         raise UsageError(
             f"graph {graph.name!r} has times, but {graph.relation(held.relation)} and its ends have none, so it is unknown when a link was "
@@ -99,11 +125,11 @@ def _refuse_weights(config: TrainOptions, graph: HeteroGraph) -> None:
         raise UsageError(f"model {config.model} takes means without weights, and labor draws by them; {weighted[0]} has weights: use sage")
 
 
-def seed_times(config: TrainOptions, graph: HeteroGraph, kind: VertexType, backend: Backend) -> SeedTimes | None:
+def seed_times(config: TrainOptions, graph: HeteroGraph, kind: VertexType) -> SeedTimes | None:
     """Return when each vertex of the target type is asked about, and the rule of time; None for a graph without times."""
     if config.seed_times is not None and not _timed(graph):
         raise UsageError(f"seed_times: graph {graph.name!r} has no times; leave the option out")
-    rule = rule_of(config, graph, backend)
+    rule = rule_of(config, graph)
     if rule is None:
         return None
     if config.seed_times is None and kind.times is None:
@@ -121,7 +147,7 @@ def _timed(graph: HeteroGraph) -> list[str]:
     return timed + [str(relation) for relation in graph.relations if relation.times is not None]
 
 
-def rule_of(config: TrainOptions, graph: HeteroGraph, backend: Backend) -> TimeRule | None:
+def rule_of(config: TrainOptions, graph: HeteroGraph) -> TimeRule | None:
     """Return the rule of time of a configuration, None for a graph without times; raises `UsageError` if it has no such times."""
     if not _timed(graph):
         given = ["strict"] * config.strict + ["strategy"] * (config.strategy != "uniform") + ["time_by"] * (config.time_by != "auto")
@@ -129,7 +155,7 @@ def rule_of(config: TrainOptions, graph: HeteroGraph, backend: Backend) -> TimeR
             raise UsageError(f"{', '.join(given)}: graph {graph.name!r} has no times; leave the option out")
         return None
     try:
-        RelationAdjacency(graph, backend).kind_of_times(config.time_by)
+        kind_of_times(graph, config.time_by)
     except UsageError as error:
         raise UsageError(f"time_by: {error}") from None
     return TimeRule(config.time_by, config.strategy, config.strict)

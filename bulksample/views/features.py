@@ -9,7 +9,7 @@ while the rank computes. `views.remote_features` fetches features that other ran
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -60,6 +60,14 @@ class FeatureSource(ABC):
     @abstractmethod
     def start(self, vertices: np.ndarray) -> Fetching:
         """Start to fetch the rows of vertices, int32, shape (N,); collective if rows are spread over ranks."""
+
+    def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetching]]:
+        """Return a function for each of several fetches that starts it; collective, as are these functions, if rows are spread over ranks.
+
+        A source that requests rows from other ranks sends their ids here, for all fetches at once; the rows of a fetch travel once it is
+        started. All ranks start the same fetches of a list, in its order; the last ones may be left out.
+        """
+        return [partial(self.start, vertices) for vertices in fetches]
 
     @abstractmethod
     def nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""A heterogeneous graph whose topology every rank holds whole, with its features whole or in block rows.
+"""A heterogeneous graph as one rank sees it: its relations and its features, each whole or in block rows.
 
 Vertices of one type are predicted, each at its own time if the graph has times.
 """
@@ -12,6 +12,7 @@ import numpy as np
 
 from ..backends.base import Backend
 from ..distributed.comm.base import Comm
+from ..distributed.matrix.relation_blocks import PartitionedRelations
 from ..distributed.matrix.type_layouts import TypeLayouts
 from ..loader import BulkLoader
 from ..nn.relational import Schema
@@ -70,6 +71,8 @@ class RelationalView(View):
         The vertices to train on; by default the training split, which must hold some.
     times : SeedTimes, optional
         Draw nothing later than each seed.
+    relations : RelationAdjacency, optional
+        Those of the graph, if they lie in block rows; by default they are whole.
 
     Attributes
     ----------
@@ -81,13 +84,14 @@ class RelationalView(View):
 
     def __init__(
         self, graph: HeteroGraph, kind: VertexType, comm: Comm, backend: Backend, fingerprint: str, split: str | None = None,
-        times: SeedTimes | None = None,
+        times: SeedTimes | None = None, relations: PartitionedRelations | None = None,
     ) -> None:  # fmt: skip
         assert kind.labels is not None
         self.graph, self.kind, self.times, self.fingerprint = graph, kind, times, fingerprint
         self.name, self.num_classes = graph.name, kind.num_classes
-        self.relations = RelationAdjacency(graph, backend)
+        self.relations = relations or RelationAdjacency(graph, backend)
         self.adjacency = self.relations
+        self.sampling = relations.grid.comm if relations else None
         self.seeds = kind.seeds(split) if split else kind.default_seeds(training=True)
         self.labels = kind.labels[self.seeds]
         own = np.array_split(np.arange(kind.count, dtype=np.int32), comm.size)[comm.rank]
@@ -99,7 +103,7 @@ class RelationalView(View):
         """Fetch features from here from now on; `blocks` are their block rows, if they lie in some."""
         self.features, self.num_features, self.blocks = cast(Any, features), features.width, blocks
         self.memory = {
-            "adjacency": sum(relation.adjacency.nbytes() for relation in self.graph.relations),
+            "adjacency": self.relations.held_bytes,
             "features": features.nbytes(),
             "replicated": self.seeds.nbytes + self.labels.nbytes + (0 if blocks is None else blocks.nbytes()),
         }
@@ -107,9 +111,7 @@ class RelationalView(View):
     @property
     def schema(self) -> Schema:
         """The types and relations, as a model sees them."""
-        graph = self.graph
-        counts, widths = ({kind.name: getattr(kind, of) for kind in graph.types} for of in ("count", "num_features"))
-        return Schema(counts, widths, tuple(relation.key for relation in graph.relations), self.kind.name)
+        return schema_of(self.graph, self.kind.name)
 
     def loader(self, sampler: Sampler, vertices: np.ndarray, **options: Any) -> BulkLoader:
         """Return a loader of vertices of the target type, each at its time."""
@@ -121,6 +123,12 @@ class RelationalView(View):
         seeds = SeedList(frozen(first + vertices.astype(np.int64), np.int32), places, stamps, None, self.graph.n)
         law = RelationSampler(cast(NodeWise, sampler), time=rule, entries=False)
         return OneTypeLoader(self.kind.name, self.relations, law, seeds, **options)
+
+
+def schema_of(graph: HeteroGraph, target: str) -> Schema:
+    """Return the types and relations of a graph, and the type to predict."""
+    counts, widths = ({kind.name: getattr(kind, of) for kind in graph.types} for of in ("count", "num_features"))
+    return Schema(counts, widths, tuple(relation.key for relation in graph.relations), target)
 
 
 def rule_for(rule: TimeRule, sampler: Sampler) -> TimeRule:

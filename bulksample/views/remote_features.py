@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import numpy as np
 import torch
 
 from ..distributed.comm.base import Comm
-from ..distributed.matrix.feature_exchange import RowExchange
+from ..distributed.matrix.feature_exchange import Fetch, RowExchange
 from ..distributed.matrix.layout import Layout
-from ..distributed.matrix.sparse_feature_exchange import SparseRowExchange
+from ..distributed.matrix.sparse_feature_exchange import SparseFetch, SparseRowExchange
 from ..errors import UsageError
 from ..nn.aggregate import SparseRows
 from ..sparse import CSR
@@ -56,12 +59,19 @@ class RemoteFeatures(FeatureSource):
         return self.exchange.comm
 
     def start(self, vertices: np.ndarray) -> Fetching:
-        exchange = self.exchange.start(self.layout.places(vertices))
-        return Fetching(lambda: as_input(exchange.wait()))
+        return self.ask([vertices])[0]()
+
+    def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetching]]:
+        return [partial(_started, begin) for begin in self.exchange.ask([self.layout.places(vertices) for vertices in fetches])]
 
     def nbytes(self) -> int:
         cached = self.exchange.cache.rows.nbytes if isinstance(self.exchange, RowExchange) else 0
         return feature_bytes(self.block) + cached
+
+
+def _started(begin: Callable[[], Fetch] | Callable[[], SparseFetch]) -> Fetching:
+    under_way = begin()
+    return Fetching(lambda: as_input(under_way.wait()))
 
 
 def as_input(rows: np.ndarray | CSR) -> torch.Tensor | SparseRows:

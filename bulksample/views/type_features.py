@@ -6,7 +6,8 @@ looks up learned rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -42,11 +43,20 @@ class TypeFeatures:
 
     def start(self, vertices: Mapping[str, np.ndarray] | np.ndarray) -> Fetching:
         """Start to fetch the rows of the vertices of each type, int32; anything but a dict stands for no vertices at all."""
-        asked = vertices if isinstance(vertices, Mapping) else dict.fromkeys(self.needed, np.empty(0, np.int32))
-        under_way = {name: source.start(asked[name]) for name, source in self.held.items()}
+        return self.ask([vertices])[0]()
+
+    def ask(self, fetches: Sequence[Mapping[str, np.ndarray] | np.ndarray]) -> list[Callable[[], Fetching]]:
+        """Return a function for each of several fetches that starts it; see `FeatureSource.ask`."""
+        none = dict.fromkeys(self.needed, np.empty(0, np.int32))
+        named = [vertices if isinstance(vertices, Mapping) else none for vertices in fetches]
+        asked = {name: source.ask([vertices[name] for vertices in named]) for name, source in self.held.items()}
+        return [partial(self._started, vertices, {name: own[i] for name, own in asked.items()}) for i, vertices in enumerate(named)]
+
+    def _started(self, vertices: Mapping[str, np.ndarray], begin: Mapping[str, Callable[[], Fetching]]) -> Fetching:
+        under_way = {name: own() for name, own in begin.items()}
 
         def finish() -> dict[str, Input]:
-            return {name: under_way[name].wait() if name in under_way else as_index(asked[name]) for name in self.needed}
+            return {name: under_way[name].wait() if name in under_way else as_index(vertices[name]) for name in self.needed}
 
         return Fetching(cast(Any, finish))
 
@@ -67,8 +77,9 @@ def whole_features(
 
 
 def block_features(
-    graph: HeteroGraph, needed: Collection[str], blocks: TypeLayouts, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0
-) -> TypeFeatures:
+    graph: HeteroGraph, needed: Collection[str], blocks: TypeLayouts, norm: str = "none", codec: str = "fp32", cache_bytes: int = 0,
+    counted: Callable[[str], np.ndarray] | None = None,
+) -> TypeFeatures:  # fmt: skip
     """Take this rank's block row of the features of each type, and fetch the others from their owners; collective.
 
     Parameters
@@ -78,6 +89,8 @@ def block_features(
         See `RemoteFeatures`.
     cache_bytes : int
         Memory of each rank for the rows that most edges begin in. Types share it by the bytes of one row for each edge that begins in them.
+    counted : callable, optional
+        Returns `access_count` of a type by name, on all ranks together, if no rank holds the relations.
 
     Notes
     -----
@@ -88,7 +101,7 @@ def block_features(
     UsageError
         If a codec or a cache is asked for and a type has sparse features.
     """
-    kinds = _with_features(graph, needed)
+    kinds, counts = _with_features(graph, needed), counted or (lambda name: access_count(graph, name))
     caches = cache_shares(graph, [kind.name for kind in kinds], codec, cache_bytes)
     held: dict[str, FeatureSource] = {}
     for kind in kinds:
@@ -96,8 +109,8 @@ def block_features(
         if isinstance(kind.features, CSR) and (codec != "fp32" or cache_bytes):
             raise UsageError(f"features of type {kind.name!r} are sparse and travel without a codec or cache: use fp32 and 0")
         rows = _rows(checked_features(kind.features, norm, kind.name), members)
-        counted = access_count(graph, kind.name)[members] if caches[kind.name] else None
-        held[kind.name] = RemoteFeatures(column, blocks.of[kind.name], rows, norm, codec, caches[kind.name], counted)
+        access = counts(kind.name)[members] if caches[kind.name] else None
+        held[kind.name] = RemoteFeatures(column, blocks.of[kind.name], rows, norm, codec, caches[kind.name], access)
     return TypeFeatures(needed, held, _width(graph))
 
 

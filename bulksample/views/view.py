@@ -82,7 +82,7 @@ class View(ABC):
         return
 
     def part_order(self, vertices: np.ndarray) -> np.ndarray:
-        """Return the place of each vertex in the order of the block rows; ids where nothing is in block rows."""
+        """Return the place of each vertex in the order of the block rows, or of a folder of parts; ids where there are neither."""
         return vertices
 
     def all_rows(self) -> View:

@@ -32,11 +32,14 @@ class WholeView(View):
         Weight every mean by the edge weights.
     storage, gathering, shared_by
         `storage`, `threads` and `shared_by` of `Features`.
+    part_places : int32, shape (n,), optional
+        The place of each vertex in part order; ids by default.
     """
 
     def __init__(
         self, graph: Graph, comm: Comm, backend: Backend, fingerprint: str, split: str | None = None, norm: str = "none",
         weighted: bool = False, storage: str = "given", gathering: int = 0, shared_by: Comm | None = None,
+        part_places: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         assert graph.labels is not None
         self.graph, self.fingerprint = graph, fingerprint
@@ -52,6 +55,10 @@ class WholeView(View):
             "features": self.features.nbytes(),
             "replicated": 4 * graph.n + self.seeds.nbytes + self.labels.nbytes,
         }
+        self._part_places = part_places
+
+    def part_order(self, vertices: np.ndarray) -> np.ndarray:
+        return vertices if self._part_places is None else self._part_places[vertices]
 
 
 class WholeShare(InferenceShare):

@@ -66,8 +66,9 @@ def test_links_have_embeddings_of_both_ends(tmp_path):
         assert set(found.more) == {"embeddings.user", "embeddings.item"}
     with pytest.raises(UsageError, match="ends of links have none of their own"):
         predict(graph, tmp_path / "b" / "kept")
-    with pytest.raises(UsageError, match="at: got 99999999999999999999; use a time that fits int64"):
-        predict(graph, tmp_path / "b" / "kept", at=99999999999999999999)
+    for at in (99999999999999999999, 2**63, -(2**63) - 1):
+        with pytest.raises(UsageError, match=f"at: got {at}; use a time that fits int64"):
+            predict(graph, tmp_path / "b" / "kept", at=at)
     assert np.array_equal(bs.predict(graph, tmp_path / "b" / "kept", at=30).more["embeddings.item"], found.more["embeddings.item"])
 
 

@@ -20,12 +20,12 @@ from bulksample.plan.relational import plan_relations
 SIZES = {"fanouts": (4, 3), "hidden": 8, "batch_size": 16}
 
 
-def planned(folder, graph, p, c):
+def planned(folder, graph, p, c, topology="replicated"):
     """The prediction of p ranks with c copies of each block row."""
     manifest = hetero_store.save(graph, folder)
     whole = {"vertices": graph.n, "edges": sum(relation.edges for relation in graph.relations), "features": 0}
     found = plan_relations(manifest, PlanRequest.of(**whole, **SIZES, ranks=(p,), replication=(c,)))
-    (row,) = [row for row in found["rows"] if row["features"] == "partitioned"]
+    (row,) = [row for row in found["rows"] if (row["topology"], row["features"]) == (topology, "partitioned")]
     return found, row
 
 
@@ -63,13 +63,31 @@ def test_bytes_of_a_step_are_near_those_of_a_run(tmp_path, p, c):
     assert found["target"] == "paper"
 
 
+@pytest.mark.parametrize(("p", "c"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.long)])
+def test_relations_in_block_rows_are_planned(tmp_path, p, c):
+    """Answers of equal length take up to twice what is predicted, and less where no row has two edges: they need no counts."""
+    counts, relations = papers(0.0005)
+    graph = hetero(counts, relations, features=8, classes=4, seed=1, power=1)
+    _, whole = planned(tmp_path / "w", graph, p, c)
+    _, row = planned(tmp_path / "g", graph, p, c, "partitioned")
+    options = {"replication": c, "seeds": "all", "topology": "partitioned", "bulk_size": 1}
+    start, end = (on_threads(p, lambda comm, n=n: trained(tmp_path / "g", comm, epochs=n, **options))[0] for n in (0, 1))
+    measured = (end["bytes_sent"]["topology"] - start["bytes_sent"]["topology"]) / end["steps"]
+    assert measured / 2 < row["bytes_of_a_step"]["topology"] < 1.25 * measured
+    assert row["bytes_of_a_step"]["topology"] > 2 * whole["bytes_of_a_step"]["topology"]
+    assert row["held"]["relations"] == pytest.approx(end["held_bytes"]["adjacency"], rel=0.1)
+    assert row["held"]["relations"] == whole["held"]["relations"] * c / p
+
+
 def test_the_command_prints_rows_and_refuses_what_it_does_not_read(tmp_path):
     planted(times=True).save(tmp_path / "g")
     command = ["plan", "--from", str(tmp_path / "g"), "--ranks", "1,4", "--fanouts", "4,3", "--hidden", "8"]
     done = CliRunner().invoke(app, [*command, "--json", "-"])
     rows = json.loads(done.stdout)["rows"]
-    assert [(row["ranks"], row["replication"], row["features"]) for row in rows if row["ranks"] == 4] == [
-        (4, 1, "partitioned"), (4, 2, "partitioned"), (4, 4, "partitioned"), (4, 1, "replicated"),
+    four = [(row["replication"], row["topology"], row["features"]) for row in rows if row["ranks"] == 4]
+    assert four == [
+        *((c, "partitioned", "partitioned") for c in (1, 2, 4)), *((c, "replicated", "partitioned") for c in (1, 2, 4)),
+        (1, "replicated", "replicated"),
     ]  # fmt: skip
     assert rows[0]["held"]["times"] == 12 * (360 + 400 + 120)  # relations that begin in papers or authors
     assert "predict paper" in CliRunner().invoke(app, command).stdout

@@ -71,7 +71,8 @@ def test_labels_are_learned_through_a_relation(model, target, score, least):
 def test_the_report_names_the_bytes_of_embeddings():
     report = trained(planted(), epochs=0).report
     assert report["embedding_bytes"] == 6 * 8 * 4  # venues, hidden 8
-    assert trained(planted(), epochs=0, featureless="constant").report["embedding_bytes"] == 8 * 4
+    constant = trained(planted(), epochs=0, featureless="constant").report
+    assert constant["embedding_bytes"] == constant["held_bytes"]["embeddings"] == 8 * 4
     alone = trained(planted(), epochs=0, fanouts=(3,)).report
     assert alone["embedding_bytes"] == 6 * 8 * 4
     assert alone["data"]["edges"] == sum(relation.edges for relation in planted().relations)
@@ -156,10 +157,10 @@ def test_the_future_does_not_reach_a_score():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "psgd-pa"}, "model hetero-sage: got method psgd-pa; use sync"),
+        ({"method": "grappa"}, "model hetero-sage: got method grappa; use sync or random-tma or super-tma or psgd-pa or llcg"),
         ({"method": "full"}, "model hetero-sage: got method full; use sync"),
         ({"sampler": "ladies"}, "got sampler ladies; use sage or labor or full"),
-        ({"graph": "partitioned"}, "got graph partitioned; use replicated"),
+        ({"graph": "partitioned", "exchange": "rows"}, "got exchange rows; use owner"),
         ({"device": "cuda"}, "got device cuda; use auto or cpu"),
         ({"form": "naive"}, "got form naive; use strong"),
         ({"partition": "metis"}, "got partition metis; use block"),
@@ -197,6 +198,13 @@ def test_a_column_without_a_row_for_each_vertex_is_refused_on_all_ranks(column):
     on_threads(2, refused)
 
 
+def test_labels_of_one_class_are_refused():
+    graph = planted()
+    alone = replace(graph.type("paper"), labels=np.zeros(120, np.int64), num_classes=1)
+    with pytest.raises(UsageError, match="it needs at least two classes"):
+        trainer_of(replace(graph, types=(alone, *graph.types[1:])))
+
+
 def test_a_graph_of_one_type_is_refused():
     from communities import community_graph
 
@@ -209,7 +217,7 @@ def test_times_without_times_of_the_seeds_are_refused():
         trainer_of(planted(edge_times=True))
     both = planted(edge_times=True)
     both = replace(both, types=(replace(both.types[0], times=np.arange(120)), *both.types[1:]))
-    with pytest.raises(UsageError, match="time_by: both vertices and edges have times"):
+    with pytest.raises(UsageError, match=r"time_by: both vertices and edges have times.*; use 'vertices' or 'edges'"):
         trainer_of(both)
     with pytest.raises(UsageError, match="seed_times: type 'paper' has no column 'when'; use asked, other"):
         trainer_of(planted(times=True), seed_times="when")

@@ -10,7 +10,7 @@ from recorder import Recorder
 
 from bulksample import UsageError
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.feature_fetch import predict_cache, predict_fetch
+from bulksample.distributed.costs.feature_fetch import predict_cache, predict_fetches
 from bulksample.distributed.matrix.codec import codec_named
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
@@ -55,6 +55,7 @@ def test_bytes_of_features_are_those_predicted(p, c, codec, cache_bytes):
     graph = planted()
     options = {
         "replication": c, "feature_codec": codec, "cache_bytes": cache_bytes, "epochs": 1, "evaluate": "none", "featureless": "constant",
+        "bulk_size": 2,
     }  # fmt: skip
     run = on_threads(p, lambda comm: trained(graph, comm, **options))[0]
     drawn = on_threads(p, lambda comm: minibatches(graph, comm, **options))
@@ -65,9 +66,9 @@ def test_bytes_of_features_are_those_predicted(p, c, codec, cache_bytes):
         cached = predict_cache(kind.count, kind.num_features, codec, shares[kind.name], access_count(graph, kind.name))
         row_bytes = codec_named(codec).row_bytes(kind.num_features)
         expected["features"] += (p // c - 1) * c * len(cached) * row_bytes  # each cached row goes to all other ranks of its column
-        for step in zip(*drawn, strict=True):
-            asked = [np.empty(0, np.int32) if one is None else one.vertices[kind.name] for one in step]
-            for sent in predict_fetch(c, asked, bounds, kind.num_features, codec, cached):
+        asked = [[np.empty(0, np.int32) if one is None else one.vertices[kind.name] for one in own] for own in drawn]
+        for first in range(0, len(asked[0]), 2):
+            for sent in predict_fetches(c, [own[first : first + 2] for own in asked], bounds, kind.num_features, codec, cached):
                 for name in expected:
                     expected[name] += sent[name].bytes
     assert {name: run.report["bytes_sent"][name] for name in expected} == expected
@@ -89,7 +90,7 @@ def test_only_types_that_the_model_reads_are_fetched():
     [
         ({"features": "host"}, "got features host; use replicated or partitioned"),
         ({"partition": "metis"}, "got partition metis; use block or random"),
-        ({"features": None, "partition": "random"}, "partition random divides features; use features partitioned"),
+        ({"features": None, "partition": "random"}, "partition random divides relations and features; use graph partitioned"),
         ({"features": None, "replication": 2}, "replication is for block rows"),
         ({"feature_storage": "fp16"}, "feature_storage is for features that a rank or its machine holds whole"),
         ({"features": None, "feature_codec": "int8"}, "feature_codec, cache_bytes and fetch_together are for features that other ranks"),

@@ -55,7 +55,7 @@ class LLCG(PSGDPA):
             minibatch = next(self._minibatches)
             self._adam.zero_grad()
             view.stream_sync.before_use([minibatch])
-            loss, count = self.loss(context, StepBatch(minibatch, view.features.fetch(minibatch.vertices)))
+            loss, count = self.loss(context, StepBatch(minibatch, view.features.start(minibatch.vertices).wait()))
             if loss is not None:
                 (loss / count).backward()  # type: ignore[no-untyped-call]
                 self._adam.step()

@@ -28,22 +28,18 @@ from ...distributed.matrix import partition as partitions
 from ...distributed.matrix.partition import Partition
 from ...distributed.matrix.placement import Placement
 from ...errors import BackendUnavailable, DataError, UsageError
-from ...graph import Graph
-from ...relations.graph import HeteroGraph
 from ...sparse import CSR
 from ...training.batches import BatchSource
 from ...training.compute import ComputeContext
 from ...training.context import TrainingContext
-from ...training.link_batches import edges_of
-from ...training.link_loss import held_out, without_labels
+from ...training.link_loss import check_ranking, held_out
 from ...training.method import Method
-from ...training.setup import ViewRequest, check_labels, check_seeds
-from ...training.source import Source, load_graph
+from ...training.setup import ViewRequest
 from ...training.tensor_comm import HostTensorComm, TensorComm
-from ...views.induced import local_graph, part_of
+from ...views.induced import local_graph
 from ...views.view import View
-from ...views.whole import WholeView
 from ..config import TrainConfig
+from .divided_graph import DividedGraph, divided_graph
 from .lockstep import Lockstep
 from .participant import SCALARS, Participant, Partitioning, load_vector, vector_of
 from .remote_trainer import RemoteTrainer
@@ -57,7 +53,8 @@ class Averaging(Method):
     ----------
     partition_kind : one of distributed.matrix.partition.PARTITIONERS
         The partitioner of the vertices, unless the configuration names a file.
-    whole_view : WholeView
+    graph : DividedGraph
+    whole_view : View
         The whole graph; on the server alone.
     """
 
@@ -67,7 +64,9 @@ class Averaging(Method):
     shared_sums: ClassVar[bool] = False
     elastic: ClassVar[Literal["minibatches", "whole", "no"]] = "no"
     partition_kind: ClassVar[str]
-    _part_view: Callable[[np.ndarray], WholeView]
+    graph: DividedGraph
+    whole_view: View
+    _part_view: Callable[[np.ndarray], View]
 
     config: TrainConfig
 
@@ -90,23 +89,18 @@ class Averaging(Method):
 
     def open(self, request: ViewRequest) -> View:
         """Open the whole graph on the server, which partitions it; on a trainer open its part."""
-        config, source, mark = self.config, request.source, request.fingerprint
-        assert not isinstance(source, HeteroGraph)  # refused with the options
+        config = self.config
         if config.task == "links":
-            self.links = held_out(source)
-        self.participant = self._make_participant(request.comm, mark, None if isinstance(source, Graph) else str(source))
+            self.links = held_out(request.source)
+            check_ranking(self.metric, self.links)
+        self.graph = divided_graph(config, request)
+        self.participant = self._make_participant(request.comm, request.fingerprint, request.folder)
         if config.lost_parts and self.participant.part is not None and self.participant.serves:
             raise UsageError("lost_parts needs trainers beside the server; got 1 rank: use 3 or more")
-        whole, partitioning = self._partition_graph(source) if self.participant.serves else (None, None)
-        members, split = self.participant.receive_part(partitioning)
-
-        def view_of(graph: Graph) -> WholeView:
-            graph = without_labels(graph) if config.task == "links" else graph
-            return WholeView(graph, SerialComm(), request.backend, mark, split, config.feature_norm, request.weighted)
-
-        self._part_view = lambda vertices: view_of(part_of(source, vertices, config.label, config.target))
-        if whole is not None:
-            self.whole_view = view_of(whole)
+        members, split = self.participant.receive_part(self._partition_graph() if self.participant.serves else None)
+        self._part_view = lambda vertices: self.graph.part_view(vertices, split)
+        if self.participant.serves:
+            self.whole_view = self.graph.whole_view()
         return self.whole_view if members is None else self._part_view(members)
 
     def tensor_comm(self, compute: ComputeContext, comm: Comm) -> TensorComm:
@@ -120,30 +114,23 @@ class Averaging(Method):
             return TrainerServer(self.config, comm, fingerprint, directory)
         return Lockstep(self.config, comm)
 
-    def _partition_graph(self, source: Source) -> tuple[Graph | None, Partitioning]:
-        """Return the whole graph and its partition; if that fails, the reason, which all participants then raise."""
-        config, parts = self.config, self.participant.trainers + self.config.lost_parts
+    def _partition_graph(self) -> Partitioning:
+        """Return the partition of the whole graph; if that fails, the reason, which all participants then raise."""
+        graph, parts = self.graph, self.participant.trainers + self.config.lost_parts
         try:
-            graph = load_graph(source, config.label, config.target)
-            if config.task == "nodes":
-                check_labels(graph.name, graph.labels, graph.num_classes)
+            graph.load()
             assignment = self._make_partition(graph.adjacency, parts).assignment
             quality = tradeoff(graph.adjacency, graph.labels, assignment, parts)
-            split = "all" if config.task == "links" else config.seeds or graph.default_split(training=True)
-            seeds = graph.seeds(split)
-            check_seeds(graph.name, seeds, None if config.task == "links" or graph.labels is None else graph.labels[seeds])
         except (DataError, UsageError, BackendUnavailable) as error:
-            return None, Partitioning(fault=str(error))
+            return Partitioning(fault=str(error))
         self.tradeoff = quality
-        if not config.quiet:
+        if not self.config.quiet:
             print(
                 f"bulksample: {parts} parts keep {quality['edges_kept']:.1%} of the edges, isolate {quality['isolated']:.1%} of the "
                 f"vertices, and are {quality['label_distance']:.3f} from the labels of the whole (total variation)", file=sys.stderr,
             )  # fmt: skip
-        return graph, Partitioning(
-            assignment, split, split_part=partial(self._split_part, graph.adjacency),
-            count_examples=partial(self._count_examples, graph, split),
-        )  # fmt: skip
+        split_part = partial(self._split_part, graph.adjacency)
+        return Partitioning(assignment, graph.split, split_part=split_part, count_examples=graph.count_examples)
 
     def _make_partition(self, adjacency: CSR, parts: int) -> Partition:
         if self.config.partition == "block":
@@ -158,12 +145,6 @@ class Averaging(Method):
         clusters = self.config.clusters and max(pieces, self.config.clusters // self.participant.trainers)
         _, induced = local_graph(vertices, adjacency.take(vertices), 0)
         return partitions.make(self.partition_kind, induced, pieces, self.config.seed, clusters, draw=part + 1).assignment
-
-    def _count_examples(self, graph: Graph, split: str, vertices: np.ndarray) -> int:
-        """Return the number of seeds or, for link prediction, of edges of a part."""
-        if self.config.task == "links":
-            return len(edges_of(local_graph(vertices, graph.adjacency.take(vertices), 0)[1]))
-        return len(np.intersect1d(graph.seeds(split), vertices))
 
     def batches(self, context: TrainingContext) -> BatchSource:
         return self.participant.batches(context)

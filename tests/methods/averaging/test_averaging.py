@@ -61,7 +61,7 @@ def test_trainers_that_do_the_same_are_one_trainer(average_by, monkeypatch):
     """Three trainers on the whole graph with the same seeds."""
     graph = community_graph()
     monkeypatch.setattr("bulksample.training.loaders.PART_SEED", 0)
-    monkeypatch.setattr("bulksample.methods.averaging.method.part_of", lambda source, members, *more: source)
+    monkeypatch.setattr("bulksample.methods.averaging.divided_graph.part_of", lambda source, members, *more: source)
     expected = trained(graph, dropout=0.0)[2]
     asked = {"method": "random-tma", "dropout": 0.0, "average_by": average_by, "interval": "4"}
     for _, _, found in on_threads(4, lambda comm: trained(graph, comm, **asked)):
@@ -279,6 +279,7 @@ def test_parts_without_seeds_take_part(tmp_path):
     ({"replication": 2}, "use 1"), ({"gradient_codec": "fp16"}, "use fp32"), ({"graph": "replicated"}, "needs a partitioned graph"),
     ({"partition": "metis"}, "has a partitioner of its own"), ({"interval": "2s"}, "needs tolerate_failures"),
     ({"interval": "soon"}, "got 'soon'; use the interval between averages"),
+    ({"method": "super-tma", "clusters": 0}, "clusters: .* greater than or equal to 1"),
     ({"clusters": 5}, "of the method 'super-tma'"), ({"server_steps": 5}, "of the method 'llcg'"), ({"lost_parts": 1}, "3 or more"),
     ({"method": "sync", "interval": "3"}, "of the method 'random-tma'"), ({"label": "none"}, "no label 'none'"),
     ({"trainers": 5}, "give --tolerate-failures"),

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from bulksample.data import store
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.errors import PeerLost
 from bulksample.methods.averaging import remote_trainer
+from bulksample.methods.averaging.frames import Frame, Kind
 from bulksample.methods.averaging.handshake import TOKEN
 from bulksample.methods.averaging.participant import vector_of
 from bulksample.methods.averaging.remote_trainer import invited_config
@@ -29,6 +31,7 @@ from bulksample.methods.averaging.tma import RandomTMA
 from bulksample.methods.averaging.trainer_server import TrainerServer
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
+from bulksample.rng import MAX_EPOCHS
 from bulksample.training.context import TrainingContext
 
 SMALL = {"fanouts": (5, 5), "hidden": 16, "batch_size": 16, "epochs": 4, "lr": 0.01, "dropout": 0.0, "threads": 1, "quiet": True}
@@ -117,8 +120,10 @@ def test_no_round_counts_the_wait_for_trainers(monkeypatch):
         whole(self, context)
 
     monkeypatch.setattr(RandomTMA, "begin_round", begin_round)
-    served(community_graph(), 2, method="random-tma", epochs=2, **WHOLE)
+    _, report, results = served(community_graph(), 2, method="random-tma", epochs=2, **WHOLE)
     assert [joined for serves, joined in began if serves] == [2, 2]
+    assert report["train_loss"] > 0
+    assert [summary["train_loss"] for _, summary in results] == [0.0] * 2  # the loss of a round is in the report of the server
 
 
 def test_a_server_goes_on_from_its_checkpoint(tmp_path):
@@ -195,8 +200,48 @@ def test_a_graph_that_is_not_the_same_is_refused():
 
 def test_no_trainer_joins():
     asked = {**SMALL, "method": "random-tma", "tolerate_failures": True, "listen": f"127.0.0.1:{free_port()}", "timeout": 0.3}
+    graph = community_graph()
+    server = make_trainer(TrainConfig.of(**asked), graph)
     with pytest.raises(PeerLost, match="no trainer is left in round 0"):
-        make_trainer(TrainConfig.of(**asked), community_graph()).run()
+        server.run()
+    largest = max(4 * (len(vector_of(server.model)) + 4), 4 * graph.n)  # an answer, or the vertices of a part
+    assert server.method.participant.roster.server.max_queued_bytes == 4 * largest + 2**20
+
+
+def test_nothing_but_its_server_ends_a_trainer_and_it_writes_no_files(monkeypatch):
+    asked = {"epochs": 3, "patience": 2, "checkpoint": "c", "checkpoint_every": 7, "metrics": "m", "quiet": False, "eval_every": 1}
+    asked |= {"method": "llcg", "tolerate_failures": True, "hidden": 24}
+    invitation = Frame(Kind.INVITE, TrainConfig.of(**asked).model_dump_json(exclude={"token_file"}).encode())
+    connection = SimpleNamespace(send=lambda *given: None, receive=lambda timeout: invitation, close=lambda: None)
+    monkeypatch.setattr(remote_trainer, "join", lambda *given: connection)
+    config = invited_config("127.0.0.1:9", 5.0)
+    assert config.epochs == MAX_EPOCHS - 1 < config.eval_every
+    assert (config.patience, config.checkpoint, config.checkpoint_every, config.metrics, config.quiet) == (0, None, 0, None, True)
+    assert (config.method, config.hidden, config.join) == ("llcg", 24, "127.0.0.1:9")
+
+
+def test_own_trainers_learn_the_address_from_their_command_and_the_token_from_the_environment(tmp_path, monkeypatch):
+    started = []
+
+    class Child:
+        def __init__(self, command, env, stdin):
+            started.append((command, env))
+
+        def wait(self, timeout=None):
+            return 0
+
+    monkeypatch.setattr(subprocess, "Popen", Child)
+    monkeypatch.setenv(TOKEN, "")  # the server makes one
+    store.save(community_graph(), tmp_path / "g")
+    asked = {**SMALL, "method": "random-tma", "tolerate_failures": True, "trainers": 2, "timeout": 0.1}
+    server = make_trainer(TrainConfig.of(**asked), tmp_path / "g")
+    with pytest.raises(PeerLost, match="no trainer is left in round 0"):
+        server.run()
+    words = ["-m", "bulksample", "train", str(tmp_path / "g"), "--join", server.method.participant.address, "--quiet"]
+    assert [command for command, _ in started] == [[sys.executable, *words]] * 2
+    assert [env["LOCAL_RANK"] for _, env in started] == ["1", "2"]
+    (token,) = {env[TOKEN] for _, env in started}
+    assert len(token) >= 32
 
 
 @pytest.mark.parametrize(("starts_trainers", "file", "token", "means"), [

@@ -1,0 +1,169 @@
+"""The graph of a run of model averaging: the server opens it whole and partitions it, each trainer opens its part.
+
+The vertices of a heterogeneous graph are those of all types, in one numbering. They are partitioned by the union of all relations, so a
+part holds vertices of every type, and the edges of every relation among them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+import numpy as np
+
+from ...config.train import TrainOptions
+from ...distributed.comm.threads import SerialComm
+from ...errors import UsageError
+from ...graph import Graph
+from ...relations.adjacency import union_of
+from ...relations.graph import HeteroGraph, VertexType
+from ...relations.induced import induced
+from ...sparse import CSR
+from ...training.link_batches import edges_of
+from ...training.link_loss import without_labels
+from ...training.relational_setup import whole_relational_view
+from ...training.relational_source import target_of_run
+from ...training.setup import ViewRequest, check_labels, check_seeds
+from ...training.source import load_graph
+from ...views.induced import local_graph, part_of
+from ...views.relational import RelationalView, schema_of
+from ...views.view import View
+from ...views.whole import WholeView
+
+
+class DividedGraph(ABC):
+    """The graph of a run, of which a process opens the whole or a part.
+
+    Attributes
+    ----------
+    adjacency : CSR, shape (n, n)
+        Of all vertices; `load` sets it, like `labels` and `split`.
+    labels : array of shape (n, ...), optional
+        A vertex that is not to be predicted has none.
+    split : str
+        The name of the training split.
+    """
+
+    adjacency: CSR
+    labels: np.ndarray | None
+    split: str
+
+    @abstractmethod
+    def load(self) -> None:
+        """Open the whole graph, as the server does.
+
+        Raises
+        ------
+        UsageError
+            If there are no labels or seeds to train on.
+        DataError
+            If the graph is malformed.
+        """
+
+    @abstractmethod
+    def count_examples(self, vertices: np.ndarray) -> int:
+        """Return the number of seeds or, for link prediction, of edges in a part, given its vertices."""
+
+    @abstractmethod
+    def whole_view(self) -> View:
+        """Return a view of the whole graph, which `load` has opened."""
+
+    @abstractmethod
+    def part_view(self, vertices: np.ndarray, split: str) -> View:
+        """Return a view of the subgraph induced by some vertices, ascending, which trains on a split of them."""
+
+
+def divided_graph(config: TrainOptions, request: ViewRequest) -> DividedGraph:
+    """Return the graph of a run; nothing is read yet."""
+    if isinstance(request.source, HeteroGraph):
+        return _Relations(config, request, request.source)
+    return _OneType(config, request)
+
+
+class _OneType(DividedGraph):
+    """A graph with vertices of one type."""
+
+    def __init__(self, config: TrainOptions, request: ViewRequest) -> None:
+        self._config, self._request, self._links = config, request, config.task == "links"
+
+    def load(self) -> None:
+        config = self._config
+        graph = load_graph(self._request.source, config.label, config.target)
+        if not self._links:
+            check_labels(graph.name, graph.labels, graph.num_classes)
+        self.split = "all" if self._links else config.seeds or graph.default_split(training=True)
+        seeds = graph.seeds(self.split)
+        check_seeds(graph.name, seeds, None if self._links or graph.labels is None else graph.labels[seeds])
+        self._graph, self.adjacency, self.labels = graph, graph.adjacency, graph.labels
+
+    def count_examples(self, vertices: np.ndarray) -> int:
+        if self._links:
+            return len(edges_of(local_graph(vertices, self.adjacency.take(vertices), 0)[1]))
+        return len(np.intersect1d(self._graph.seeds(self.split), vertices))
+
+    def whole_view(self) -> View:
+        return self._view(self._graph, self.split)
+
+    def part_view(self, vertices: np.ndarray, split: str) -> View:
+        source = self._request.source
+        assert not isinstance(source, HeteroGraph)
+        return self._view(part_of(source, vertices, self._config.label, self._config.target), split)
+
+    def _view(self, graph: Graph, split: str) -> WholeView:
+        config, request = self._config, self._request
+        graph = without_labels(graph) if self._links else graph
+        return WholeView(graph, SerialComm(), request.backend, request.fingerprint, split, config.feature_norm, request.weighted)
+
+
+class _Relations(DividedGraph):
+    """A heterogeneous graph, whose columns are opened already; a part copies its own rows of them."""
+
+    def __init__(self, config: TrainOptions, request: ViewRequest, graph: HeteroGraph) -> None:
+        self._config, self._request = config, request
+        kind = target_of_run(graph, config.target_type, config.label).with_label(config.label, config.target)
+        types = tuple(kind if one.name == kind.name else one for one in graph.types)
+        self._graph, self._target = replace(graph, types=types), kind.name
+
+    @property
+    def _kind(self) -> VertexType:
+        return self._graph.type(self._target)
+
+    def load(self) -> None:
+        kind, graph = self._kind, self._graph
+        check_labels(f"type {kind.name!r}", kind.labels, kind.num_classes)
+        self.split = self._config.seeds or kind.default_split(training=True)
+        seeds = kind.seeds(self.split)
+        assert kind.labels is not None
+        check_seeds(f"type {kind.name!r}", seeds, kind.labels[seeds])
+        self._first = int(graph.offsets[graph.place(kind.name)])
+        self._check_learned()
+        self.adjacency = union_of(graph)
+        self.labels = None
+        if kind.labels.dtype.kind != "f":
+            self.labels = np.full((graph.n, *kind.labels.shape[1:]), -1, kind.labels.dtype)
+            self.labels[self._first : self._first + kind.count] = kind.labels
+
+    def _check_learned(self) -> None:
+        """Raise `UsageError` if the model learns a row for each vertex of a type: a trainer has those of its part alone."""
+        config, schema = self._config, schema_of(self._graph, self._target)
+        learned = [name for name in schema.types_of_layers(config.layers)[0] if not schema.widths[name]]
+        if learned and config.featureless != "constant":
+            raise UsageError(
+                f"trainers average equal shapes of weights; type {learned[0]!r} of graph {self._graph.name!r} has no features, and "
+                f"got featureless {config.featureless}: use constant, or method sync"
+            )
+
+    def count_examples(self, vertices: np.ndarray) -> int:
+        return len(np.intersect1d(self._first + self._kind.seeds(self.split), vertices))
+
+    def whole_view(self) -> RelationalView:
+        return self._view(self._graph, self.split)
+
+    def part_view(self, vertices: np.ndarray, split: str) -> View:
+        return self._view(induced(self._graph, vertices), split)
+
+    def _view(self, graph: HeteroGraph, split: str) -> RelationalView:
+        request = self._request
+        return whole_relational_view(
+            self._config, graph, graph.type(self._target), SerialComm(), request.backend, request.fingerprint, split
+        )  # fmt: skip

@@ -1,0 +1,64 @@
+"""Cut a part of a heterogeneous graph out as a graph of its own: the vertices of a set, renumbered, and the edges among them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..sparse import CSR, row_pointers, runs
+from .graph import HeteroGraph, Relation, VertexType
+
+
+def induced(graph: HeteroGraph, vertices: np.ndarray) -> HeteroGraph:
+    """Return the subgraph induced by a set S of vertices: A_r[S_D, S_S] for each relation r = (S, name, D).
+
+    Parameters
+    ----------
+    graph : HeteroGraph
+    vertices : int32, shape (m,)
+        S, ascending, in the numbering of all types.
+
+    Returns
+    -------
+    HeteroGraph
+        The same types and relations in the same order; vertex i of a type is the i-th of S in it. Columns of vertices and edges keep their
+        rows of S, classes are those of the whole graph, and edges keep the ids that they have in it. Only rows of S are copied.
+    """
+    bounds = np.searchsorted(vertices, graph.offsets)
+    inside = {
+        kind.name: (vertices[bounds[place] : bounds[place + 1]] - graph.offsets[place]).astype(np.int32)
+        for place, kind in enumerate(graph.types)
+    }
+    types = tuple(_type_of(kind, inside[kind.name]) for kind in graph.types)
+    relations = tuple(_relation_of(one, inside[one.destination], inside[one.source]) for one in graph.relations)
+    return HeteroGraph(types, relations, graph.name)
+
+
+def _type_of(kind: VertexType, rows: np.ndarray) -> VertexType:
+    """Return some vertices of a type."""
+    x = kind.features
+    return replace(
+        kind, count=len(rows), features=x.take(rows) if isinstance(x, CSR) else _take(x, rows), labels=_take(kind.labels, rows),
+        masks={split: mask[rows] for split, mask in kind.masks.items()}, times=_take(kind.times, rows),
+        extra={name: np.asarray(column[rows]) for name, column in kind.extra.items()},
+    )  # fmt: skip
+
+
+def _relation_of(relation: Relation, rows: np.ndarray, columns: np.ndarray) -> Relation:
+    """Return the edges of a relation between some of its destinations and some of its sources."""
+    matrix = relation.adjacency
+    place = np.full(matrix.shape[1], -1, np.int32)
+    place[columns] = np.arange(len(columns), dtype=np.int32)
+    counts = matrix.degrees[rows]
+    entries = runs(matrix.indptr[rows], counts)
+    near = place[matrix.indices[entries]] >= 0
+    indptr, entries = row_pointers(near)[row_pointers(counts)], entries[near]
+    return replace(
+        relation, adjacency=CSR(indptr, place[matrix.indices[entries]], _take(matrix.values, entries), (len(rows), len(columns))),
+        edge_ids=relation.ids_of(entries), times=_take(relation.times, entries), features=_take(relation.features, entries),
+    )  # fmt: skip
+
+
+def _take(column: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    return None if column is None else np.asarray(column[rows])
