@@ -2,10 +2,12 @@
 
     python bench/bench_messages.py [--threads 128] [--processes 32] [--rounds 15] [--json FILE]
 
-Three parts, on a degree-corrected block model of 2^15 vertices:
+Four parts, on a degree-corrected block model of 2^15 vertices:
 
 - ranks as threads, and ranks as processes under mpirun: each samples one bulk of two mini-batches with GraphSAGE 15,10,5. The benchmark
   stops unless the digests are those of one process, and every rank sends the bytes and messages that `distributed.costs` predicts.
+- the same ranks sample a bulk of ten mini-batches and fetch their features, the ids of the bulk in one exchange or of each mini-batch in
+  its own. The benchmark stops unless the rows are those of the matrix, and bytes and messages those that `costs.feature_fetch` predicts.
 - a hop of one rank of 128 on a mirrored communicator: each message comes back to its sender, whose "block row" is the whole graph, so the
   hop gives correct picks and costs the CPU time of one rank without a transport. Picks are compared with those of one process.
 """
@@ -37,13 +39,16 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.comm.world import world
 from bulksample.distributed.costs.call_recorder import CallRecorder, predict_calls
 from bulksample.distributed.costs.collectives import SENT_KINDS, tallies
+from bulksample.distributed.costs.feature_fetch import predict_fetches
 from bulksample.distributed.costs.sampling import costs_of
+from bulksample.distributed.matrix.feature_exchange import RowExchange
 from bulksample.distributed.matrix.grid import ProcessGrid
 from bulksample.distributed.matrix.layout import Layout
 from bulksample.distributed.matrix.owner import OwnerAdjacency
 from bulksample.rng import Law
 
 FANOUTS, BATCH, BULK = (15, 10, 5), 16, 2
+FETCHED, WIDTH = 10, 8  # mini-batches of the bulk whose features are fetched, and features
 
 
 def graph() -> CSR:
@@ -51,9 +56,9 @@ def graph() -> CSR:
     return dcsbm(2**15, 30, replace(PRESETS["products"], features=0), seed=1).adjacency.with_values(None)
 
 
-def seeds_of(rank: int, n: int) -> Selection:
+def seeds_of(rank: int, n: int, bulk: int = BULK) -> Selection:
     """Return the mini-batches of a rank."""
-    order, ids = Stream(7).permutation(n), rank * BULK + np.arange(BULK)
+    order, ids = Stream(7).permutation(n), rank * bulk + np.arange(bulk)
     return Selection.of([order[i * BATCH : (i + 1) * BATCH] for i in ids], n, ids)
 
 
@@ -94,6 +99,46 @@ def checked(found: list[dict[str, Any]], matrix: CSR) -> dict[str, Any]:
         "ranks": p, **equal, "collectives_a_hop": max(rank["collectives"] for rank in found) / len(FANOUTS),
         "messages": sum(messages for messages, _ in totals.values()), "bytes": {kind: sent for kind, (_, sent) in totals.items()},
     }  # fmt: skip
+
+
+def fetched(comm: Comm, matrix: CSR, by_bulk: bool) -> dict[str, Any]:
+    """Sample a bulk of this rank and fetch its features; return the vertices, what the fetches sent, and all collectives."""
+    n, grid = matrix.shape[0], ProcessGrid(comm, 1)
+    layout = Layout.even(n, comm.size)
+    first, last = (int(bound) for bound in layout.bounds[comm.rank : comm.rank + 2])
+    adjacency = OwnerAdjacency(grid, matrix.take(np.arange(first, last)), backends.make("auto", 1), layout)
+    adjacency.padded(0)  # what the first call makes once
+    whole = (np.arange(n, dtype=np.float32) * 3 % 1013)[:, None] + np.arange(WIDTH, dtype=np.float32)
+    exchange = RowExchange(comm, layout.bounds, whole[first:last])
+    calls = sum(comm.collectives.values())
+    drawn = samplers.make("sage", FANOUTS).sample_bulk(adjacency, seeds_of(comm.rank, n, FETCHED), Stream(1))
+    vertices, before = [minibatch.vertices for minibatch in drawn], dict(comm.tally)
+    begin = exchange.ask(vertices) if by_bulk else [partial(exchange.start, ids) for ids in vertices]
+    for one, ids in zip(begin, vertices, strict=True):
+        np.testing.assert_array_equal(one().wait(), whole[ids])
+    kinds = ("topology", "features", "control")
+    sent = {kind: np.subtract(comm.tally[kind], before[kind]).tolist() for kind in kinds}
+    return {"vertices": vertices, "sent": sent, "collectives": sum(comm.collectives.values()) - calls}
+
+
+def fetches(ranks: int, matrix: CSR) -> dict[str, Any]:
+    """Compare ids that travel once a bulk with ids once a mini-batch; counts are of all ranks, or of one and a mini-batch."""
+    bounds, found = Layout.even(matrix.shape[0], ranks).bounds, {}
+    for name in ("by_minibatch", "by_bulk"):
+        of_ranks = on_threads(ranks, lambda comm, by=name == "by_bulk": fetched(comm, matrix, by), timeout=600)
+        asked = [own["vertices"] for own in of_ranks]
+        groups = [asked] if name == "by_bulk" else [[[own[i]] for own in asked] for i in range(FETCHED)]
+        predicted = [predict_fetches(1, group, bounds, WIDTH) for group in groups]
+        for rank, own in enumerate(of_ranks):
+            expected = {kind: np.sum([one[rank][kind] for one in predicted], axis=0).tolist() for kind in own["sent"]}
+            if own["sent"] != expected:
+                raise SystemExit(f"rank {rank} of {ranks} sent {own['sent']}, not {expected}")
+        totals = {kind: np.sum([own["sent"][kind] for own in of_ranks], axis=0).tolist() for kind in of_ranks[0]["sent"]}
+        found[name] = {
+            "collectives_a_minibatch": of_ranks[0]["collectives"] / FETCHED, "messages": sum(messages for messages, _ in totals.values()),
+            "bytes": {kind: sent for kind, (_, sent) in totals.items()},
+        }  # fmt: skip
+    return {"ranks": ranks, "minibatches_in_a_bulk": FETCHED, **found}
 
 
 class MirroredGrid:
@@ -156,6 +201,7 @@ def main() -> None:
     matrix = graph()
     hops = [mirrored(matrix, 128, rows, given.rounds) for rows in (64, 1024, 16_384)]
     results: dict[str, Any] = {"machine": machine(), "mirrored_hops": hops}
+    results["fetches"] = fetches(given.threads, matrix)
     results["threads"] = checked(on_threads(given.threads, lambda comm: sampled(comm, matrix), timeout=600), matrix)
     if given.processes:
         command = [mpirun(), "-n", str(given.processes), sys.executable, __file__, "--rank"]

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from .backends.base import Backend, LayerPicks, LayerRace, LayerWeights, Picks, check_fanout
+from .backends.base import Backend, LayerPicks, LayerRace, LayerWeights, Picks, SharedDraws, check_fanout
 from .backends.hops import Expansion, Hop, hop_by_hop
 from .rng import Draw
 from .selection import Selection
@@ -105,7 +105,7 @@ class Adjacency(ABC):
         return hop_by_hop(self.backend.relabel, seeds, draw_hop, len(fanouts), only_new)
 
     def expand_layers(
-        self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
+        self, seeds: Selection, drawn: LayerLaw | SharedDraws, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
         debias: bool, renormalise: bool,
     ) -> list[Expansion]:  # fmt: skip
         """Take k mini-batches through all hops of layer-wise sampling: `sample_layer` and `restrict` hop by hop, numbered and weighted.
@@ -222,10 +222,10 @@ class LocalAdjacency(Adjacency):
         return self.backend.expand(self.matrix, seeds, [check_fanout(fanout) for fanout in fanouts], draws, only_new, self._entries)
 
     def expand_layers(
-        self, seeds: Selection, drawn: LayerLaw | Sequence[LayerPicks], fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
+        self, seeds: Selection, drawn: LayerLaw | SharedDraws, fanouts: Sequence[int], draws: Sequence[Draw], only_new: bool,
         debias: bool, renormalise: bool,
     ) -> list[Expansion]:  # fmt: skip
-        how: LayerRace | Sequence[LayerPicks] | None = None
+        how: LayerRace | SharedDraws | None = None
         if not isinstance(drawn, LayerLaw):
             how = drawn
         else:
@@ -237,7 +237,7 @@ class LocalAdjacency(Adjacency):
         return super().expand_layers(seeds, drawn, fanouts, draws, only_new, debias, renormalise) if expansions is None else expansions
 
     def _expanded_layers(
-        self, seeds: Selection, drawn: LayerRace | Sequence[LayerPicks], weights: LayerWeights, only_new: bool
+        self, seeds: Selection, drawn: LayerRace | SharedDraws, weights: LayerWeights, only_new: bool
     ) -> list[Expansion] | None:
         """Call the back end once for all hops; None if it has no such call."""
         return self.backend.expand_layers(self.matrix, seeds, drawn, weights, only_new)

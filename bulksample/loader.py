@@ -119,7 +119,7 @@ class BulkLoader:
         self._sampler = sampler.prepared(adjacency, self._seeds, batch_size, self._stream) if hasattr(sampler, "prepared") else sampler
         self._batch_size = batch_size
         self._prefetch, self._handed = prefetch, handed
-        self._grows = prefetch and bulk_size == "auto"
+        self.grows = prefetch and bulk_size == "auto"  # an epoch begins with bulks of 1, 2, 4, ... mini-batches
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
         self._groups = groups
         if groups is None:
@@ -129,6 +129,7 @@ class BulkLoader:
         self._whole = EpochShare(minibatches, rank, ranks, even, drop_last, virtual=virtual_ranks or ranks, groups=count)
         self._position = Position(self._whole)
         self.wait_seconds = 0.0  # spent waiting for samples
+        self.ready = 0  # mini-batches, or None, of the present bulk that an iteration has not yielded yet
         self._like = self._probe() if bulk_size == "auto" else None
         self.bulk_size = bulk_size if bulk_size != "auto" else self._fitting(memory_budget)
 
@@ -196,7 +197,7 @@ class BulkLoader:
         As with torch's `DataLoader`, every iteration begins an epoch: if the last one was left early, the next epoch begins. After
         `load_state_dict` alone an iteration goes on in the middle of an epoch.
         """
-        epoch = self._position.begin()
+        epoch, self.ready = self._position.begin(), 0
         bulks = self._bulks(self._order(), epoch)
         while True:
             began = time.perf_counter()
@@ -205,6 +206,7 @@ class BulkLoader:
             if bulk is None:
                 break
             for offset, minibatch in enumerate(bulk):
+                self.ready = len(bulk) - offset - 1
                 self._position.use(epoch, (start + offset + 1) // self.slots)
                 yield minibatch
         self._position.end(epoch)
@@ -225,7 +227,7 @@ class BulkLoader:
 
     def _spans(self) -> list[range]:
         """List the slots of each remaining bulk."""
-        sizes = growing(self.bulk_size) if self._grows else repeat(self.bulk_size)
+        sizes = growing(self.bulk_size) if self.grows else repeat(self.bulk_size)
         starts, slots = [self._position.step * self.slots], self._position.share.steps * self.slots
         while starts[-1] < slots:
             starts.append(min(starts[-1] + next(sizes), slots))

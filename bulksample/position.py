@@ -22,6 +22,12 @@ from typing import Any
 
 from .errors import UsageError
 
+_REMEDIES = {
+    "seed_locality": "use the seed_locality, the partition or folder of parts, and the seeds of the run that saved it, or start a new one",
+    "seeds": "use the seeds of the run that saved it, or start a new one",
+    "graph": "use the graph of the run that saved it, or start a new one",
+}  # for what a message shows as hashes
+
 
 @dataclass(frozen=True)
 class EpochShare:
@@ -207,7 +213,8 @@ class Position:
         for key in dict.fromkeys(("seed_locality", *identity)):  # a state may have groups where this loader has none
             own = identity.get(key)
             if state.get(key) != own and (key != "graph" or key in state):
-                raise UsageError(f"the loader's state does not fit: {key} was {state.get(key)!r} and is {own!r} now")
+                what = f"the loader's state does not fit: {key} was {state.get(key)!r} and is {own!r} now"
+                raise UsageError(what + (f"; {_REMEDIES[key]}" if key in _REMEDIES else ""))
         epoch, step, first, ranks = (
             state.get(key, default) for key, default in (("epoch", -1), ("step", -1), ("first", 0), ("ranks", self._whole.together))
         )

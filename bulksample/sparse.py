@@ -104,6 +104,11 @@ class CSR:
         return int(np.bincount(self.indices, minlength=1).max(initial=0))
 
     @cached_property
+    def top_degrees(self) -> np.ndarray:
+        """The sums of the largest degrees: entry r is that of the r largest, which no r rows exceed; int64, shape (m + 1,)."""
+        return frozen(row_pointers(np.sort(self.degrees)[::-1]))
+
+    @cached_property
     def fingerprint(self) -> str:
         """A SHA-256 of the shape, the number of entries, and evenly spaced elements of each array, fewer than 2**17.
 

@@ -67,6 +67,7 @@ def test_no_two_members_share_a_value():
     values = [member.value for member in Substream.__members__.values()]
     assert len(set(values)) == len(Substream.__members__)
     assert all(isinstance(purpose, Purpose) and 0 <= layer < MAX_LAYERS for purpose, layer in values)
+    assert len(Purpose) == len(Purpose.__members__)  # of two members with one number, the second is a name of the first
 
 
 def test_no_member_meets_a_draw_that_is_made_for_each_layer():

@@ -91,10 +91,11 @@ def _show_relational(result: dict[str, Any]) -> None:
     held, sent = ("relations", "times", "features", "embeddings", "model", "total"), ("topology", "features", "gradients", "total")
     print(f"{result['graph']}: predict {result['target']}, {result['parameters']} parameters")
     print("MB that a rank holds beside its process, mini-batches and buffers, then MB that all ranks send in a step")
-    print(f"{'p':>5}{'c':>4}  {'features':<12}" + "".join(f"{name:>12}" for name in (*held, *sent)))
+    print(f"{'p':>5}{'c':>4}  {'topology':<12}{'features':<12}" + "".join(f"{name:>12}" for name in (*held, *sent)))
     for row in result["rows"]:
         figures = [row["held"][name] for name in held] + [row["bytes_of_a_step"][name] for name in sent]
-        print(f"{row['ranks']:>5}{row['replication']:>4}  {row['features']:<12}" + "".join(f"{size / 1e6:>12.4g}" for size in figures))
+        placed = f"{row['ranks']:>5}{row['replication']:>4}  {row['topology']:<12}{row['features']:<12}"
+        print(placed + "".join(f"{size / 1e6:>12.4g}" for size in figures))
 
 
 def _sizes_of(directory: Path, check: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from copy import copy
 from itertools import pairwise
 from typing import Any
@@ -53,4 +54,14 @@ def explain(error: Any) -> str:
         if near := difflib.get_close_matches(flag, flags, 1):
             return f"No such option: {flag}; did you mean {near[0]}?"
         message = f"No such option: {flag}"
-    return f"{message}; see {context.command_path} --help"
+    given = _given(getattr(error, "param", None), sys.argv[1:])
+    told = "" if given is None or given in message else f"; got {given!r}"
+    return f"{message}{told}; see {context.command_path} --help"
+
+
+def _given(parameter: Any, words: list[str]) -> str | None:
+    """Return the last value that a command line gives to an option; None if there is none."""
+    flags = () if parameter is None else parameter.opts
+    joined = [word.partition("=")[2] for word in words if word.partition("=")[0] in flags and "=" in word]
+    apart = [value for word, value in pairwise(words) if word in flags]
+    return next(reversed([*joined, *apart]), None)

@@ -18,11 +18,13 @@ from ..graph import Graph
 from ..rng import Substream
 from ..sparse import CSR
 from .random_words import Words, scaled
+from .relational.link_shares import share_of
 from .sealed import read_sealed, save_sealed
 
 FILE = "links.npz"
 _ATTEMPTS = 40  # draws of a negative that may meet a neighbor; after that all valid vertices are listed
 HELD_OUT = ("val", "test")
+_TOGETHER = "write both with `bulksample data split-edges`"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,16 @@ class HeldOutEdges:
             for what, ends in (("pairs", pairs), ("negatives", negatives)):
                 if ends.dtype.kind not in "iu" or (ends.size and not 0 <= ends.min() <= ends.max() < self.n):
                     raise DataError(f"{split}: {what} must name vertices from 0 to {self.n - 1}")
+
+    def check_absent(self, a: CSR) -> None:
+        """Raise `DataError` if a graph has another number of vertices, or some of the held-out edges, which its adjacency lacks."""
+        if a.shape[0] != self.n:
+            raise DataError(f"{FILE}: its edges are of a graph of {self.n} vertices; the store has {a.shape[0]}: {_TOGETHER}")
+        for split in HELD_OUT:
+            source, destination = self.pairs[split].astype(np.int64).T
+            if count := int(joined(a, source, destination).sum()):
+                found = f"{count} of the {len(source)} held-out edges of {split} are edges of the graph"
+                raise DataError(f"{FILE}: {found}, so the file is that of another store; {_TOGETHER}")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write `links.npz` into the folder of a store. Raises `UsageError` if it cannot be written."""
@@ -106,10 +118,13 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
     Raises
     ------
     UsageError
-        If the shares leave no edge for training, or the source of a held-out edge has an edge to every vertex.
+        If the shares hold nothing out or leave no edge for training, a positive share gives none, or the source of a held-out edge has an
+        edge to every vertex.
     """
     if not (val >= 0 and test >= 0 and val + test < 1):
         raise UsageError(f"got shares {val} for validation and {test} for the test; use shares from 0 that add up to less than 1")
+    if val + test == 0:
+        raise UsageError("got shares 0 for validation and 0 for the test, which hold nothing out; give one of them")
     if negatives < 1:
         raise UsageError(f"got {negatives} negatives for each held-out edge; use 1 or more")
     a, words = graph.adjacency, Words(seed)
@@ -118,6 +133,12 @@ def split_edges(graph: Graph, val: float, test: float, negatives: int, seed: int
     entries = np.flatnonzero(source < destination if undirected else source != destination)
     shuffled = entries[words.permutation(Substream.HELD_OUT_EDGE, len(entries))]
     counts = [round(val * len(entries)), round(test * len(entries))]
+    for split, share, count in zip(HELD_OUT, (val, test), counts, strict=True):
+        if share and not count:
+            least = share_of(1, len(entries)) if len(entries) else 0
+            raise UsageError(f"{split}: a share of {share:g} gives none of {len(entries)} edges; use {least} or more, or 0")
+    if sum(counts) >= len(entries):
+        raise UsageError(f"{len(entries)} edges leave none for training with shares {val} and {test}; use lower ones")
     held = dict(zip(HELD_OUT, (np.sort(shuffled[: counts[0]]), np.sort(shuffled[counts[0] : sum(counts)])), strict=True))
     pairs = {split: np.stack([source[own], destination[own]], axis=1).astype(np.int32) for split, own in held.items()}
     gone = np.zeros(a.nnz, bool)

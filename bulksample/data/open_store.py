@@ -69,7 +69,10 @@ def verify(directory: PathLike) -> SignedManifest:
     """Check every byte of a store, or of all parts of one, and return its manifest; see `data.store.verify`."""
     graph = load(directory, check="full")
     if (Path(directory) / edge_split.FILE).exists():
-        (HeldOutLinks.load(directory, graph) if isinstance(graph, HeteroGraph) else edge_split.HeldOutEdges.load(directory))
+        if isinstance(graph, HeteroGraph):
+            HeldOutLinks.load(directory, graph)
+        else:
+            edge_split.HeldOutEdges.load(directory).check_absent(graph.adjacency)
     folder = folder_of(directory, "a store")
     return hetero_manifest.load_hetero_manifest(folder) if is_heterogeneous(folder) else parts_manifest.graph_manifest(folder)
 

@@ -85,7 +85,7 @@ class SharedBatches:
         if self.view.sampling is not None:  # every bulk is a collective call
             loader.bulk_size = min(comm.gather_control(loader.bulk_size))
         self.graph, self.ledger = graph, Ledger(comm, self.view.sampling, lambda phase: profiled(phase, profile))
-        self.source = MiniBatchSource(loader, self.view, self.ledger, fetch_together)
+        self.source = MiniBatchSource(loader, self.view, self.ledger, fetch_together, ask_by_bulk=False)
         self._steps: Generator[StepBatch, None, None] | None = None  # of the present iteration
         self._told = ""  # what this rank did since the last iteration, unless it took all steps
 

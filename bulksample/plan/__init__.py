@@ -28,7 +28,8 @@ Memory of one rank (`memory`), bytes. A rank holds r = c / p of the rows of A if
     bulk        3 k B,  B = 8 b + 4 U + sum over l of (8 (R_l + 1) + 4 E_l), and 4 E_l more for edge weights (layer-wise); a rank holds
                 two bulks, and sampling one takes up to twice its size
     buffers     twice the traffic of the largest hop of a bulk, sent and received (LADIES: and 12 k C for P); U f 4 for the features of
-                this step and, where they are exchanged, U f v (1 + 2 a) for the next: in order, sent, received
+                this step and, where they are exchanged, U f v (1 + 2 a) for the next: in order, sent, received;
+                and k U (9 + 4 a) for the requests of a bulk
     activations 6 sum over l of N_{L-l} (w_{l-1} + 3 w_l), w_l the width after layer l: float32 kept for the backward pass (within
                 5 % for sage), and half as much for gradients, which is assumed
     evaluation  exact inference, at its widest layer: 4 n (r u + (w_{l-1} + u + 2 w_l) / p), rows of u = min(w_{l-1}, w_l) being sent;
@@ -45,10 +46,10 @@ V_x = n (1 - (1 - R / n)^x) the distinct rows of x mini-batches:
     rows           4 (c - 1) V_k / k + (1 - 1 / c) (4 + 4 d) V_k / k + a (8 + 4 d) V_kc / (k c)
     rows, LADIES   the same, and (c - 1) (12 + 4 / k + 4 R + 12 n (1 - exp(-x / c))) + a (8 + 12 d) V_kc / (k c)
     rows-oblivious in place of each term with V_kc: (q - 1) (4 n + 4 m or 12 m) / (p k), whole block rows
-    features       a U v f, and a U 4 of ids (kind topology), once a mini-batch; caches are not counted
+    features       a U v f, and 4 (a U + (g - 1) (k - 1) / k) of ids (kind topology), once a mini-batch; caches are not counted
     gradients      2 (p - 1) 4 (theta + 3) a step, over all ranks
     control        8 (g - 1) for each rank and lengths sent ahead among g ranks: 1 a hop and bulk with `owner` (2 where answers are
-                   ragged), 4 LADIES, 2 FastGCN; 1 a fetch
+                   ragged), 4 LADIES, 2 FastGCN; 1 for the ids of the features of a bulk
 Between machines, control left out: topology and features times the share of a process column that another machine holds
 (`distributed.matrix.grid`; none with `machine` and `host`), and (p - g) / (p - 1) of the gradients.
 `distributed.costs.published` computes the published cost of the 1.5D algorithm: k b d / c + c k b d / p words a process in its first hop.

@@ -2,6 +2,9 @@
 
 Exact inference computes layer l of width w_l from the w_(l-1) below, u = min of both being sent. Each rank takes n / p rows, m / p entries:
     compute   2 n / p w_(l-1) w_l (twice for sage) / (operations a second) + 4 m / p u / (bytes a second)
+    prepare   where sources are fetched (in block rows, and in a layer that sends nothing): (n + m) / p / (sampled edges a second) to number
+              the sources of a chunk, which costs what numbering those of a mini-batch does, and 3 copies of the distinct sources,
+              n (1 - exp(-m / (p n))) 4 u / (gathered bytes a second): encoded, put in place, put in order
     bytes     (p - 1) 4 n u over all ranks where all ranks hold A; in block rows (c - 1) 4 n u, and for each rank the distinct
               sources on other block rows, a n (1 - exp(-m / (p n))) of 4 + 4 u bytes. Layer 1 sends nothing if all ranks hold H, f <= w_1
 Sampled scores take ceil(S / b) mini-batches of `eval_fanouts`, S vertices scored: sampling, fetching, and a third of a step's computing.
@@ -40,7 +43,11 @@ def evaluation_cost(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, mea
     if request.evaluation == "none":
         return EvaluationCost("none")
     speed = 1.0 if measured.compute_seconds is None else measured.compute_seconds / computing(request, sizes, measured.device)
-    seconds, sent = _exact(request, grid, measured, speed) if request.evaluation == "exact" else _sampled(request, grid, measured, speed)
+    if request.evaluation == "exact":
+        copying = 1.0 if measured.gather_seconds is None else measured.gather_seconds / gathering(request, sizes, grid, measured.device)
+        seconds, sent = _exact(request, grid, measured, speed, copying)
+    else:
+        seconds, sent = _sampled(request, grid, measured, speed)
     return EvaluationCost(request.evaluation, seconds, sent, request.eval_every)
 
 
@@ -50,7 +57,7 @@ def sampled_request(request: PlanRequest) -> PlanRequest:
     return request.model_copy(update={"fanouts": fanouts, "seeds": request.scored_vertices})
 
 
-def _exact(request: PlanRequest, grid: CandidateGrid, measured: Measured, speed: float) -> tuple[float, float]:
+def _exact(request: PlanRequest, grid: CandidateGrid, measured: Measured, speed: float, copying: float) -> tuple[float, float]:
     n, m, p, device = request.vertices, request.edges, grid.ranks, measured.device
     products, per_node = 2 if request.model == "sage" else 1, min(request.connection().per_node, grid.ranks)
     divided = grid.partitioned or feature_group(request, grid) > 1
@@ -65,6 +72,8 @@ def _exact(request: PlanRequest, grid: CandidateGrid, measured: Measured, speed:
             sent = (rows - 1) * 4 * n * u + p * (1 - rows / p) * distinct * (4 + 4 * u)
         else:
             sent = 0.0 if i == 0 and into <= out else (p - 1) * 4.0 * n * u
+        if divided or (i == 0 and into <= out):
+            seconds += (n + m) / p / device.sampling.value + copying * 3 * distinct * 4 * u / device.gather.value
         seconds += exchanged(request, sent / p, 4.0 if sent else 0.0, p, inside).total
         total += sent
     return seconds, total
@@ -73,8 +82,8 @@ def _exact(request: PlanRequest, grid: CandidateGrid, measured: Measured, speed:
 def _sampled(request: PlanRequest, grid: CandidateGrid, measured: Measured, speed: float) -> tuple[float, float]:
     scored, device = sampled_request(request), measured.device
     sizes, minibatches = expected_sizes(scored), scored.minibatches
-    drawn, fetch = sampling(scored, sizes, grid, 1), fetching(scored, sizes, grid)
-    moving: Moving = transfer(scored, drawn, grid, grid.order) + fetch_transfer(scored, sizes, grid)
+    drawn, fetch = sampling(scored, sizes, grid, 1), fetching(scored, sizes, grid, 1)
+    moving: Moving = transfer(scored, drawn, grid, grid.order) + fetch_transfer(scored, sizes, grid, 1)
     work = gathering(scored, sizes, grid, device) + coding(scored, sizes, grid, device) + speed * computing(scored, sizes, device) / 3
     each = sizes.edges / device.sampling.value + work + moving.total
     return -(-minibatches // grid.ranks) * each, minibatches * (drawn.column + drawn.row + fetch.column)

@@ -44,7 +44,7 @@ def rank_memory(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int)
         vectors=_vectors(request, grid),
         model=16 * request.parameters,
         bulk=COPIES * k * sizes.nbytes,
-        buffers=_sampling_buffers(request, sizes, grid, k) + _fetch_buffers(request, sizes, grid),
+        buffers=_sampling_buffers(request, sizes, grid, k) + _fetch_buffers(request, sizes, grid) + _requests(request, sizes, grid, k),
         activations=_activations(request, sizes),
         evaluation=_evaluation(request, grid) if request.evaluation == "exact" else _sampled(request, grid),
     )
@@ -119,6 +119,12 @@ def _fetch_buffers(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> f
     group = feature_group(request, grid)
     exchanged = (2 * (1 - 1 / group) + 1) * request.row_bytes if group > 1 else 0
     return sizes.inputs * (4 * request.features + exchanged)
+
+
+def _requests(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> float:
+    """Bytes of the requests for the rows of a bulk, which wait for their turn: see `RowExchange.ask`."""
+    group = feature_group(request, grid)
+    return k * sizes.inputs * (9 + 4 * (1 - 1 / group)) if group > 1 else 0.0
 
 
 def _activations(request: PlanRequest, sizes: Sizes) -> float:

@@ -34,7 +34,7 @@ def epoch_seconds(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
     steps = -(-request.minibatches // grid.ranks)
     order: Order = grid.order if request.exchange == "owner" else "rows"
     sampled = transfer(request, sampling(request, sizes, grid, k), grid, order) * (1 / k)
-    fetched, gradients = fetch_transfer(request, sizes, grid), reduced(request, grid.ranks)
+    fetched, gradients = fetch_transfer(request, sizes, grid, k), reduced(request, grid.ranks)
     sample = sizes.edges / device.sampling.value + sampled.total
     gather = measured.gather_seconds if measured.gather_seconds is not None else gathering(request, sizes, grid, device)
     fetch = gather + coding(request, sizes, grid, device) + fetched.total
@@ -53,9 +53,9 @@ def transfer(request: PlanRequest, exchange: SentPerRank, grid: CandidateGrid, o
     return moved + exchanged(request, exchange.row, exchange.row_calls, grid.replication, row)
 
 
-def fetch_transfer(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> Moving:
-    """Predict how the rows of H of a mini-batch reach a rank, without the time to gather them."""
-    group, fetch = feature_group(request, grid), fetching(request, sizes, grid)
+def fetch_transfer(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> Moving:
+    """Predict how the rows of H of a mini-batch of a bulk of k reach a rank, without the time to gather them."""
+    group, fetch = feature_group(request, grid), fetching(request, sizes, grid, k)
     if grid.placed == "host" and request.has_devices:
         return Moving(staging=sizes.inputs * request.features * request.feature_bytes / request.machine().host.value)
     per_node = min(request.connection().per_node, grid.ranks)

@@ -114,16 +114,16 @@ class EpochBytes:
 def epoch_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> EpochBytes:
     """Predict the bytes that all ranks send in an epoch with bulks of k mini-batches a rank."""
     minibatches, steps = request.minibatches, -(-request.minibatches // grid.ranks)
-    bulk, fetch = sampling(request, sizes, grid, k), fetching(request, sizes, grid)
+    bulk, fetch = sampling(request, sizes, grid, k), fetching(request, sizes, grid, k)
     calls = grid.ranks * -(-steps // k)
     words = 8 * (grid.rows - 1) * bulk.column_words + 8 * (grid.replication - 1) * bulk.row_words
     group = feature_group(request, grid)
-    ids = (1 - 1 / group) * 4 * sizes.inputs
+    ids = requested_bytes(request, sizes, grid, k)
     return EpochBytes(
         topology=minibatches * ((bulk.column + bulk.row) / k + ids),
         features=minibatches * (fetch.column - ids),
         gradients=steps * 2 * (grid.ranks - 1) * 4 * (request.parameters + 3),
-        control=calls * words + grid.ranks * steps * 8 * (group - 1) * fetch.column_words,
+        control=calls * (words + 8 * (group - 1) * k * fetch.column_words),
     )
 
 
@@ -136,12 +136,12 @@ def epoch_collectives(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k
     bulk, bulks = sampling(request, sizes, grid, k), -(-steps // k)
     column, row = grid.rows > 1, grid.replication > 1
     words = column * bulk.column_words + row * bulk.row_words
-    fetches = steps if feature_group(request, grid) > 1 else 0
+    fetched = feature_group(request, grid) > 1
     return {
-        "topology": bulks * (column * bulk.column_calls + row * bulk.row_calls - words) + fetches,
-        "features": fetches,
+        "topology": bulks * (column * bulk.column_calls + row * bulk.row_calls - words + fetched),
+        "features": steps * fetched,
         "gradients": steps if grid.ranks > 1 else 0,
-        "control": bulks * words + fetches,
+        "control": bulks * (words + fetched),
     }
 
 
@@ -158,10 +158,16 @@ def sampling_hops(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: in
     return [policy(request, hop, fanout, grid, k) for hop, fanout in zip(sizes.hops, request.fanouts, strict=True)]
 
 
-def fetching(request: PlanRequest, sizes: Sizes, grid: CandidateGrid) -> SentPerRank:
-    """Predict what one rank sends to fetch the features of one mini-batch: lengths, ids, then rows."""
-    moved = (1 - 1 / feature_group(request, grid)) * sizes.inputs * (4 + request.row_bytes)
-    return SentPerRank(column=moved, column_calls=3, column_words=1)
+def fetching(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> SentPerRank:
+    """Predict what one rank sends to fetch the features of one mini-batch: its share of the lengths and ids of a bulk, then rows."""
+    moved = (1 - 1 / feature_group(request, grid)) * sizes.inputs * request.row_bytes
+    return SentPerRank(column=moved + requested_bytes(request, sizes, grid, k), column_calls=1 + 2 / k, column_words=1 / k)
+
+
+def requested_bytes(request: PlanRequest, sizes: Sizes, grid: CandidateGrid, k: int) -> float:
+    """Predict the bytes of the ids that one rank requests for one of k mini-batches, whose ids travel at once."""
+    group = feature_group(request, grid)
+    return 4 * ((1 - 1 / group) * sizes.inputs + (group - 1) * (k - 1) / k)
 
 
 def feature_group(request: PlanRequest, grid: CandidateGrid) -> int:
@@ -173,7 +179,7 @@ def bytes_between_machines(request: PlanRequest, sizes: Sizes, grid: CandidateGr
     """Predict how many of the bytes of an epoch go to other machines, control messages left out."""
     per_node = min(request.connection().per_node, grid.ranks)
     steps = -(-request.minibatches // grid.ranks)
-    bulk, fetch = sampling(request, sizes, grid, k), fetching(request, sizes, grid)
+    bulk, fetch = sampling(request, sizes, grid, k), fetching(request, sizes, grid, k)
     order: Order = grid.order if request.exchange == "owner" else "rows"
     column, row = (1 - inside for inside in inside_shares(grid.ranks, grid.replication, per_node, order))
     group = feature_group(request, grid)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
@@ -80,6 +81,12 @@ class Window(NamedTuple):
 
     minibatches: list[MiniBatch | None]
     positions: list[dict[str, Any]]
+
+
+class FetchedWindow(NamedTuple):
+    """A window whose rows are under way."""
+
+    window: Window
     fetching: Fetching
     edges: Callable[[], EdgeRows] | None
 
@@ -95,6 +102,9 @@ class MiniBatchSource(BatchSource):
         Seconds count as "sample" and "fetch".
     together : int
         Mini-batches in a window. A row that several of them need is fetched once. The rows of at most two windows are in memory.
+    ask_by_bulk : bool
+        Ask other ranks for the rows of all windows of a bulk at once, so that their ids travel in one exchange. The bulks of all ranks then
+        have the same sizes. Otherwise ranks compare their steps at every window, as they should where they may leave an epoch at any step.
 
     Notes
     -----
@@ -103,23 +113,25 @@ class MiniBatchSource(BatchSource):
     All ranks fetch in the same order, because fetching is collective.
     """
 
-    def __init__(self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1) -> None:
+    def __init__(self, loader: BulkLoader, view: View, ledger: Ledger, together: int = 1, ask_by_bulk: bool = True) -> None:
         self.loader, self._view, self._ledger, self.together, self.steps = loader, view, ledger, together, loader.steps
-        self.slots = loader.slots
+        self.slots, self._ask_by_bulk = loader.slots, ask_by_bulk
         self._move_to(loader.state_dict())
-        self._upcoming: Window | None = None
+        self._asked = deque[tuple[Window, Callable[[], Fetching]]]()  # windows whose rows have been asked for
+        self._upcoming: FetchedWindow | None = None
 
     def _move_to(self, position: dict[str, Any]) -> None:
         self._position, self.epoch, self.step = position, int(position["epoch"]), int(position["step"])
 
     def __iter__(self) -> Iterator[StepBatch]:
         remaining = iter(self.loader)
+        self._asked.clear()
         self._start(remaining)
         while self._upcoming is not None:
-            window, self._upcoming = self._upcoming, None
+            (window, fetching, edges_under_way), self._upcoming = self._upcoming, None
             with self._ledger.phase("fetch"):
-                rows = window.fetching.wait()
-                edges = window.edges() if window.edges else None
+                rows = fetching.wait()
+                edges = edges_under_way() if edges_under_way else None
             first = first_edge = 0
             for i, (minibatch, position) in enumerate(zip(window.minibatches, window.positions, strict=True)):
                 if i == len(window.positions) // 2:
@@ -139,21 +151,35 @@ class MiniBatchSource(BatchSource):
             if self._upcoming.edges is not None:
                 self._upcoming.edges()
             self._upcoming = None
+        self._asked.clear()
 
     def _start(self, remaining: Iterator[MiniBatch | None]) -> None:
-        """Take the next window, if there is one, and start to fetch its rows."""
-        taken, positions = [], []
-        with self._ledger.phase("sample"):
-            for minibatch in islice(remaining, self.together):
-                taken.append(minibatch)
-                positions.append(self.loader.state_dict())
-        if taken:
+        """Start to fetch the rows of the next window, if there is one."""
+        if not self._asked:
+            self._ask(remaining)
+        if self._asked:
+            window, begin = self._asked.popleft()
             with self._ledger.phase("fetch"):
-                self._view.stream_sync.before_use(taken)
-                self._view.at(positions[0])
-                fetching = self._view.features.start(_vertices(taken))
-                edges = None if self._view.edges is None else self._view.edges.start(*_edge_ends(taken))
-            self._upcoming = Window(taken, positions, fetching, edges)
+                self._view.at(window.positions[0])
+                fetching = begin()
+                edges = None if self._view.edges is None else self._view.edges.start(*_edge_ends(window.minibatches))
+            self._upcoming = FetchedWindow(window, fetching, edges)
+
+    def _ask(self, remaining: Iterator[MiniBatch | None]) -> None:
+        """Take the next window, and those that follow in the bulk that has been sampled, and ask for their rows."""
+        windows: list[Window] = []
+        with self._ledger.phase("sample"):
+            while not windows or (self._ask_by_bulk and self.loader.ready >= self.together):
+                taken = [(minibatch, self.loader.state_dict()) for minibatch in islice(remaining, self.together)]
+                if not taken:
+                    break
+                windows.append(Window(*(list(column) for column in zip(*taken, strict=True))))
+        if windows:
+            with self._ledger.phase("fetch"):
+                self._view.stream_sync.before_use([minibatch for window in windows for minibatch in window.minibatches])
+                self._view.at(windows[0].positions[0])
+                asked = self._view.features.ask([_vertices(window.minibatches) for window in windows])
+            self._asked.extend(zip(windows, asked, strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self._position)

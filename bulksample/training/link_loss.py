@@ -36,6 +36,17 @@ def held_out(source: Source) -> HeldOutEdges | HeldOutLinks:
     return HeldOutEdges.load(source)
 
 
+def check_ranking(metric: str, links: HeldOutEdges | HeldOutLinks) -> None:
+    """Raise `UsageError` for ``hits@k`` of more ranks than an edge has negatives: every edge would be a hit."""
+    _, _, k = metric.partition("@")
+    for split, negatives in links.negatives.items():
+        if k and len(negatives) and int(k) > negatives.shape[1]:
+            raise UsageError(
+                f"metric: got {metric}, and each held-out edge of {split} is ranked among {negatives.shape[1]} negatives, so all would be "
+                f"hits; use hits@1 to hits@{negatives.shape[1]}, or mrr"
+            )
+
+
 def without_labels(graph: Graph) -> Graph:
     """Return the graph for link prediction: no vertex has a class or belongs to a split."""
     return replace(graph, labels=np.full(graph.n, -1, np.int64), num_classes=0, masks={})

@@ -23,7 +23,8 @@ def shared_loader(context: TrainingContext) -> BulkLoader:
 
     With `seed_locality` G, mini-batches come from G groups of seeds in part order, and a rank takes those whose rows it holds; see
     `position`.
-    With a collective adjacency all ranks use the smallest bulk size of any rank, because every bulk is then a collective call.
+    Bulks have the same sizes on all ranks, the smallest that any rank chose: a bulk may be a collective call, and is one request for the
+    features that other ranks hold.
     """
     config, comm, view = context.config, context.comm, context.view
     groups = SeedGroups(config.seed_locality, view.part_order(view.seeds)) if config.seed_locality else None
@@ -33,8 +34,8 @@ def shared_loader(context: TrainingContext) -> BulkLoader:
         virtual_ranks=context.virtual_ranks, groups=groups, memory_budget=_budget(context), prefetch=context.threads.sample > 0,
         handed=view.stream_sync.bulk_sampled,
     )  # fmt: skip
-    if view.sampling is not None:
-        loader.bulk_size = min(comm.gather_control(loader.bulk_size))
+    sizes, grow = zip(*comm.gather_control([loader.bulk_size, loader.grows]), strict=True)
+    loader.bulk_size, loader.grows = min(sizes), all(grow)
     return loader
 
 

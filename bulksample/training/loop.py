@@ -99,7 +99,8 @@ class Trainer:
         options = {f"option {key}": value for key, value in config.model_dump(mode="json").items()}
         agree(self.comm, {"version": __version__, **options})
 
-        self._source, graph = graph, held(graph, config, self.comm)
+        self._store = None if isinstance(graph, Graph | HeteroGraph) else str(graph)
+        graph = held(graph, config, self.comm)
         config = self.config = fitted(config, graph)
         if config.checkpoint or config.resume:
             checkpoint.require()
@@ -121,7 +122,7 @@ class Trainer:
         state = None if snapshot is None else snapshot[1]
         virtual = virtual_ranks(config, self.comm, state, self.method.name, self.method.elastic)
         opened, self._folder = readable(graph, self.method.needs_store(placement), self.comm)
-        view = self.method.open(ViewRequest(opened, mark, placement, backend, sampler, self.comm, threads.gather, virtual))
+        view = self.method.open(ViewRequest(opened, mark, placement, backend, sampler, self.comm, threads.gather, virtual, self._store))
         self._warnings: list[str] = []  # on rank 0
         for warning in gaps(graph, config) if self.comm.rank == 0 else ():
             self._warn(warning)
@@ -308,9 +309,7 @@ class Trainer:
         found = [f"rank {rank}: {fault}" for rank, fault in enumerate(faults) if fault]
         if found:
             raise UsageError(own if faults == [own] * len(faults) else "; ".join(found)) from self._fault
-        damaged = (
-            "" if isinstance(self._source, Graph | HeteroGraph) else f"; if the data may be damaged: bulksample data verify {self._source}"
-        )
+        damaged = "" if self._store is None else f"; if the data may be damaged: bulksample data verify {self._store}"
         raise UsageError(f"the loss is {loss} {when}; use a lower lr, or feature_norm l2{damaged}")
 
     # ---- after a round

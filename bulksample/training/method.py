@@ -50,7 +50,7 @@ from .batches import BatchSource, MiniBatchSource, StepBatch
 from .buckets import add_over_ranks
 from .compute import ComputeContext
 from .context import TrainingContext
-from .link_loss import held_out, link_loss
+from .link_loss import check_ranking, held_out, link_loss
 from .loaders import shared_loader
 from .relational_setup import relational_model
 from .setup import ViewRequest, open_view, sampled_scoring
@@ -127,7 +127,12 @@ class Method:
         """Open the graph as this rank sees it; collective."""
         if self.config.task == "links":
             self.links = held_out(request.source)
-        return open_view(self.config, request)
+            check_ranking(self.metric, self.links)
+        view = open_view(self.config, request)
+        if self.config.task == "links" and isinstance(self.links, HeldOutEdges):
+            assert view.adjacency.whole_matrix is not None
+            self.links.check_absent(view.adjacency.whole_matrix)
+        return view
 
     def tensor_comm(self, compute: ComputeContext, comm: Comm) -> TensorComm:
         """Return the communicator that carries the tensors of a training step between ranks. Collective."""

@@ -18,7 +18,7 @@ from ..distributed.comm.base import Comm
 from ..distributed.matrix.graph_block import load_feature_rows
 from ..distributed.matrix.grid import ProcessGrid
 from ..distributed.matrix.layout import Layout
-from ..distributed.matrix.open_graph import OpenBlock, open_block, open_layout
+from ..distributed.matrix.open_graph import OpenBlock, open_block, open_layout, part_places
 from ..distributed.matrix.placement import Placement
 from ..errors import UsageError
 from ..evaluation.by_batches import BatchScoring
@@ -53,6 +53,7 @@ class ViewRequest(NamedTuple):
     comm: Comm
     gather_threads: int = 0  # threads that gather features ahead; 0: none
     virtual_ranks: int = 0  # mini-batches of a step; 0: as many as ranks
+    folder: str | None = None  # of the store that the graph was given as; None for a graph in memory
 
     @property
     def weighted(self) -> bool:
@@ -119,7 +120,8 @@ def _whole_view(config: TrainOptions, request: ViewRequest) -> View:
     if config.task == "links":
         return WholeView(without_labels(graph), comm, request.backend, mark, "all", *options)
     check_labels(graph.name, graph.labels, graph.num_classes)
-    return WholeView(graph, comm, request.backend, mark, config.seeds, *options)
+    places = None if isinstance(request.source, Graph | HeteroGraph) else part_places(request.source)
+    return WholeView(graph, comm, request.backend, mark, config.seeds, *options, places)
 
 
 def _feature_block_view(config: TrainOptions, request: ViewRequest) -> FeatureBlockView:

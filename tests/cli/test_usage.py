@@ -25,6 +25,14 @@ MISTYPED = [
         ["data", "import", "edgelist", "g", "-o", "o", "--ids", "txt"],
         "Invalid value for '--ids': 'txt' is not one of 'integer', 'text'; see bulksample data import edgelist --help",
     ),
+    (
+        ["data", "split-edges", "g", "-o", "o", "--val", "2"],
+        "Invalid value for '--val': Input should be less than or equal to 1; got '2'; see bulksample data split-edges --help",
+    ),
+    (
+        ["partition", "g", "--parts=0", "-o", "o"],
+        "Invalid value for '--parts': Input should be greater than or equal to 1; got '0'; see bulksample partition --help",
+    ),
     (["data", "import", "ogb", "ogbn-arxv", "-o", "o"], "ogbn-arxv is neither a folder nor a data set; did you mean 'ogbn-arxiv'?"),
     (["sample", "g", "--seeds", "dev"], "--seeds: got 'dev'; use train, val, test, all"),
     (["sample", "g", "--bulk-size", "0"], "--bulk-size must be 'auto' or a positive number; got '0'; use auto"),

@@ -7,7 +7,7 @@ from zoo import complete
 
 from bulksample import CSR, DataError, Graph, UsageError
 from bulksample.data import edge_split as module
-from bulksample.data import store
+from bulksample.data import open_store, store
 from bulksample.data.edge_split import FILE, HELD_OUT, HeldOutEdges, joined, split_edges
 from bulksample.data.sealed import sealed
 
@@ -78,11 +78,43 @@ def test_few_negatives_are_listed_and_none_is_an_error():
 
 @pytest.mark.parametrize(
     ("val", "test", "negatives", "why"),
-    [(0.5, 0.5, 1, "add up to less than 1"), (-0.1, 0.1, 1, "got shares -0.1"), (0.1, 0.1, 0, "got 0 negatives")],
+    [
+        (0.5, 0.5, 1, "add up to less than 1"),
+        (-0.1, 0.1, 1, "got shares -0.1"),
+        (0.1, 0.1, 0, "got 0 negatives"),
+        (0.0, 0.0, 1, "which hold nothing out"),
+        (0.00001, 0.1, 1, r"val: a share of 1e-05 gives none of \d+ edges; use 0.\d+ or more, or 0"),
+        (0.1, 0.00001, 1, "test: a share of 1e-05 gives none"),
+        (0.4999, 0.4999, 1, "leave none for training"),
+    ],
 )
 def test_what_has_no_meaning_is_refused(val, test, negatives, why):
     with pytest.raises(UsageError, match=why):
         split_edges(undirected(), val, test, negatives, 0)
+
+
+def test_the_share_that_is_named_holds_one_edge_out():
+    with pytest.raises(UsageError, match="use") as error:
+        split_edges(undirected(), 0.00001, 0.1, 1, 0)
+    share = float(str(error.value).split("use ")[1].split(" or more")[0])
+    assert len(split_edges(undirected(), share, 0.1, 1, 0)[1].pairs["val"]) == 1
+
+
+def test_the_file_of_another_split_is_refused(tmp_path):
+    """Of the same graph, whose edges were held out by another seed."""
+    first, second = (split_edges(undirected(), 0.1, 0.1, 4, seed) for seed in (1, 2))
+    for (graph, _), (_, held) in ((first, first), (second, second)):
+        held.check_absent(graph.adjacency)
+    shared = edges_of(first[0].adjacency) & {(u, v) for u, v in second[1].pairs["val"].tolist()}
+    with pytest.raises(DataError, match=rf"{len(shared)} of the \d+ held-out edges of val are edges of the graph.*write both with"):
+        second[1].check_absent(first[0].adjacency)
+    with pytest.raises(DataError, match="of a graph of 7 vertices"):
+        HeldOutEdges(7, {s: np.zeros((0, 2), np.int32) for s in HELD_OUT}, {s: np.zeros((0, 1), np.int32) for s in HELD_OUT}).check_absent(
+            first[0].adjacency
+        )
+    store.save(first[0], tmp_path / "g", beside=second[1].save)
+    with pytest.raises(DataError, match="that of another store"):
+        open_store.verify(tmp_path / "g")
 
 
 def test_the_file_keeps_them(tmp_path):

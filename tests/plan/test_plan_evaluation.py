@@ -1,5 +1,6 @@
 """Predicted evaluation, compared with arithmetic by hand."""
 
+from dataclasses import replace
 from math import exp
 
 import pytest
@@ -8,7 +9,7 @@ from uniform import DEGREE, N, papers, request
 from bulksample.plan.evaluation import evaluation_cost
 from bulksample.plan.measured import Measured
 from bulksample.plan.memory import rank_memory
-from bulksample.plan.profiles import NETWORKS
+from bulksample.plan.profiles import NETWORKS, Rate
 from bulksample.plan.sizes import expected_sizes
 from bulksample.plan.traffic import CandidateGrid
 
@@ -40,12 +41,26 @@ def test_ranks_with_block_rows_fetch_distinct_sources():
 
 def test_work_is_divided_and_follows_measured_steps():
     alone, four = (cost(request(), CandidateGrid(p, p, "replicated")).seconds for p in (1, 4))
-    network = NETWORKS["perlmutter"]
+    network, gather = NETWORKS["perlmutter"], request().machine().gather.value
+    copied, before = (3 * N * (1 - exp(-DEGREE / p)) * 40 / gather for p in (4, 1))  # of the 10 features of the distinct sources of a share
+    alone, four = alone - before, four - copied
     sent = 3 * 4 * N * 258 / 4 / 100e9
     collectives = 2 * 2 * (network.collective.value + 6 * (5e-6 + network.message.value))  # two layers send; counts go ahead of rows
     assert four == pytest.approx(alone / 4 + sent + collectives)
     slow = cost(request(), CandidateGrid(1, 1, "replicated"), compute_seconds=100.0).seconds
     assert slow > 100 * alone
+
+
+def test_sources_in_block_rows_are_numbered_and_copied():
+    """Per layer and rank: its rows and entries are numbered, its distinct sources of 10, 256 and 2 numbers copied three times."""
+    asked, grid = request(), CandidateGrid(4, 2, "partitioned")
+    device = asked.machine()
+    measured = Measured(replace(device, sampling=Rate(device.sampling.value / 2, "measured", "")))
+    slow, fast = (evaluation_cost(asked, expected_sizes(asked), grid, own).seconds for own in (measured, Measured(device)))
+    assert slow - fast == pytest.approx(3 * N * (1 + DEGREE) / 4 / device.sampling.value)
+    measured = Measured(replace(device, gather=Rate(device.gather.value / 2, "measured", "")))
+    slow = evaluation_cost(asked, expected_sizes(asked), grid, measured).seconds
+    assert slow - fast == pytest.approx(3 * 4 * (10 + 256 + 2) * N * (1 - exp(-DEGREE / 4)) / device.gather.value)
 
 
 def test_sampled_scores_take_mini_batches_of_their_own_fanouts():

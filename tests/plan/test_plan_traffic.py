@@ -54,8 +54,9 @@ def counted_in_a_run(asked, p, c, k, count):
         q = Selection.of(list(seeds[comm.rank]), N, ids)
         sampler.sample_bulk(adjacency, q, Stream(3))  # what the first call makes once is not counted
         before = count(comm)
-        for minibatch in sampler.sample_bulk(adjacency, q, Stream(3), epoch=1):
-            features.fetch(minibatch.vertices)
+        minibatches = sampler.sample_bulk(adjacency, q, Stream(3), epoch=1)
+        for begin in features.ask([minibatch.vertices for minibatch in minibatches]):
+            begin().wait()
         return {kind: number - before[kind] for kind, number in count(comm).items()}
 
     found = on_threads(p, rank, timeout=200)
@@ -129,12 +130,13 @@ def test_papers100m_by_hand():
     rows, inputs = (1024, 15_919.883, 164_757.525), 928_449
     answers = 15 * rows[0] + 10 * rows[1] + 5 * rows[2]  # padded
     sampled = 3 * 8.4 * 3 + 0.75 * 4 * (sum(rows) + answers)  # 3.54 MB a minibatch
-    assert sent.topology == pytest.approx(1179 * (sampled + 0.75 * 4 * inputs), rel=1e-5)  # and 2.79 MB of ids
+    ids = 0.75 * 4 * inputs + 3 * 4 * 9 / 10  # 2.79 MB, and how many are of each mini-batch of a bulk but the last
+    assert sent.topology == pytest.approx(1179 * (sampled + ids), rel=1e-5)
     assert sent.features == pytest.approx(1179 * 0.75 * 928_449 * 512, rel=1e-5)  # 420 GB
     assert asked.parameters == 2 * 128 * 256 + 256 + 2 * 256 * 256 + 256 + 2 * 256 * 172 + 172 == 285_356
     assert sent.gradients == 10 * 2 * 127 * 4 * (285_356 + 3)  # 2.9 GB
-    # lengths sent ahead among 4 ranks: once a hop and bulk, once a fetch; one bulk of 10
-    assert sent.control == 128 * 8 * 3 * (3 + 10)
+    # lengths sent ahead among 4 ranks: once a hop and bulk, once for the features of a bulk; one bulk of 10
+    assert sent.control == 128 * 8 * 3 * (3 + 1)
 
 
 def test_the_published_cost_is_as_printed():
@@ -161,7 +163,7 @@ def test_a_whole_graph_sends_features_and_their_ids_alone():
     asked = request()
     sizes = expected_sizes(asked)
     sent = epoch_bytes(asked, sizes, CandidateGrid(8, 2, "published"), 4)
-    assert sent.topology == pytest.approx(asked.minibatches * 0.75 * 4 * sizes.inputs)
+    assert sent.topology == pytest.approx(asked.minibatches * (0.75 * 4 * sizes.inputs + 3 * 4 * 3 / 4))  # of four mini-batches at once
     assert sent.features == epoch_bytes(asked, sizes, CandidateGrid(8, 2, "partitioned"), 4).features
 
 

@@ -8,6 +8,7 @@ from sweeps import sweep
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training.batches import MiniBatchSource
+from bulksample.views.features import Fetching
 
 OPTIONS = {"fanouts": (5, 5), "hidden": 8, "batch_size": 16, "bulk_size": 3, "threads": 1}
 
@@ -26,6 +27,36 @@ def test_every_minibatch_comes_with_its_own_rows(together):
             assert torch.equal(step.x, features[torch.tensor(step.minibatch.vertices, dtype=torch.int64)])
         assert number + 1 == made.steps
         assert (made.epoch, made.step) == (epoch + 1, 0)
+
+
+@pytest.mark.parametrize(("together", "k", "asks"), [(1, 3, [3, 3, 1]), (2, 3, [1, 2, 1]), (2, 6, [3, 1]), (3, 100, [2, 1]), (9, 2, [1])])
+def test_the_rows_of_a_bulk_are_asked_for_at_once(together, k, asks):
+    """Seven mini-batches in windows; a request is for a window, and for those that follow in the bulk that has been sampled."""
+    seen = []
+
+    class Source:
+        def ask(self, fetches):
+            seen.append(len(fetches))
+            return [lambda ids=ids: Fetching(lambda: torch.zeros(len(ids), 1)) for ids in fetches]
+
+    trainer = make_trainer(TrainConfig.of(**{**OPTIONS, "batch_size": 22, "bulk_size": k}), community_graph())
+    context = trainer.context
+    context.view.features = Source()
+    made = MiniBatchSource(context.batches.loader, context.view, context.ledger, together)
+    assert made.steps == 7
+    for _ in range(2):
+        seen.clear()
+        assert sum(1 for _ in made) == 7
+        assert seen == asks
+
+
+def test_ranks_that_may_leave_anywhere_ask_for_one_window_at_a_time():
+    seen, whole = [], batches(2)
+    whole._ask_by_bulk = False
+    ask = whole._view.features.ask
+    whole._view.features.ask = lambda fetches: seen.append(len(fetches)) or ask(fetches)
+    assert sum(1 for _ in whole) == whole.steps
+    assert seen == [1] * -(-whole.steps // 2)
 
 
 @sweep(("together", "then"), [(1, 3), (3, 1), (4, 4), (100, 2)], quick=2)

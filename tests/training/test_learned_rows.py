@@ -114,7 +114,7 @@ def test_gradients_at_owners_are_those_of_whole_tables(p, c, model):
 @pytest.mark.parametrize("codec", ["fp32", "fp16"])
 @pytest.mark.parametrize(("p", "c"), GRIDS)
 def test_bytes_are_those_predicted(p, c, codec):
-    graph, options = graph_of(), {"replication": c, "gradient_codec": codec, "evaluate": "none"}
+    graph, options = graph_of(), {"replication": c, "gradient_codec": codec, "evaluate": "none", "bulk_size": 1}
     blank = on_threads(p, lambda comm: trained(graph, comm, **options, epochs=0))[0]
     run = on_threads(p, lambda comm: trained(graph, comm, **options))[0]
     drawn = on_threads(p, lambda comm: [batch.minibatch for batch in trainer_of(graph, comm, **options).context.batches])
@@ -157,7 +157,9 @@ def test_one_learned_row_for_all_is_not_divided():
 
 
 @pytest.mark.parametrize("partition", ["block", "random"])
-@pytest.mark.parametrize(("p", "c", "q", "d"), [(2, 1, 2, 1), pytest.param(4, 2, 4, 1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("p", "c", "q", "d"), [(2, 1, 2, 1), pytest.param(2, 2, 2, 2, marks=pytest.mark.long), pytest.param(4, 2, 4, 1, marks=pytest.mark.long)]
+)
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, p, c, q, d, partition):
     """Shards come back bit by bit; also on another grid, where rows have other owners, within rounding."""
     graph, kept = graph_of(times=True), str(tmp_path / "kept")

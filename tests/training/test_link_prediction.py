@@ -12,7 +12,7 @@ from communities import community_graph, undirected
 from sweeps import sweep
 from training_runs import run_training, weights_of
 
-from bulksample import UsageError, backends, samplers
+from bulksample import DataError, UsageError, backends, samplers
 from bulksample.data import store
 from bulksample.data.edge_split import HELD_OUT, HeldOutEdges, joined, split_edges
 from bulksample.distributed.comm.threads import SerialComm, on_threads
@@ -48,6 +48,27 @@ def view_of(graph):
 
 def edge_loader(graph, **options):
     return EdgeLoader(view_of(graph), samplers.make("sage", (3,)), **{"batch_size": 32, "bulk_size": 4, "seed": 7, **options})
+
+
+@pytest.mark.parametrize(("metric", "fits"), [("hits@20", True), ("hits@21", False)])
+def test_hits_at_more_ranks_than_there_are_negatives_are_refused(stored, metric, fits):
+    asked = {**LINKS, "metric": metric, "epochs": 1}
+    if fits:
+        assert 0 < trained(stored, **asked)[0]["val_hits@20"] <= 1
+    else:
+        with pytest.raises(UsageError, match="metric: got hits@21, and each held-out edge of val is ranked among 20 negatives"):
+            trained(stored, **asked)
+        with pytest.raises(UsageError, match="metric: got hits@21"):
+            trained(stored, **asked, method="psgd-pa")
+
+
+def test_the_held_out_edges_of_another_split_are_refused_before_training(stored, tmp_path):
+    """They would be trained on."""
+    store.save(
+        store.load(stored), tmp_path / "g", beside=split_edges(community_graph(n=400, degree=12, noise=0.7), 0.1, 0.1, 20, 1)[1].save
+    )
+    with pytest.raises(DataError, match="held-out edges of val are edges of the graph"):
+        trained(tmp_path / "g", **LINKS)
 
 
 @pytest.mark.parametrize("graph", [undirected(), community_graph(), community_graph(weighted=True)])

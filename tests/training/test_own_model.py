@@ -265,6 +265,15 @@ def test_methods_that_exchange_rows_train_a_stack_of_our_layers(folder):
     assert not torch.equal(before, weights_of(type("Held", (), {"model": gnn})))
 
 
+def test_options_of_a_stack_of_our_layers_are_read_from_it():
+    module = Gnn("sage", [6, 24, 24, 3], dropout=0.25)
+    asked = options_beside(module, {"lr": 0.5})
+    assert {"model": "sage", "layers": 3, "hidden": 24, "dropout": 0.25, "lr": 0.5}.items() <= asked.items()
+    with pytest.raises(UsageError, match="hidden: got 6, but the model has 24; leave the option out"):
+        options_beside(module, {"hidden": 6})
+    assert "hidden" not in options_beside(Gnn("sage", [6, 3]), {})
+
+
 def test_weights_of_half_precision_are_refused(folder):
     with pytest.raises(UsageError, match=r"weights of torch\.bfloat16 do not travel between ranks; use float32, and precision bf16"):
         bs.train(folder / "plain", **OPTIONS, model=PlainSage(Gnn("sage", [8, 8, 3])).bfloat16())

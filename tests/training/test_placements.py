@@ -10,9 +10,10 @@ from training_runs import run_training, run_with_digests
 
 from bulksample import UsageError
 from bulksample.data import store
+from bulksample.distributed.comm.base import SentCount
 from bulksample.distributed.comm.machines import VARIABLE
 from bulksample.distributed.comm.threads import on_threads
-from bulksample.distributed.costs.feature_fetch import predict_fetch
+from bulksample.distributed.costs.feature_fetch import predict_fetches
 from bulksample.distributed.matrix.partition import block_bounds
 from bulksample.methods import METHODS
 from bulksample.methods.averaging.options import AVERAGING
@@ -89,30 +90,42 @@ def test_every_kind_of_run_in_every_placement(stored, monkeypatch, name, options
         assert_same(runs(stored / name, 4, **options, **placement), expected)
 
 
-def test_whole_topology_and_divided_features_send_nothing_to_sample_and_the_predicted_rows(stored):
-    """The published main placement: each mini-batch fetches the rows of other blocks, whose bytes `predict_fetch` knows."""
+@pytest.mark.parametrize("k", [1, 2, 100])
+def test_whole_topology_and_divided_features_send_nothing_to_sample_and_the_predicted_rows(stored, k):
+    """The published main placement: ids travel once a bulk, and the rows of other blocks once a mini-batch."""
     n, width, p, c = 120, 8, 4, 2
-    ranks = on_threads(p, lambda comm: fetched(stored / "plain", comm, replication=c))
-    vertices, tallies, held = zip(*ranks, strict=True)
+    ranks = on_threads(p, lambda comm: fetched(stored / "plain", comm, replication=c, bulk_size=k))
+    vertices, tallies, collectives, held = zip(*ranks, strict=True)
     bounds = block_bounds(n, p // c)
     steps = max(map(len, vertices))
-    asked = [[own[step] if step < len(own) else np.empty(0, np.int32) for own in vertices] for step in range(steps)]
-    foreseen = [predict_fetch(c, each, bounds, width) for each in asked]
-    for kind in ("topology", "features"):
-        assert [sent[kind] for sent in tallies] == [sum(step[rank][kind].bytes for step in foreseen) for rank in range(p)]
-        assert sum(sent[kind] for sent in tallies) > 0
+    asked = [[own[step] if step < len(own) else np.empty(0, np.int32) for step in range(steps)] for own in vertices]
+    bulks = [[own[first : first + k] for own in asked] for first in range(0, steps, k)]
+    foreseen = [predict_fetches(c, bulk, bounds, width) for bulk in bulks]
+    for kind in ("topology", "features", "control"):
+        assert [sent[kind].bytes for sent in tallies] == [sum(bulk[rank][kind].bytes for bulk in foreseen) for rank in range(p)]
+        assert [sent[kind].messages for sent in tallies] == [sum(bulk[rank][kind].messages for bulk in foreseen) for rank in range(p)]
+        assert sum(sent[kind].bytes for sent in tallies) > 0
+    assert collectives == ({"topology": len(bulks), "features": steps, "control": len(bulks)},) * p
     assert [rank["features"] for rank in held] == [4 * width * n * c // p] * p
 
 
 def fetched(source, comm, **options):
-    """The vertices of this rank's mini-batches of an epoch, the bytes that they cost by kind, and the bytes that it holds."""
-    asked = {**STILL, "features": "partitioned", "bulk_size": 1, **options}
+    """The vertices of this rank's mini-batches of an epoch, what they cost by kind in messages and collectives, and the bytes it holds."""
+    asked = {**STILL, "features": "partitioned", **options}
     context = make_trainer(TrainConfig.of(**asked), source, comm).context
     assert context.view.sampling is None  # nothing travels to sample
-    before = dict(comm.tally)
+    before, calls, kinds = dict(comm.tally), dict(comm.collectives), ("topology", "features", "control")
     vertices = [batch.minibatch.vertices for batch in context.batches if batch.minibatch is not None]
-    sent = {kind: comm.tally[kind].bytes - before[kind].bytes for kind in ("topology", "features")}
-    return vertices, sent, context.view.memory
+    sent = {kind: SentCount(*np.subtract(comm.tally[kind], before[kind]).tolist()) for kind in kinds}
+    return vertices, sent, {kind: comm.collectives[kind] - calls[kind] for kind in kinds}, context.view.memory
+
+
+@pytest.mark.parametrize("topology", ["replicated", "partitioned"])
+def test_ranks_of_a_machine_share_converted_features_only_if_they_lie_there(stored, topology):
+    for features, shared in (("replicated", False), ("host", True)):
+        asked = {**STILL, "topology": topology, "features": features, "feature_storage": "fp16"}
+        views = on_threads(2, lambda comm: make_trainer(TrainConfig.of(**asked), stored / "plain", comm).context.view)  # noqa: B023
+        assert [view.features.shared for view in views] == [shared] * 2
 
 
 @pytest.mark.parametrize("options", [{"topology": "replicated"}, {"topology": "partitioned", "replication": 2, "feature_replication": 1}])

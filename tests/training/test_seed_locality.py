@@ -6,12 +6,15 @@ from communities import community_graph
 from recorder import Crash, CrashesAt, Recorder
 from training_runs import run_training, run_with_digests, weights_of
 
-from bulksample import UsageError, samplers
+from bulksample import UsageError, backends, samplers
 from bulksample.data import store
 from bulksample.data.parts_writer import write_parts
-from bulksample.distributed.comm.threads import on_threads
+from bulksample.distributed.comm.threads import SerialComm, on_threads
 from bulksample.distributed.matrix.grid import ProcessGrid
+from bulksample.distributed.matrix.open_graph import open_for_sampling, part_places
 from bulksample.distributed.matrix.partition import Partition, random
+from bulksample.distributed.matrix.placement import Placement
+from bulksample.distributed.matrix.rank_graph import open_rank_graph
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.samplers.inclusion import inclusion_probability
@@ -96,6 +99,21 @@ def test_parts_of_a_folder_keep_their_order_on_fewer_ranks(folder, tmp_path):
         assert digests(epoch(tmp_path / "P", p)) == digests(expected)
 
 
+def test_parts_of_a_folder_keep_their_order_where_every_rank_holds_the_graph(folder, tmp_path):
+    """The groups of `train`, of `sample` with and without features, and of a loader."""
+    write_parts(folder, tmp_path / "P", random(GRAPH.n, 4, 1).assignment, 4, "random")
+    expected = digests(epoch(tmp_path / "P", 4))
+    assert digests(epoch(tmp_path / "P", 2, graph="replicated")) == expected
+    assert digests(epoch(folder, 2, graph="replicated")) != expected  # by ids
+    places, backend = part_places(tmp_path / "P"), backends.make("reference")
+    assert (np.diff(np.asarray(places)[np.load(tmp_path / "P" / "old_id.npy")]) == 1).all()
+    placement = Placement("replicated", seed_locality=4)
+    sampled = open_for_sampling(tmp_path / "P", "train", SerialComm(), backend, placement)
+    assert sampled.places.tolist() == places[sampled.seeds].tolist()
+    opened = open_rank_graph(tmp_path / "P", SerialComm(), topology="replicated", features="replicated", seed_locality=4)
+    assert opened.part_order(SEEDS).tolist() == places[SEEDS].tolist() != SEEDS.tolist()
+
+
 @pytest.mark.parametrize("crash_at", [3, 7])
 def test_a_run_that_breaks_goes_on_with_the_same_bits(folder, tmp_path, crash_at):
     options = {**RUN, "seed_locality": 4, "batch_size": 5, "dropout": 0.5}
@@ -134,6 +152,13 @@ def test_a_checkpoint_of_other_groups_is_refused(folder, tmp_path):
     run_training(folder, **RUN | {"epochs": 1}, **kept)
     with pytest.raises(UsageError, match="seed_locality was 4 and is 2"):
         run_training(folder, **RUN | {"seed_locality": 2}, resume="auto", **kept)
+
+
+def test_a_checkpoint_of_another_partition_names_the_remedy(folder, tmp_path):
+    kept = {"checkpoint": str(tmp_path / "c"), "graph": "partitioned"}
+    run_training(folder, **RUN | {"epochs": 1}, partition="random", **kept)
+    with pytest.raises(UsageError, match=r"seed_locality was '4 groups .* now; use the seed_locality, the partition or folder of parts"):
+        run_training(folder, **RUN, resume="auto", partition="block", **kept)
 
 
 def test_batch_norm_is_warned_of(folder, capsys):
@@ -229,6 +254,8 @@ def test_frequency_counts_the_minibatches_of_each_rank(folder):
     ("options", "message"),
     [
         ({"graph": "partitioned", "features": None}, "cache_by inclusion multiplies with the whole adjacency; got topology partitioned"),
+        ({"cache_bytes": 0}, "cache_by inclusion chooses the rows of a cache; got cache_bytes 0: use cache_bytes, or leave it out"),
+        ({"cache_bytes": 0, "cache_by": "frequency"}, "cache_by frequency chooses the rows of a cache; got cache_bytes 0"),
         ({"sampler": "ladies"}, "cache_by inclusion follows the draws of the samplers sage, labor and full; got ladies"),
     ],
 )

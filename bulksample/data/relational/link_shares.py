@@ -44,7 +44,7 @@ def cut(
     for split, asked in (("val", val), ("test", test)):
         got = len(held[split]) / m
         if asked and not counts[split]:
-            raise UsageError(f"{split}: a share of {asked:g} gives none of {m} edges of {relation}; use {_share(1, m)} or more, or 0")
+            raise UsageError(f"{split}: a share of {asked:g} gives none of {m} edges of {relation}; use {share_of(1, m)} or more, or 0")
         if asked and not got:
             assert times is not None
             raise UsageError(_none_between(times, asked, spans["test"].start, relation))
@@ -59,7 +59,7 @@ def cut(
 def _none_between(times: np.ndarray, val: float, middle: int, relation: Relation) -> str:
     """Return the message for a validation whose edges have all gone to the test, which begins at `middle`."""
     m, first = len(times), _first_of_time(times, middle - 1)
-    use = f"val {_share(middle - first, m)} and test {_share(m - middle, m)}, the latest two times" if first else "val 0"
+    use = f"val {share_of(middle - first, m)} and test {share_of(m - middle, m)}, the latest two times" if first else "val 0"
     return (
         f"val: a share of {val:g} gives none of {m} edges, which have {len(np.unique(times))} distinct times: {relation}; those of one "
         f"time go together, and the test takes {m - middle}; use {use}"
@@ -71,6 +71,6 @@ def _first_of_time(times: np.ndarray, at: int) -> int:
     return int(np.searchsorted(times, times[at])) if at < len(times) else len(times)
 
 
-def _share(count: int, m: int) -> float:
+def share_of(count: int, m: int) -> float:
     """Return the share with the fewest digits that gives so many of m edges."""
     return next(share for digits in range(1, 17) if round((share := round(count / m, digits)) * m) == count)

@@ -36,19 +36,26 @@ def predict_fetch(
     replication: int, asked: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str = "fp32", cached: Cached = None
 ) -> Tallies:
     """Predict what every rank sends in a fetch of the places ``asked[r]`` by each rank r; process columns are independent."""
+    return predict_fetches(replication, [[ids] for ids in asked], bounds, width, codec, cached)
+
+
+def predict_fetches(
+    replication: int, asked: Sequence[Sequence[np.ndarray]], bounds: np.ndarray, width: int, codec: str = "fp32", cached: Cached = None
+) -> Tallies:
+    """Predict what every rank sends in several fetches whose ids travel at once, of the places ``asked[r][w]`` in fetch w by rank r."""
     caches = [cached if cached is None or isinstance(cached, np.ndarray) else cached[j::replication] for j in range(replication)]
-    columns = [predict_column_fetch(asked[j::replication], bounds, width, codec, one) for j, one in enumerate(caches)]
+    columns = [predict_column_fetches(asked[j::replication], bounds, width, codec, one) for j, one in enumerate(caches)]
     return [sent for process_row in zip(*columns, strict=True) for sent in process_row]
 
 
-def predict_column_fetch(
-    asked: Sequence[np.ndarray], bounds: np.ndarray, width: int, codec: str = "fp32", cached: Cached = None
+def predict_column_fetches(
+    asked: Sequence[Sequence[np.ndarray]], bounds: np.ndarray, width: int, codec: str = "fp32", cached: Cached = None
 ) -> list[dict[str, SentCount]]:
-    """Predict what each rank of one process column sends in a fetch, by the table in `matrix.feature_exchange`.
+    """Predict what each rank of one process column sends in several fetches, by the table in `matrix.feature_exchange`.
 
     Parameters
     ----------
-    asked : the ids that each rank requests; p arrays
+    asked : the ids that each rank requests in each of W fetches; p lists of W arrays
     bounds : int64, shape (p + 1,)
     width : f
     cached : the ids in every rank's cache, or a list of those in the cache of each, optional
@@ -57,18 +64,20 @@ def predict_column_fetch(
     -------
     For each rank, kind to (messages, bytes).
     """
-    p = len(asked)
+    p, fetches = len(asked), len(asked[0])
     bounds = bounds_of_ranks(bounds, p)
-    need = np.zeros((p, p), np.int64)  # need[r, q]: number of ids that rank r requests from rank q
-    for r, ids in enumerate(asked):
-        missing = np.setdiff1d(ids, [] if cached is None else cached if isinstance(cached, np.ndarray) else cached[r])
-        need[r] = np.diff(np.searchsorted(missing, bounds))
-        need[r, r] = 0
+    need = np.zeros((fetches, p, p), np.int64)  # need[w, r, q]: number of ids that rank r requests from rank q in fetch w
+    for r, lists in enumerate(asked):
+        for w, ids in enumerate(lists):
+            missing = np.setdiff1d(ids, [] if cached is None else cached if isinstance(cached, np.ndarray) else cached[r])
+            need[w, r] = np.diff(np.searchsorted(missing, bounds))
+            need[w, r, r] = 0
     row_bytes = codec_named(codec).row_bytes(width)
+    requests = np.count_nonzero(need.any(axis=0), axis=1)
     return [
         {
-            "topology": SentCount(int(np.count_nonzero(need[r])), 4 * int(need[r].sum())),
-            "features": SentCount(int(np.count_nonzero(need[:, r])) * (row_bytes > 0), row_bytes * int(need[:, r].sum())),
+            "topology": SentCount(int(requests[r]), 4 * (int(requests[r]) * (fetches - 1) + int(need[:, r].sum()))),
+            "features": SentCount(int(np.count_nonzero(need[:, :, r])) * (row_bytes > 0), row_bytes * int(need[:, :, r].sum())),
             "control": SentCount(p - 1, 8 * (p - 1)),
         }
         for r in range(p)

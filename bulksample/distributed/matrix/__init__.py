@@ -9,8 +9,11 @@ open_graph               opens a stored graph on all ranks, replicated or in blo
 block_rows               `BlockRowAdjacency`: the adjacency in block rows, for samplers
 owner, spgemm15d         its two policies: owners draw from their rows, or rows travel (the 1.5D product)
 selection_exchange       requests for rows of the adjacency, and their answers
+relation_blocks          `PartitionedRelations`: relations of a heterogeneous graph in block rows, for samplers
+relation_requests        the messages of a hop over all relations
 feature_exchange         `RowExchange`: fetches feature rows (or hidden rows) from the ranks that hold them
 sparse_feature_exchange  the same for sparse features
+row_requests             the ids of rows that ranks request, for one fetch or several at once
 hot_rows                 the cache of rows that are fetched most often
 codec                    how rows are encoded while they travel: fp32, fp16, bf16, int8, int4, int2
 halo                     the rows of other ranks that a full-graph layer needs, and their gradients

@@ -13,12 +13,16 @@ topology  ids, int32               ``4 |U_r|``                    the q with U_r
 control   counts of ids            8 (p - 1)                      p - 1
 ========= ======================== ============================== =============================
 
-which `costs.feature_fetch` predicts from the same bounds. (Rows without columns send nothing.) Ids are places of a `Layout`.
+in three collectives. W fetches whose ids travel at once (`RowExchange.ask`) take W + 2: the rows of each fetch as above, then one message
+of ids to each rank q that any fetch requests rows from, with 4 (W - 1) bytes more, and the counts once. `costs.feature_fetch` predicts
+all of it from the same bounds. (Rows without columns send nothing.) Ids are places of a `Layout`.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +32,7 @@ from ..comm.base import Comm, PendingRows
 from .codec import codec_named
 from .hot_rows import HotRows, hottest, no_rows, own_choice
 from .layout import checked_bounds
+from .row_requests import RowRequests, request_rows
 
 
 class RowExchange:
@@ -106,26 +111,47 @@ class RowExchange:
 
     def start(self, vertices: np.ndarray) -> Fetch:
         """Begin a fetch; collective. On return the ids have been exchanged and the rows are under way."""
+        return self.ask([vertices])[0]()
+
+    def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], Fetch]]:
+        """Exchange the ids of several fetches at once; collective. All ranks pass equally many.
+
+        Returns
+        -------
+        A function for each fetch that begins it: its rows are then under way. Calling it is collective, and all ranks call those of a
+        list in one order; a fetch that no rank begins costs nothing more. Until then a fetch holds at most 9 bytes for each of its rows,
+        8 more for each cached one, and 4 for each row that others request.
+        """
+        named = [self._named(vertices) for vertices in fetches]
+        requests = request_rows(self.comm, self.bounds, [one.ids[one.away].astype(np.int32) for one in named])
+        return [partial(self._begin, one, own) for one, own in zip(named, requests, strict=True)]
+
+    def _named(self, vertices: np.ndarray) -> NamedRows:
+        """Divide the rows of a fetch into own, cached and those of others."""
         vertices = np.asarray(vertices)
         if vertices.dtype.kind not in "iu" or vertices.ndim != 1:
             raise UsageError(f"vertices must be integers in one dimension; got {vertices.dtype} of shape {vertices.shape}")
         unique, position = np.unique(vertices, return_inverse=True)
         if len(unique) and not 0 <= unique[0] <= unique[-1] < self.n:
             raise UsageError(f"vertices must be rows of the matrix, 0 to {self.n - 1}; got {unique[0]} to {unique[-1]}")
-        at = self.cache.find(unique)
-        own = (unique >= self._first) & (unique < self._end)
-        away = ~own & (at < 0)
-        ids = unique[away].astype(np.int32)
-        expected = np.diff(np.searchsorted(ids, self.bounds))
-        asked = self.comm.start_alltoall_rows(ids, expected, "topology")
-        requested_ids = asked.wait()
-        requested = self._encoded(requested_ids)
-        rows = np.empty((len(unique), self.codec.columns(self.width)), self.codec.dtype)
-        pending = self.comm.start_alltoall_rows(requested, asked.counts, self.kind, incoming=expected)
-        rows[own] = self._encoded(unique[own])
-        cached = ~own & ~away
-        rows[cached] = self.cache.rows[at[cached]]
-        return Fetch(pending, rows, Asked(unique, own, away, expected, requested_ids, asked.counts), position, self)
+        own = slice(*np.searchsorted(unique, [self._first, self._end]).tolist())
+        slot = self.cache.find(unique)
+        slot[own] = -1
+        away = slot < 0
+        away[own] = False
+        return NamedRows(unique, position.astype(np.int32), own, away, slot[slot >= 0])
+
+    def _begin(self, named: NamedRows, requests: RowRequests) -> Fetch:
+        """Send the requested rows, and put own and cached ones in place."""
+        requested = self._encoded(requests.requested)
+        rows = np.empty((len(named.ids), self.codec.columns(self.width)), self.codec.dtype)
+        pending = self.comm.start_alltoall_rows(requested, requests.requested_counts, self.kind, incoming=requests.expected)
+        rows[named.own] = self._encoded(named.ids[named.own])
+        if len(named.slots):
+            cached = ~named.away
+            cached[named.own] = False
+            rows[cached] = self.cache.rows[named.slots]
+        return Fetch(pending, rows, named, requests, self)
 
     def encoded_rows(self) -> np.ndarray:
         """Return all own rows, encoded; with codec fp32 in their stored dtype."""
@@ -168,42 +194,40 @@ class RowExchange:
     def _fill_own(self, room: int, wanted: np.ndarray) -> HotRows:
         """Fetch the rows that this rank wants most and does not hold."""
         ids = np.sort(own_choice(wanted, self._first, self._end, room))
-        expected = np.diff(np.searchsorted(ids, self.bounds))
-        asked = self.comm.start_alltoall_rows(ids.astype(np.int32), expected, "topology")
-        requested = self._encoded(asked.wait())
-        return HotRows(ids, self.comm.start_alltoall_rows(requested, asked.counts, self.kind, incoming=expected).wait())
+        (asked,) = request_rows(self.comm, self.bounds, [ids.astype(np.int32)])
+        requested = self._encoded(asked.requested)
+        return HotRows(ids, self.comm.alltoall_rows(requested, asked.requested_counts, self.kind, incoming=asked.expected))
 
 
-class Asked(NamedTuple):
+class NamedRows(NamedTuple):
     """The rows of a fetch.
 
     Parameters
     ----------
     ids : integers, shape (u,)
         The distinct rows that this rank asks for, ascending.
-    own, away : bool, shape (u,)
-        Rows that this rank holds, and rows that others send; the rest lies in the cache.
-    expected : int64, shape (p,)
-        How many rows each rank sends to this one.
-    requested : int32, shape (w,)
-        The rows that others ask of this rank, in rank order; distinct for each rank.
-    requested_counts : int64, shape (p,)
-        How many of them each rank asks for.
+    position : integers, shape (m,)
+        Which of them each vertex is.
+    own : slice
+        Those that this rank holds.
+    away : bool, shape (u,)
+        Those that others send; the rest lies in the cache.
+    slots : int64, shape (h,)
+        The slots of these in the cache.
     """
 
     ids: np.ndarray
-    own: np.ndarray
+    position: np.ndarray
+    own: slice
     away: np.ndarray
-    expected: np.ndarray
-    requested: np.ndarray
-    requested_counts: np.ndarray
+    slots: np.ndarray
 
 
 class Fetch:
     """A fetch under way. Call `wait` on every fetch, in any order; it may be called again."""
 
-    def __init__(self, pending: PendingRows, rows: np.ndarray, asked: Asked, position: np.ndarray, exchange: RowExchange) -> None:
-        self._pending, self._rows, self.asked, self._position, self._exchange = pending, rows, asked, position, exchange
+    def __init__(self, pending: PendingRows, rows: np.ndarray, named: NamedRows, requests: RowRequests, exchange: RowExchange) -> None:
+        self._pending, self._rows, self.named, self.requests, self._exchange = pending, rows, named, requests, exchange
         self._result: np.ndarray | None = None
 
     def done(self) -> bool:
@@ -213,8 +237,8 @@ class Fetch:
     def wait(self) -> np.ndarray:
         """Return the rows in the requested order: float32, shape (m, f)."""
         if self._result is None:
-            self._rows[self.asked.away] = self._pending.wait()  # owners ascend as the ids do
-            self._result = self._exchange.codec.decode(self._rows, self._exchange.width)[self._position]
+            self._rows[self.named.away] = self._pending.wait()  # owners ascend as the ids do
+            self._result = self._exchange.codec.decode(self._rows, self._exchange.width)[self.named.position]
         return self._result
 
 

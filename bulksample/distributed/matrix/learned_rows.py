@@ -81,10 +81,10 @@ class LearnedRows:
             touched[places] = True
 
         for fetch, rows in zip(fetches, gradients, strict=True):
-            asked, encoded = fetch.asked, codec.encode(rows)
+            named, asked, encoded = fetch.named, fetch.requests, codec.encode(rows)
             counts = asked.requested_counts
-            received = self.grid.column_comm.alltoall_rows(encoded[asked.away], asked.expected, "gradients", incoming=counts)
-            add(asked.ids[asked.own] - first, encoded[asked.own])
+            received = self.grid.column_comm.alltoall_rows(encoded[named.away], asked.expected, "gradients", incoming=counts)
+            add(named.ids[named.own] - first, encoded[named.own])
             for end, count in zip(np.cumsum(counts), counts, strict=True):  # the ids of one rank are distinct
                 add(asked.requested[end - count : end] - first, received[end - count : end])
         return self._add_in_row(total, touched, codec)

@@ -173,10 +173,18 @@ def open_for_sampling(
     if not placement.partitioned:
         graph = store.load(directory, features=False, check="none")
         seeds = graph.seeds(split) if split else graph.default_seeds()
-        return OpenForSampling(LocalAdjacency(graph.adjacency, backend), seeds, 0, seeds)
+        table = part_places(directory)
+        return OpenForSampling(LocalAdjacency(graph.adjacency, backend), seeds, 0, seeds if table is None else table[seeds])
     opened = open_block(directory, placement, comm, seed, features=False)
     seeds = opened.seeds(split)
     return OpenForSampling(opened.adjacency(backend), seeds, opened.block.read_bytes, opened.layout.part_order(seeds))
+
+
+def part_places(directory: str | os.PathLike[str]) -> np.ndarray | None:
+    """Return the place of each vertex in the order of a folder of parts: int32, shape (n,), mapped; None for a whole store."""
+    if not is_parts(directory):
+        return None
+    return open_array(Path(directory), load_parts(Path(directory)).arrays["new_id"])
 
 
 def open_layout(directory: str | os.PathLike[str], placement: Placement, grid: ProcessGrid, seed: int) -> Layout:

@@ -30,6 +30,8 @@ def pack(sections: list[Section]) -> tuple[np.ndarray, np.ndarray]:
     """Return the messages for all ranks, one after another (int32), and the words of each (int64, shape (size,))."""
     words = [section.words for section in sections]
     sizes = [section.counts * part.shape[1] for section, part in zip(sections, words, strict=True)]
+    if len(sections) == 1:
+        return words[0].reshape(-1), np.asarray(sizes[0], np.int64)
     lengths = np.asarray(np.stack(sizes).sum(axis=0), np.int64)
     message, at = np.empty(int(lengths.sum()), np.int32), row_pointers(lengths)[:-1]
     for size, part in zip(sizes, words, strict=True):

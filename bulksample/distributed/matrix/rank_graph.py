@@ -29,7 +29,7 @@ from .comm_pool import CommPool, Lease, grids
 from .graph_block import GraphBlock, load_block, load_edge_rows, load_feature_rows
 from .grid import Order, ProcessGrid, choose_order
 from .layout import Layout
-from .open_graph import OpenBlock, open_layout
+from .open_graph import OpenBlock, open_layout, part_places
 from .placement import Placement
 from .verify import verify_together
 
@@ -66,6 +66,8 @@ class RankGraph:
         Of all edges, mapped from the store, if features are whole.
     lease : Lease, optional
         The grid of `held`.
+    part_places : int32, shape (n,), optional
+        The place of each vertex in a folder of parts, if nothing is in block rows.
     sampling_grids, edge_grids, feature_grids : CommPool of ProcessGrid
         Grids of the topology for threads that sample, each with a tally of its own; for fetches of edges, and of features. All graphs of
         `comm` share them.
@@ -80,6 +82,7 @@ class RankGraph:
     edges: BlockEdges | None = None
     edge_features: np.ndarray | None = None
     lease: Lease[ProcessGrid] | None = field(default=None, repr=False)
+    part_places: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def sampling_grids(self) -> CommPool[ProcessGrid]:
@@ -92,10 +95,15 @@ class RankGraph:
         return grids(self.comm, *self.placement.topology_shape(self.comm), own_tally=False)
 
     def part_order(self, vertices: np.ndarray) -> np.ndarray:
-        """Return the place of each vertex in the order of the block rows, of the features if these are partitioned; ids if nothing is."""
+        """Return the place of each vertex in the order of the block rows, of the features if these are partitioned.
+
+        If nothing is in block rows: in the order of the folder of parts that was opened, or else the id.
+        """
         if self.layout is not None:
             return self.layout.part_order(vertices)
-        return vertices if isinstance(self.held, Graph) else self.held.layout.part_order(vertices)
+        if isinstance(self.held, OpenBlock):
+            return self.held.layout.part_order(vertices)
+        return vertices if self.part_places is None else self.part_places[vertices]
 
     @property
     def place(self) -> int:
@@ -230,7 +238,8 @@ def open_rank_graph(
     verify_together(directory, comm, check)
     if not placement.divided:
         graph = together(comm, lambda: _whole(directory, label, target, True))
-        return RankGraph(comm, manifest, graph, graph.features, None, placement, None, graph.edge_features)
+        made = RankGraph(comm, manifest, graph, graph.features, None, placement, None, graph.edge_features)
+        return replace(made, part_places=part_places(directory))
     sharded, same = placement.shards_features, placement.same_rows(comm)
     if not placement.partitioned:
         _, layout, members = _rows_of(comm, directory, placement, seed, placement.feature_shape(comm))

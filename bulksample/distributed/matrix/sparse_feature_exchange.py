@@ -1,10 +1,13 @@
 """Fetch rows of a sparse matrix in block rows from the ranks that hold them: X = H[ids] for a sparse n x f matrix H.
 
 Each rank requests every distinct row of another rank once. A fetch sends 4 bytes for each requested id (kind "topology"), then
-4 bytes for each row and 8 bytes for each stored entry (kind "features").
+4 bytes for each row and 8 bytes for each stored entry (kind "features"). The ids of several fetches may travel at once: see `row_requests`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +15,7 @@ from ...errors import PeerLost, UsageError
 from ...sparse import CSR, row_pointers
 from ..comm.base import Comm
 from .layout import checked_bounds
+from .row_requests import RowRequests, request_rows
 from .selection_exchange import PendingRaggedRows, start_ragged_rows
 
 
@@ -39,16 +43,24 @@ class SparseRowExchange:
 
     def start(self, ids: np.ndarray) -> SparseFetch:
         """Begin to fetch rows in the requested order; collective. On return the ids have been exchanged."""
-        unique, position = np.unique(ids, return_inverse=True)
-        if len(unique) and not 0 <= unique[0] <= unique[-1] < self.bounds[-1]:
-            raise UsageError(f"ids must be rows of the matrix, 0 to {self.bounds[-1] - 1}; got {unique[0]} to {unique[-1]}")
-        expected = np.diff(np.searchsorted(unique, self.bounds))
-        asked = self.comm.start_alltoall_rows(unique.astype(np.int32), expected, "topology")
-        local = asked.wait() - np.int32(self._first)
+        return self.ask([ids])[0]()
+
+    def ask(self, fetches: Sequence[np.ndarray]) -> list[Callable[[], SparseFetch]]:
+        """Exchange the ids of several fetches at once; return a function for each that begins it. See `RowExchange.ask`."""
+        named = [np.unique(ids, return_inverse=True) for ids in fetches]
+        for unique, _ in named:
+            if len(unique) and not 0 <= unique[0] <= unique[-1] < self.bounds[-1]:
+                raise UsageError(f"ids must be rows of the matrix, 0 to {self.bounds[-1] - 1}; got {unique[0]} to {unique[-1]}")
+        requests = request_rows(self.comm, self.bounds, [unique.astype(np.int32) for unique, _ in named])
+        return [partial(self._begin, position, own) for (_, position), own in zip(named, requests, strict=True)]
+
+    def _begin(self, position: np.ndarray, requests: RowRequests) -> SparseFetch:
+        local = requests.requested - np.int32(self._first)
         if len(local) and not 0 <= local.min() <= local.max() < self._rows.shape[0]:
             raise PeerLost(f"rank {self.comm.rank} was asked for rows that it does not hold")
-        sent = self._rows.take(local)
-        pending = start_ragged_rows(self.comm, asked.counts, sent.indptr, [sent.indices, sent.entries()], expected, "features")
+        sent, counts = self._rows.take(local), requests.requested_counts
+        entries = [sent.indices, sent.entries()]
+        pending = start_ragged_rows(self.comm, counts, sent.indptr, entries, requests.expected, "features")
         return SparseFetch(pending, position, self._rows.shape[1])
 
 

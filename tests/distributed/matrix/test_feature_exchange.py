@@ -7,7 +7,7 @@ from launch import run_ranks
 from bulksample import DataError, PeerLost, UsageError
 from bulksample.distributed.comm.base import KINDS, SentCount
 from bulksample.distributed.comm.threads import SerialComm, on_threads
-from bulksample.distributed.costs.feature_fetch import predict_column_fetch
+from bulksample.distributed.costs.feature_fetch import predict_column_fetches
 from bulksample.distributed.matrix.codec import CODECS, codec_named
 from bulksample.distributed.matrix.feature_exchange import RowExchange
 
@@ -63,9 +63,29 @@ def exercise(comm, cases):
         assert rows.shape == (len(case.asked[comm.rank]), case.width)
         assert (rows == case.expected(case.asked[comm.rank])).all()
         sent = since(comm, before)
-        expected = predict_column_fetch(case.asked, case.bounds, case.width, case.codec, case.hottest())[comm.rank]
+        expected = predict_column_fetches([[ids] for ids in case.asked], case.bounds, case.width, case.codec, case.hottest())[comm.rank]
         assert {kind: sent[kind] for kind in expected} == expected
         assert sum(traffic.bytes for traffic in sent.values()) == sum(traffic.bytes for traffic in expected.values())
+
+
+def several(comm, cases):
+    """Fetches whose ids travel at once; only some of them are begun, and only their rows travel."""
+    for seed in range(cases):
+        case, rng = Case(seed, comm.size), np.random.default_rng(seed)
+        exchange = case.exchange(comm)
+        lists = [[own, own[: len(own) // 3], rng.integers(0, case.n, 5 * (seed % 2)), own[:0]][: 1 + seed % 4] for own in case.asked]
+        begun = int(rng.integers(0, len(lists[0]) + 1))
+        before, calls = dict(comm.tally), dict(comm.collectives)
+        begin = exchange.ask(lists[comm.rank])
+        under_way = [one() for one in begin[:begun]]
+        for fetch, ids in reversed(list(zip(under_way, lists[comm.rank], strict=False))):
+            assert (fetch.wait() == case.expected(ids)).all()
+        sent, expected = since(comm, before), predict_column_fetches(lists, case.bounds, case.width, case.codec, case.hottest())
+        rows = predict_column_fetches([own[:begun] or [own[0][:0]] for own in lists], case.bounds, case.width, case.codec, case.hottest())
+        assert [sent[kind] for kind in ("topology", "control")] == [expected[comm.rank][kind] for kind in ("topology", "control")]
+        assert sent["features"] == rows[comm.rank]["features"]
+        assert comm.collectives["topology"] - calls["topology"] == comm.collectives["control"] - calls["control"] == (comm.size > 1)
+        assert comm.collectives["features"] - calls["features"] == begun * (comm.size > 1)
 
 
 def prefetch(comm):
@@ -83,11 +103,13 @@ def prefetch(comm):
 @pytest.mark.parametrize("p", SIZES)
 def test_fetched_rows_are_the_rows(p):
     on_threads(p, lambda comm: exercise(comm, 60))
+    on_threads(p, lambda comm: several(comm, 60))
     on_threads(p, prefetch)
 
 
 def test_alone():
     exercise(SerialComm(), 20)
+    several(SerialComm(), 20)
     prefetch(SerialComm())
 
 
@@ -95,10 +117,11 @@ def test_alone():
 @pytest.mark.parametrize("p", [2, 4])
 def test_over_mpi(p):
     code = """
-from test_feature_exchange import exercise, prefetch
+from test_feature_exchange import exercise, prefetch, several
 from bulksample.distributed.comm.world import world
 with world(20) as comm:
     exercise(comm, 12)
+    several(comm, 12)
     column = comm.split(comm.rank % 2)
     exercise(column, 12)
     comm.most_elements = 50
@@ -147,9 +170,17 @@ def test_rows_are_rounded_by_the_name_of_the_vertex(codec, bits):
 
 def test_a_prediction_by_hand():
     asked = [np.array([0, 5, 5, 9, 6]), np.array([1, 5, 2], np.int32)]
-    first, second = predict_column_fetch(asked, np.array([0, 5, 10]), width=3, codec="bf16", cached=np.array([2, 9]))
+    first, second = predict_column_fetches([[ids] for ids in asked], np.array([0, 5, 10]), width=3, codec="bf16", cached=np.array([2, 9]))
     assert first == {"topology": (1, 2 * 4), "features": (1, 1 * 6), "control": (1, 8)}
     assert second == {"topology": (1, 1 * 4), "features": (1, 2 * 6), "control": (1, 8)}
+
+
+def test_a_prediction_of_several_fetches_by_hand():
+    """Rank 0 asks rank 1 for 5 and 9, then for nothing, then for 5 again; rank 1 asks rank 0 for one row in the middle."""
+    asked = [[np.array([0, 5, 9]), np.array([2]), np.array([5])], [np.array([7]), np.array([1, 1, 8]), np.array([9])]]
+    first, second = predict_column_fetches(asked, np.array([0, 5, 10]), width=3, codec="bf16")
+    assert first == {"topology": (1, (2 + 3) * 4), "features": (1, 1 * 6), "control": (1, 8)}
+    assert second == {"topology": (1, (2 + 1) * 4), "features": (2, 3 * 6), "control": (1, 8)}
 
 
 def test_bfloat16_rounds_to_the_nearest_and_to_even():
@@ -218,7 +249,7 @@ X = np.zeros((4, 2), np.float32)
             lambda comm: RowExchange(comm, np.array([0, 4]), X).fetch(np.array([0.5])),
             "vertices must be integers in one dimension; got float64",
         ),
-        (lambda comm: predict_column_fetch([np.array([0])], np.array([0, 2, 1]), 1), "bounds must be 2 integers"),
+        (lambda comm: predict_column_fetches([[np.array([0])]], np.array([0, 2, 1]), 1), "bounds must be 2 integers"),
     ],
 )
 def test_misuse_is_refused(call, why):

@@ -12,7 +12,7 @@ from bulksample.data.parts_manifest import load_parts
 from bulksample.data.parts_writer import write_parts
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.matrix.open_graph import open_block, open_for_sampling
-from bulksample.distributed.matrix.partition import Partition
+from bulksample.distributed.matrix.partition import Partition, random
 from bulksample.distributed.matrix.placement import Placement
 from bulksample.distributed.matrix.rank_graph import open_rank_graph
 from bulksample.distributed.matrix.verify import verify_together
@@ -67,6 +67,15 @@ def test_the_layout_is_that_of_the_file_of_the_partition(place):
         assert (own.block.features == file.block.features).all()
 
     on_threads(4, rank)
+
+
+def test_a_random_partition_is_that_of_seed_0_unless_another_is_given(place):
+    def rank(comm):
+        for seed, options in ((0, {}), (5, {"seed": 5})):
+            layout = open_rank_graph(place / "g", comm, partition="random", **options).layout
+            assert layout.members(comm.rank).tolist() == random(90, 2, seed).members(comm.rank).tolist()
+
+    on_threads(2, rank)
 
 
 def test_a_rank_reads_its_part_and_nothing_of_the_others(place, tmp_path, monkeypatch):

@@ -40,7 +40,12 @@ def test_fetched_rows_are_those_of_the_matrix(p, empty):
         first, second = exchange.start(asked(comm.rank)), exchange.start(asked(comm.rank)[:3])  # two under way at once
         assert_rows(second.wait(), whole.take(asked(comm.rank)[:3]))
         assert_rows(first.wait(), whole.take(asked(comm.rank)))
-        return {kind: comm.tally[kind].bytes - before[kind] for kind in before}
+        sent = {kind: comm.tally[kind].bytes - before[kind] for kind in before}
+        for begin, ids in zip(
+            exchange.ask([asked(comm.rank), asked(comm.rank)[:3]]), (asked(comm.rank), asked(comm.rank)[:3]), strict=True
+        ):
+            assert_rows(begin().wait(), whole.take(ids))
+        return sent
 
     sent = on_threads(p, rank)
     owner = np.searchsorted(bounds, np.arange(N), side="right") - 1

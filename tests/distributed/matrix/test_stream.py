@@ -35,6 +35,18 @@ def test_native_equals_the_definition(name, parts):
         assert stream(adjacency, parts, train).tolist() == reference(adjacency, parts, train, caps).tolist()
 
 
+@pytest.mark.parametrize("change", [
+    {"parts": 0}, {"parts": -1}, {"caps": np.ones(3, np.int64)}, {"caps": np.ones((1, 2), np.int64)}, {"train": np.ones(5, bool)},
+    {"indptr": np.empty(0, np.int64)},
+])  # fmt: skip
+def test_the_extension_refuses_arrays_that_do_not_fit(change):
+    stream_parts = pytest.importorskip("bulksample._native").stream_parts
+    given = {"indptr": np.arange(5), "indices": np.zeros(4, np.int32), "train": None, "caps": np.full((1, 3), 4), "parts": 2}
+    assert stream_parts(**given).tolist() == [0, 0, 0, 0]
+    with pytest.raises(ValueError, match="the arrays do not fit each other"):
+        stream_parts(**given | change)
+
+
 def test_without_the_extension_the_definition_runs(monkeypatch):
     adjacency, _ = blocks([10, 10], 0.8, 0.1)
     made = stream(adjacency, 2)
@@ -52,6 +64,12 @@ def test_one_pass_by_hand():
     star = CSR.from_edges([1, 2, 3, 4, 5], [0, 0, 0, 0, 5], (6, 6))
     caps = np.array([[3, 100, 0]])
     assert reference(star, 2, None, caps).tolist() == [0, 0, 0, 1, 1, 1]  # 3: part 0 is full; 5: its loop is no neighbour, 1 has less room
+
+
+def test_the_last_pass_leaves_ten_five_and_ten_percent_of_room():
+    """Of vertices, entries and training vertices, as `stream` promises: of 100, 1000 and 60 in 4 parts, 27.5, 262.5 and 16.5."""
+    adjacency = CSR.from_edges(np.repeat(np.arange(100), 10), (np.arange(1000) // 10 + np.arange(1000) % 10) % 100, (100, 100))
+    assert caps_of_passes(adjacency, 4, np.arange(100) < 60)[-1].tolist() == [28, 263, 17]
 
 
 @pytest.mark.parametrize("seed", range(3))
