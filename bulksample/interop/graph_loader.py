@@ -22,7 +22,8 @@ from ..profiling import Profile
 from ..relations.graph import HeteroGraph
 from ..samplers import Sampler
 from ..seed_groups import SeedGroups
-from .batch import Batch, GraphRows, TensorBatch, device_of
+from .batch import Batch, TensorBatch, device_of
+from .batch_rows import GraphRows
 from .seeds import seed_vertices
 
 if TYPE_CHECKING:

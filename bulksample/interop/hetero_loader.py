@@ -25,7 +25,7 @@ from ..relations.rule import TimeRule
 from ..relations.sampler import RelationSampler, draws_by_row
 from ..relations.seeds import SeedList
 from ..samplers import LayerWise, NodeWise, Sampler
-from .batch import TableRows
+from .batch_rows import TableRows
 
 Fanouts = Sequence[int] | Mapping[Any, Sequence[int]]
 

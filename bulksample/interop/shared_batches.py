@@ -23,7 +23,8 @@ from ..seed_groups import SeedGroups
 from ..training.batches import MiniBatchSource, StepBatch
 from ..views.edges import EdgeRows, EdgeSource
 from ..views.loading import LoadingView
-from .batch import Batch, no_features, no_labels
+from .batch import Batch
+from .batch_rows import no_features, no_labels
 from .seeds import seed_vertices
 
 
