@@ -139,6 +139,20 @@ def test_a_layer_wise_hop_is_so_many_launches(numbering, name, size, launches):
                 assert asked.counted() == (3 + hops * (launches + more + 2), fills + hops)
 
 
+@pytest.mark.parametrize("fanout", [0, 5])
+def test_a_row_without_columns_is_not_drawn_from(fanout):
+    """No vertex has an edge, so FastGCN's row is empty: a kernel that reads its last sum would read in front of an array."""
+    engine = emulated()
+    asked, sampler, adjacency = (
+        Launches(engine.device),
+        samplers.make("fastgcn", (fanout, fanout)),
+        LocalAdjacency(random_matrix(30, 0, 1), engine),
+    )
+    drawn = sampler.sample_bulk(adjacency, mixed_seeds(30), Stream(1))
+    assert not {"first_arrivals", "layer_keys"} & set(asked.names)
+    assert {block.num_edges for minibatch in drawn for block in minibatch.blocks} == {0}
+
+
 @pytest.mark.parametrize(
     ("name", "fanouts", "waits"), [("ladies", (20, 10), 1), ("ladies", (20, -1), 5), ("fastgcn", (20, 10), 1), ("fastgcn", (20, -1), 1)]
 )

@@ -151,6 +151,10 @@ class _LayerHop(NamedTuple):
         """Draw from the row that all mini-batches share."""
         s, (columns, weights, ends) = self.how.fanouts[self.hop], self.arrays[-3:]
         assert self.how.shared is not None
+        if not len(columns):  # no column has weight, so nothing is drawn
+            return DevicePicks(
+                self.device.zeros(len(minibatches) + 1).view(np.int64), self.device.empty(0, np.int32), self.device.empty(0, np.float64)
+            )
         if not self.how.shared[self.hop]:
             return arriving(self.device, columns, ends, s, minibatches, draw, self.table)
         layer = LayerEntries(self.row, columns, weights, once=True)
