@@ -11,7 +11,8 @@ The graph is like IGBH: four types (paper 1 M, author 600 k, institute 20 k, fie
     uniform, window, last    trees in time, with times of vertices; the cutoff is beyond 75 % of the times
     dgl                      with --python, a Python that has DGL: its NeighborSampler, int32, not fused, a mini-batch on each thread
 
-A figure is millions of edges per second of processor time on one thread, else per second of the wall clock. Compare ratios.
+A figure is millions of edges per second of processor time on one thread, else per second of the wall clock. Compare ratios. The time
+of a row, of one vertex in one relation, is printed as well: a narrow window draws few edges of as many rows.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from peers.run import Worker
 
 from bulksample import Graph, HeteroGraph, Stream, TimeRule, VertexType, backends, relation_from_edges, samplers
 from bulksample.relations.adjacency import RelationAdjacency, union_of
+from bulksample.relations.minibatch import HeteroMiniBatch
 from bulksample.relations.sampler import RelationSampler
 from bulksample.relations.seeds import SeedList
 
@@ -59,26 +61,29 @@ def seeds_of(graph: HeteroGraph, k: int, b: int) -> np.ndarray:
     return np.random.default_rng(1).integers(0, min(graph.types[0].count, TYPES["paper"]), k * b)
 
 
-def contestant(graph: HeteroGraph, sampler: RelationSampler, threads: int, k: int, b: int) -> Callable[[], float]:
-    """Return a function that samples a bulk of k mini-batches of b seeds and returns millions of edges per second."""
-    adjacency = RelationAdjacency(graph, backends.make("native", threads))
-    name, seeds = graph.types[0].name, seeds_of(graph, k, b)
-    listed = SeedList.of(graph, {name: seeds}, np.full(k * b, 3 * SPAN // 4))
-    chosen, clock = listed.select(np.split(np.arange(k * b), k)), time.process_time if threads == 1 else time.perf_counter
+class Contestant:
+    """A sampler with a bulk of k mini-batches of b seeds."""
 
-    def run() -> float:
-        began = clock()
-        drawn = sampler.sample_bulk(adjacency, chosen, Stream(1))
-        return sum(m.num_edges for m in drawn) / (clock() - began) / 1e6
+    def __init__(self, graph: HeteroGraph, sampler: RelationSampler, threads: int, k: int, b: int) -> None:
+        self.adjacency, self.sampler = RelationAdjacency(graph, backends.make("native", threads)), sampler
+        listed = SeedList.of(graph, {graph.types[0].name: seeds_of(graph, k, b)}, np.full(k * b, 3 * SPAN // 4))
+        self.seeds, self.clock = listed.select(np.split(np.arange(k * b), k)), time.process_time if threads == 1 else time.perf_counter
 
-    return run
+    def drawn(self) -> list[HeteroMiniBatch]:
+        """Sample the bulk."""
+        return self.sampler.sample_bulk(self.adjacency, self.seeds, Stream(1))
 
+    def __call__(self) -> float:
+        """Sample the bulk and return millions of edges per second."""
+        began = self.clock()
+        drawn = self.drawn()
+        return sum(m.num_edges for m in drawn) / (self.clock() - began) / 1e6
 
-def drawn_by(graph: HeteroGraph, sampler: RelationSampler, k: int, b: int) -> int:
-    """Return the edges of a bulk."""
-    adjacency = RelationAdjacency(graph, backends.make("native", 1))
-    chosen = SeedList.of(graph, {graph.types[0].name: seeds_of(graph, k, b)}).select(np.split(np.arange(k * b), k))
-    return sum(m.num_edges for m in sampler.sample_bulk(adjacency, chosen, Stream(1)))
+    def size(self) -> dict[str, int]:
+        """Return the edges of the bulk, and the rows of relations that they were drawn from."""
+        drawn = self.drawn()
+        rows = sum(block.num_destinations for m in drawn for layer in m.blocks for block in layer.values())
+        return {"edges": sum(m.num_edges for m in drawn), "rows": rows}
 
 
 def peer(graph: HeteroGraph, args: argparse.Namespace, fanouts: tuple[int, ...], folder: Path) -> Worker:
@@ -129,13 +134,15 @@ def main() -> None:
     rules = {"uniform": TimeRule(), "window": TimeRule(window=SPAN // 4), "last": TimeRule(strategy="last")}
     law = {"relations": RelationSampler(sage), "trees": RelationSampler(sage, disjoint=True, stride=b)}
     law |= {name: RelationSampler(sage, time=rule, stride=b) for name, rule in rules.items()}
-    runs = {name: contestant(graph, sampler, args.threads, k, b) for name, sampler in law.items()}
+    own = {name: Contestant(graph, sampler, args.threads, k, b) for name, sampler in law.items()}
     wide = samplers.make("sage", tuple(3 * s for s in fanouts))  # a paper ends three relations
-    runs["union"] = contestant(union, RelationSampler(wide), args.threads, k, b)
+    own["union"] = Contestant(union, RelationSampler(wide), args.threads, k, b)
+    runs: dict[str, Callable[[], float]] = {**own}
+    bulks = {name: one.size() for name, one in own.items()}
     with tempfile.TemporaryDirectory() as folder:
         worker = peer(graph, args, fanouts, Path(folder)) if args.python else None
         if worker is not None:
-            runs["dgl"] = peer_rounds(worker, args.threads, drawn_by(graph, law["relations"], k, b))
+            runs["dgl"] = peer_rounds(worker, args.threads, bulks["relations"]["edges"])
         figures = alternate(runs, args.rounds)
         if worker is not None:
             worker.end()
@@ -143,7 +150,9 @@ def main() -> None:
     ratios = {name: round(medians[name]["median"] / medians["relations"]["median"], 3) for name in runs}
     in_trees = {name: round(medians[name]["median"] / medians["trees"]["median"], 3) for name in rules}
     sizes = {"vertices": graph.n, "edges": sum(relation.edges for relation in graph.relations), "fanouts": fanouts, "threads": args.threads}
-    report({"machine": machine(), **sizes, "million_edges_per_second": medians, "to_relations": ratios, "to_trees": in_trees}, args.json)
+    nanoseconds = {name: round(1e3 * bulk["edges"] / medians[name]["median"] / bulk["rows"], 1) for name, bulk in bulks.items()}
+    found = {"million_edges_per_second": medians, "to_relations": ratios, "to_trees": in_trees, "nanoseconds_per_row": nanoseconds}
+    report({"machine": machine(), **sizes, "bulks": bulks, **found}, args.json)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum, unique
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -172,14 +173,11 @@ class Stream:
 
     def of_relation(self, ordinal: int) -> Stream:
         """Return the stream of a relation: this one for relation 0, else one with a key of its own. See `Substream.RELATION_KEY`."""
-        return self._keyed(Substream.RELATION_KEY, ordinal)
+        return _keyed(self, Substream.RELATION_KEY, ordinal)
 
     def of_type(self, place: int) -> Stream:
         """Return the stream of a vertex type, for draws that all rows share (LABOR): this one for type 0."""
-        return self._keyed(Substream.TYPE_KEY, place)
-
-    def _keyed(self, use: Substream, number: int) -> Stream:
-        return self if number == 0 else Stream(int(as_u64(self.words(use.tag(), np.array([number])))[0]))
+        return _keyed(self, Substream.TYPE_KEY, place)
 
     def words(
         self,
@@ -202,6 +200,12 @@ class Stream:
             part = slice(first, min(first + PIECE, n))
             keys[part] = as_u64(self.words(tag, np.arange(part.start, part.stop)))
         return np.argsort(keys, kind="stable")
+
+
+@lru_cache(maxsize=4096)
+def _keyed(stream: Stream, use: Substream, number: int) -> Stream:
+    """Return the stream whose key is a word of the given one; remembered, since each bulk asks for those of all relations."""
+    return stream if number == 0 else Stream(int(as_u64(stream.words(use.tag(), np.array([number])))[0]))
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,7 @@ struct Relation {
   int source, destination;
   In<bs_i64> indptr;
   In<bs_i32> indices;
-  std::optional<In<bs_i64>> values, times;
-  std::optional<In<bs_i32>> order;
+  std::optional<In<bs_i64>> values, timed;
   bool repeats;
 };
 
@@ -235,7 +234,7 @@ const T* data_of(const std::optional<In<T>>& array) {
   return array ? array->data() : nullptr;
 }
 
-using GivenRelation = std::tuple<int, int, In<bs_i64>, In<bs_i32>, std::optional<In<bs_i64>>, std::optional<In<bs_i64>>, std::optional<In<bs_i32>>, bool>;
+using GivenRelation = std::tuple<int, int, In<bs_i64>, In<bs_i32>, std::optional<In<bs_i64>>, std::optional<In<bs_i64>>, bool>;
 using GivenLaw = std::tuple<bs_i64, int, bs_u64, bs_u32>;  // fanout, law, seed, tag
 
 py::list expand_relations(std::vector<bs_i64> counts, std::vector<GivenRelation> given, std::vector<std::vector<GivenLaw>> laws, In<bs_i64> tree_pointers,
@@ -244,17 +243,17 @@ py::list expand_relations(std::vector<bs_i64> counts, std::vector<GivenRelation>
                           int threads) {
   const bs_i64 k = tree_pointers.size() - 1;
   Bulk bulk{{}, {}, tree_pointers.data(), names.data(), data_of(starts), data_of(ends), seed_pointers, seeds, seed_trees, only_new, disjoint};
-  for (auto& [source, destination, indptr, indices, values, times, order, repeats] : given)
-    bulk.relations.push_back({source, destination, indptr, indices, values, times, order, repeats});
+  for (auto& [source, destination, indptr, indices, values, timed, repeats] : given)
+    bulk.relations.push_back({source, destination, indptr, indices, values, timed, repeats});
   bs_i64 each = 1;
   for (const auto& of_hop : laws) {
     std::vector<OfHop> row;
     for (std::size_t r = 0; r < of_hop.size(); ++r) {
       const Relation& relation = bulk.relations[r];
       const auto& [fanout, law, seed, tag] = of_hop[r];
-      const bool timed = relation.times && ends;
+      const bool timed = relation.timed && ends;
       const Drawing drawing{relation.indptr.data(), relation.indices.data(), data_of(relation.values), (Law)law, fanout, seed, tag, relation.repeats};
-      row.push_back({drawing, Times{data_of(relation.times), data_of(relation.order), (bool)starts, strict, last}, timed});
+      row.push_back({drawing, Times{reinterpret_cast<const BsTimed*>(data_of(relation.timed)), (bool)starts, strict, last}, timed});
     }
     bulk.laws.push_back(std::move(row));
   }

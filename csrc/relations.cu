@@ -55,11 +55,11 @@ extern "C" __global__ void __launch_bounds__(BS_BLOCK) relation_rows(const Relat
     const bs_i64 at = held[group] + (since ? since[group + 1] - since[group] : 0) + r - segments[segment];
     const bs_i32 vertex = vertices[at], tree = trees ? trees[at] : (bs_i32)j;
     const bs_i64 begin = relation.indptr[vertex], degree = relation.indptr[vertex + 1] - begin;
-    const bool timed = relation.times && ends;
+    const bool timed = relation.timed && ends;
     bs_i64 low = 0, high = degree;
     if (timed) {
-      high = bs_bisect(relation.times + begin, degree, ends[tree], !(relation.flags & STRICT));
-      if (starts) low = bs_bisect(relation.times + begin, high, starts[tree], false);
+      high = bs_bisect(relation.timed + begin, degree, ends[tree], !(relation.flags & STRICT));
+      if (starts) low = bs_bisect(relation.timed + begin, high, starts[tree], false);
     }
     const bool last = timed && (relation.flags & LAST);
     const BsCandidates taken = bs_candidates(low, high, degree, relation.law, relation.fanout, relation.values, last);

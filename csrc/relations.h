@@ -11,8 +11,7 @@ struct Relation {
   const bs_i64* indptr;
   const bs_i32* indices;
   const bs_i64* values;  // or null: ones
-  const bs_i64* times;   // or null
-  const bs_i32* order;   // the position in its row that each entry came from, in the order of time
+  const BsTimed* timed;  // its entries, those of a row in the order of time; or null
   bs_i64 fanout;
   bs_u64 seed;
   bs_u32 tag;
@@ -45,7 +44,7 @@ __device__ __forceinline__ const Relation& relation_of(const Relation* relations
 
 // The position in its row of candidate i.
 __device__ __forceinline__ bs_i32 position_of(const Relation& relation, const DrawnRow& row, bs_i64 i) {
-  return row.low < 0 ? (bs_i32)i : relation.order[row.begin + row.low + i];
+  return row.low < 0 ? (bs_i32)i : relation.timed[row.begin + row.low + i].position;
 }
 
 __device__ __forceinline__ bs_i64 weight_of(const Relation& relation, const DrawnRow& row, bs_i32 position) {

@@ -2,6 +2,11 @@
 #pragma once
 #include "laws.h"
 
+struct BsTimed {  // an entry of a row, in the order of time
+  bs_i64 time;
+  bs_i32 position, column;  // where it stands in the row of A, and its column
+};
+
 // The search for the first position whose time is not below a wanted one, or above it (`after_equal`); `low` in the end.
 struct BsBisection {
   bs_i64 low, high;
@@ -13,9 +18,9 @@ struct BsBisection {
   }
 };
 
-BS_HD bs_i64 bs_bisect(const bs_i64* times, bs_i64 count, bs_i64 wanted, bool after_equal) {
+BS_HD bs_i64 bs_bisect(const BsTimed* row, bs_i64 count, bs_i64 wanted, bool after_equal) {
   BsBisection search{0, count};
-  while (search.open()) search.narrow(times[search.middle()], wanted, after_equal);
+  while (search.open()) search.narrow(row[search.middle()].time, wanted, after_equal);
   return search.low;
 }
 

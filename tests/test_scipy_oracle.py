@@ -457,7 +457,7 @@ def test_full_hops_on_relations_are_products_of_their_matrices(matrix, backend, 
     back.sort_indices()
     other = CSR(back.indptr.astype(np.int64), back.indices.astype(np.int32), None, (n, n))
     ends, matrices = [(0, 0), (1, 0), (0, 1)], [matrix.with_values(None), other, matrix.with_values(None)]
-    relations = [RelationRows(*pair, a, None, None, False) for pair, a in zip(ends, matrices, strict=True)]
+    relations = [RelationRows(*pair, a, None, False) for pair, a in zip(ends, matrices, strict=True)]
     seeds = np.unique(np.random.default_rng(1).integers(0, n, 4)).astype(np.int32) if n else np.empty(0, np.int32)
     trees = Trees(np.arange(2), np.arange(1), [seeds, seeds[:0]], [np.zeros(len(seeds), np.int64), np.empty(0, np.int64)])
     law = RelationLaw(-1, Draw(Law.UNIFORM, SEED, tag(UNIFORM)))

@@ -167,7 +167,7 @@ class Native(Backend):
         of_minibatch = [np.searchsorted(owner, trees.pointers) for owner in trees.tree_of_seed]
         disjoint = len(trees.names) != len(trees.pointers) - 1 or bool((np.diff(trees.pointers) != 1).any())
         first = laws[0][0]
-        given = [(r.source, r.destination, *_arrays(r.matrix), r.times, r.order, r.repeats) for r in relations]
+        given = [(r.source, r.destination, *_arrays(r.matrix), r.timed, r.repeats) for r in relations]
         drawn = [[(law.fanout, int(law.draw.law), law.draw.seed, law.draw.tag) for law in of_hop] for of_hop in laws]
         parts = self._kernels.expand_relations(
             list(counts), given, drawn, np.ascontiguousarray(trees.pointers), np.ascontiguousarray(trees.names), trees.starts, trees.ends,

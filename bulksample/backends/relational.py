@@ -17,8 +17,7 @@ class RelationRows(NamedTuple):
     source: int  # the place of its source type
     destination: int
     matrix: CSR  # shape (destinations, sources)
-    times: np.ndarray | None  # int64, shape (m,), ascending within a row; None without times
-    order: np.ndarray | None  # int32, shape (m,): the position in its row that each came from
+    timed: np.ndarray | None  # int64, shape (m, 2): `TimedRows.entries`; None without times
     repeats: bool  # a row may hold a column twice: parallel edges
 
 

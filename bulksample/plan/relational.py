@@ -184,7 +184,7 @@ def _time_bytes(manifest: HeteroManifest, place: int) -> int:
     relation = manifest.relations[place]
     source = next(i for i, kind in enumerate(manifest.types) if kind.name == relation.source)
     timed = "times" in manifest.of_relation(place) or "times" in manifest.of_type(source)
-    return 12 * relation.edges if timed else 0
+    return 16 * relation.edges if timed else 0
 
 
 def _feature_bytes(manifest: HeteroManifest, place: int) -> int:

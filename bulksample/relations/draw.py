@@ -89,9 +89,7 @@ class RelationMatrix:
     @property
     def rows(self) -> RelationRows:
         """The adjacency, as back ends take it."""
-        timed = self.timed
-        times, order = (None, None) if timed is None else (timed.times, timed.order)
-        return RelationRows(self.source, self.destination, self.matrix, times, order, self.repeats)
+        return RelationRows(self.source, self.destination, self.matrix, None if self.timed is None else self.timed.entries, self.repeats)
 
     def names_columns(self, law: Law) -> bool:
         """True if the law names neighbors by their columns."""
@@ -130,7 +128,7 @@ def _of_windows(
     if law.last and law.fanout >= 0:
         low = np.maximum(low, high - law.fanout)
     counts = high - low
-    pointers, positions = row_pointers(counts), timed.order[runs(matrix.indptr[rows] + low, counts)]
+    pointers, positions = row_pointers(counts), timed.positions[runs(matrix.indptr[rows] + low, counts)]
     if law.last or law.fanout < 0:
         return pointers, _ascending(pointers, positions)
     by_position = law.draw.law in (Law.UNIFORM, Law.REPLACEMENT)

@@ -89,7 +89,7 @@ def test_the_command_prints_rows_and_refuses_what_it_does_not_read(tmp_path):
         *((c, "partitioned", "partitioned") for c in (1, 2, 4)), *((c, "replicated", "partitioned") for c in (1, 2, 4)),
         (1, "replicated", "replicated"),
     ]  # fmt: skip
-    assert rows[0]["held"]["times"] == 12 * (360 + 400 + 120)  # relations that begin in papers or authors
+    assert rows[0]["held"]["times"] == 16 * (360 + 400 + 120)  # relations that begin in papers or authors
     assert "predict paper" in CliRunner().invoke(app, command).stdout
     for flag in ("--latency", "--measured", "--rates"):
         refused = CliRunner().invoke(app, [*command, flag, "1"])

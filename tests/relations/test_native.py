@@ -1,12 +1,16 @@
 """The fused native pass draws what the definition draws, on any number of threads, in any bulk, and it is the pass that samplers take."""
 
+import numpy as np
 import pytest
 from relation_bulks import LAWS, TIMES, bulk, drawn, hubs, kind_of_times, sampler_of
 from relations_zoo import library
 
 from bulksample import backends, samplers
+from bulksample.relations.from_edges import relation_from_edges
+from bulksample.relations.graph import HeteroGraph, VertexType
 from bulksample.relations.rule import TimeRule
 from bulksample.relations.sampler import RelationSampler
+from bulksample.relations.seeds import SeedList
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])
@@ -40,6 +44,26 @@ def test_rows_of_hubs_and_large_fanouts(rule):
         sampler = RelationSampler(samplers.make("sage", fanouts), time=TIMES[rule], stride=300)
         expected = drawn(graph, sampler, chosen, backends.make("reference"))
         assert drawn(graph, sampler, chosen, backends.make("native", 2)) == expected
+
+
+@pytest.mark.parametrize("name", ["sage", "replace", "weighted", "labor", "full"])
+@pytest.mark.parametrize("window", [None, 40])
+def test_windows_of_rows_around_the_lengths_that_are_sorted_otherwise(name, window):
+    """Few entries are counted, more are bisected first; rows of up to 256 are sorted by bits. Times tie; an end may be the last int64."""
+    rng, degrees = np.random.default_rng(7), [0, 1, 2, 7, 8, 9, 63, 64, 65, 255, 256, 257, 300]
+    node = VertexType("node", 400)
+    v = np.repeat(np.arange(len(degrees)), degrees)
+    u = np.concatenate([np.sort(rng.choice(400, degree, replace=False)) for degree in degrees])
+    edges = relation_from_edges(
+        node, "to", node, u, v, times=rng.integers(0, 100, len(u)), weights=rng.integers(0, 5, len(u)) if name == "weighted" else None
+    )
+    graph, rows = HeteroGraph((node,), (edges,)), np.tile(np.arange(len(degrees)), 4)
+    ends = np.repeat([-1, 50, 100, 2**63 - 1], len(degrees))
+    base = samplers.make(name if name in ("full", "labor") else "sage", (5,), **LAWS[name])
+    for strict in (False, True):
+        sampler = RelationSampler(base, time=TimeRule(window=window, strict=strict), stride=len(rows))
+        chosen = SeedList.of(graph, {"node": rows}, ends).select([np.arange(len(rows))])
+        assert drawn(graph, sampler, chosen, backends.make("native", 1)) == drawn(graph, sampler, chosen, backends.make("reference"))
 
 
 @pytest.mark.parametrize("rule", [rule for rule in TIMES if rule != "moving"])

@@ -172,8 +172,9 @@ def test_rows_are_ordered_by_time_then_by_place():
     for v in range(a.shape[0]):
         row = slice(a.indptr[v], a.indptr[v + 1])
         expected = sorted(range(row.stop - row.start), key=lambda p: (times[row][p], p))
-        assert timed.order[row].tolist() == expected
+        assert timed.positions[row].tolist() == expected
         assert timed.times[row].tolist() == times[row][expected].tolist()
+        assert timed.entries.view(np.int32)[row, 3].tolist() == a.indices[row][expected].tolist()
 
 
 @pytest.mark.parametrize("times", ["vertices", "edges"])

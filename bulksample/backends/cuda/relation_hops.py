@@ -20,7 +20,7 @@ from .predicted_relations import state_words
 from .relation_bulk import Inputs, OpenRelationBulk, OpenRelationHop, Shape
 from .tables import FoundVertices, HeldVertices
 
-_POINTERS = ("indptr", "indices", "values", "times", "order")
+_POINTERS = ("indptr", "indices", "values", "timed")
 RELATION = np.dtype(  # Relation of csrc/relations.h
     [(name, np.uint64) for name in _POINTERS]
     + [("fanout", np.int64), ("seed", np.uint64), ("tag", np.uint32), ("law", np.int32), ("flags", np.uint32)]

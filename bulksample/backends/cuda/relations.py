@@ -58,8 +58,8 @@ def _inputs(
     table = np.zeros((len(laws), len(relations)), RELATION)
     for q, r in enumerate(shape.order):
         relation, there = relations[r], device.matrix(relations[r].matrix)
-        timed = (None if array is None else device.constant(array) for array in (relation.times, relation.order))
-        addresses = [device.launch.address(array) for array in (there.indptr, there.indices, there.values, *timed)]
+        timed = None if relation.timed is None else device.constant(relation.timed)
+        addresses = [device.launch.address(array) for array in (there.indptr, there.indices, there.values, timed)]
         plain = [*addresses[:2], 0, *addresses[3:]]  # the law takes no note of weights
         for hop, of_hop in enumerate(laws):
             law = of_hop[r]
