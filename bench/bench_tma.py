@@ -127,7 +127,7 @@ def run(directory: Path, row: dict[str, Any], asked: dict[str, Any], steps: int)
 
 def trained(directory: Path, asked: dict[str, Any], steps: int, comm: Comm) -> dict[str, Any]:
     """Return the report of a run of the given number of local steps, in whole epochs; the partition decides the steps per epoch."""
-    an_epoch = make_trainer(TrainConfig.of(**asked, epochs=1), directory, comm).batches.steps
+    an_epoch = make_trainer(TrainConfig.of(**asked, epochs=1), directory, comm).context.batches.steps
     epochs = -(-steps // an_epoch)
     return make_trainer(TrainConfig.of(**asked, epochs=epochs, eval_every=max(1, epochs // EVALUATIONS)), directory, comm).run()
 

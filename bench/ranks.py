@@ -121,7 +121,7 @@ def launch(command: list[str], timeout: float) -> dict[str, Any]:
         ended = run([sys.executable, "-S", "-c", _MEASURED, str(peak), *command], Path(folder) / "log", timeout)
         if ended.code or ended.late:
             how = f"longer than {timeout:.0f} s" if ended.late else f"exit code {ended.code}"
-            raise RuntimeError(f"{how}: {' '.join(command)}\n{ended.said}")
+            raise RuntimeError(f"{how}: {' '.join(command)}\n{ended.printed}")
         return {"launch_seconds": ended.seconds, "peak_bytes": 1024 * int(peak.read_text())}
 
 
