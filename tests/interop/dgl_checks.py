@@ -255,6 +255,33 @@ def blocks_of_a_heterograph_are_exact():
         assert {kind: len(ids) for kind, ids in seen.items()} == {kind: len(ids) for kind, ids in TYPED.items()}
 
 
+def layers_of_a_heterograph_are_drawn_from_all_types_together():
+    """A hop finds at most its count of vertices, all edges from them are there, and the weights into a vertex add up to 1."""
+    graph, found_of_type = heterograph_of(), dict.fromkeys(("paper", "author", "venue"), 0)
+    for sampler in (LadiesSampler([20, 30]), FastGCNSampler([20, 30])):
+        for _, _, blocks in DataLoader(graph, SEEDS, sampler, batch_size=16, shuffle=True, seed=4):
+            for block, most in zip(blocks, (20, 30), strict=True):
+                new = {kind: block.srcnodes[kind].data[dgl.NID][block.num_dst_nodes(kind) :] for kind in graph.ntypes}
+                assert 0 < sum(map(len, new.values())) <= most
+                total = {kind: torch.zeros(block.num_dst_nodes(kind)) for kind in graph.ntypes}
+                for key in graph.canonical_etypes:
+                    source, destination = block.edges(etype=key)
+                    data, into = block.edges[key].data, block.dstnodes[key[2]].data[dgl.NID]
+                    ends = graph.find_edges(data[dgl.EID], etype=key)
+                    assert torch.equal(ends[0], block.srcnodes[key[0]].data[dgl.NID][source])
+                    assert torch.equal(ends[1], into[destination])
+                    every = graph.edges(etype=key, form="all")
+                    kept = every[2][torch.isin(every[0], new[key[0]]) & torch.isin(every[1], into)]
+                    assert set(kept.tolist()) <= set(data[dgl.EID].tolist())
+                    found_of_type[key[0]] += len(kept)
+                    total[key[2]].index_add_(0, destination, data["weight"])
+                for kind, sums in total.items():
+                    reached = sum(block.in_degrees(etype=key) for key in graph.canonical_etypes if key[2] == kind) > 0
+                    torch.testing.assert_close(sums[reached], torch.ones(int(reached.sum())), msg=kind)
+    assert found_of_type["paper"]
+    assert found_of_type["author"]
+
+
 def full_neighbourhoods_of_a_heterograph_give_what_the_whole_graph_gives():
     from dgl.nn import HeteroGraphConv, SAGEConv
 
@@ -291,7 +318,7 @@ def what_has_no_meaning_on_a_heterograph_is_refused():
         "has no type 'book'": lambda: DataLoader(graph, {"book": [0]}, NeighborSampler([2])),
         "fanouts name no edge type": lambda: DataLoader(graph, seeds, NeighborSampler([{"cites": 3}])),
         "a dict by edge type for every layer": lambda: NeighborSampler([{"cites": 3}, 2]),
-        "LadiesSampler works on one relation": lambda: DataLoader(graph, seeds, LadiesSampler([9])),
+        "LadiesSampler draws vertices of all types together": lambda: DataLoader(graph, seeds, LadiesSampler([{"cites": 3}])),
         "no relation has an edge feature 'q'": lambda: DataLoader(graph, seeds, NeighborSampler([2], prob="q")),
         "no vertex feature 'feet'": lambda: DataLoader(graph, seeds, NeighborSampler([2], prefetch_node_feats={"paper": ["feet"]})),
         "the graph has one type": lambda: DataLoader(graph_of(), [1], NeighborSampler([{"to": 3}])),
@@ -327,7 +354,7 @@ CHECKS = [
     full_neighbourhoods_give_what_the_whole_graph_gives, weights_of_a_layer_add_up_to_one,
     neither_bulk_nor_back_end_changes_a_minibatch, ranks_deal_minibatches_in_turn, a_state_continues_in_the_middle_of_an_epoch,
     masks_and_lengths, narrow_ids_stay_narrow, what_has_no_meaning_is_refused, blocks_of_a_heterograph_are_exact,
-    full_neighbourhoods_of_a_heterograph_give_what_the_whole_graph_gives,
+    layers_of_a_heterograph_are_drawn_from_all_types_together, full_neighbourhoods_of_a_heterograph_give_what_the_whole_graph_gives,
     neither_bulk_nor_back_end_changes_a_minibatch_of_a_heterograph, what_has_no_meaning_on_a_heterograph_is_refused,
     a_heterograph_becomes_a_graph_with_times_and_parallel_edges,
 ]  # fmt: skip

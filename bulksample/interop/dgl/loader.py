@@ -51,7 +51,7 @@ class DataLoader:
     Raises
     ------
     UsageError
-        If a seed repeats, fanouts by edge type leave one out, a layer-wise sampler meets a heterograph, or an option has no meaning here.
+        If a seed repeats, fanouts by edge type leave one out or are given to a layer-wise sampler, or an option has no meaning here.
     ImportError
         If DGL is missing.
     """

@@ -78,14 +78,18 @@ class LaborSampler(BlockSampler):
 
 
 class LadiesSampler(BlockSampler):
-    """LADIES: `nodes_per_layer` vertices by importance; ``block.edata["weight"]`` holds aggregation weights, see `samplers.LayerWise`."""
+    """LADIES: `nodes_per_layer` vertices by importance; ``block.edata["weight"]`` holds aggregation weights, see `samplers.LayerWise`.
+
+    Of a heterograph it draws vertices of all types together, by their importance in the union of the relations. Every relation has its
+    weights: the sum over relations of weighted aggregations is that over the union.
+    """
 
     def __init__(self, nodes_per_layer: Sequence[int], prob: str | None = None, **options: Any) -> None:
         super().__init__("ladies", nodes_per_layer, prob, **options)
 
 
 class FastGCNSampler(BlockSampler):
-    """FastGCN: `nodes_per_layer` vertices from one distribution for all mini-batches; weights as in `LadiesSampler`."""
+    """FastGCN: `nodes_per_layer` vertices from one distribution for all mini-batches; heterographs and weights as in `LadiesSampler`."""
 
     def __init__(self, nodes_per_layer: Sequence[int], prob: str | None = None, **options: Any) -> None:
         super().__init__("fastgcn", nodes_per_layer, prob, **options)

@@ -14,10 +14,12 @@ from ...loader import BulkLoader
 from ...relations.adjacency import RelationAdjacency
 from ...relations.from_edges import relation_from_edges
 from ...relations.graph import HeteroGraph, Key, VertexType
+from ...relations.layers import UnionSampler
 from ...relations.loader import RelationLoader
 from ...relations.minibatch import HeteroMiniBatch
 from ...relations.sampler import RelationSampler, draws_by_row
 from ...relations.seeds import SeedList
+from ...samplers import LayerWise
 from .samplers import BlockSampler, distinct_vertices
 
 
@@ -36,11 +38,18 @@ def relations_of(graph: Any, prob: str | None) -> HeteroGraph:
     return HeteroGraph(tuple(types.values()), tuple(relations), "heterograph")
 
 
-def typed_sampler(graph: Any, block_sampler: BlockSampler) -> RelationSampler:
-    """Return the sampler on relations; raises `UsageError` if fanouts by edge type leave one out, or it is layer-wise."""
+def typed_sampler(graph: Any, block_sampler: BlockSampler) -> RelationSampler | UnionSampler:
+    """Return the sampler on relations; raises `UsageError` if fanouts by edge type leave one out, or are given for whole layers."""
     base = block_sampler.sampler
+    if isinstance(base, LayerWise):
+        if block_sampler.by_type is not None:
+            raise UsageError(f"{type(block_sampler).__name__} draws vertices of all types together; use a number for every layer")
+        return UnionSampler(base)
     if not draws_by_row(base):
-        raise UsageError(f"{type(block_sampler).__name__} works on one relation; on a heterograph use NeighborSampler or LaborSampler")
+        raise UsageError(
+            f"{type(block_sampler).__name__} works on one relation; on a heterograph use NeighborSampler, LaborSampler, LadiesSampler or "
+            "FastGCNSampler"
+        )
     if block_sampler.by_type is None:
         return RelationSampler(base)  # type: ignore[arg-type]  # it draws by row
     hops = []
@@ -94,11 +103,13 @@ class TypedBlocks:
         dgl, graph, hop, entries = self._dgl, self._graph, len(found.blocks) - 1 - layer, found.entries
         assert entries is not None  # the sampler was asked for them
         held = {name: (int(part.sizes[hop + 1]), int(part.sizes[hop])) for name, part in found.rows.items()}
-        none, data, edges = torch.empty(0, dtype=graph.idtype), {}, {}
+        none, data, edges, weights = torch.empty(0, dtype=graph.idtype), {}, {}, {}
         for relation in self._relations.relations:
             block = found.blocks[layer][relation.key]
             data[relation.key] = ("csc", (self._ids(block.indptr), self._ids(block.indices), none))
             edges[relation.key] = self._ids(relation.ids_of(entries[layer][relation.key])).to(graph.device)
+            if block.weights is not None:
+                weights[relation.key] = torch.from_numpy(block.weights).to(graph.device)
         counts = ({name: size[end] for name, size in held.items()} for end in (0, 1))
         made = dgl.create_block(data, *counts, idtype=graph.idtype, device=graph.device)
         sources, destinations = ({name: vertices[name][: size[end]].to(graph.device) for name, size in held.items()} for end in (0, 1))
@@ -114,6 +125,8 @@ class TypedBlocks:
             made.srcnodes[name].data[dgl.NID], made.dstnodes[name].data[dgl.NID] = sources[name], destinations[name]
         for key, ids in edges.items():
             made.edges[key].data[dgl.EID] = ids
+        for key, values in weights.items():
+            made.edges[key].data["weight"] = values
         return made
 
     def _ids(self, numbers: np.ndarray) -> Any:
