@@ -61,7 +61,7 @@ class BatchSource(ABC):
 
     @abstractmethod
     def drop(self) -> None:
-        """Discard the steps that were prepared ahead; all ranks call this after the same step."""
+        """Discard the steps that were prepared ahead; all ranks call this after the same step. An iteration that began cannot go on."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -119,12 +119,14 @@ class MiniBatchSource(BatchSource):
         self._move_to(loader.state_dict())
         self._asked = deque[tuple[Window, Callable[[], Fetching]]]()  # windows whose rows have been asked for
         self._upcoming: FetchedWindow | None = None
+        self._iteration = object()  # the one that may go on
 
     def _move_to(self, position: dict[str, Any]) -> None:
         self._position, self.epoch, self.step = position, int(position["epoch"]), int(position["step"])
 
     def __iter__(self) -> Iterator[StepBatch]:
-        remaining = iter(self.loader)
+        remaining, this = iter(self.loader), object()
+        self._iteration = this
         self._asked.clear()
         self._start(remaining)
         while self._upcoming is not None:
@@ -141,11 +143,14 @@ class MiniBatchSource(BatchSource):
                 self._move_to(position)
                 own = rows if len(window.minibatches) == 1 else rows[first:last]
                 yield StepBatch(minibatch, own, edges.part(first_edge, last_edge) if edges else None)
+                if self._iteration is not this:
+                    raise UsageError("these mini-batches were left for others: `drop`, a new position or a new iteration; iterate anew")
                 self._view.stream_sync.after_use(minibatch)
                 first, first_edge = last, last_edge
         self._move_to(self.loader.state_dict())
 
     def drop(self) -> None:
+        self._iteration = object()
         if self._upcoming is not None:
             self._upcoming.fetching.wait()
             if self._upcoming.edges is not None:

@@ -5,6 +5,7 @@ import torch
 from communities import community_graph
 from sweeps import sweep
 
+from bulksample import UsageError
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.run import make_trainer
 from bulksample.training.batches import MiniBatchSource
@@ -67,3 +68,29 @@ def test_a_run_goes_on_after_any_step_of_a_window(together, then):
         seen = [step.minibatch.digest() for _, step in zip(range(stop), first, strict=False)]
         second.load_state_dict(first.state_dict())
         assert seen + [step.minibatch.digest() for step in second] == whole, stop
+
+
+def leave(made):
+    made.drop()
+
+
+def move(made):
+    made.continue_from(made.state_dict())
+
+
+def begin_another(made):
+    next(iter(made))
+
+
+@pytest.mark.parametrize("together", [1, 4])
+@pytest.mark.parametrize("left", [leave, move, begin_another])
+def test_an_iteration_that_was_left_does_not_go_on(together, left):
+    """Its rows are of another position than the one that the loader has; after a move a new iteration goes on."""
+    made, whole = batches(together), [step.minibatch.digest() for step in batches(together)]
+    old = iter(made)
+    assert next(old).minibatch.digest() == whole[0]
+    left(made)
+    with pytest.raises(UsageError, match="were left for others"):
+        next(old)
+    if left is move:
+        assert [step.minibatch.digest() for step in made] == whole[1:]

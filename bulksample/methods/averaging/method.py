@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
+from ...data.edge_split import HeldOutEdges
 from ...distributed.comm.base import Comm
 from ...distributed.comm.threads import SerialComm
 from ...distributed.costs.partition_quality import tradeoff
@@ -119,6 +120,8 @@ class Averaging(Method):
         graph, parts = self.graph, self.participant.trainers + self.config.lost_parts
         try:
             graph.load()
+            if self.config.task == "links" and isinstance(self.links, HeldOutEdges):
+                self.links.check_absent(graph.adjacency)
             assignment = self._make_partition(graph.adjacency, parts).assignment
             quality = tradeoff(graph.adjacency, graph.labels, assignment, parts)
         except (DataError, UsageError, BackendUnavailable) as error:

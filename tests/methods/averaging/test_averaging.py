@@ -13,6 +13,7 @@ from training_runs import run_training, weights_of
 
 from bulksample import UsageError, methods
 from bulksample.data import store
+from bulksample.data.edge_split import split_edges
 from bulksample.distributed.comm.threads import on_threads
 from bulksample.distributed.costs.partition_quality import tradeoff
 from bulksample.distributed.matrix.partition import Partition, make
@@ -310,3 +311,15 @@ def test_the_command_line(tmp_path, method):
     threads = on_threads(3, lambda comm: trained(tmp_path / "g", comm, method=method, epochs=3, interval="4", lr=0.003))[0][0]
     assert report["train_loss"] == pytest.approx(threads["train_loss"], rel=1e-5)
     assert report["bytes_sent"]["model"] == threads["bytes_sent"]["model"]
+
+
+def test_held_out_edges_of_another_split_are_refused(tmp_path):
+    """The server looks for them in the whole graph, before it makes parts; every rank is told."""
+    (graph, _), (_, other) = (split_edges(community_graph(), 0.1, 0.1, 5, seed) for seed in (1, 2))
+    store.save(graph, tmp_path / "g")
+    other.save(tmp_path / "g")
+    config = TrainConfig.of(**SMALL, method="psgd-pa", task="links")
+    with pytest.raises(
+        UsageError, match=r"links.npz: \d+ of the \d+ held-out edges of val are edges of the graph, so the file is that of another"
+    ):
+        on_threads(3, lambda comm: make_trainer(config, tmp_path / "g", comm))
