@@ -1,0 +1,63 @@
+"""Write the tables of bench/results/compare/README.md, a graph each, from the comparisons that are kept beside it.
+
+    python bench/compare_tables.py
+
+A table follows the line that begins with the name of its graph, as in ``**`cora`**: ...``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import keep
+
+PAGE = keep.RESULTS / "compare" / "README.md"
+NETWORK = "ethernet-10g:between=1.25e6"
+KINDS = {name: name for name in ("topology", "features", "activations", "gradients")} | {
+    "weights": "model"
+}  # name in the table: in reports
+_TABLE = re.compile(r"(^\*\*`([\w-]+)`\*\*:[^|]*\n\n)((?:\|.*\n)+)", re.MULTILINE)
+
+
+def number(value: float) -> str:
+    """Format to three digits, or to whole ones from a thousand on."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def steps(row: dict[str, Any]) -> dict[str, str]:
+    """Return the cells of steps, trainers and norm; none of runs from before `compare` stated them."""
+    return {"steps": number(row["steps"]), "trainers": str(row["trainers"]), "norm": row["norm"]} if "steps" in row else {}
+
+
+def cells(row: dict[str, Any]) -> dict[str, str]:
+    """Return the cells of one method by the head of their column."""
+    score, sent, modelled = row["score"], row["bytes"], row["networks"][NETWORK]
+    return {
+        "method": f"`{row['method']}`",
+        "test accuracy, %": f"{100 * score['mean']:.1f} ± {100 * score['std']:.1f}",
+        "rounds": number(row["epochs"]),
+        **steps(row),
+        "MB": number(sent["total"] / 1e6),
+        **{name: number(sent[kind] / 1e6) for name, kind in KINDS.items()},
+        "MB per round": number(sent["total"] / 1e6 / row["epochs"]),
+        "s/round at 10 Mbit/s": number(modelled["seconds_per_epoch"]["mean"]),
+        "whole run at 10 Mbit/s, s": number(modelled["seconds"]["mean"]),
+    }
+
+
+def table(graph: str) -> str:
+    """Return the table of a graph."""
+    rows = [cells(row) for row in keep.read("compare", graph)["methods"]]
+    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+    head, *body = (f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join([head, "|:--|" + "--:|" * (len(rows[0]) - 1) + "\n", *body])
+
+
+def write(text: str) -> str:
+    """Return the text with the tables that the kept comparisons give."""
+    return _TABLE.sub(lambda found: found[1] + table(found[2]), text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(write(PAGE.read_text()))

@@ -1,0 +1,18 @@
+"""The tables of the note on `compare` are those of the kept comparisons."""
+
+import compare_tables
+import keep
+
+
+def test_the_note_has_the_tables_of_what_is_kept():
+    text = compare_tables.PAGE.read_text()
+    assert compare_tables.write(text) == text
+
+
+def test_every_kept_graph_has_a_table_and_a_changed_figure_shows():
+    text = compare_tables.PAGE.read_text()
+    for graph in keep.load("compare"):
+        table = compare_tables.table(graph)
+        assert table in text
+        cell = table.splitlines()[3].split(" | ")[1]
+        assert compare_tables.write(text.replace(table, table.replace(cell, "12.3 ± 4.5"))) == text
