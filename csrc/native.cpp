@@ -12,6 +12,7 @@ PYBIND11_MODULE(_native, m) {
   bind_draws(m);
   bind_hops(m);
   bind_relations(m);
+  bind_trees(m);
   bind_layers(m);
   bind_matrices(m);
   bind_aggregation(m);

@@ -1,5 +1,5 @@
 // Random words, node-wise draws and the s smallest keys: uniform_row.h and race_row.h decide the draws.
-#include "native_rows.h"
+#include "native_windows.h"
 
 BS_CLONES bool draw_lanes(const Drawing& d, const BsLanes& name, const BsLanes& minibatch, const BsLanes& degree, bs_u32 s,
                           const BsNetwork& network, BsLanes* picks) {
@@ -112,6 +112,61 @@ py::tuple sample_rows(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<bs
   return py::make_tuple(out_pointers, columns);
 }
 
+struct DrawnBlock {
+  Buffer<bs_i32> columns;
+  Buffer<bs_i64> entries, ends;
+};
+
+// Rows of a relation, or windows of time in them; each row has its own word 2 of the counter.
+py::tuple sample_relation(In<bs_i64> indptr, In<bs_i32> indices, std::optional<In<bs_i64>> values, std::optional<In<bs_i64>> timed, bool repeats,
+                          In<bs_i32> vertices, In<bs_i32> names, In<bs_i64> minibatches, std::optional<In<bs_i64>> starts,
+                          std::optional<In<bs_i64>> ends, bs_i64 fanout, int law, bs_u64 seed, bs_u32 tag, bool last, bool strict, int threads) {
+  const Drawing drawing{indptr.data(), indices.data(), values ? values->data() : nullptr, (Law)law, fanout, seed, tag, repeats};
+  const bool windows = timed && ends;
+  const Times times{windows ? reinterpret_cast<const BsTimed*>(timed->data()) : nullptr, (bool)starts, strict, last};
+  const bs_i64 rows = vertices.size(), blocks = (rows + BLOCK - 1) / BLOCK;
+  const bs_i32 *vertex = vertices.data(), *name = names.data();
+  const bs_i64 *id = minibatches.data(), *start = starts ? starts->data() : nullptr, *end = ends ? ends->data() : nullptr;
+  std::vector<DrawnBlock> drawn(blocks);
+  py::array_t<bs_i64> out_pointers(rows + 1);
+  bs_i64* out_ends = out_pointers.mutable_data();
+  std::fill_n(out_ends, rows + 1, 0);
+  if (fanout != 0) {
+    py::gil_scoped_release nogil;
+    for_blocks(rows, BLOCK, threads, [&](bs_i64 b, bs_i64 e) {
+      DrawnBlock& block = drawn[b / BLOCK];
+      NoSink sink;
+      auto vertex_of = [&](bs_i64 r) { return vertex[b + r]; };
+      auto row = [&](bs_i64 r) { return Row{vertex[b + r], name[b + r], (bs_u32)id[b + r]}; };
+      if (windows) {
+        WindowFlight flight(drawing, times);
+        auto timed_row = [&](bs_i64 r) { return TimedRow{row(r), start ? start[b + r] : 0, end[b + r]}; };
+        flight.run(e - b, vertex_of, timed_row, block.columns, block.entries, block.ends, sink);
+      } else {
+        RowFlight flight(drawing);
+        flight.tell_entries(&block.entries);
+        flight.run(e - b, vertex_of, row, block.columns, block.ends, sink);
+      }
+      std::copy_n(block.ends.data(), e - b, out_ends + 1 + b);
+    });
+    for (bs_i64 b = BLOCK; b < rows; b += BLOCK)
+      for (bs_i64 r = b; r < std::min(rows, b + BLOCK); ++r) out_ends[r + 1] += out_ends[b];
+  }
+  if (blocks == 1) return py::make_tuple(out_pointers, drawn[0].columns.release(), drawn[0].entries.release());
+  py::array_t<bs_i32> columns(out_ends[rows]);
+  py::array_t<bs_i64> entries(out_ends[rows]);
+  bs_i32* column = columns.mutable_data();
+  bs_i64* entry = entries.mutable_data();
+  {
+    py::gil_scoped_release nogil;
+    for_blocks(blocks, 1, threads, [&](bs_i64 b, bs_i64) {
+      std::copy_n(drawn[b].columns.data(), drawn[b].columns.size(), column + out_ends[b * BLOCK]);
+      std::copy_n(drawn[b].entries.data(), drawn[b].entries.size(), entry + out_ends[b * BLOCK]);
+    });
+  }
+  return py::make_tuple(out_pointers, columns, entries);
+}
+
 // One row of candidates per minibatch, or one row that all share.
 py::tuple smallest_keys(In<bs_i64> pointers, In<bs_i32> columns, In<double> weights, bs_i64 fanout, In<bs_i64> minibatches, bs_u64 seed,
                         bs_u32 tag, int threads) {
@@ -166,6 +221,10 @@ void bind_draws(py::module_& m) {
   m.def("sample_rows", &sample_rows, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("values").noconvert(),
         py::arg("vertices").noconvert(), py::arg("names").noconvert(), py::arg("pointers").noconvert(),
         py::arg("minibatches").noconvert(), py::arg("fanout"), py::arg("law"), py::arg("seed"), py::arg("tag"), py::arg("threads"));
+  m.def("sample_relation", &sample_relation, py::arg("indptr").noconvert(), py::arg("indices").noconvert(), py::arg("values").noconvert(),
+        py::arg("timed").noconvert(), py::arg("repeats"), py::arg("vertices").noconvert(), py::arg("names").noconvert(),
+        py::arg("minibatches").noconvert(), py::arg("starts").noconvert(), py::arg("ends").noconvert(), py::arg("fanout"), py::arg("law"),
+        py::arg("seed"), py::arg("tag"), py::arg("last"), py::arg("strict"), py::arg("threads"));
   m.def("smallest_keys", &smallest_keys, py::arg("pointers").noconvert(), py::arg("columns").noconvert(), py::arg("weights").noconvert(),
         py::arg("fanout"), py::arg("minibatches").noconvert(), py::arg("seed"), py::arg("tag"), py::arg("threads"));
 }

@@ -21,7 +21,8 @@ from ..rng import Draw
 from ..selection import Selection
 from ..sparse import CSR
 from .hops import Expansion
-from .relational import HeteroExpansion, RelationLaw, RelationRows, Trees
+from .relational import HeteroExpansion, RelationLaw, RelationPicks, RelationRows, Trees
+from .tree_vertices import TreeVertices, relabel_by_sorting
 
 MAX_FANOUT = 2**20 - 1
 LARGEST = np.float32(2.0**126)  # numbers of a row that is rounded to codes must be smaller
@@ -338,6 +339,54 @@ class Backend(ABC):
         the row but the edges drawn, unless the law weighs them.
         """
         return None
+
+    def sample_relation(
+        self, relation: RelationRows, vertices: np.ndarray, names: np.ndarray, minibatches: np.ndarray, starts: np.ndarray | None,
+        ends: np.ndarray | None, law: RelationLaw,
+    ) -> RelationPicks | None:  # fmt: skip
+        """Draw from R rows of a relation, or from windows of time in them; None if this back end leaves it to the definition.
+
+        Parameters
+        ----------
+        relation : RelationRows
+        vertices, names : int32, shape (R,)
+            The rows, and their names in the counters.
+        minibatches : int64, shape (R,)
+            Word 2 of the counter of each row.
+        starts, ends : int64, shape (R,), optional
+            The first and the last time of each window; without starts they begin at the beginning, without ends nothing is left out.
+        law : RelationLaw
+
+        Notes
+        -----
+        `relations.draw.draw_rows` is the definition.
+        """
+        return None
+
+    def relabel_trees(
+        self, pointers: np.ndarray, held: TreeVertices, found: TreeVertices, tree_pointers: np.ndarray
+    ) -> tuple[np.ndarray, TreeVertices, np.ndarray]:
+        """Number the distinct vertices of each mini-batch, those of each tree apart.
+
+        Parameters
+        ----------
+        pointers : int64, shape (k + 1,)
+            The part of each mini-batch in `held`.
+        held, found : TreeVertices
+            Distinct vertices that the mini-batches hold already, which keep their positions, and what their trees found, in order; both
+            mini-batch by mini-batch, which is not checked.
+        tree_pointers : int64, shape (k + 1,)
+            The trees of each mini-batch.
+
+        Returns
+        -------
+        pointers : int64, shape (k + 1,)
+        extended : TreeVertices
+            Those held by each mini-batch, followed by the new ones in order of first occurrence.
+        local : int32, shape (E,)
+            The position of each found vertex in its mini-batch's part of `extended`.
+        """
+        return relabel_by_sorting(pointers, held, found, tree_pointers)
 
     def expand_tables(self, n: int, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
         """Predict the bytes of the tables of `expand` for k > 0 mini-batches of b seeds and `vertices` vertices each; 0 if unknown."""

@@ -20,8 +20,9 @@ from ..selection import Selection
 from ..sparse import CSR
 from .base import Backend, LayerPicks, LayerRace, LayerWeights, Noise, Picks, Restriction, SharedDraws, refuse_row
 from .hops import Expansion, Hop
-from .relational import HeteroExpansion, RelationLaw, RelationRows, Trees
+from .relational import HeteroExpansion, RelationLaw, RelationPicks, RelationRows, Trees
 from .sources import kernel_directory, native_digest
+from .tree_vertices import TreeVertices
 
 _STORED = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}  # enum Stored of csrc/native_aggregation.cpp
 
@@ -174,6 +175,20 @@ class Native(Backend):
             of_minibatch, trees.seeds, trees.tree_of_seed, only_new, disjoint, first.last, first.strict, self.threads,
         )  # fmt: skip
         return [_hetero_expansion(types, held, hops) for types, held, hops in parts]
+
+    def sample_relation(
+        self, relation: RelationRows, vertices: np.ndarray, names: np.ndarray, minibatches: np.ndarray, starts: np.ndarray | None,
+        ends: np.ndarray | None, law: RelationLaw,
+    ) -> RelationPicks | None:  # fmt: skip
+        given = (*_arrays(relation.matrix), relation.timed, relation.repeats, vertices, names, minibatches, starts, ends)
+        drawn = law.fanout, int(law.draw.law), law.draw.seed, law.draw.tag, law.last, law.strict
+        return RelationPicks(*self._kernels.sample_relation(*given, *drawn, self.threads))
+
+    def relabel_trees(
+        self, pointers: np.ndarray, held: TreeVertices, found: TreeVertices, tree_pointers: np.ndarray
+    ) -> tuple[np.ndarray, TreeVertices, np.ndarray]:
+        extended, vertices, trees, ends, local = self._kernels.relabel_trees(pointers, *held, *found, tree_pointers, self.threads)
+        return extended, TreeVertices(vertices, trees, ends), local
 
     def expand_tables(self, n: int, k: int, b: int, fanouts: Sequence[int], vertices: int) -> int:
         made: int = self._kernels.expand_tables(n, k, b, list(fanouts), vertices, self.threads)

@@ -1,4 +1,4 @@
-"""Arguments and results of `Backend.expand_relations`."""
+"""Arguments and results of `Backend.expand_relations` and `Backend.sample_relation`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ class RelationLaw(NamedTuple):
     draw: Draw
     last: bool = False
     strict: bool = False
+
+
+class RelationPicks(NamedTuple):
+    """The edges drawn from each of R rows of a relation, in the order of the adjacency."""
+
+    pointers: np.ndarray  # int64, shape (R + 1,)
+    columns: np.ndarray  # int32, shape (E,): sources
+    entries: np.ndarray  # int64, shape (E,): positions in the adjacency
 
 
 class Trees(NamedTuple):

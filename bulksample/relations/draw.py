@@ -18,7 +18,7 @@ import numpy as np
 
 from ..backends.base import Backend
 from ..backends.reference import located
-from ..backends.relational import RelationLaw, RelationRows
+from ..backends.relational import RelationLaw, RelationPicks, RelationRows
 from ..rng import Law
 from ..selection import Selection
 from ..sparse import CSR, row_pointers, runs
@@ -98,14 +98,19 @@ class RelationMatrix:
 
 def draw_rows(backend: Backend, relation: RelationMatrix, frontier: Frontier, law: RelationLaw, with_times: bool = False) -> RowPicks:
     """Draw from the rows of a frontier; `with_times` adds the times of the edges, if the relation has some."""
-    columns, rows = relation.matrix.indices, frontier.vertices.astype(np.int64)
+    drawn = backend.sample_relation(relation.rows, *frontier, law) or _by_primitives(backend, relation, frontier, law)
+    times = relation.times[drawn.entries] if with_times and relation.times is not None else None
+    return RowPicks(*drawn, times)
+
+
+def _by_primitives(backend: Backend, relation: RelationMatrix, frontier: Frontier, law: RelationLaw) -> RelationPicks:
+    """Draw by the primitives of any back end; this defines `Backend.sample_relation`."""
     if relation.timed is None or frontier.ends is None:
         pointers, entries = _of_whole_rows(backend, relation, frontier, law)
     else:
         pointers, positions = _of_windows(backend, relation, relation.timed, frontier, law)
-        entries = np.repeat(relation.matrix.indptr[rows], np.diff(pointers)) + positions
-    times = relation.times[entries] if with_times and relation.times is not None else None
-    return RowPicks(pointers, columns[entries], entries, times)
+        entries = np.repeat(relation.matrix.indptr[frontier.vertices.astype(np.int64)], np.diff(pointers)) + positions
+    return RelationPicks(pointers, relation.matrix.indices[entries], entries)
 
 
 def _of_whole_rows(backend: Backend, relation: RelationMatrix, frontier: Frontier, law: RelationLaw) -> tuple[np.ndarray, np.ndarray]:

@@ -20,6 +20,7 @@ import numpy as np
 from ..backends.base import Backend
 from ..backends.hops import Hop, joined, part_of
 from ..backends.relational import HeteroExpansion, RelationLaw, Trees
+from ..backends.tree_vertices import TreeVertices
 from ..sparse import row_pointers
 from .draw import Frontier, RelationMatrix, RowPicks, draw_rows
 
@@ -31,39 +32,22 @@ class _Held:
     """The vertices of one type that the mini-batches hold, mini-batch by mini-batch."""
 
     pointers: np.ndarray  # int64, shape (k + 1,)
-    vertices: np.ndarray  # int32, shape (N,)
-    trees: np.ndarray  # int64, shape (N,): of the bulk
-    ends: np.ndarray | None  # int64, shape (N,): the window of each row if it moves
+    all: TreeVertices
 
     @property
     def sizes(self) -> np.ndarray:
         return np.diff(self.pointers)
 
-    def found(
-        self, vertices: np.ndarray, trees: np.ndarray, ends: np.ndarray | None, minibatch_of_tree: np.ndarray
-    ) -> tuple[_Held, np.ndarray]:
+    def found(self, backend: Backend, new: TreeVertices, tree_pointers: np.ndarray) -> tuple[_Held, np.ndarray]:
         """Add the vertices that trees found, unless they hold them; return all held vertices, and the place of each in its mini-batch."""
-        every = [np.concatenate(pair) for pair in ((self.vertices, vertices), (self.trees, trees))]
-        times = None if self.ends is None or ends is None else np.concatenate([self.ends, ends])
-        keys = np.stack([*every, *([] if times is None else [times])]).astype(np.int64)
-        order = np.lexsort(keys)  # stable: equal ones in the order in which they were found
-        new = np.ones(len(order), bool)
-        new[1:] = (keys[:, order[1:]] != keys[:, order[:-1]]).any(axis=0)
-        first = order[new]
-        minibatch = minibatch_of_tree[every[1][first]]
-        rank = np.lexsort((first, minibatch))
-        pointers = row_pointers(np.bincount(minibatch, minlength=len(self.pointers) - 1))
-        place = np.empty(len(rank), np.int64)
-        place[rank] = np.arange(len(rank)) - pointers[minibatch[rank]]
-        local = np.empty(len(order), np.int64)
-        local[order] = place[np.cumsum(new) - 1]
-        kept = first[rank]
-        held = _Held(pointers, every[0][kept], every[1][kept], None if times is None else times[kept])
-        return held, local[len(self.vertices) :].astype(np.int32)
+        if not len(new.vertices):
+            return self, np.empty(0, np.int32)
+        pointers, every, local = backend.relabel_trees(self.pointers, self.all, new, tree_pointers)
+        return _Held(pointers, every), local
 
     def added_since(self, sizes: np.ndarray) -> np.ndarray:
         """Return the rows beyond the first `sizes` of each mini-batch: positions, int64."""
-        place = np.arange(len(self.vertices)) - np.repeat(self.pointers[:-1], self.sizes)
+        place = np.arange(len(self.all.vertices)) - np.repeat(self.pointers[:-1], self.sizes)
         return np.flatnonzero(place >= np.repeat(sizes, self.sizes))
 
 
@@ -91,16 +75,18 @@ def expand_relations(
         pairs = zip(relations, laws[hop], strict=True)
         return [draw_rows(backend, relation, frontiers[relation.destination], law, trees.moving) for relation, law in pairs]
 
-    return expand_hops(draw_hop, [(relation.source, relation.destination) for relation in relations], trees, len(laws), only_new)
+    return expand_hops(backend, draw_hop, [(relation.source, relation.destination) for relation in relations], trees, len(laws), only_new)
 
 
 def expand_hops(
-    draw_hop: DrawHop, ends_of: Sequence[tuple[int, int]], trees: Trees, hop_count: int, only_new: bool
+    backend: Backend, draw_hop: DrawHop, ends_of: Sequence[tuple[int, int]], trees: Trees, hop_count: int, only_new: bool
 ) -> list[HeteroExpansion]:  # fmt: skip
     """Expand k mini-batches by the draws of each hop, wherever they are made.
 
     Parameters
     ----------
+    backend : Backend
+        It numbers what the hops find.
     draw_hop : DrawHop
     ends_of : sequence of (int, int)
         The places of the source type and of the destination type of each relation.
@@ -113,37 +99,37 @@ def expand_hops(
     held, seed_rows = [], []
     for vertices, owner in zip(trees.seeds, trees.tree_of_seed, strict=True):
         ends = trees.ends[owner] if trees.moving and trees.ends is not None else None
-        none = _Held(np.zeros(k + 1, np.int64), vertices[:0], owner[:0], None if ends is None else ends[:0])
-        kind, rows = none.found(vertices, owner, ends, minibatch_of_tree)
+        none = _Held(np.zeros(k + 1, np.int64), TreeVertices(vertices[:0], owner[:0], None if ends is None else ends[:0]))
+        kind, rows = none.found(backend, TreeVertices(vertices, owner, ends), trees.pointers)
         held.append(kind)
         seed_rows.append(rows)
     sizes, drawn = [np.stack([kind.sizes for kind in held])], []
     for h in range(hop_count):
         since = [(sizes[h - 1][t] if only_new and h else np.zeros(k, np.int64)) for t in range(len(held))]
         frontiers = [(kind, kind.added_since(beyond)) for kind, beyond in zip(held, since, strict=True)]
-        every, hops = draw_hop(h, [_frontier(kind, rows, trees) for kind, rows in frontiers]), []
+        every, hops = draw_hop(h, [_frontier(kind.all, rows, trees) for kind, rows in frontiers]), []
         for (source, destination), picks in zip(ends_of, every, strict=True):
-            rows_held, rows = frontiers[destination]
-            counts = np.diff(picks.pointers)
-            owner, ends = np.repeat(rows_held.trees[rows], counts), None
+            rows_held, rows = frontiers[destination][0].all, frontiers[destination][1]
+            counts, of_rows = np.diff(picks.pointers), rows_held.trees[rows]
+            owner, ends = np.repeat(of_rows, counts), None
             if rows_held.ends is not None:  # the window of a source ends where its edge was; without times it stays where it was
                 ends = np.repeat(rows_held.ends[rows], counts) if picks.times is None else picks.times
-            held[source], columns = held[source].found(picks.columns, owner, ends, minibatch_of_tree)
-            frontier = row_pointers(np.bincount(minibatch_of_tree[rows_held.trees[rows]], minlength=k))
+            held[source], columns = held[source].found(backend, TreeVertices(picks.columns, owner, ends), trees.pointers)
+            frontier = row_pointers(np.bincount(minibatch_of_tree[of_rows], minlength=k))
             hops.append((frontier, Hop(picks.pointers, columns, None, picks.entries)))
         drawn.append(hops)
         sizes.append(np.stack([kind.sizes for kind in held]))
     return [_cut(j, trees, held, seed_rows, np.stack(sizes), drawn, only_new) for j in range(k)]
 
 
-def _frontier(held: _Held, rows: np.ndarray, trees: Trees) -> Frontier:
+def _frontier(held: TreeVertices, rows: np.ndarray, trees: Trees) -> Frontier:
     owner = held.trees[rows]
     starts = None if trees.starts is None else trees.starts[owner]
     ends = None if trees.ends is None else trees.ends[owner] if held.ends is None else held.ends[rows]
     return Frontier(held.vertices[rows], _names(held, trees)[rows], trees.names[owner], starts, ends)
 
 
-def _names(held: _Held, trees: Trees) -> np.ndarray:
+def _names(held: TreeVertices, trees: Trees) -> np.ndarray:
     """Return the name of each row: its vertex; where its tree met the vertex before, at another time, 2**31 + its place in the tree."""
     if held.ends is None:
         return held.vertices
@@ -167,8 +153,8 @@ def _cut(
     for of_seed, numbers in zip(trees.tree_of_seed, seed_rows, strict=True):
         rows.append(numbers[np.searchsorted(of_seed, first_tree) : np.searchsorted(of_seed, last_tree)])
     spans = [slice(kind.pointers[j], kind.pointers[j + 1]) for kind in held]
-    vertices = [kind.vertices[span] for kind, span in zip(held, spans, strict=True)]
-    owners = [(kind.trees[span] - first_tree).astype(np.int32) for kind, span in zip(held, spans, strict=True)]
+    vertices = [kind.all.vertices[span] for kind, span in zip(held, spans, strict=True)]
+    owners = [(kind.all.trees[span] - first_tree).astype(np.int32) for kind, span in zip(held, spans, strict=True)]
     hops = [[part_of(hop, frontier[j], frontier[j + 1]) for frontier, hop in of_hop] for of_hop in drawn]
     if only_new:
         hops = [[joined([of_hop[r] for of_hop in hops]) for r in range(len(hops[0]))]]

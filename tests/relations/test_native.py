@@ -6,6 +6,9 @@ from relation_bulks import LAWS, TIMES, bulk, drawn, hubs, kind_of_times, sample
 from relations_zoo import library
 
 from bulksample import backends, samplers
+from bulksample.backends.native import Native
+from bulksample.backends.tree_vertices import TreeVertices, relabel_by_sorting
+from bulksample.relations import draw
 from bulksample.relations.from_edges import relation_from_edges
 from bulksample.relations.graph import HeteroGraph, VertexType
 from bulksample.relations.rule import TimeRule
@@ -74,3 +77,55 @@ def test_samplers_take_the_fused_pass(rule, monkeypatch):
     kind = kind_of_times(rule)
     graph = library(kind)
     assert len(drawn(graph, sampler_of(rule, "sage", (2, 2)), bulk(graph, kind is not None), backends.make("native"))) == 4
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+@pytest.mark.parametrize(("rule", "name"), [(rule, name) for rule in TIMES for name in LAWS if "last" not in rule or name == "sage"])
+def test_a_hop_of_a_relation_draws_what_the_definition_draws(rule, name, frontier, monkeypatch):
+    """As owners of block rows draw, relation by relation, without the fused pass."""
+    kind = kind_of_times(rule)
+    graph = library(kind, weighted="weighted" in name, parallel=name != "labor")
+    sampler = sampler_of(rule, name, (5, 3), {("paper", "cites", "paper"): (0, -1)}, frontier)
+    seeds = bulk(graph, kind is not None)
+    expected = drawn(graph, sampler, seeds, backends.make("reference"))
+    monkeypatch.setattr(Native, "expand_relations", lambda *_: None)
+    monkeypatch.setattr(draw, "_by_primitives", None)
+    assert drawn(graph, sampler, seeds, backends.make("native", 3)) == expected
+
+
+def test_a_hop_of_more_rows_than_a_block(monkeypatch):
+    graph, chosen = hubs("vertices")
+    sampler = RelationSampler(samplers.make("sage", (20, 10)), time=TIMES["vertices"], stride=300)
+    expected = drawn(graph, sampler, chosen, backends.make("reference"))
+    monkeypatch.setattr(Native, "expand_relations", lambda *_: None)
+    for threads in (1, 3):
+        assert drawn(graph, sampler, chosen, backends.make("native", threads)) == expected
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_trees_hold_is_numbered_as_by_sorting(threads, timed):
+    """Three mini-batches, one without trees; vertices and ends that repeat within a tree and between trees; held ones keep their places."""
+    rng, tree_pointers, engine = np.random.default_rng(3), np.array([0, 4, 4, 9]), backends.make("native", threads)
+
+    def entries(count):
+        trees = np.sort(rng.integers(0, 9, count))
+        ends = rng.integers(-2, 2, count) * 2**62 if timed else None
+        return TreeVertices(rng.integers(0, 40, count).astype(np.int32), trees, ends)
+
+    empty = TreeVertices(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64) if timed else None)
+    pointers, held = np.zeros(4, np.int64), empty
+    for count in (300, 1, 2000, 50):
+        found = entries(count)
+        got, expected = (number(pointers, held, found, tree_pointers) for number in (engine.relabel_trees, relabel_by_sorting))
+        for one, other in zip((got[0], *got[1], got[2]), (expected[0], *expected[1], expected[2]), strict=True):
+            np.testing.assert_array_equal(one, other)
+            assert other is None or one.dtype == other.dtype
+        pointers, held = got[:2]
+    assert len(
+        set(
+            zip(
+                held.vertices.tolist(), held.trees.tolist(), [0] * len(held.trees) if held.ends is None else held.ends.tolist(), strict=True
+            )
+        )
+    ) == len(held.trees)

@@ -59,7 +59,7 @@ class HopRecorder(RelationAdjacency):
             self.hops.append(RecordedHop(form, frontiers, [np.diff(picks.pointers) for picks in drawn]))
             return drawn
 
-        return expand_hops(draw_hop, [(fact.source, fact.destination) for fact in facts], trees, len(laws), only_new)
+        return expand_hops(self.backend, draw_hop, [(fact.source, fact.destination) for fact in facts], trees, len(laws), only_new)
 
 
 def predict_opening(relations: int, rows: int, replication: int) -> GridSent:

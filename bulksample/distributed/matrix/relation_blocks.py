@@ -162,7 +162,7 @@ class PartitionedRelations(RelationAdjacency):
         def draw_hop(hop: int, frontiers: Sequence[Frontier]) -> list[RowPicks]:
             return self._draw(HopForm.of(facts, laws[hop], *windows, trees.moving, entries), frontiers, laws[hop], by)
 
-        return expand_hops(draw_hop, [(fact.source, fact.destination) for fact in facts], trees, len(laws), only_new)
+        return expand_hops(self.backend, draw_hop, [(fact.source, fact.destination) for fact in facts], trees, len(laws), only_new)
 
     def _draw(self, form: HopForm, frontiers: Sequence[Frontier], laws: Sequence[RelationLaw], by: By | None) -> list[RowPicks]:
         """Draw a hop: send the rows of the frontiers to their owners, and receive the picks."""
