@@ -15,6 +15,8 @@ from zoo import ZOO
 from bulksample import CSR, LocalAdjacency, Selection, Stream, UsageError, samplers
 from bulksample.backends.base import Backend, Noise
 from bulksample.backends.relational import RelationLaw, RelationRows, Trees
+from bulksample.backends.tree_vertices import TreeVertices
+from bulksample.relations.timed_rows import TimedRows
 from bulksample.rng import Draw, Law
 
 SEED, EPOCH, HOP = 2**63 + 9, 3, 1
@@ -478,6 +480,58 @@ def test_full_hops_on_relations_are_products_of_their_matrices(matrix, backend, 
         for row, v in enumerate(one.vertices[destination][: len(hop.pointers) - 1]):
             own = one.vertices[source][hop.columns[hop.pointers[row] : hop.pointers[row + 1]]]
             assert own.tolist() == a.indices[a.indptr[v] : a.indptr[v + 1]].tolist()
+
+
+@covers("sample_relation")
+@pytest.mark.parametrize("s", [0, 1, 3, 10, -1])
+def test_draws_from_windows_of_time_are_those_of_floyd(matrix, backend, s):
+    """Floyd's positions count from the beginning of the window, in the order of time; equal times keep the order of the row."""
+    n, rng, whole = matrix.shape[0], np.random.default_rng(18), scipy_of(matrix)
+    rows, times = 40 if n else 0, rng.integers(0, 20, matrix.nnz)
+    vertices, minibatches = rng.integers(0, max(n, 1), rows).astype(np.int32), rng.integers(0, 2**31, rows)
+    starts = rng.integers(0, 12, rows)
+    ends = starts + rng.integers(-1, 10, rows)
+    relation = RelationRows(0, 0, matrix.with_values(None), TimedRows.of(matrix, times).entries, False)
+    law = RelationLaw(s, Draw(Law.UNIFORM, SEED, tag(UNIFORM)))
+    for windows in ((None, None), (None, ends), (starts, ends)):
+        found = backend.sample_relation(relation, vertices, vertices, minibatches, *windows, law)
+        if found is None:
+            assert backend.name != "native"
+            return
+        assert found.pointers[0] == 0
+        for r, v in enumerate(vertices.tolist()):
+            first, last = whole.indptr[v], whole.indptr[v + 1]
+            allowed = sorted(range(first, last), key=lambda e: (times[e], e)) if windows[1] is not None else list(range(first, last))
+            allowed = [e for e in allowed if windows[0] is None or times[e] >= starts[r]]
+            allowed = [e for e in allowed if windows[1] is None or times[e] <= ends[r]]
+            picks = allowed if s == -1 or len(allowed) <= s else [allowed[i] for i in floyd(len(allowed), s, v, int(minibatches[r]))]
+            own = slice(*found.pointers[r : r + 2])
+            assert found.entries[own].tolist() == sorted(picks)
+            assert found.columns[own].tolist() == whole.indices[sorted(picks)].tolist()
+
+
+@covers("relabel_trees")
+@pytest.mark.parametrize("timed", [False, True])
+def test_vertices_of_trees_are_numbered_by_first_occurrence(backend, timed):
+    """Five trees in three mini-batches, one of which has none; a vertex counts once a tree, and once an end where windows move."""
+    rng, tree_pointers = np.random.default_rng(19), np.array([0, 2, 2, 5])
+    pointers, held = (
+        np.zeros(4, np.int64),
+        TreeVertices(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64) if timed else None),
+    )
+    lists = [[], [], []]
+    for count in (60, 1, 200):
+        trees = np.sort(rng.integers(0, 5, count))
+        found = TreeVertices(rng.integers(0, 9, count).astype(np.int32), trees, rng.integers(0, 3, count) * 2**62 if timed else None)
+        pointers, held, local = backend.relabel_trees(pointers, held, found, tree_pointers)
+        for i, tree in enumerate(trees.tolist()):
+            own, entry = lists[0 if tree < 2 else 2], (int(found.vertices[i]), tree, int(found.ends[i]) if timed else None)
+            if entry not in own:
+                own.append(entry)
+            assert local[i] == own.index(entry)
+        assert pointers.tolist() == [0, *np.cumsum([len(own) for own in lists]).tolist()]
+        ends = held.ends.tolist() if timed else [None] * len(held.trees)
+        assert list(zip(held.vertices.tolist(), held.trees.tolist(), ends, strict=True)) == [entry for own in lists for entry in own]
 
 
 def test_every_primitive_has_an_oracle():
