@@ -163,6 +163,16 @@ def test_a_table_that_does_not_fit_the_parts_is_noticed_without_hashes(tmp_path)
         load_block(tmp_path / "P", np.array([first]))
 
 
+def test_rows_apart_whose_entries_overlap_are_noticed_without_hashes(tmp_path):
+    """Row pointers are in range and no row is shorter than 0, but a row lies before the one that it follows."""
+    made(tmp_path)
+    pointers = np.lib.format.open_memmap(tmp_path / "g/indptr.npy", "r+")
+    pointers[20:22] -= pointers[20] - pointers[3]
+    pointers.flush()
+    with pytest.raises(DataError, match=r"adjacency: row pointers run from .* must ascend"):
+        load_block(tmp_path / "g", np.array([3, 20, 41]))
+
+
 def test_parts_are_no_store_and_a_store_is_no_parts(tmp_path):
     made(tmp_path)
     assert (is_parts(tmp_path / "P"), is_parts(tmp_path / "g"), is_parts(tmp_path / "none")) == (True, False, False)

@@ -54,7 +54,8 @@ def read_block(relation: Relation, members: np.ndarray) -> RelationBlock:
     matrix, rows = relation.adjacency, _as_slice(members)
     starts, ends = (np.array(part[rows], np.int64) for part in (matrix.indptr[:-1], matrix.indptr[1:]))
     low, high = int(starts.min(initial=matrix.nnz)), int(ends.max(initial=0))
-    if len(starts) and not (low >= 0 and high <= matrix.nnz and (starts <= ends).all()):
+    ascending = (starts <= ends).all() and (ends[:-1] <= starts[1:]).all()
+    if len(starts) and not (low >= 0 and high <= matrix.nnz and ascending):
         raise DataError(f"{relation}: row pointers run from {low} to {high} and must ascend; there are {matrix.nnz} entries")
     counts = ends - starts
     at: Any = slice(low, high) if high - low == counts.sum() else runs(starts, counts)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...distributed.comm.base import Comm
-from ...errors import UsageError
+from ...errors import DataError, UsageError
 from ...training.batches import BatchSource, MiniBatchSource
 from ...training.context import TrainingContext
 from ...training.isolated_batches import IsolatedBatches, shared_steps
@@ -37,9 +37,9 @@ class Lockstep(Participant):
     def receive_part(self, partitioning: Partitioning | None) -> tuple[np.ndarray | None, str]:
         """Broadcast the part of each vertex: 4 n bytes to every trainer (kind "topology"); collective."""
         own = partitioning or Partitioning()
-        n, split, fault = self._comm.gather_control([len(own.assignment), own.split, own.fault])[0]
+        n, split, fault, damaged = self._comm.gather_control([len(own.assignment), own.split, own.fault, own.damaged])[0]
         if fault:
-            raise UsageError(fault)
+            raise DataError(fault) if damaged else UsageError(fault)
         assignment = own.assignment.copy() if self.serves else np.empty(n, np.int32)
         assignment = self._comm.broadcast(assignment, "topology")
         whole = self.part is None or (self._comm.size == 1 and not assignment.any())

@@ -125,7 +125,7 @@ class Averaging(Method):
             assignment = self._make_partition(graph.adjacency, parts).assignment
             quality = tradeoff(graph.adjacency, graph.labels, assignment, parts)
         except (DataError, UsageError, BackendUnavailable) as error:
-            return Partitioning(fault=str(error))
+            return Partitioning(fault=str(error), damaged=isinstance(error, DataError))
         self.tradeoff = quality
         if not self.config.quiet:
             print(

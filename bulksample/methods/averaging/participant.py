@@ -27,7 +27,7 @@ SCALARS = 4
 
 @dataclass(frozen=True, eq=False)
 class Partitioning:
-    """The server's partition of the graph. If there is none, `fault` says why.
+    """The server's partition of the graph. If there is none, `fault` says why: bad data if `damaged`, else bad use.
 
     Attributes
     ----------
@@ -40,6 +40,7 @@ class Partitioning:
     assignment: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     split: str = ""
     fault: str = ""
+    damaged: bool = False
     split_part: SplitPart | None = None  # divides the vertices of one part again
     count_examples: Callable[[np.ndarray], int] = len  # the training examples of a part, given its vertices
 

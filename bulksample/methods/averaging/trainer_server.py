@@ -26,7 +26,7 @@ from ...backends.native import processors
 from ...distributed.comm.base import Comm
 from ...distributed.comm.launchers import PREFIXES
 from ...distributed.comm.primitives import SentCount
-from ...errors import PeerLost, UsageError
+from ...errors import DataError, PeerLost, UsageError
 from ...training.batches import BatchSource, WholeGraphSource
 from ...training.context import TrainingContext
 from ...version import __version__
@@ -84,7 +84,7 @@ class TrainerServer(Participant):
     def receive_part(self, partitioning: Partitioning | None) -> tuple[np.ndarray | None, str]:
         assert partitioning is not None
         if partitioning.fault:
-            raise UsageError(partitioning.fault)
+            raise DataError(partitioning.fault) if partitioning.damaged else UsageError(partitioning.fault)
         assert partitioning.split_part is not None
         self._split, self._parts = partitioning.split, PartTable(partitioning.assignment, partitioning.split_part)
         self._count_examples = partitioning.count_examples

@@ -146,6 +146,18 @@ def test_damaged_rows_are_refused_by_the_rank_that_reads_them():
         read_block(damaged, np.arange(30, 60))
 
 
+def test_rows_apart_whose_entries_overlap_are_refused():
+    graph = library()
+    relation = graph.relations[0]
+    indptr, members = np.array(relation.adjacency.indptr), np.array([3, 20, 41])
+    shift = int(indptr[3]) + 1 - int(indptr[20])
+    indptr[20:22] += shift  # the row keeps its length, and lies within row 3
+    assert indptr[20] < indptr[4]
+    damaged = replace(relation, adjacency=type(relation.adjacency)(indptr, relation.adjacency.indices, None, (60, 60)))
+    with pytest.raises(DataError, match=r"relation \(paper, cites, paper\): row pointers run from"):
+        read_block(damaged, members)
+
+
 def test_layerwise_samplers_are_refused_by_name():
     graph = library()
     with pytest.raises(UsageError, match="got a topology in block rows: use sage, labor or full"):

@@ -11,7 +11,7 @@ from launch import run_ranks
 from sweeps import sweep
 from training_runs import run_training, weights_of
 
-from bulksample import UsageError, methods
+from bulksample import DataError, UsageError, methods
 from bulksample.data import store
 from bulksample.data.edge_split import split_edges
 from bulksample.distributed.comm.threads import on_threads
@@ -319,7 +319,10 @@ def test_held_out_edges_of_another_split_are_refused(tmp_path):
     store.save(graph, tmp_path / "g")
     other.save(tmp_path / "g")
     config = TrainConfig.of(**SMALL, method="psgd-pa", task="links")
-    with pytest.raises(
-        UsageError, match=r"links.npz: \d+ of the \d+ held-out edges of val are edges of the graph, so the file is that of another"
-    ):
-        on_threads(3, lambda comm: make_trainer(config, tmp_path / "g", comm))
+
+    def refused(comm):
+        with pytest.raises(DataError, match=r"\d+ of the \d+ held-out edges of val are edges of the graph, so the file is that of another"):
+            make_trainer(config, tmp_path / "g", comm)
+        return True
+
+    assert on_threads(3, refused) == [True] * 3
