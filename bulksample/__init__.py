@@ -66,7 +66,8 @@ if TYPE_CHECKING:
     from .interop.batch import Batch
     from .interop.convert import from_dgl, from_pyg
     from .interop.graph_loader import Loader
-    from .interop.hetero_loader import HeteroBatch, HeteroLoader
+    from .interop.hetero_batch import HeteroBatch
+    from .interop.hetero_loader import HeteroLoader
     from .interop.world import init, load
     from .methods.config import TrainConfig
     from .methods.predict import Prediction
@@ -85,7 +86,7 @@ _HOMES = {
     "DataError": "errors", "Loader": "interop.graph_loader", "LocalAdjacency": "adjacency", "MiniBatch": "minibatch",
     "PeerLost": "errors", "Selection": "selection", "Stream": "rng", "TrainConfig": "methods.config", "UsageError": "errors",
     "digest": "minibatch", "HeteroGraph": "relations.graph", "Relation": "relations.graph", "VertexType": "relations.graph",
-    "relation_from_edges": "relations.from_edges", "HeteroLoader": "interop.hetero_loader", "HeteroBatch": "interop.hetero_loader",
+    "relation_from_edges": "relations.from_edges", "HeteroLoader": "interop.hetero_loader", "HeteroBatch": "interop.hetero_batch",
     "TimeRule": "relations.rule",
     "from_dgl": "interop.convert", "from_edges": "data.from_edges", "from_pyg": "interop.convert",
     "from_tables": "data.relational.tables", "init": "interop.world", "load": "interop.world",

@@ -20,7 +20,7 @@ from torch import nn
 from torch_geometric.nn import HGTConv, RGCNConv
 
 import bulksample as bs
-from bulksample.interop.hetero_loader import HeteroBatch
+from bulksample.interop.hetero_batch import HeteroBatch
 
 
 class Inputs(nn.Module):

@@ -15,7 +15,7 @@ from torch_geometric.nn import HeteroConv, SAGEConv
 from torch_geometric.utils import trim_to_layer
 
 import bulksample as bs
-from bulksample.interop.hetero_loader import HeteroBatch
+from bulksample.interop.hetero_batch import HeteroBatch
 
 DAY = 86400
 

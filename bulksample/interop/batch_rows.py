@@ -46,6 +46,20 @@ class VerticesAndSeeds(Protocol):
     def seeds(self) -> np.ndarray: ...
 
 
+class TypeColumns(Protocol):
+    """Features and labels of the parts of mini-batches that lie in one vertex type."""
+
+    def x(self, minibatch: VerticesAndSeeds) -> NDArray[np.float32]: ...
+
+    def y(self, minibatch: VerticesAndSeeds) -> NDArray[np.int64] | NDArray[np.float32]: ...
+
+    @property
+    def has_features(self) -> bool: ...
+
+    @property
+    def has_labels(self) -> bool: ...
+
+
 class TableRows:
     """The columns of a graph, or of one vertex type, in this process.
 
@@ -88,6 +102,10 @@ class TableRows:
             raise no_labels(self._table.name)
         labels = np.asarray(self._table.labels)[minibatch.seeds]
         return as_numbers(without_label(labels, ~self._is_seed[minibatch.seeds]))
+
+    @property
+    def name(self) -> str:
+        return self._table.name
 
     @property
     def has_features(self) -> bool:

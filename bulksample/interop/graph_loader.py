@@ -14,6 +14,7 @@ from ..backends.native import processor_ids
 from ..config import DEFAULT_FANOUTS
 from ..config.options import drawn_fanouts
 from ..distributed.matrix.rank_graph import RankGraph
+from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError
 from ..graph import Graph
 from ..loader import BulkLoader
@@ -122,8 +123,9 @@ class Loader:
     ) -> None:
         if not isinstance(fetch_together, int) or fetch_together < 1:
             raise UsageError(f"fetch_together must be a positive whole number; got {fetch_together!r}")
-        if isinstance(graph, HeteroGraph):
-            raise UsageError(f"graph {graph.name!r} has {len(graph.types)} vertex types; use bulksample.HeteroLoader")
+        if isinstance(graph, HeteroGraph | RankHeteroGraph):
+            several = graph if isinstance(graph, HeteroGraph) else graph.graph
+            raise UsageError(f"graph {several.name!r} has {len(several.types)} vertex types; use bulksample.HeteroLoader")
         self.graph = graph if isinstance(graph, Graph | RankGraph) else _load(graph)
         bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
@@ -135,7 +137,7 @@ class Loader:
                 self.graph, lambda: _of_world(rank, ranks, sampler, fanouts, options), seeds, backend, threads, fetch_together, edge_ids,
                 profile, seed_locality, **bulk,
             )  # fmt: skip
-            self.bulks, ranks = self._shared.source.loader, self.graph.comm.size
+            self.bulks, ranks = self._shared.steps.source.loader, self.graph.comm.size
         else:
             _check_alone(fetch_together, edge_ids)
             adjacency = LocalAdjacency(self.graph.adjacency, backends.make(backend, threads))
@@ -183,11 +185,11 @@ class Loader:
     @property
     def _position(self) -> BulkLoader | MiniBatchSource:
         """Knows the mini-batch in use: the loader of bulks, or the source that fetches ahead of use."""
-        return self.bulks if self._shared is None else self._shared.source
+        return self.bulks if self._shared is None else self._shared.steps.source
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
-        return (self.bulks if self._shared is None else self._shared).state_dict()
+        return (self.bulks if self._shared is None else self._shared.steps).state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position that `state_dict` returned; the mini-batches that follow are those of an uninterrupted run.
@@ -204,7 +206,7 @@ class Loader:
         if self._shared is None:
             self.bulks.load_state_dict(state, onward=True)
         else:
-            self._shared.load_state_dict(state)
+            self._shared.steps.load_state_dict(state)
 
 
 class TensorLoader:

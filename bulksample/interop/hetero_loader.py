@@ -4,88 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from .. import backends, samplers
 from ..backends.native import processor_ids
 from ..config import DEFAULT_FANOUTS
 from ..config.options import drawn_fanouts
+from ..distributed.matrix.rank_graph import RankGraph
+from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError
+from ..graph import Graph
 from ..relations.adjacency import RelationAdjacency
 from ..relations.graph import HeteroGraph, Key
 from ..relations.hgt import HGSampler
 from ..relations.layers import UnionSampler
 from ..relations.loader import RelationLoader
-from ..relations.minibatch import HeteroMiniBatch
 from ..relations.rule import TimeRule
 from ..relations.sampler import RelationSampler, draws_by_row
 from ..relations.seeds import SeedList
 from ..samplers import LayerWise, NodeWise, Sampler
-from .batch_rows import TableRows
+from .hetero_batch import HeteroBatch, rows_of_types
+
+if TYPE_CHECKING:
+    from .shared_hetero_batches import SharedHeteroBatches
 
 Fanouts = Sequence[int] | Mapping[Any, Sequence[int]]
-
-
-@dataclass(frozen=True, eq=False)
-class HeteroBatch:
-    """A sampled mini-batch of a heterogeneous graph as numpy arrays, by type and relation.
-
-    Parameters
-    ----------
-    minibatch : HeteroMiniBatch
-        Vertices, seeds and blocks.
-    graph : HeteroGraph
-    type_rows : dict of TableRows
-        Gathers the features and labels of each type when they are first read.
-    repeated : bool
-        The mini-batch is one of the first of the epoch once more, so that all ranks make equally many steps: leave it out of counts.
-    """
-
-    minibatch: HeteroMiniBatch
-    graph: HeteroGraph
-    type_rows: dict[str, TableRows]
-    repeated: bool = False
-
-    @cached_property
-    def x_dict(self) -> dict[str, np.ndarray]:
-        """Features of the vertices of each type that has features: float32, shape (N, f)."""
-        return {name: self.type_rows[name].x(part) for name, part in self.minibatch.rows.items() if self.type_rows[name].has_features}
-
-    @cached_property
-    def y_dict(self) -> dict[str, np.ndarray]:
-        """Labels of the seeds of each type that has seeds and labels; see `Batch.y`."""
-        rows = {name: part for name, part in self.minibatch.rows.items() if len(part.seeds) and self.type_rows[name].has_labels}
-        return {name: self.type_rows[name].y(part) for name, part in rows.items()}
-
-    @cached_property
-    def edge_index_dict(self) -> dict[Key, np.ndarray]:
-        """The edges of the input layer by relation: int64, shape (2, E), sources above destinations."""
-        return {relation.key: self.minibatch.edge_index(relation.key) for relation in self.graph.relations}
-
-    @cached_property
-    def e_id_dict(self) -> dict[Key, np.ndarray]:
-        """The position of each edge of `edge_index_dict` in the user's list of edges: int64, shape (E,)."""
-        entries = self._entries
-        return {relation.key: relation.ids_of(entries[relation.key]) for relation in self.graph.relations}
-
-    @cached_property
-    def edge_attr_dict(self) -> dict[Key, np.ndarray]:
-        """Features of the edges of each relation that has some: shape (E, d)."""
-        entries = self._entries
-        return {r.key: np.asarray(r.features[entries[r.key]]) for r in self.graph.relations if r.features is not None}
-
-    @property
-    def _entries(self) -> dict[Key, np.ndarray]:
-        assert self.minibatch.entries is not None  # the loader asks for them
-        return self.minibatch.entries[0]
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the mini-batch; see `HeteroMiniBatch.digest`."""
-        return self.minibatch.digest()
 
 
 class HeteroLoader:
@@ -96,7 +39,8 @@ class HeteroLoader:
 
     Parameters
     ----------
-    graph : HeteroGraph, or the path of a store
+    graph : HeteroGraph, RankHeteroGraph, or the path of a store
+        A `RankHeteroGraph` is shared by several ranks, which make the same loaders and iterate over them together; see `bulksample.Loader`.
     sampler : str, NodeWise, LayerWise, RelationSampler, UnionSampler or HGSampler
         sage, labor or full draw from each relation; ladies and fastgcn from the union of all. A `RelationSampler` brings its own fanouts,
         time and trees; an `HGSampler` its own counts.
@@ -119,14 +63,15 @@ class HeteroLoader:
     Raises
     ------
     UsageError
-        If an argument is unknown or out of range, or does not suit the graph.
+        If an argument is unknown or out of range, or does not suit the graph. With a `RankHeteroGraph` on every rank, also if the ranks
+        were given different arguments.
     DataError
         If times are missing or floats, or a store is damaged.
     """
 
     def __init__(
         self,
-        graph: HeteroGraph | str | os.PathLike[str],
+        graph: HeteroGraph | RankHeteroGraph | str | os.PathLike[str],
         sampler: str | Sampler | RelationSampler | UnionSampler | HGSampler = "sage",
         fanouts: Fanouts | None = None,
         *,
@@ -149,26 +94,35 @@ class HeteroLoader:
         prefetch: bool = True,
         **options: Any,
     ) -> None:
-        self.graph = graph if isinstance(graph, HeteroGraph) else _load(graph)
-        listed = SeedList.of(self.graph, seeds, times, starts, time_unit)
-        made = isinstance(sampler, RelationSampler | UnionSampler)
-        rule = TimeRule() if time is None and times is not None and not made else time
-        law = relation_sampler(self.graph, sampler, fanouts, rule, disjoint, options)
-        drawn_fanouts(_most_drawn(self.graph, law))
-        if times is not None and getattr(law, "time", None) is None:
-            raise UsageError(f"got times, but no time counts in this {type(law).__name__}; use RelationSampler(…, time=TimeRule())")
-        adjacency = RelationAdjacency(self.graph, backends.make(backend, threads))
-        self.bulks = RelationLoader(
-            adjacency, law, listed, batch_size=batch_size, bulk_size=bulk_size, seed=seed, shuffle=shuffle, drop_last=drop_last, rank=rank,
-            ranks=ranks, even=True, memory_budget=memory_budget, prefetch=prefetch,
-        )  # fmt: skip
+        if isinstance(graph, Graph | RankGraph):
+            raise UsageError(f"graph {graph.name!r} is of one vertex type; use bulksample.Loader")
+        share = graph if isinstance(graph, RankHeteroGraph) else None
+        self.graph = share.graph if share else graph if isinstance(graph, HeteroGraph) else _load(cast(Any, graph))
+        bulk: dict[str, Any] = {"batch_size": batch_size, "bulk_size": bulk_size, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
+        bulk |= {"memory_budget": memory_budget, "prefetch": prefetch}
+
+        def asked() -> tuple[RelationSampler | UnionSampler | HGSampler, SeedList]:
+            if share and (rank, ranks) != (0, 1):
+                raise UsageError(f"rank and ranks are those of the world of the graph; got {rank} and {ranks}: leave them out")
+            listed = SeedList.of(self.graph, seeds, times, starts, time_unit)
+            return _law(self.graph, sampler, fanouts, time, times is not None, disjoint, options), listed
+
+        self._shared: SharedHeteroBatches | None = None
+        self.bulks: RelationLoader
+        if share:
+            from .shared_hetero_batches import SharedHeteroBatches
+
+            self._shared = SharedHeteroBatches(share, asked, backend, threads, **bulk)
+            self.bulks, ranks = self._shared.loader, share.comm.size
+        else:
+            law, listed = asked()
+            adjacency = RelationAdjacency(self.graph, backends.make(backend, threads))
+            self.bulks = RelationLoader(adjacency, law, listed, rank=rank, ranks=ranks, even=True, **bulk)
+            self._rows = rows_of_types(adjacency, listed, threads or len(processor_ids()))
         if not self.bulks.steps:
             raise UsageError(
-                f"drop_last leaves no mini-batch of {len(listed)} seeds; use drop_last=False, a lower batch_size or fewer ranks"
+                f"drop_last leaves no mini-batch of {self.bulks.examples} seeds; use drop_last=False, a lower batch_size or fewer ranks"
             )
-        kinds, vertices = adjacency.split(listed.vertices)
-        cores = threads or len(processor_ids())
-        self._rows = {kind.name: TableRows(kind, cores, vertices[kinds == t]) for t, kind in enumerate(self.graph.types)}
 
     def __len__(self) -> int:
         """Return the number of mini-batches that this rank yields in an epoch."""
@@ -176,6 +130,9 @@ class HeteroLoader:
 
     def __iter__(self) -> Iterator[HeteroBatch]:
         """Yield the mini-batches of an epoch; of the epoch of a state that was just loaded, the remaining ones."""
+        if self._shared is not None:
+            yield from self._shared
+            return
         began: dict[str, Any] = {}
         for i, minibatch in enumerate(self.bulks):
             assert minibatch is not None  # every step of an even loader has a mini-batch
@@ -185,15 +142,32 @@ class HeteroLoader:
     @property
     def epoch(self) -> int:
         """The current epoch, from 0."""
-        return self.bulks.epoch
+        return self.bulks.epoch if self._shared is None else self._shared.steps.source.epoch
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, as plain JSON values; the mini-batch yielded last counts as used."""
-        return self.bulks.state_dict()
+        return (self.bulks if self._shared is None else self._shared.steps).state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a position that `state_dict` returned, on any number of ranks; see `Loader.load_state_dict`."""
-        self.bulks.load_state_dict(state, onward=True)
+        if self._shared is None:
+            self.bulks.load_state_dict(state, onward=True)
+        else:
+            self._shared.steps.load_state_dict(state)
+
+
+def _law(
+    graph: HeteroGraph, sampler: str | Sampler | RelationSampler | UnionSampler | HGSampler, fanouts: Fanouts | None, time: TimeRule | None,
+    timed: bool, disjoint: bool | None, options: dict[str, Any],
+) -> RelationSampler | UnionSampler | HGSampler:  # fmt: skip
+    """Return the sampler of a loader; `timed` seeds have times, which must count."""
+    made = isinstance(sampler, RelationSampler | UnionSampler)
+    rule = TimeRule() if time is None and timed and not made else time
+    law = relation_sampler(graph, sampler, fanouts, rule, disjoint, options)
+    drawn_fanouts(_most_drawn(graph, law))
+    if timed and getattr(law, "time", None) is None:
+        raise UsageError(f"got times, but no time counts in this {type(law).__name__}; use RelationSampler(…, time=TimeRule())")
+    return law
 
 
 def relation_sampler(

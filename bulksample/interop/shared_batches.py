@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator
-from typing import Any, cast
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from .. import backends
 from ..distributed.comm.agree import agree, together
-from ..distributed.comm.ledger import Ledger
 from ..distributed.comm.thread_budget import fair_threads
 from ..distributed.matrix.rank_graph import RankGraph
-from ..errors import UsageError
 from ..loader import BulkLoader
 from ..minibatch import MiniBatch
 from ..nn.aggregate import SparseRows
-from ..profiling import Profile, profiled
+from ..profiling import Profile
 from ..samplers import Sampler
 from ..seed_groups import SeedGroups
-from ..training.batches import MiniBatchSource, StepBatch
+from ..training.batches import StepBatch
 from ..views.edges import EdgeRows, EdgeSource
-from ..views.loading import LoadingView
+from ..views.loading import GraphLoadingView
 from .batch import Batch
 from .batch_rows import no_features, no_labels
 from .seeds import seed_vertices
+from .shared_steps import SharedSteps, plain
 
 
 class SharedBatches:
@@ -55,10 +54,6 @@ class SharedBatches:
     ------
     UsageError
         On every rank, if one was given a bad argument or ranks were given different ones.
-
-    Notes
-    -----
-    While a batch is in use, the ids of the next one have been exchanged and its rows are on their way.
     """
 
     def __init__(
@@ -79,52 +74,16 @@ class SharedBatches:
         vertices = seed_vertices(graph, seeds) if ids is None else ids
         share = threads or fair_threads(comm)
         engine = together(comm, lambda: backends.make(backend, share))
-        self.view = LoadingView(graph, engine, vertices, edge_ids)
+        self.view = GraphLoadingView(graph, engine, vertices, edge_ids)
         groups = None if seed_locality is None else SeedGroups(seed_locality, graph.part_order(vertices))
         rank = comm.rank if groups is None else graph.place
         loader = BulkLoader(self.view.adjacency, law, vertices, rank=rank, ranks=comm.size, even=True, groups=groups, **options)
-        if self.view.sampling is not None:  # every bulk is a collective call
-            loader.bulk_size = min(comm.gather_control(loader.bulk_size))
-        self.graph, self.ledger = graph, Ledger(comm, self.view.sampling, lambda phase: profiled(phase, profile))
-        self.source = MiniBatchSource(loader, self.view, self.ledger, fetch_together, ask_by_bulk=False)
-        self._steps: Generator[StepBatch, None, None] | None = None  # of the present iteration
-        self._told = ""  # what this rank did since the last iteration, unless it took all steps
+        self.graph, self.steps = graph, SharedSteps(comm, self.view, loader, fetch_together, profile)
 
     def __iter__(self) -> Iterator[Batch]:
-        if self._steps is not None:
-            self._steps.close()  # waits for its sampling thread: two threads must not use one communicator
-        self.source.drop()  # of an iteration that was left early
-        self.view.begin(*self.source.loader.coming, self._told)
-        self._told = ""
-        self._steps = steps = cast(Generator[StepBatch, None, None], iter(self.source))
-        ended = False
-        try:
-            for step in steps:
-                assert step.minibatch is not None  # every step of an even loader has a mini-batch
-                yield Batch(step.minibatch, FetchedRows(self, step), self.source.loader.repeats(self.source.state_dict()))
-                if self._steps is not steps:
-                    raise UsageError("a newer iteration of this loader has begun and ended this one; make a second loader to iterate twice")
-            ended = True
-        finally:
-            if not ended:
-                self._told = f", having left epoch {self.source.epoch} after {self.source.step} of {self.source.steps} steps"
-            if self._steps is steps:
-                self._steps = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position of the source, and the fingerprint of the store: no rank may hold the whole matrix."""
-        return {**self.source.state_dict(), "store": self.graph.fingerprint}
-
-    def load_state_dict(self, state: Any) -> None:
-        """Continue from a position, the same on every rank; raises `UsageError` if it does not fit.
-
-        The next iteration raises it on all ranks if they have not all loaded the same position. Nothing is sent before.
-        """
-        own = self.graph.fingerprint
-        if isinstance(state, dict) and state.get("store", own) != own:
-            raise UsageError(f"the state does not fit this loader: store was {state['store']!r} and is {own!r} now")
-        self.source.continue_from(state, onward=True)
-        self._told = ", where a state was loaded"
+        for step, repeated in self.steps:
+            assert step.minibatch is not None  # every step of an even loader has a mini-batch
+            yield Batch(step.minibatch, FetchedRows(self, step), repeated)
 
 
 class FetchedRows:
@@ -166,9 +125,3 @@ def dense(rows: SparseRows) -> np.ndarray:
     own = rows.packed()
     made: np.ndarray = csr_array((own.weights, own.indices, own.indptr), shape=own.shape).toarray()
     return made
-
-
-def plain(value: Any) -> Any:
-    """Return None, booleans, numbers and strings as they are, and anything else as its `repr`, so that ranks can compare them."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

@@ -6,9 +6,12 @@ import inspect
 import os
 from typing import Any, overload
 
+from ..data.open_store import is_heterogeneous
+from ..distributed.comm.agree import together
 from ..distributed.comm.base import Comm
 from ..distributed.comm.world import world as connect
 from ..distributed.matrix.rank_graph import RankGraph, open_rank_graph
+from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph, open_rank_hetero_graph
 from ..errors import UsageError, instead_of
 from ..graph import Graph
 from ..relations.graph import HeteroGraph
@@ -69,7 +72,7 @@ def load(
 
 def load(
     path: str | os.PathLike[str], *, world: Comm | None = None, check: str = "auto", **options: Any
-) -> Graph | HeteroGraph | RankGraph:
+) -> Graph | HeteroGraph | RankGraph | RankHeteroGraph:
     """Open a store: the whole graph, or with a `world` the share of it that this rank holds.
 
     Parameters
@@ -90,9 +93,11 @@ def load(
     grid_order : {"auto", "rows", "columns"}
         The ranks of a process row or column are neighbors on a machine; "auto" chooses where more bytes travel.
     exchange : {"owner", "rows", "rows-oblivious"}
-        How ranks sample from block rows: the owner of a row draws from it, or rows travel (the published 1.5D algorithm).
+        How ranks sample from block rows: the owner of a row draws from it, or rows travel (the published 1.5D algorithm). Of a graph
+        of several vertex types: "owner".
     partition : str
-        How vertices are assigned to block rows: block, random, metis, super, stream, or a file or folder of `bulksample partition`.
+        How vertices are assigned to block rows: block, random, metis, super, stream, or a file or folder of `bulksample partition`. The
+        vertices of each of several types: block or random.
     seed_locality : int, optional
         G of loaders with `seed_locality`: a partitioner that is named makes G parts, which the block rows share, so that the groups do not
         depend on the number of ranks.
@@ -108,9 +113,9 @@ def load(
     Returns
     -------
     Graph, or RankGraph if there is a `world`
-        A `HeteroGraph` of a store of several vertex types, which type checkers take for a Graph: use `typing.cast`.
-        `bulksample.Loader` takes a graph or a rank's share of one. Its mini-batches do not depend on the number of ranks or on where
-        arrays lie.
+        Of a store of several vertex types a `HeteroGraph` or a `RankHeteroGraph`, which type checkers take for the others: use
+        `typing.cast`. `bulksample.Loader` takes a graph or a rank's share of one, `bulksample.HeteroLoader` one of several types. Their
+        mini-batches do not depend on the number of ranks or on where arrays lie.
 
     Raises
     ------
@@ -126,7 +131,8 @@ def load(
         return _load_whole(path, check, **options)
     if not isinstance(world, Comm):
         raise UsageError(f"world: got a {type(world).__name__}; use what bulksample.init() returns")
-    return open_rank_graph(path, world, check=check, **options)
+    several_types = together(world, lambda: is_heterogeneous(path))
+    return (open_rank_hetero_graph if several_types else open_rank_graph)(path, world, check=check, **options)
 
 
 def _load_whole(

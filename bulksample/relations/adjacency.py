@@ -24,7 +24,6 @@ from ..sparse import CSR, fixed_point, frozen, spaced
 from .draw import RelationMatrix
 from .expand import expand_relations
 from .graph import HeteroGraph
-from .minibatch import TimesOf
 
 By = Literal["vertices", "edges"]
 
@@ -52,6 +51,10 @@ class RelationAdjacency(Adjacency):
         graph.check_structure()
         self.graph, self.backend, self.n = graph, backend, graph.n
         self._prepared: dict[By | None, list[RelationMatrix]] = {}
+
+    def check_whole(self) -> None:
+        """Raise `UsageError` if this process does not hold every row of the relations."""
+        return
 
     @cached_property
     def union(self) -> LocalAdjacency:
@@ -119,11 +122,6 @@ class RelationAdjacency(Adjacency):
     def held_bytes(self) -> int:
         """Bytes of the adjacencies that this process holds, in memory or mapped from a store."""
         return sum(relation.adjacency.nbytes() for relation in self.graph.relations)
-
-    def times_of(self, by: By) -> TimesOf | None:
-        """Return the times of the edges of each relation that has some; None if this process does not hold them."""
-        pairs = zip(self.graph.relations, self.relations(by), strict=True)
-        return TimesOf({relation.key: matrix.times for relation, matrix in pairs if matrix.times is not None})
 
     def kind_of_times(self, by: Literal["auto", "vertices", "edges"]) -> By:
         """Return which times count; see `kind_of_times`."""

@@ -78,7 +78,8 @@ class HGSampler:
         return f"{type(self).__name__} {sorted(given.items()) if isinstance(given, Mapping) else given}"
 
     def check(self, adjacency: RelationAdjacency) -> None:
-        """Raise `UsageError` if `num_samples` does not name the types of this graph."""
+        """Raise `UsageError` if `num_samples` does not name the types of this graph, or its relations are in block rows."""
+        adjacency.check_whole()
         names = [kind.name for kind in adjacency.graph.types]
         if isinstance(self.num_samples, Mapping) and set(self.num_samples) != set(names):
             raise UsageError(f"num_samples names {', '.join(map(str, self.num_samples))}; name every type: {', '.join(names)}")

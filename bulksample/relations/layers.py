@@ -47,6 +47,7 @@ class UnionSampler:
 
     def check(self, adjacency: RelationAdjacency) -> None:
         """Raise `UsageError` if this sampler does not support this graph."""
+        adjacency.check_whole()
         self.base.check(adjacency)
 
     def table_bytes(self, adjacency: RelationAdjacency, k: int, like: HeteroMiniBatch) -> int:

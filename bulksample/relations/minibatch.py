@@ -7,15 +7,14 @@ destination type, columns are positions in the list of the source type.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ..minibatch import Block, MiniBatch, hash_arrays, to_host
 from ..sparse import frozen
-from .graph import Key
+from .graph import HeteroGraph, Key
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,11 +179,22 @@ class HeteroMiniBatch:
 
 @dataclass(frozen=True, eq=False)
 class TimesOf:
-    """The times of edges that counted in a draw, by relation; relations without times are absent."""
+    """The times of edges that counted in a draw: their own ones, or those of their sources.
 
-    by_relation: Mapping[Key, np.ndarray]
+    Parameters
+    ----------
+    graph : HeteroGraph
+        Columns that are mapped from a store are read where they are asked for.
+    by : {"vertices", "edges"}
+    """
+
+    graph: HeteroGraph
+    by: Literal["vertices", "edges"]
 
     def of(self, key: Key, entries: np.ndarray) -> np.ndarray | None:
-        """Return the times of some entries of a relation; None if it has none."""
-        times = self.by_relation.get(key)
-        return None if times is None else times[entries]
+        """Return the times of some entries of a relation: int64; None if it has none."""
+        relation = self.graph.relation(key)
+        if self.by == "edges":
+            return None if relation.times is None else np.asarray(relation.times[entries])
+        times = self.graph.type(relation.source).times
+        return None if times is None else np.asarray(times[relation.adjacency.indices[entries]])

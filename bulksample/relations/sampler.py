@@ -24,7 +24,7 @@ from ..samplers import NodeWise, Sage, Sampler, whole_fanouts
 from ..selection import Selection
 from .adjacency import By, RelationAdjacency
 from .graph import Key
-from .minibatch import HeteroMiniBatch, TypeRows
+from .minibatch import HeteroMiniBatch, TimesOf, TypeRows
 from .rule import TimeRule
 from .seeds import HeteroSeeds
 from .timed_rows import before
@@ -238,7 +238,7 @@ class RelationSampler:
                 )
             blocks.insert(0, {key: block for key, (block, _) in pairs.items()})
             entries.insert(0, {key: found for key, (_, found) in pairs.items()})
-        times = None if by is None else adjacency.times_of(by)
+        times = None if by is None else TimesOf(graph, by)
         known = tuple(entries) if self.entries else None
         return HeteroMiniBatch(int(seeds.minibatches[j]), epoch, rows, tuple(blocks), known, nested, times)
 

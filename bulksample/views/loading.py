@@ -1,54 +1,47 @@
-"""The view that loaders use of a graph shared by several ranks: adjacency, features and labels of the seeds."""
+"""The views that loaders use of a graph shared by several ranks: what is sampled from, and the rows that are fetched."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from ..adjacency import Adjacency
 from ..backends.base import Backend
+from ..distributed.comm.base import Comm
 from ..distributed.matrix.block_rows import BlockRowAdjacency
 from ..distributed.matrix.rank_graph import RankGraph
+from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
+from ..distributed.matrix.relation_blocks import PartitionedRelations
 from .edges import open_edges
 from .features import Features, FeatureSource, NoFeatures
 from .remote_features import RemoteFeatures
+from .type_features import TypeFeatures, whole_features
 from .view import View
 
 
 class LoadingView(View):
     """A view for loaders: mini-batches are sampled and their rows fetched, but nothing is inferred, so it has no `share`.
 
+    It has communicators to itself, which the graph lends: one for a thread that samples, others for fetches.
+
     Parameters
     ----------
-    graph : RankGraph
-    backend : Backend
-    seeds : integers, shape (m,)
-        The same on every rank; they may repeat.
-    edge_ids : bool
-        Fetch the numbers of sampled edges, even if the graph has no edge features.
-
-    Notes
-    -----
-    Collective. It has communicators to itself, which the graph lends: one for a thread that samples, one for fetches. If the topology is
-    partitioned, the owners send each rank 4 bytes and the label for each distinct seed (kind "topology"): 12 bytes if labels are classes,
-    nothing without labels.
+    comm : Comm
+        The ranks that share the graph.
+    adjacency : Adjacency
+    sampling : Comm, optional
+        Its communicator, if its methods are collective.
+    fetching : sequence of Comm
+        The communicators of fetches; none if nothing is fetched from other ranks.
     """
 
-    def __init__(self, graph: RankGraph, backend: Backend, seeds: np.ndarray, edge_ids: bool = False) -> None:
-        self.name, self.fingerprint = graph.name, graph.fingerprint
-        self.num_features, self.num_classes = graph.num_features, graph.num_classes
-        self.adjacency, self.sampling = graph.open_adjacency(backend)
-        self.seeds = np.unique(seeds)
-        self.labels = graph.labels_of(self.seeds) if graph.has_labels else np.full(len(self.seeds), -1, np.int64)
-        self.features = open_features(graph)
-        self.edges = open_edges(graph, edge_ids)
-        self.all_degrees = None
-        self._rank = graph.comm.rank
-        self._fetching = [self.features.comm] if isinstance(self.features, RemoteFeatures) else []
-        if self.edges is not None and self.edges.comm is not None:
-            self._fetching.append(self.edges.comm)
-        sampling = [self.adjacency.grid.column_comm] if isinstance(self.adjacency, BlockRowAdjacency) else []
-        self._meeting = [*self._fetching, *sampling, graph.comm][0]
+    all_degrees = None
+
+    def __init__(self, comm: Comm, adjacency: Adjacency, sampling: Comm | None, fetching: list[Comm]) -> None:
+        self.adjacency, self.sampling, self._rank, self._fetching = adjacency, sampling, comm.rank, fetching
+        meet = [adjacency.grid.column_comm] if isinstance(adjacency, BlockRowAdjacency | PartitionedRelations) else []
+        self._meeting = [*fetching, *meet, comm][0]
 
     def at(self, step: dict[str, Any]) -> None:
         place = f"step {step['step'] - 1} of epoch {step['epoch']}"
@@ -70,6 +63,60 @@ class LoadingView(View):
             self._meeting.at("", "")
 
 
+class GraphLoadingView(LoadingView):
+    """The view of a graph of one vertex type: adjacency, features, and labels of the seeds.
+
+    Parameters
+    ----------
+    graph : RankGraph
+    backend : Backend
+    seeds : integers, shape (m,)
+        The same on every rank; they may repeat.
+    edge_ids : bool
+        Fetch the numbers of sampled edges, even if the graph has no edge features.
+
+    Notes
+    -----
+    Collective. If the topology is partitioned, the owners send each rank 4 bytes and the label for each distinct seed (kind "topology"):
+    12 bytes if labels are classes, nothing without labels.
+    """
+
+    def __init__(self, graph: RankGraph, backend: Backend, seeds: np.ndarray, edge_ids: bool = False) -> None:
+        self.name, self.fingerprint = graph.name, graph.fingerprint
+        self.num_features, self.num_classes = graph.num_features, graph.num_classes
+        adjacency, sampling = graph.open_adjacency(backend)
+        self.seeds = np.unique(seeds)
+        self.labels = graph.labels_of(self.seeds) if graph.has_labels else np.full(len(self.seeds), -1, np.int64)
+        self.features = open_features(graph)
+        self.edges = open_edges(graph, edge_ids)
+        fetching = [self.features.comm] if isinstance(self.features, RemoteFeatures) else []
+        if self.edges is not None and self.edges.comm is not None:
+            fetching.append(self.edges.comm)
+        super().__init__(graph.comm, adjacency, sampling, fetching)
+
+
+class RelationalLoadingView(LoadingView):
+    """The view of a heterogeneous graph: relations, and the features of every type that has some.
+
+    Parameters
+    ----------
+    graph : RankHeteroGraph
+    backend : Backend
+
+    Notes
+    -----
+    Collective; see `RankHeteroGraph.open_relations`.
+    """
+
+    def __init__(self, graph: RankHeteroGraph, backend: Backend) -> None:
+        self.name, self.fingerprint = graph.graph.name, graph.fingerprint
+        adjacency, sampling = graph.open_relations(backend)
+        features = open_type_features(graph)
+        self.features = cast(Any, features)
+        fetching = [source.comm for source in features.held.values() if isinstance(source, RemoteFeatures)]
+        super().__init__(graph.comm, adjacency, sampling, fetching)
+
+
 def open_features(graph: RankGraph) -> FeatureSource:
     """Return the source of the features of a graph that ranks share; collective, as are its fetches if they are in block rows."""
     if graph.features is None:
@@ -78,3 +125,15 @@ def open_features(graph: RankGraph) -> FeatureSource:
         return Features(graph)
     layout, x = graph.layout, graph.features
     return graph.feature_grids.lend(lambda grid: RemoteFeatures(grid.column_comm, layout, x))
+
+
+def open_type_features(graph: RankHeteroGraph) -> TypeFeatures:
+    """Return the source of the features of all types that have some; collective, as are its fetches if they are in block rows."""
+    kinds = [kind for kind in graph.graph.types if kind.num_features]
+    names, width, blocks = [kind.name for kind in kinds], sum(kind.num_features for kind in kinds), graph.blocks
+    if blocks is None:
+        return whole_features(graph.graph, names)
+    rows = graph.features
+    return graph.feature_grids.lend(
+        lambda grid: TypeFeatures(names, {name: RemoteFeatures(grid.column_comm, blocks.of[name], rows[name]) for name in names}, width)
+    )

@@ -108,7 +108,7 @@ def block_features(
         members, column = blocks.members(kind.name), blocks.grid.column_comm
         if isinstance(kind.features, CSR) and (codec != "fp32" or cache_bytes):
             raise UsageError(f"features of type {kind.name!r} are sparse and travel without a codec or cache: use fp32 and 0")
-        rows = _rows(checked_features(kind.features, norm, kind.name), members)
+        rows = blocks.take(kind.name, checked_features(kind.features, norm, kind.name))
         access = counts(kind.name)[members] if caches[kind.name] else None
         held[kind.name] = RemoteFeatures(column, blocks.of[kind.name], rows, norm, codec, caches[kind.name], access)
     return TypeFeatures(needed, held, _width(graph))
@@ -126,11 +126,6 @@ def access_count(graph: HeteroGraph, name: str) -> np.ndarray:
     count = graph.type(name).count
     columns = [relation.adjacency.indices for relation in graph.relations if relation.source == name]
     return sum((np.bincount(own, minlength=count) for own in columns), np.zeros(count, np.int64))
-
-
-def _rows(x: np.ndarray | CSR, members: np.ndarray) -> np.ndarray | CSR:
-    """Copy some rows of features, which may be mapped from a file."""
-    return x.take(members) if isinstance(x, CSR) else np.ascontiguousarray(x[members])
 
 
 def _with_features(graph: HeteroGraph, needed: Collection[str]) -> list[VertexType]:

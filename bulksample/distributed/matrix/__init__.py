@@ -6,6 +6,8 @@ grid                     p ranks as p/c process rows of c members
 graph_block              one rank's rows of a stored graph
 placement                where topology and features lie
 open_graph               opens a stored graph on all ranks, replicated or in block rows
+rank_graph               `RankGraph`: a stored graph as one rank holds it, for loaders
+rank_hetero_graph        `RankHeteroGraph`: the same of a heterogeneous graph
 block_rows               `BlockRowAdjacency`: the adjacency in block rows, for samplers
 owner, spgemm15d         its two policies: owners draw from their rows, or rows travel (the 1.5D product)
 selection_exchange       requests for rows of the adjacency, and their answers

@@ -24,7 +24,6 @@ from ...relations.adjacency import By, RelationAdjacency
 from ...relations.draw import Frontier, RelationMatrix, RowPicks, draw_rows
 from ...relations.expand import expand_hops
 from ...relations.graph import HeteroGraph, Relation
-from ...relations.minibatch import TimesOf
 from ...sparse import CSR, frozen, row_pointers, runs
 from ...vertex_table import check_adjacency
 from .relation_requests import AskedRows, HopForm, RelationFacts, exchange_answers, exchange_requests, route_rows
@@ -111,13 +110,18 @@ class PartitionedRelations(RelationAdjacency):
         """Bytes of this rank's rows of all relations."""
         return sum(one.nbytes for one in self._held) + self.blocks.nbytes()
 
+    def check_whole(self) -> None:
+        raise UsageError("LADIES, FastGCN and HGSampling read whole relations; got a topology in block rows: use sage, labor or full")
+
     @cached_property
     def union(self) -> LocalAdjacency:
-        raise _refusal()
+        self.check_whole()
+        raise AssertionError
 
     @cached_property
     def shares_of_rows(self) -> list[tuple[CSR, np.ndarray]]:
-        raise _refusal()
+        self.check_whole()
+        raise AssertionError
 
     def relations(self, by: By | None) -> list[RelationMatrix]:
         """Return this rank's rows of the relations, with the times of vertices, of edges, or none."""
@@ -139,10 +143,6 @@ class PartitionedRelations(RelationAdjacency):
             RelationFacts(own.source, own.destination, relation.adjacency.shape[0], relation.edges, int(longest), own.times is not None)
             for relation, own, longest in pairs
         ]
-
-    def times_of(self, by: By) -> TimesOf | None:
-        """Return None: a rank holds the times of its own rows alone."""
-        return None
 
     def references(self, name: str) -> np.ndarray:
         """Count the edges of all relations that begin in each vertex of a type: int64, shape (n,); collective.
@@ -197,10 +197,6 @@ class PartitionedRelations(RelationAdjacency):
 def read_blocks(graph: HeteroGraph, blocks: TypeLayouts) -> list[RelationBlock]:
     """Read this rank's rows of every relation; see `read_block`."""
     return [read_block(relation, blocks.members(relation.destination)) for relation in graph.relations]
-
-
-def _refusal() -> UsageError:
-    return UsageError("LADIES, FastGCN and HGSampling read whole relations; got a topology in block rows: use sage, labor or full")
 
 
 def _as_slice(rows: np.ndarray) -> Any:

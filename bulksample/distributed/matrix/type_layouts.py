@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 
 import numpy as np
 
 from ...errors import UsageError
+from ...sparse import CSR
 from . import partition as partitions
 from .grid import ProcessGrid
 from .layout import Layout
@@ -46,6 +48,19 @@ class TypeLayouts:
     def members(self, name: str) -> np.ndarray:
         """Return the vertices of a type in the block row of this rank, ascending: int32."""
         return self.of[name].members(self.grid.row)
+
+    def take(self, name: str, x: np.ndarray | CSR) -> np.ndarray | CSR:
+        """Copy the rows of this rank's members from an array over the vertices of a type, which may be mapped from a file."""
+        members = self.members(name)
+        return x.take(members) if isinstance(x, CSR) else np.ascontiguousarray(x[members])
+
+    def on(self, grid: ProcessGrid) -> TypeLayouts:
+        """Return the same block rows on another grid of the same shape."""
+        if grid.rows != self.grid.rows:
+            raise UsageError(f"the block rows of {self.grid.rows} process rows do not fit a grid of {grid.rows}")
+        made = copy(self)
+        made.grid = grid
+        return made
 
     def nbytes(self) -> int:
         """Return the bytes of the tables of places, which every rank holds; 0 for ``block``."""

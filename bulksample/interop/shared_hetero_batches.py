@@ -1,0 +1,107 @@
+"""The mini-batches of a heterogeneous graph that several ranks share, with the features of their types."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import backends
+from ..distributed.comm.agree import agree, together
+from ..distributed.comm.thread_budget import fair_threads
+from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
+from ..nn.aggregate import SparseRows
+from ..relations.adjacency import RelationAdjacency
+from ..relations.hgt import HGSampler
+from ..relations.layers import UnionSampler
+from ..relations.loader import RelationLoader
+from ..relations.minibatch import HeteroMiniBatch
+from ..relations.sampler import RelationSampler
+from ..relations.seeds import SeedList
+from ..training.batches import StepBatch
+from ..views.loading import RelationalLoadingView
+from .batch_rows import TableRows, VerticesAndSeeds, no_features
+from .hetero_batch import HeteroBatch, rows_of_types
+from .shared_batches import dense
+from .shared_steps import SharedSteps, plain
+
+
+class SharedHeteroBatches:
+    """The batches of this rank; all ranks iterate over them together, and make the same number of steps.
+
+    Parameters
+    ----------
+    graph : RankHeteroGraph
+    asked : callable
+        Returns the sampler and the seeds, or raises `UsageError` or `DataError`.
+    backend : str
+    threads : int, optional
+        By default a fair share of the processors that this rank may use.
+    **options
+        Of `BulkLoader`.
+
+    Raises
+    ------
+    UsageError
+        On every rank, if one was given a bad argument or ranks were given different ones.
+    """
+
+    def __init__(
+        self, graph: RankHeteroGraph, asked: Callable[[], tuple[RelationSampler | UnionSampler | HGSampler, SeedList]], backend: str,
+        threads: int | None, **options: Any,
+    ) -> None:  # fmt: skip
+        comm = graph.comm
+        law, seeds = together(comm, asked)
+        columns = [seeds.vertices, seeds.places, seeds.times, seeds.starts]
+        agree(comm, {
+            "the graph": graph.fingerprint,
+            "sampler": law.identity,
+            "seeds and times": [None if one is None else hashlib.sha256(one.tobytes()).hexdigest() for one in columns],
+            **{name: plain(value) for name, value in options.items()},
+            "threads": plain(threads),
+        })  # fmt: skip
+        share = threads or fair_threads(comm)
+        engine = together(comm, lambda: backends.make(backend, share))
+        self._graph, self.view = graph.graph, RelationalLoadingView(graph, engine)
+        relations = cast(RelationAdjacency, self.view.adjacency)
+        self.loader = RelationLoader(relations, law, seeds, rank=comm.rank, ranks=comm.size, even=True, **options)
+        self._rows = rows_of_types(relations, seeds, share)
+        self.steps = SharedSteps(comm, self.view, self.loader)
+
+    def __iter__(self) -> Iterator[HeteroBatch]:
+        for step, repeated in self.steps:
+            fetched: dict[str, Any] = cast(Any, step.x)
+            rows = {name: FetchedColumns(own, fetched.get(name)) for name, own in self._rows.items()}
+            yield HeteroBatch(_hetero(step), self._graph, rows, repeated)
+
+
+class FetchedColumns:
+    """The features of a type that were fetched from the ranks that hold them, and its labels, which are mapped from the store."""
+
+    def __init__(self, rows: TableRows, x: Any) -> None:
+        self._rows, self._x = rows, x
+
+    def x(self, minibatch: VerticesAndSeeds) -> NDArray[np.float32]:
+        if self._x is None:
+            raise no_features(self._rows.name)
+        made: NDArray[np.float32] = dense(self._x) if isinstance(self._x, SparseRows) else self._x.numpy()
+        return made
+
+    def y(self, minibatch: VerticesAndSeeds) -> NDArray[np.int64] | NDArray[np.float32]:
+        return self._rows.y(minibatch)
+
+    @property
+    def has_features(self) -> bool:
+        return self._rows.has_features
+
+    @property
+    def has_labels(self) -> bool:
+        return self._rows.has_labels
+
+
+def _hetero(step: StepBatch) -> HeteroMiniBatch:
+    assert step.minibatch is not None  # every step of an even loader has a mini-batch
+    return cast(HeteroMiniBatch, step.minibatch)

@@ -1,0 +1,89 @@
+"""The steps of a loader that several ranks iterate over together: begun alike on all, and refused where one left them early."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any, cast
+
+import numpy as np
+
+from ..distributed.comm.base import Comm
+from ..distributed.comm.ledger import Ledger
+from ..errors import UsageError
+from ..loader import BulkLoader
+from ..profiling import Profile, profiled
+from ..training.batches import MiniBatchSource, StepBatch
+from ..views.loading import LoadingView
+
+
+class SharedSteps:
+    """The mini-batches of this rank, with their fetched rows.
+
+    Parameters
+    ----------
+    comm : Comm
+        The ranks that share the graph.
+    view : LoadingView
+    loader : BulkLoader
+        An even one: every step has a mini-batch on every rank.
+    fetch_together : int
+        Mini-batches whose rows are fetched at once, each row once.
+    profile : callable, optional
+        See `bulksample.Loader`.
+
+    Notes
+    -----
+    Collective. While a batch is in use, the ids of the next one have been exchanged and its rows are on their way.
+    """
+
+    def __init__(
+        self, comm: Comm, view: LoadingView, loader: BulkLoader, fetch_together: int = 1, profile: Profile | None = None
+    ) -> None:  # fmt: skip
+        if view.sampling is not None:  # every bulk is a collective call
+            loader.bulk_size = min(comm.gather_control(loader.bulk_size))
+        self.view, self.ledger = view, Ledger(comm, view.sampling, lambda phase: profiled(phase, profile))
+        self.source = MiniBatchSource(loader, view, self.ledger, fetch_together, ask_by_bulk=False)
+        self._steps: Generator[StepBatch, None, None] | None = None  # of the present iteration
+        self._told = ""  # what this rank did since the last iteration, unless it took all steps
+
+    def __iter__(self) -> Iterator[tuple[StepBatch, bool]]:
+        """Yield the steps of an epoch; true with those that repeat a mini-batch of the epoch."""
+        if self._steps is not None:
+            self._steps.close()  # waits for its sampling thread: two threads must not use one communicator
+        self.source.drop()  # of an iteration that was left early
+        self.view.begin(*self.source.loader.coming, self._told)
+        self._told = ""
+        self._steps = steps = cast(Generator[StepBatch, None, None], iter(self.source))
+        ended = False
+        try:
+            for step in steps:
+                yield step, self.source.loader.repeats(self.source.state_dict())
+                if self._steps is not steps:
+                    raise UsageError("a newer iteration of this loader has begun and ended this one; make a second loader to iterate twice")
+            ended = True
+        finally:
+            if not ended:
+                self._told = f", having left epoch {self.source.epoch} after {self.source.step} of {self.source.steps} steps"
+            if self._steps is steps:
+                self._steps = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position of the source, and the fingerprint of the store: no rank may hold the whole matrix."""
+        return {**self.source.state_dict(), "store": self.view.fingerprint}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Continue from a position, the same on every rank; raises `UsageError` if it does not fit.
+
+        The next iteration raises it on all ranks if they have not all loaded the same position. Nothing is sent before.
+        """
+        own = self.view.fingerprint
+        if isinstance(state, dict) and state.get("store", own) != own:
+            raise UsageError(f"the state does not fit this loader: store was {state['store']!r} and is {own!r} now")
+        self.source.continue_from(state, onward=True)
+        self._told = ", where a state was loaded"
+
+
+def plain(value: Any) -> Any:
+    """Return None, booleans, numbers and strings as they are, and anything else as its `repr`, so that ranks can compare them."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
