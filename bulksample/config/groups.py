@@ -112,14 +112,11 @@ class DataOptions(Options):
     )  # fmt: skip
 
 
-class RelationOptions(Options):
-    """The target type of a heterogeneous graph, its types without features, and the rule of time."""
+class TimeOptions(Options):
+    """The type of the seeds of a heterogeneous graph, and the rule of time."""
 
     group, title = "relations", "Heterogeneous graphs"
-    target_type: str | None = Field(None, description="Vertex type to predict; by default the only one with labels.")
-    featureless: Literal["embedding", "constant"] = Field(
-        "embedding", description="Input of types without features: a learned embedding of each vertex, or one learned row (constant).",
-    )  # fmt: skip
+    target_type: str | None = Field(None, description="Vertex type of the seeds, which is predicted; by default the only one with labels.")
     seed_times: str | None = Field(
         None, description="Column of the target type with the time of each seed; by default the times of its vertices.",
     )  # fmt: skip
@@ -130,6 +127,15 @@ class RelationOptions(Options):
         "uniform", description="Neighbors drawn among those of the past: random ones (uniform), or the newest (last).",
     )  # fmt: skip
     strict: bool = Field(False, description="Leave out neighbors of exactly the time of the seed; later ones are never drawn.")
+
+
+class FeaturelessOptions(Options):
+    """The input of types without features of a heterogeneous graph."""
+
+    group, title = "relations", "Heterogeneous graphs"
+    featureless: Literal["embedding", "constant"] = Field(
+        "embedding", description="Input of types without features: a learned embedding of each vertex, or one learned row (constant).",
+    )  # fmt: skip
 
 
 class OptimizerOptions(Options):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from .groups import DistributionOptions, LocalityOptions, RunningOptions, SamplingOptions, SeedOptions
+from .groups import DistributionOptions, LocalityOptions, RunningOptions, SamplingOptions, SeedOptions, TimeOptions
 from .options import Options
 
 
@@ -18,5 +18,5 @@ class EpochOptions(Options):
     digest: bool = Field(True, description="Compute the SHA-256 of the mini-batches (not timed).")
 
 
-class SampleConfig(SeedOptions, SamplingOptions, LocalityOptions, EpochOptions, DistributionOptions, RunningOptions):
+class SampleConfig(SeedOptions, SamplingOptions, LocalityOptions, TimeOptions, EpochOptions, DistributionOptions, RunningOptions):
     """One epoch of sampling: the options of training that affect sampling, and those of the epoch."""

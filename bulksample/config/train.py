@@ -17,15 +17,16 @@ from .groups import (
     DataOptions,
     DistributionOptions,
     EvaluationOptions,
+    FeaturelessOptions,
     LocalityOptions,
     ModelOptions,
     OptimizerOptions,
     OutputOptions,
-    RelationOptions,
     RunningOptions,
     SamplingOptions,
     SeedOptions,
     ThreadOptions,
+    TimeOptions,
     TrafficOptions,
     VirtualRankOptions,
 )  # fmt: skip
@@ -34,8 +35,9 @@ from .options import fanout_list
 
 
 class TrainOptions(
-    SeedOptions, ModelOptions, SamplingOptions, LocalityOptions, DataOptions, RelationOptions, OptimizerOptions, EvaluationOptions,
-    DistributionOptions, VirtualRankOptions, TrafficOptions, RunningOptions, ThreadOptions, ComputingOptions, OutputOptions,
+    SeedOptions, ModelOptions, SamplingOptions, LocalityOptions, DataOptions, TimeOptions, FeaturelessOptions, OptimizerOptions,
+    EvaluationOptions, DistributionOptions, VirtualRankOptions, TrafficOptions, RunningOptions, ThreadOptions, ComputingOptions,
+    OutputOptions,
 ):  # fmt: skip
     """The options of a run that every method shares."""
 

@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from ..config import RELATIONAL_MODELS
-from ..config.groups import RelationOptions
+from ..config.groups import FeaturelessOptions, TimeOptions
 from ..config.options import Options
 from ..config.train import TrainOptions
 from ..errors import unknown
@@ -73,7 +73,7 @@ class TrainConfig(
     def _check_relational(self) -> None:
         """Raise `ValueError` for options that a model of heterogeneous graphs does not support, or that are for these models alone."""
         if not self.is_relational:
-            for name, field in RelationOptions.model_fields.items():
+            for name, field in (TimeOptions.model_fields | FeaturelessOptions.model_fields).items():
                 if getattr(self, name) != field.default:
                     raise ValueError(f"{name} is an option of the models {', '.join(RELATIONAL_MODELS)}; got model {self.model}")
             return

@@ -24,8 +24,9 @@ from ..nn.relational import RelationalGnn, Schema
 from ..relations.graph import HeteroGraph, VertexType
 from ..relations.one_type import OneTypeMiniBatch
 from ..samplers.full import Full
-from ..training.relational_setup import relational_model, rule_of, seed_times
-from ..views.relational import RelationalView, SeedTimes
+from ..training.relational_setup import relational_model
+from ..views.relational import RelationalView
+from ..views.seed_times import SeedTimes, rule_of, seed_times
 from ..views.type_features import whole_features
 from ..views.view import as_index
 from .config import TrainConfig

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
-
 from ..backends.base import Backend
 from ..config.train import TrainOptions
 from ..data.relational.held_out_links import LinkGraph
@@ -14,15 +12,13 @@ from ..distributed.comm.base import Comm
 from ..distributed.matrix.placement import Placement
 from ..distributed.matrix.relation_blocks import PartitionedRelations, read_blocks
 from ..distributed.matrix.type_layouts import TypeLayouts
-from ..errors import DataError, UsageError
+from ..errors import UsageError
 from ..nn.decoders import LinkModel
 from ..nn.relational import RelationalGnn, Schema
-from ..relations.adjacency import kind_of_times
 from ..relations.graph import HeteroGraph, VertexType
-from ..relations.rule import TimeRule
-from ..relations.times import as_times
-from ..views.relational import RelationalView, SeedTimes
+from ..views.relational import RelationalView
 from ..views.relational_links import RelationalLinkView
+from ..views.seed_times import SeedTimes, rule_of, seed_times
 from ..views.type_features import TypeFeatures, block_features, whole_features
 from .relational_source import target_of_run
 
@@ -123,55 +119,6 @@ def _refuse_weights(config: TrainOptions, graph: HeteroGraph) -> None:
     weighted = [str(relation) for relation in graph.relations if relation.adjacency.values is not None]
     if weighted and config.sampler == "labor":
         raise UsageError(f"model {config.model} takes means without weights, and labor draws by them; {weighted[0]} has weights: use sage")
-
-
-def seed_times(config: TrainOptions, graph: HeteroGraph, kind: VertexType) -> SeedTimes | None:
-    """Return when each vertex of the target type is asked about, and the rule of time; None for a graph without times."""
-    if config.seed_times is not None and not _timed(graph):
-        raise UsageError(f"seed_times: graph {graph.name!r} has no times; leave the option out")
-    rule = rule_of(config, graph)
-    if rule is None:
-        return None
-    if config.seed_times is None and kind.times is None:
-        columns = ", ".join(name for name, column in kind.extra.items() if column.ndim == 1 and column.dtype.kind in "iu")
-        raise UsageError(
-            f"{_timed(graph)[0]} of graph {graph.name!r} has times, but vertices of type {kind.name!r} have none, so it is unknown what "
-            f"was known of each; use seed_times with a column of the type ({columns or 'it has none'})"
-        )
-    return SeedTimes(_column(config.seed_times, kind), rule)
-
-
-def _timed(graph: HeteroGraph) -> list[str]:
-    """Return the types and relations with times."""
-    timed = [f"type {one.name!r}" for one in graph.types if one.times is not None]
-    return timed + [str(relation) for relation in graph.relations if relation.times is not None]
-
-
-def rule_of(config: TrainOptions, graph: HeteroGraph) -> TimeRule | None:
-    """Return the rule of time of a configuration, None for a graph without times; raises `UsageError` if it has no such times."""
-    if not _timed(graph):
-        given = ["strict"] * config.strict + ["strategy"] * (config.strategy != "uniform") + ["time_by"] * (config.time_by != "auto")
-        if given:
-            raise UsageError(f"{', '.join(given)}: graph {graph.name!r} has no times; leave the option out")
-        return None
-    try:
-        kind_of_times(graph, config.time_by)
-    except UsageError as error:
-        raise UsageError(f"time_by: {error}") from None
-    return TimeRule(config.time_by, config.strategy, config.strict)
-
-
-def _column(name: str | None, kind: VertexType) -> np.ndarray:
-    """Return the time of each vertex: int64, shape (n,)."""
-    if name is None:
-        assert kind.times is not None
-        return kind.times
-    if name not in kind.extra:
-        raise UsageError(f"seed_times: type {kind.name!r} has no column {name!r}; use {', '.join(kind.extra) or 'a graph with one'}")
-    column = np.asarray(kind.extra[name])
-    if column.dtype.kind == "M":
-        raise DataError(f"seed_times: column {name!r} holds dates; use whole numbers in the unit of the times of the graph")
-    return as_times(f"seed_times: column {name!r}", column, kind.count)
 
 
 def relational_model(

@@ -19,27 +19,13 @@ from ..nn.relational import Schema
 from ..relations.adjacency import RelationAdjacency
 from ..relations.graph import HeteroGraph, VertexType
 from ..relations.one_type import OneTypeLoader
-from ..relations.rule import TimeRule
 from ..relations.sampler import RelationSampler
 from ..relations.seeds import SeedList
-from ..samplers import Full, NodeWise, Sampler
+from ..samplers import NodeWise, Sampler
 from ..sparse import frozen
+from .seed_times import SeedTimes, rule_for
 from .type_features import TypeFeatures
 from .view import View
-
-
-@dataclass(frozen=True, eq=False)
-class SeedTimes:
-    """When each vertex of the target type is asked about, and what may be drawn for it.
-
-    Parameters
-    ----------
-    of_vertex : int64, shape (n,)
-    rule : TimeRule
-    """
-
-    of_vertex: np.ndarray
-    rule: TimeRule
 
 
 @dataclass(eq=False)
@@ -129,8 +115,3 @@ def schema_of(graph: HeteroGraph, target: str) -> Schema:
     """Return the types and relations of a graph, and the type to predict."""
     counts, widths = ({kind.name: getattr(kind, of) for kind in graph.types} for of in ("count", "num_features"))
     return Schema(counts, widths, tuple(relation.key for relation in graph.relations), target)
-
-
-def rule_for(rule: TimeRule, sampler: Sampler) -> TimeRule:
-    """Return the rule of time for a sampler: of all neighbors, the newest are all of them too."""
-    return TimeRule(rule.by, strict=rule.strict) if isinstance(sampler, Full) else rule

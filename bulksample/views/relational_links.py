@@ -18,7 +18,8 @@ from ..relations.sampler import RelationSampler
 from ..relations.seeds import SeedList
 from ..samplers import NodeWise, Sampler
 from ..sparse import frozen
-from .relational import RelationalView, rule_for
+from .relational import RelationalView
+from .seed_times import rule_for
 
 
 class RelationalLinkView(RelationalView):

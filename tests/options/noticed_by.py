@@ -21,6 +21,7 @@ _AVERAGING = "options/test_averaging_options.py"
 _ELASTIC = "options/test_elastic_options.py"
 _STORE = "options/test_store_options.py"
 _SAMPLE = "options/test_sample_command.py"
+_SAMPLE_RELATIONS = "options/test_sample_relations.py"
 _RUNNING = "options/test_running_options.py"
 _OUTPUT = "options/test_output_options.py"
 _SAMPLERS = "options/test_sampler_options.py"
@@ -157,6 +158,11 @@ SAMPLE = {
     "memory_budget": f"{_SAMPLE}::test_memory_budget_bounds_the_bulk",
     "seeds": f"{_SAMPLE}::test_seeds_are_those_of_the_split",
     "seed_locality": f"{_SAMPLE}::test_seed_locality_draws_each_minibatch_from_one_group",
+    "target_type": f"{_SAMPLE_RELATIONS}::test_seeds_are_of_the_type_with_labels_unless_a_target_type_is_named",
+    "seed_times": f"{_SAMPLE_RELATIONS}::test_seed_times_is_the_column_of_the_times_of_the_seeds",
+    "time_by": f"{_SAMPLE_RELATIONS}::test_time_by_chooses_the_times_that_count",
+    "strategy": f"{_SAMPLE_RELATIONS}::test_strategy_last_draws_the_newest_papers",
+    "strict": f"{_SAMPLE_RELATIONS}::test_strict_leaves_out_papers_of_the_time_of_the_seed",
     "epoch": f"{_SAMPLE}::test_seed_and_epoch_change_order_and_draws_but_not_the_seeds",
     "minibatches": f"{_SAMPLE}::test_minibatches_counts_from_the_first",
     "drop_last": f"{_SAMPLE}::test_batch_size_and_drop_last_decide_the_minibatches",
