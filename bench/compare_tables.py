@@ -1,8 +1,8 @@
-"""Write the tables of bench/results/compare/README.md, a graph each, from the comparisons that are kept beside it.
+"""Write the tables of bench/results/compare/README.md, a graph each, and that of docs/methods/index.md, from the kept comparisons.
 
     python bench/compare_tables.py
 
-A table follows the line that begins with the name of its graph, as in ``**`cora`**: ...``.
+A table of the note follows the line that begins with the name of its graph, as in ``**`cora`**: ...``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from typing import Any
 import keep
 
 PAGE = keep.RESULTS / "compare" / "README.md"
+OVERVIEW = keep.RESULTS.parents[1] / "docs" / "methods" / "index.md"
+SHOWN = {"test accuracy, %": "accuracy, %", "MB": "MB", "s/round at 10 Mbit/s": "s/round"}  # columns of the overview, of two graphs
 NETWORK = "ethernet-10g:between=1.25e6"
 KINDS = {name: name for name in ("topology", "features", "activations", "gradients")} | {
     "weights": "model"
 }  # name in the table: in reports
 _TABLE = re.compile(r"(^\*\*`([\w-]+)`\*\*:[^|]*\n\n)((?:\|.*\n)+)", re.MULTILINE)
+
+_OVERVIEW = re.compile(r"^\| \| `hard-sbm`: accuracy.*\n(?:\|.*\n)+", re.MULTILINE)
 
 
 def number(value: float) -> str:
@@ -54,10 +58,25 @@ def table(graph: str) -> str:
     return "".join([head, "|:--|" + "--:|" * (len(rows[0]) - 1) + "\n", *body])
 
 
+def overview() -> str:
+    """Return the table of two graphs side by side."""
+    graphs = [[cells(row) for row in keep.read("compare", graph)["methods"]] for graph in ("hard-sbm", "cora")]
+    lines = [[one["method"], *(row[head] for row in (one, other) for head in SHOWN)] for one, other in zip(*graphs, strict=True)]
+    named = [f"`{graph}`: {name}" if i == 0 else name for graph in ("hard-sbm", "cora") for i, name in enumerate(SHOWN.values())]
+    head, *body = (f"| {' | '.join(line)} |\n" for line in [["", *named], *lines])
+    return "".join([head.replace("|  |", "| |", 1), "|:--|" + "--:|" * len(named) + "\n", *body])
+
+
 def write(text: str) -> str:
-    """Return the text with the tables that the kept comparisons give."""
+    """Return the note with the tables that the kept comparisons give."""
     return _TABLE.sub(lambda found: found[1] + table(found[2]), text)
+
+
+def write_overview(text: str) -> str:
+    """Return the overview of methods with its table."""
+    return _OVERVIEW.sub(lambda found: overview(), text)
 
 
 if __name__ == "__main__":
     PAGE.write_text(write(PAGE.read_text()))
+    OVERVIEW.write_text(write_overview(OVERVIEW.read_text()))
