@@ -118,7 +118,7 @@ class BulkLoader:
         self._stream, self._shuffle = Stream(seed), shuffle
         self._sampler = sampler.prepared(adjacency, self._seeds, batch_size, self._stream) if hasattr(sampler, "prepared") else sampler
         self._batch_size = batch_size
-        self._prefetch, self._handed = prefetch, handed
+        self.prefetches, self._handed = prefetch, handed
         self.grows = prefetch and bulk_size == "auto"  # an epoch begins with bulks of 1, 2, 4, ... mini-batches
         self._most: int | None = None  # mini-batches sampled in one call, once a bulk of k took more memory than there is
         self._groups = groups
@@ -214,7 +214,7 @@ class BulkLoader:
     def _bulks(self, order: np.ndarray, epoch: int) -> Iterator[tuple[int, list[MiniBatch | None]]]:
         """Yield the first slot and the mini-batches of each remaining bulk."""
         spans, share = self._spans(), self._position.share
-        if not self._prefetch:
+        if not self.prefetches:
             for span in spans:
                 yield span.start, self._sample(order, epoch, span, share)
             return

@@ -6,11 +6,10 @@ trap '' USR1
 python -c 'import os, signal, sys
 signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # a shell cannot undo that a signal is ignored
 os.execvp(sys.argv[1], sys.argv[1:])' "$@" &
-child=$! code=0
-trap 'kill -TERM "$child" 2>/dev/null || true' TERM INT
-wait "$child" || code=$?
-while kill -0 "$child" 2>/dev/null; do
-  code=0
+child=$! signalled=1
+trap 'signalled=1; kill -TERM "$child" 2>/dev/null || true' TERM INT
+while [ "$signalled" = 1 ]; do  # a signal ends a wait with a code of its own; that of the rank comes with the next one
+  signalled=0 code=0
   wait "$child" || code=$?
 done
 if [ "$code" != 0 ] && [ -n "${BULKSAMPLE_CODES:-}" ]; then echo "$code" >>"$BULKSAMPLE_CODES"; fi

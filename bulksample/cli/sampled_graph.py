@@ -62,7 +62,6 @@ def open_graph(
     from ..distributed.matrix.verify import verify_together
     from ..loader import BulkLoader
     from ..seed_groups import SeedGroups
-    from ..views.loading import open_features
 
     together(comm, lambda: _refuse_relational(config, directory))
     if config.features is None:
@@ -71,6 +70,8 @@ def open_graph(
         sampling: Comm | None = None
         rows: Rows | None = None
     else:
+        from ..views.loading import open_features  # which needs torch
+
         graph = open_rank_graph(directory, comm, **vars(placement), seed=config.seed, check=config.check)
         seeds = graph.seeds(config.seeds) if config.seeds else graph.default_seeds()
         (adjacency, sampling), rows, read, near = (
@@ -90,11 +91,10 @@ def open_relations(
     """Open a heterogeneous graph; collective. Relations whose vertices or edges have times are drawn from in time, as in training."""
     from ..distributed.comm.agree import together
     from ..distributed.matrix.rank_hetero_graph import open_rank_hetero_graph
-    from ..interop.hetero_loader import relation_sampler
+    from ..interop.relation_sampler import relation_sampler
     from ..relations.loader import RelationLoader
     from ..relations.seeds import SeedList
     from ..samplers import LayerWise
-    from ..views.loading import open_type_features
     from ..views.seed_times import rule_for, seed_times
 
     options = {**vars(placement), "features": placement.features if config.features else "replicated"}
@@ -115,7 +115,11 @@ def open_relations(
 
     law, seeds = together(comm, asked)
     relations, sampling = share.open_relations(engine)
-    rows = open_type_features(share) if config.features else None
+    rows: Rows | None = None
+    if config.features:
+        from ..views.loading import open_type_features  # which needs torch
+
+        rows = open_type_features(share)
     read = share.held_bytes()["adjacency"] if placement.partitioned else 0
     return SampledGraph(partial(RelationLoader, relations, law, seeds, rank=comm.rank), sampling, rows, read)
 

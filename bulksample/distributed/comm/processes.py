@@ -53,6 +53,13 @@ class SideChannel(Protocol):
         """Ask all ranks where they are, and name those that do not answer."""
 
 
+_ONE_THREAD = (
+    "this MPI library serves one thread only, and sampling ahead on a thread of its own needs MPI_THREAD_MULTIPLE: leave "
+    "mpi4py.rc.thread_level at 'multiple', use a library that supports it, or sample in turns: --sampling-threads 0, prefetch=False of a "
+    "loader"
+)
+
+
 class ProcessComm(Comm):
     """A communicator of processes. It starts non-blocking operations and polls them until the deadline.
 
@@ -182,6 +189,10 @@ class ProcessComm(Comm):
         sys.excepthook, threading.excepthook = self._hook, self._thread_hook
         atexit.unregister(self.close)
 
+    def check_threads(self) -> None:
+        if self._top._only_thread is not None:
+            raise UsageError(_ONE_THREAD)
+
     def _attempt(self, what: str, act: Callable[[], Any]) -> Any:
         if self._top._process != os.getpid():
             raise UsageError(
@@ -189,7 +200,7 @@ class ProcessComm(Comm):
                 "sample in the rank itself, without worker processes"
             )
         if self._top._only_thread not in (None, threading.get_ident()):
-            raise UsageError(f"this MPI library serves one thread only, and another thread started {what}; sample without prefetching")
+            raise UsageError(f"{_ONE_THREAD}; another thread started {what}")
         try:
             return act()
         except self._faults as error:  # a peer died, or is in another collective

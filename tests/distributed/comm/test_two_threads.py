@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from communities import community_graph
 from launch import run_ranks
 
 LOST = 75
@@ -207,3 +208,52 @@ pool.submit(mixed, side, 10, 1).result()
     )
     assert ended.code == 1, ended
     assert "this MPI library serves one thread only" in ended.err, ended
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("options", "code"), [((), 2), (("--sampling-threads", "0"), 0)])
+def test_training_says_what_sampling_ahead_needs_of_an_mpi_library_before_it_reads_the_graph(tmp_path, options, code):
+    """The library gives SERIALIZED, so block rows are sampled in turns or not at all."""
+    community_graph().save(tmp_path / "g")
+    arguments = [
+        "train",
+        str(tmp_path / "g"),
+        "--graph",
+        "partitioned",
+        "--fanouts",
+        "3",
+        "--hidden",
+        "4",
+        "--epochs",
+        "1",
+        "--threads",
+        "1",
+    ]
+    ended = run_ranks(
+        2,
+        "import mpi4py, sys\n"
+        "mpi4py.rc.thread_level = 'serialized'\n"
+        f"sys.argv = ['bulksample', *{[*arguments, *options]!r}]\n"
+        "from bulksample.cli import main\n"
+        "main()\n",
+    )
+    assert ended.code == code, ended
+    assert ("needs MPI_THREAD_MULTIPLE: leave mpi4py.rc.thread_level at 'multiple'" in ended.err) == (code == 2), ended
+    assert ("--sampling-threads 0" in ended.err) == (code == 2), ended
+
+
+@pytest.mark.long
+def test_a_loader_of_block_rows_says_so_too(tmp_path):
+    community_graph().save(tmp_path / "g")
+    ended = run_ranks(
+        2,
+        "import mpi4py\n"
+        "mpi4py.rc.thread_level = 'serialized'\n"
+        "import bulksample as bs\n"
+        f"graph = bs.load({str(tmp_path / 'g')!r}, world=bs.init())\n"
+        "print(sum(1 for batch in bs.Loader(graph, fanouts=[3], batch_size=16, prefetch=False)) > 0)\n"
+        "bs.Loader(graph, fanouts=[3], batch_size=16)\n",
+    )
+    assert ended.code != 0, ended
+    assert ended.out.split() == ["True", "True"], ended
+    assert "needs MPI_THREAD_MULTIPLE" in ended.err, ended
