@@ -225,7 +225,10 @@ def test_real_ranks_of_two_processes(stored):
     ({"label": "y"}, "label: .* holds several vertex types; leave out what is for a graph of one type"),
     ({"seed_locality": 2}, "seed_locality: .* holds several vertex types"),
     ({"partition": "metis"}, "types of vertices are divided by block or random; got partition metis"),
-    ({"replication": 3}, "3"),
+    ({"replication": 3}, "replication must divide the number of ranks: got c = 3 with p = 2"),
+    ({"replication": True}, "replication: got True; use a whole number, 1 or more"),
+    ({"feature_replication": 0}, "feature_replication: got 0; use a whole number, 1 or more"),
+    ({"seed": -1}, "seed: got -1; use a whole number, 0 or more"),
     ({"topology": "replicated", "features": "replicated", "partition": "random"}, "partition describes block rows"),
 ])  # fmt: skip
 def test_what_no_rank_can_load_is_refused_on_every_rank(stored, options, message):

@@ -536,6 +536,7 @@ def test_a_world_that_is_not_there_is_asked_for(stored):
         ({"label": "missing"}, "has no label 'missing'; use"),
         ({"target": "several"}, "there is no target 'several'; use class, multilabel"),
         ({"replication": "2"}, "replication: got '2'; use a whole number, 1 or more"),
+        ({"feature_replication": 0}, "feature_replication: got 0; use a whole number, 1 or more"),
         ({"seed": -1}, "seed: got -1; use a whole number, 0 or more"),
         ({"features": False}, "features: got False; use replicated, partitioned"),
     ],

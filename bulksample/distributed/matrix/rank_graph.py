@@ -275,9 +275,7 @@ def _rows_of(
 
 def _checked(comm: Comm, directory: Any, asked: dict[str, Any], seed: int) -> tuple[Placement, Manifest]:
     """Return the placement and the manifest of the store; raise `UsageError` if the arguments do not fit each other or the ranks."""
-    for argument, number, least in (("replication", asked["replication"], 1), ("seed", seed, 0)):
-        if not isinstance(number, int) or isinstance(number, bool) or not least <= number < 2**64:
-            raise UsageError(f"{argument}: got {number!r}; use a whole number, {least} or more")
+    check_numbers(asked, seed)
     placement = Placement(**asked)
     if not placement.divided and placement.partition != "block":
         raise UsageError(
@@ -285,6 +283,14 @@ def _checked(comm: Comm, directory: Any, asked: dict[str, Any], seed: int) -> tu
         )
     choose_order(comm, placement.grid_order)
     return placement, graph_manifest(folder_of(directory, "a store"))
+
+
+def check_numbers(asked: dict[str, Any], seed: Any) -> None:
+    """Raise `UsageError` if c of the topology or of the features, or the seed of a partition, is no whole number in range."""
+    c = {name: asked[name] for name in ("replication", "feature_replication") if name == "replication" or asked[name] is not None}
+    for argument, number, least in (*((name, given, 1) for name, given in c.items()), ("seed", seed, 0)):
+        if not isinstance(number, int) or isinstance(number, bool) or not least <= number < 2**64:
+            raise UsageError(f"{argument}: got {number!r}; use a whole number, {least} or more")
 
 
 def _whole(directory: str | os.PathLike[str], label: str | None, target: str | None, features: bool) -> Graph:

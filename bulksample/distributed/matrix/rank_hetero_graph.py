@@ -27,6 +27,7 @@ from ..comm.base import Comm
 from .comm_pool import CommPool, Lease, grids
 from .grid import ProcessGrid, choose_order
 from .placement import Placement
+from .rank_graph import check_numbers
 from .relation_blocks import PartitionedRelations, RelationBlock, read_blocks
 from .type_layouts import TypeLayouts
 from .verify import verify_together
@@ -132,6 +133,7 @@ def open_rank_hetero_graph(
     def checked() -> tuple[Placement, str]:
         if others := [name for name, given in homogeneous.items() if given is not None]:
             raise UsageError(f"{', '.join(others)}: {directory} holds several vertex types; leave out what is for a graph of one type")
+        check_numbers(asked, seed)
         placement = Placement(**asked)
         if exchange != "owner":
             raise UsageError(f"relations in block rows are drawn from by their owners; got exchange {exchange}: use owner")
