@@ -117,12 +117,13 @@ def split_relation(
     from ..data.relational import hetero_store
     from ..data.relational.link_split import hold_out
 
+    known = ", ".join(":".join(one.key) for one in graph.relations) or "it has none"
     if relation is None:
-        known = ", ".join(":".join(one.key) for one in graph.relations)
-        raise UsageError(f"{store} holds a heterogeneous graph; name the relation to predict with --relation: {known or 'it has none'}")
-    source, _, rest = relation.partition(":")
-    name, _, destination = rest.rpartition(":")
-    split = hold_out(graph, (source, name, destination) if name else relation, *shares)
+        raise UsageError(f"{store} holds a heterogeneous graph; name the relation to predict with --relation: {known}")
+    fit = [one.key for one in graph.relations if relation in (one.name, ":".join(one.key))]
+    if len(fit) != 1:
+        raise UsageError(f"--relation: {store} has {len(fit) or 'no'} relations {relation!r}; use SOURCE:NAME:DESTINATION of {known}")
+    split = hold_out(graph, fit[0], *shares)
     held = split.held_out
     assert held is not None
     manifest = hetero_store.save(split, out, overwrite, held.save)
