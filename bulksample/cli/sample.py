@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,7 @@ from .sampled_graph import Rows, open_graph, open_relations
 
 if TYPE_CHECKING:
     from ..loader import BulkLoader
+    from ..minibatch import MiniBatch
 
 
 @configured(SampleConfig)
@@ -108,19 +110,29 @@ def _sampled(
     """
     count = edges = inputs = 0
     digests, fetching = [], 0.0
-    for _, minibatch in zip(range(steps), loader, strict=False):
-        if minibatch is not None and minibatch.id >= wanted:
-            minibatch = None
-        if rows is not None:  # collective: a rank without a mini-batch takes part
-            begun = perf_counter()
-            rows.start(np.empty(0, np.int32) if minibatch is None else minibatch.vertices).wait()
-            fetching += perf_counter() - begun
-        if minibatch is None:
-            continue
-        count, edges, inputs = count + 1, edges + minibatch.num_edges, inputs + _count(minibatch.vertices)
-        if digest:
-            digests.append((minibatch.epoch, minibatch.id, minibatch.digest()))
+    for bulk in _bulks(loader, steps, wanted):
+        begun = perf_counter()
+        fetches = [] if rows is None else rows.ask([np.empty(0, np.int32) if one is None else one.vertices for one in bulk])
+        for begin in fetches:  # collective: a rank without a mini-batch takes part
+            begin().wait()
+        fetching += perf_counter() - begun
+        for minibatch in bulk:
+            if minibatch is None:
+                continue
+            count, edges, inputs = count + 1, edges + minibatch.num_edges, inputs + _count(minibatch.vertices)
+            if digest:
+                digests.append((minibatch.epoch, minibatch.id, minibatch.digest()))
     return count, edges, inputs, digests, fetching
+
+
+def _bulks(loader: BulkLoader, steps: int, wanted: int) -> Iterator[list[MiniBatch | None]]:
+    """Yield the mini-batches of each bulk, None where this rank has none or one with a number that is not below `wanted`."""
+    bulk: list[MiniBatch | None] = []
+    for step, minibatch in zip(range(steps), loader, strict=False):
+        bulk.append(None if minibatch is None or minibatch.id >= wanted else minibatch)
+        if not loader.ready or step + 1 == steps:
+            yield bulk
+            bulk = []
 
 
 def _count(vertices: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -27,9 +28,9 @@ class MakeLoader(Protocol):
 
 
 class Rows(Protocol):
-    """Fetches the features of vertices: of an array of ids, or by type."""
+    """Fetches the features of vertices: of arrays of ids, or by type; see `FeatureSource.ask`."""
 
-    def start(self, vertices: Any) -> Fetching: ...
+    def ask(self, fetches: Sequence[Any]) -> list[Callable[[], Fetching]]: ...
 
 
 class SampledGraph(NamedTuple):

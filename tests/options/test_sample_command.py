@@ -120,6 +120,24 @@ def test_features_are_fetched_from_where_they_lie(drawn):
     assert fetched(drawn, "--features", "host") == fetched(drawn) == (0, N)
 
 
+def test_ids_of_features_travel_once_a_bulk(drawn):
+    """Twelve mini-batches on two ranks are six fetches each: the ids in one exchange of a bulk, with their counts; then rows for each."""
+    each = {}
+    for bulk in (1, 3, 6):
+        arguments = (*ALL, "--fanouts", 2, "--batch-size", 5, "--bulk-size", bulk, "--features", "partitioned")
+        result = drawn(*arguments, ranks=2)[0]
+        assert result["minibatches"] == 12
+        each[bulk] = (
+            result["collectives"]["features"] + result["collectives"]["topology"],
+            result["bytes_sent"]["features"],
+            result["digest"],
+        )
+    assert {found[1:] for found in each.values()} == {each[1][1:]}
+    saved = [each[1][0] - each[bulk][0] for bulk in (3, 6)]
+    assert saved[0] > 0
+    assert saved[1] * 4 == saved[0] * 5  # exchanges of ids: 6, 2 and 1 bulks
+
+
 def test_feature_replication_leaves_fewer_rows_to_fetch(drawn):
     assert fetched(drawn, "--features", "partitioned", "--feature-replication", 2) == (4 * WIDTH * N // 2, N)
 

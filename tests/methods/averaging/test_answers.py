@@ -185,5 +185,7 @@ def test_an_answer_has_the_weight_of_the_vertices_that_it_was_trained_on(monkeyp
     monkeypatch.setattr(TrainerServer, "end_step", moving)
     asked = {"method": "psgd-pa", "average_by": "vertices", "interval": "epoch", "sampler": "full", "batch_size": 1000}
     run(community_graph(), epochs=4, eval_every=100, **asked)
-    assert averaged == {number: [parts[part] for part in sorted(parts)] for number, parts in trained.items()}
+    assert len(averaged) == 4
+    # a trainer may have begun an answer that the server, at the end of its last epoch, no longer took
+    assert averaged == {number: [parts[part] for part in sorted(parts)] for number, parts in trained.items() if number in averaged}
     assert len({tuple(weights) for weights in averaged.values()}) > 1  # some vertices did move
