@@ -39,7 +39,7 @@ def sample(
     from ..data.open_store import is_heterogeneous, summary
     from ..data.parts_manifest import graph_manifest, is_parts
     from ..data.relational.hetero_manifest import load_hetero_manifest
-    from ..distributed.comm.agree import agree, checked_on_rank_0, together
+    from ..distributed.comm.agree import agree, checked_on_rank_0
     from ..distributed.comm.launchers import launched
     from ..distributed.comm.ledger import Ledger, combine
     from ..distributed.comm.thread_budget import fair_threads
@@ -59,8 +59,8 @@ def sample(
     }  # fmt: skip
     with world(config.timeout) as comm:
         checked_on_rank_0(comm, lambda: check_outputs(overwrite, json_file, config_file(config_beside(json_file), requested)))
-        several_types = together(comm, lambda: is_heterogeneous(directory))
-        data = together(comm, lambda: summary(load_hetero_manifest(directory) if several_types else graph_manifest(directory)))
+        several_types = is_heterogeneous(directory)
+        data = summary(load_hetero_manifest(directory) if several_types else graph_manifest(directory))
         agree(comm, {"version": __version__, "graph": data["digest"], **alike})
         engine = backends.make(config.backend, config.threads or fair_threads(comm))
         if comm.rank == 0 and comm.size > 1:
