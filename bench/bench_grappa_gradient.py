@@ -1,10 +1,17 @@
-"""Measure how close the gradient of isolated parts comes to that of the whole graph, by view, chunks and weights.
+"""Measure how close the gradient of isolated parts comes to that of training on the whole graph, by view, chunks and weights.
 
-    python bench/bench_grappa_gradient.py [--draws 42] [--layers 2,3] [--ranks 8] [--json FILE]
+    python bench/bench_grappa_gradient.py [--seeds 0,1,2,3,4] [--draws 42] [--layers 2,3] [--ranks 8] [--json FILE]
 
 The model trains for 20 epochs on the whole block model of bench_grappa.py; then its weights are fixed. Each super-epoch gives one gradient
-g_t. G is the gradient of the whole graph, m the mean of all g_t. The table has the mean of cos(g_t, G), then cos(m, G) and
-|m - G| / |G|. No first-order weight makes m equal to G. The exact case, `tree` weights, is tested against neighbor-sampled training.
+g_t. G is the gradient of the whole graph, m the mean of all g_t. A row has the mean of cos(g_t, G), then
+
+    cosine_of_mean    cos(m, G)              error_of_mean    |m - G| / |G|
+    noise             the standard error of m over |G|: the error that an unbiased gradient would have, if draws were independent
+
+In rows named ``sampled``, each vertex draws one neighbor, and G is the mean gradient of ten times as many whole-graph draws. There `tree`
+weights are exact but for their normalization. In all other rows a step takes all neighbors, and no first-order weight makes m equal to G.
+p - 1 draws (7 by default) see every pair of static chunks once: take a multiple. Each seed has another graph, partition, model and draws;
+rows hold the value of every seed, and the table shows their mean with its 95 % interval (Student's t).
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from bench_grappa import Inverse, block_model
+from claim_figures import interval
 from harness import machine, report
 
 from bulksample.data import store
@@ -25,15 +33,20 @@ from bulksample.distributed.comm.threads import on_threads
 from bulksample.methods.config import TrainConfig
 from bulksample.methods.grappa.method import Grappa
 from bulksample.methods.run import make_trainer
-from bulksample.training.batches import EMPTY_BATCH
+from bulksample.training.batches import EMPTY_BATCH, StepBatch
 from bulksample.training.loop import Trainer
 
 STILL = {"hidden": 32, "lr": 0.01, "dropout": 0.0, "threads": 1, "partition": "random", "quiet": True}
-VIEWS = {
+GRAPPA = {"method": "grappa", "full_graph": True, "swap_every": 1, "overlap": False}
+SAMPLED = {"full_graph": False, "sampler": "sage", "batch_size": 2**31, "bulk_size": 1}
+TARGET_DRAWS = 10  # whole-graph draws for each draw of the parts, so that the noise of the target is small beside theirs
+VIEWS: dict[str, dict[str, Any]] = {
     "strict, static": {"view": "strict"}, "strict, fresh": {"view": "strict", "chunking": "fresh"},
     "halo, static": {"view": "halo"}, "halo, fresh": {"view": "halo", "chunking": "fresh"},
+    "sampled, strict, fresh": {"view": "strict", "chunking": "fresh", "seed_weights": "tree", **SAMPLED},
 }  # fmt: skip
-WEIGHTS: dict[str, tuple[type[Grappa], dict[str, Any]]] = {
+Weights = dict[str, tuple[type[Grappa], dict[str, Any]]]
+WEIGHTS: Weights = {
     "uniform": (Grappa, {"seed_weights": "none"}),
     "batch": (Grappa, {"seed_weights": "batch", "shrink": 1.0}),
     "node, lambda of ESS": (Grappa, {}),
@@ -41,68 +54,113 @@ WEIGHTS: dict[str, tuple[type[Grappa], dict[str, Any]]] = {
     "node, first hop, lambda 1": (Grappa, {"shrink": 1.0, "weight_hops": 1}),
     "1/kappa": (Inverse, {}),
 }
+OF_SAMPLED: Weights = {
+    "uniform": (Grappa, {"seed_weights": "none"}),
+    "node, lambda 1": (Grappa, {"seed_weights": "node", "shrink": 1.0}),
+    "tree": (Grappa, {}),
+}
+FIGURES = ("cosine_of_one", "cosine_of_mean", "error_of_mean", "noise")
 
 
-def gradient(trainer: Trainer) -> np.ndarray:
+def gradient(trainer: Trainer, batch: StepBatch = EMPTY_BATCH) -> np.ndarray:
     """Return the gradient of one step of all ranks."""
     trainer.context.optimizer.zero_grad()
-    loss, counted = trainer.method.loss(trainer.context, EMPTY_BATCH)
+    loss, counted = trainer.method.loss(trainer.context, batch)
     loss.backward()
     trainer.method.combine_gradients(trainer.context, torch.tensor([counted, loss.detach(), 0.0]))
     return torch.cat([parameter.grad.reshape(-1) for parameter in trainer.model.parameters()]).numpy().astype(np.float64)
 
 
-def gradients(directory: Path, comm: Comm, layers: int, view: dict[str, Any], weights: dict[str, Any], draws: int) -> dict[str, Any]:
-    """Return a gradient for each kind of weights and each super-epoch."""
-    asked = {**STILL, "method": "grappa", "layers": layers, "full_graph": True, "swap_every": 1, "overlap": False, "epochs": draws}
-    trainer = make_trainer(TrainConfig.of(**asked, **view), directory, comm)
+def at(trainer: Trainer, epoch: int) -> None:
+    """Move the trainer to the beginning of an epoch."""
+    trainer.context.batches.load_state_dict(trainer.context.batches.state_dict() | {"epoch": epoch, "step": 0})
+
+
+def gradients(directory: Path, comm: Comm, asked: dict[str, Any], weights: dict[str, Any], draws: int) -> dict[str, np.ndarray]:
+    """Return a gradient for each kind of weights and each super-epoch: shape (draws, parameters)."""
+    trainer = make_trainer(TrainConfig.of(**GRAPPA | asked, epochs=draws), directory, comm)
     trainer.model.load_state_dict(weights)
-    method, found = trainer.method, {name: [] for name in WEIGHTS}
-    plain = method.config
+    method, kinds = trainer.method, WEIGHTS if trainer.config.full_graph else OF_SAMPLED
+    plain, found = method.config, {name: [] for name in kinds}  # type: tuple[Any, dict[str, list[np.ndarray]]]
     for turn in range(draws):
-        trainer.context.batches.load_state_dict(trainer.context.batches.state_dict() | {"epoch": turn})
+        at(trainer, turn)
         method.begin_round(trainer.context)
-        for name, (kind, options) in WEIGHTS.items():
+        (batch,) = trainer.context.batches
+        for name, (kind, options) in kinds.items():
             method.config = plain.model_copy(update=options)
             method._raw, method._amount = kind._coverage_weights(method)
-            found[name].append(gradient(trainer))
+            found[name].append(gradient(trainer, batch))
         method.config = plain
-    return found
+    return {name: np.array(drawn) for name, drawn in found.items()}
+
+
+def sampled_target(directory: Path, asked: dict[str, Any], weights: dict[str, Any], draws: int) -> np.ndarray:
+    """Return the mean gradient of steps on the whole graph whose vertices draw their neighbors."""
+    trainer = make_trainer(TrainConfig.of(**asked, method="sync", epochs=draws), directory)
+    trainer.model.load_state_dict(weights)
+    found = []
+    for epoch in range(draws):
+        at(trainer, epoch)
+        found += [gradient(trainer, batch) for batch in trainer.context.batches]
+    return np.mean(found, axis=0)
 
 
 def line(found: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """Return the figures of a row for one seed."""
+
     def cosine(g: np.ndarray) -> float:
         return float(g @ truth / np.linalg.norm(g) / np.linalg.norm(truth))
 
-    mean = found.mean(0)
-    error = float(np.linalg.norm(mean - truth) / np.linalg.norm(truth))
-    return {"cosine_of_one": float(np.mean([cosine(g) for g in found])), "cosine_of_mean": cosine(mean), "error_of_mean": error}
+    mean, size = found.mean(0), np.linalg.norm(truth)
+    scatter = np.square(found - mean).sum() / max(1, len(found) - 1)
+    figures = (np.mean([cosine(g) for g in found]), cosine(mean), np.linalg.norm(mean - truth) / size, (scatter / len(found)) ** 0.5 / size)
+    return dict(zip(FIGURES, map(float, figures), strict=True))
+
+
+def measure(directory: Path, seed: int, layers: int, ranks: int, draws: int) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the figures of every view and kind of weights, for one seed."""
+    asked = {**STILL, "seed": seed, "layers": layers}
+    full = make_trainer(TrainConfig.of(**asked, method="full", epochs=20, eval_every=20), directory)
+    full.run()
+    truth, weights, rows = gradient(full), full.model.state_dict(), {}
+    one_each = {"fanouts": (1,) * layers}
+    whole = {key: value for key, value in SAMPLED.items() if key != "full_graph"}
+    target = sampled_target(directory, asked | one_each | whole, weights, TARGET_DRAWS * draws)
+    for view, settings in VIEWS.items():
+        sampled = "full_graph" in settings
+        options = (asked | settings | (one_each if sampled else {}), weights, draws)
+        found = on_threads(ranks, lambda comm, options=options: gradients(directory, comm, *options), timeout=600.0)[0]
+        rows |= {(view, name): line(drawn, target if sampled else truth) for name, drawn in found.items()}
+    return rows
+
+
+def shown(values: list[float]) -> str:
+    """Format the mean over seeds with its interval."""
+    error = float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return interval(float(np.mean(values)), error, len(values), 2, "") if len(values) > 1 else f"{values[0]:.2f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="0,1,2,3,4")
     parser.add_argument("--draws", type=int, default=42)
     parser.add_argument("--layers", default="2,3")
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        directory = Path(folder) / "graph"
-        store.save(block_model(0), directory)
-        for layers in map(int, options.layers.split(",")):
-            full = make_trainer(TrainConfig.of(**STILL, method="full", layers=layers, epochs=20, eval_every=20), directory)
-            full.run()
-            truth, weights = gradient(full), full.model.state_dict()
-            for view, settings in VIEWS.items():
-                asked = (layers, settings, weights, options.draws)
-                found = on_threads(options.ranks, lambda comm, asked=asked: gradients(directory, comm, *asked), timeout=600.0)[0]
-                for name, drawn in found.items():
-                    rows.append({"layers": layers, "view": view, "weights": name, **line(np.array(drawn), truth)})
-                    told = " | ".join(f"{rows[-1][key]:.2f}" for key in ("cosine_of_one", "cosine_of_mean", "error_of_mean"))
-                    print(f"| {layers} | {view} | {name} | {told} |", flush=True)
-                report({"machine": machine(), "draws": options.draws, "ranks": options.ranks, "rows": rows}, options.json)
+    seeds, rows = [int(seed) for seed in options.seeds.split(",")], []
+    for layers in map(int, options.layers.split(",")):
+        found = []
+        for seed in seeds:
+            with tempfile.TemporaryDirectory() as folder:
+                store.save(block_model(seed), Path(folder) / "graph")
+                found.append(measure(Path(folder) / "graph", seed, layers, options.ranks, options.draws))
+        for view, name in found[0]:
+            values = {figure: [one[view, name][figure] for one in found] for figure in FIGURES}
+            rows.append({"layers": layers, "view": view, "weights": name, **values})
+            print(f"| {layers} | {view} | {name} | {' | '.join(map(shown, values.values()))} |", flush=True)
+        report({"machine": machine(), "seeds": seeds, "draws": options.draws, "ranks": options.ranks, "rows": rows}, options.json)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Write the tables of bench/results/compare/README.md, a graph each, and that of docs/methods/index.md, from the kept comparisons.
+"""Write the tables of the notes on `compare` and on RETEXO, and that of docs/methods/index.md, from the kept comparisons.
 
     python bench/compare_tables.py
 
-A table of the note follows the line that begins with the name of its graph, as in ``**`cora`**: ...``.
+A table of a note follows the line that begins with the name of its part in `latest.json`, as in ``**`cora`**: ...``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import keep
 
-PAGE = keep.RESULTS / "compare" / "README.md"
+PAGES = tuple(keep.RESULTS / theme / "README.md" for theme in ("compare", "retexo"))
 OVERVIEW = keep.RESULTS.parents[1] / "docs" / "methods" / "index.md"
 SHOWN = {"test accuracy, %": "accuracy, %", "MB": "MB", "s/round at 10 Mbit/s": "s/round"}  # columns of the overview, of two graphs
 NETWORK = "ethernet-10g:between=1.25e6"
@@ -50,9 +50,9 @@ def cells(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def table(graph: str) -> str:
-    """Return the table of a graph."""
-    rows = [cells(row) for row in keep.read("compare", graph)["methods"]]
+def table(theme: str, part: str) -> str:
+    """Return the table of one comparison."""
+    rows = [cells(row) for row in keep.read(theme, part)["methods"]]
     lines = [list(rows[0]), *(list(row.values()) for row in rows)]
     head, *body = (f"| {' | '.join(line)} |\n" for line in lines)
     return "".join([head, "|:--|" + "--:|" * (len(rows[0]) - 1) + "\n", *body])
@@ -67,9 +67,9 @@ def overview() -> str:
     return "".join([head.replace("|  |", "| |", 1), "|:--|" + "--:|" * len(named) + "\n", *body])
 
 
-def write(text: str) -> str:
-    """Return the note with the tables that the kept comparisons give."""
-    return _TABLE.sub(lambda found: found[1] + table(found[2]), text)
+def write(theme: str, text: str) -> str:
+    """Return the note of a theme with the tables that the kept comparisons give."""
+    return _TABLE.sub(lambda found: found[1] + table(theme, found[2]), text)
 
 
 def write_overview(text: str) -> str:
@@ -78,5 +78,6 @@ def write_overview(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(write(PAGE.read_text()))
+    for page in PAGES:
+        page.write_text(write(page.parent.name, page.read_text()))
     OVERVIEW.write_text(write_overview(OVERVIEW.read_text()))
